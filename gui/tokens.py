@@ -1,0 +1,263 @@
+"""Every colour, size and width of the window; nothing else in the project spells one.
+
+Chrome is grey, colour is data: each hue means one thing in the whole window, and red means failed or refused.
+Lengths are in logical pixels, colours are `#rrggbb`, alphas run from 0 to 1. No Qt is needed to read this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colours of one theme.
+
+    Attributes:
+        plot, panel: ground of the centre column; of side panels, toolbar and status bar.
+        raised, hover: inputs, buttons and the hover card; selected row, pressed.
+        line, border, track: hairlines and the zero line; edges of controls; grooves of sliders and progress.
+        grid: grid lines of the plots.
+        t1, t2, t3: values and titles; labels and legends; ticks, units and captions. On `hover` use t1 and t2.
+        primary, primary_text: the one primary button on screen; flags of settings changes.
+        error, error_ground: failed, refused.
+        full, timeout, drained: release reasons.
+        waiting, formed, running: stages of a request.
+        p50, p95, p99: percentiles of latency.
+        segment, segment_selected: ground of a segmented control; the chosen segment.
+        bar_alpha: of the tint under a mark or a bar.
+        fill_alpha: of an area under a curve.
+    """
+
+    name: str
+    is_dark: bool
+    plot: str
+    panel: str
+    raised: str
+    hover: str
+    line: str
+    border: str
+    track: str
+    grid: str
+    t1: str
+    t2: str
+    t3: str
+    primary: str
+    primary_text: str
+    error: str
+    error_ground: str
+    full: str
+    timeout: str
+    drained: str
+    waiting: str
+    formed: str
+    running: str
+    p50: str
+    p95: str
+    p99: str
+    segment: str
+    segment_selected: str
+    bar_alpha: float
+    fill_alpha: float
+
+    @property
+    def release_reasons(self) -> Mapping[str, str]:
+        return {"full": self.full, "timeout": self.timeout, "drained": self.drained}
+
+    @property
+    def stages(self) -> Mapping[str, str]:
+        return {"waiting": self.waiting, "formed": self.formed, "running": self.running}
+
+    @property
+    def percentiles(self) -> Mapping[str, str]:
+        return {"p50": self.p50, "p95": self.p95, "p99": self.p99}
+
+
+DARK: Final = Palette(
+    name="dark",
+    is_dark=True,
+    plot="#0C0E11",
+    panel="#111418",
+    raised="#1A1E24",
+    hover="#232931",
+    line="#22272F",
+    border="#39424E",
+    track="#333B46",
+    grid="#1A1E24",
+    t1="#E9ECF0",
+    t2="#AAB3C0",
+    t3="#8791A0",
+    primary="#E9ECF0",
+    primary_text="#0C0E11",
+    error="#FF7A76",
+    error_ground="#2A1618",
+    full="#F0A23B",
+    timeout="#A98BFA",
+    drained="#34C3A2",
+    waiting="#5C687D",
+    formed="#F06BB0",
+    running="#C4CCD8",
+    p50="#8CCBFF",
+    p95="#4F9FEA",
+    p99="#3F7DC6",
+    segment="#1A1E24",
+    segment_selected="#333B46",
+    bar_alpha=0.18,
+    fill_alpha=0.55,
+)
+
+LIGHT: Final = Palette(
+    name="light",
+    is_dark=False,
+    plot="#FFFFFF",
+    panel="#F6F7F9",
+    raised="#FFFFFF",
+    hover="#E9ECF0",
+    line="#E1E4E9",
+    border="#C3C9D2",
+    track="#CFD4DC",
+    grid="#EEF0F3",
+    t1="#15181D",
+    t2="#47505D",
+    t3="#616B79",
+    primary="#15181D",
+    primary_text="#FFFFFF",
+    error="#C4232B",
+    error_ground="#FDECEC",
+    full="#C66A00",
+    timeout="#7346D8",
+    drained="#0A8A70",
+    waiting="#8A94A4",
+    formed="#C22C86",
+    running="#3C4757",
+    p50="#0A3F7A",
+    p95="#2672BC",
+    p99="#5C95D0",
+    segment="#E9ECF0",
+    segment_selected="#FFFFFF",
+    bar_alpha=0.13,
+    fill_alpha=0.45,
+)
+
+PALETTES: Final[Mapping[str, Palette]] = {"dark": DARK, "light": LIGHT}
+
+# Type -----------------------------------------------------------------------------------------------------------------
+FONT_FAMILIES: Final = ("Inter", "SF Pro Text", "Segoe UI Variable", "Noto Sans", "DejaVu Sans")
+FONT_FILES: Final = ("Inter-Regular.otf", "Inter-Medium.otf", "Inter-SemiBold.otf")
+WEIGHT_REGULAR: Final = 400
+WEIGHT_MEDIUM: Final = 500
+WEIGHT_BOLD: Final = 600
+FONT_FIGURE: Final = 22
+FONT_FIGURE_SMALL: Final = 20
+FONT_HEADING: Final = 18
+FONT_TITLE: Final = 13
+FONT_TEXT: Final = 12
+FONT_CAPTION: Final = 11
+
+# Space ----------------------------------------------------------------------------------------------------------------
+GAP_1: Final = 4
+GAP_2: Final = 8
+GAP_3: Final = 12
+GAP_4: Final = 16
+PANEL_PADDING: Final = 16
+SECTION_GAP: Final = 16
+RADIUS_CONTROL: Final = 6
+RADIUS_INNER: Final = 4
+RADIUS_FLAG: Final = 3
+HAIRLINE: Final = 1
+
+# Heights and widths ---------------------------------------------------------------------------------------------------
+HEIGHT_TOOLBAR: Final = 48
+HEIGHT_FIGURES: Final = 80
+HEIGHT_FIGURES_EMPTY: Final = 68
+HEIGHT_PANEL_HEADER: Final = 32
+HEIGHT_CONTROL: Final = 26
+HEIGHT_CONTROL_TOOLBAR: Final = 30
+HEIGHT_PRIMARY: Final = 36
+HEIGHT_ROW: Final = 40
+HEIGHT_STATUS_BAR: Final = 26
+HEIGHT_LOG: Final = 180
+HEIGHT_EDITOR: Final = 104
+HEIGHT_NOTICE_FAILED: Final = 60
+WIDTH_LEFT: Final = 264
+WIDTH_RIGHT: Final = 320
+WIDTH_LEFT_SMALL: Final = 248
+WIDTH_RIGHT_SMALL: Final = 280
+WIDTH_SIDE_MIN: Final = 220
+WIDTH_SIDE_MAX: Final = 480
+WIDTH_NUMBER: Final = 84
+WIDTH_NUMBER_SMALL: Final = 56
+WIDTH_MODEL: Final = 206
+WIDTH_DEVICE: Final = 112
+WIDTH_LIFE_CYCLE: Final = 96
+WIDTH_CENTRE_MIN: Final = 480
+BREAKPOINT_COMPACT: Final = 1400  # below: narrower columns, smaller figures, the time window as a menu
+BREAKPOINT_DRAWER: Final = 1120  # below: the right panel becomes a drawer
+WINDOW_DEFAULT: Final = (1440, 900)
+WINDOW_MIN: Final = (860, 600)
+TALL_WINDOW: Final = 1000  # from here on the timeline takes a third of what is left
+HEIGHT_TIMELINE: Final = 266
+HEIGHT_TIMELINE_SMALL: Final = 236
+
+# Controls -------------------------------------------------------------------------------------------------------------
+SLIDER_GROOVE: Final = 3
+SLIDER_HANDLE: Final = 15
+SLIDER_HEIGHT: Final = 18
+SLIDER_MARKER: Final = 8
+PROGRESS_HEIGHT: Final = 4
+FOCUS_RING: Final = 2
+FOCUS_OFFSET: Final = 2
+FOCUS_RADIUS_EXTRA: Final = 3
+FOCUS_MARGIN: Final = FOCUS_RING + FOCUS_OFFSET
+ICON: Final = 16
+ICON_SMALL: Final = 12
+GLYPH: Final = 11
+SCROLL_BAR: Final = 8
+ERROR_EDGE: Final = 3  # at the left of the notice of a failure
+STROKE: Final = 1.25  # of glyphs that are drawn, not typeset
+RING_WIDTH: Final = 2
+SWATCH_WIDTH: Final = 12
+SWATCH_HEIGHT: Final = 2
+STEP_CIRCLE: Final = 20
+
+# Plots ----------------------------------------------------------------------------------------------------------------
+PLOT_GUTTER: Final = 40
+PLOT_MARGIN_RIGHT: Final = 16
+PLOT_HEADROOM: Final = 0.18  # of the y range, above the largest value; the flags live there
+PLOT_TICK_GAP: Final = 4
+LINE_P50: Final = 2.25
+LINE_P95: Final = 1.75
+LINE_P99: Final = 1.25
+LINE_EDGE: Final = 1.25  # upper edge of a stacked area, and the grey curves
+LINE_GRID: Final = 1
+LINE_MARKER: Final = 1  # settings change, load change, pointer
+DASH_CHANGE: Final = (4, 3)
+DASH_LOAD: Final = (1, 3)
+DASH_CAP: Final = (4, 3)
+MARK_FULL: Final = 7  # square
+MARK_TIMEOUT: Final = 8  # circle
+MARK_DRAINED: Final = 9  # triangle
+MARK_HOVER: Final = 8
+MARK_LATENCY: Final = 3.5
+BAR_GAP: Final = 1
+LANE_HEIGHTS: Final = (3, 2, 1)  # the first that has room for all requests at once
+LANE_GAP: Final = 1  # within a lane of 3 or more
+FLAG_HEIGHT: Final = 16
+FLAG_PADDING: Final = 5
+CARD_WIDTH: Final = 208
+CARD_PADDING: Final = 12
+LATENCY_ALPHA: Final = 0.7
+FAILURE_ALPHA: Final = 0.06
+LEGEND_GAP: Final = 16
+
+LINE_WIDTHS: Final[Mapping[str, float]] = {"p50": LINE_P50, "p95": LINE_P95, "p99": LINE_P99}
+MARK_SIZES: Final[Mapping[str, int]] = {"full": MARK_FULL, "timeout": MARK_TIMEOUT, "drained": MARK_DRAINED}
+
+# Time -----------------------------------------------------------------------------------------------------------------
+CURVES_HZ: Final = 30
+NUMBERS_HZ: Final = 4
+SETTINGS_INTERVAL_MS: Final = 40  # between two changes sent while a slider is dragged
+RESCALE_INTERVAL_S: Final = 1.0  # a y axis changes its scale no more often
+TIME_WINDOWS_S: Final = (30, 60, 300, 600)
