@@ -1,0 +1,196 @@
+"""A child process of the window: lines in, lines out, and one way of ending it that never blocks.
+
+The child's standard input is a pipe that only the window holds, so its end of file tells the child that the window is
+gone, however it went. Ending is written once, here: ask (SIGTERM, or end of file), wait, kill.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
+
+LONGEST_LINE_BYTES: Final = 32 * 1024 * 1024
+KEPT_LOG_LINES: Final = 20
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a child process ended: its exit code, or the signal that killed it, or why it never ran.
+
+    Attributes:
+        asked: the window had asked it to end.
+        last_words: the last line of its log.
+    """
+
+    exit_code: int | None = None
+    signal_number: int | None = None
+    not_started: str | None = None
+    asked: bool = False
+    last_words: str = ""
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether it ended as it was asked to."""
+        return self.asked and self.exit_code == 0
+
+    def sentence(self, who: str) -> str:
+        """What happened, for the user.
+
+        >>> Ending(signal_number=9).sentence("The service")
+        'The service was killed by signal 9 (SIGKILL).'
+        >>> Ending(exit_code=1, last_words="MemoryError").sentence("The service")
+        'The service ended with exit code 1. Its last words: MemoryError'
+        """
+        if self.not_started is not None:
+            return f"{who} could not be started: {self.not_started}."
+        if self.signal_number is not None:
+            return f"{who} was killed by signal {self.signal_number} ({_signal_name(self.signal_number)})."
+        ended = f"{who} ended by itself" if self.exit_code == 0 else f"{who} ended with exit code {self.exit_code}"
+        return f"{ended}. Its last words: {self.last_words}" if self.last_words else f"{ended}."
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+class LineBuffer:
+    """Whole lines out of pieces of a stream."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, without their ends; a line that grows beyond all bounds is cut."""
+        self._rest += chunk
+        if b"\n" not in chunk and len(self._rest) < LONGEST_LINE_BYTES:
+            return []
+        *lines, self._rest = self._rest.split(b"\n")
+        if len(self._rest) >= LONGEST_LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = bytearray()
+        return [bytes(line).removesuffix(b"\r") for line in lines]
+
+    def flush(self) -> list[bytes]:
+        """What was left without an end of line."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return [rest] if rest else []
+
+
+class ChildProcess(QObject):
+    """Runs one program at a time.
+
+    Signals:
+        line_received: a line of its standard output, as bytes.
+        logged: a line of its standard error.
+        ended: an `Ending`; nothing of that run follows.
+    """
+
+    line_received = Signal(bytes)
+    logged = Signal(str)
+    ended = Signal(object)
+
+    def __init__(self, grace_ms: int, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._grace_ms = grace_ms
+        self._process: QProcess | None = None
+        self._was_asked = False
+        self._output = LineBuffer()
+        self._errors = LineBuffer()
+        self._last_words: deque[str] = deque(maxlen=KEPT_LOG_LINES)
+        self._grace = QTimer(self, singleShot=True)
+        self._grace.timeout.connect(self.kill)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.processId() or None
+
+    def start(self, program: str, arguments: Sequence[str]) -> None:
+        """Start `program`; how it went is told by signals."""
+        assert self._process is None, "one run at a time"
+        self._was_asked = False
+        self._output, self._errors = LineBuffer(), LineBuffer()
+        self._last_words.clear()
+        process = QProcess(self)
+        environment = QProcessEnvironment.systemEnvironment()
+        environment.insert("PYTHONUNBUFFERED", "1")
+        environment.insert("PYTHONIOENCODING", "utf-8")
+        process.setProcessEnvironment(environment)
+        process.readyReadStandardOutput.connect(self._on_output)
+        process.readyReadStandardError.connect(self._on_errors)
+        process.finished.connect(self._on_finished)
+        process.errorOccurred.connect(self._on_error)
+        self._process = process
+        process.start(program, list(arguments))
+
+    def write_line(self, line: bytes) -> None:
+        """Send `line` to its standard input; lost without a word if it is ending, which `ended` will tell."""
+        if self._process is not None:
+            self._process.write(line + b"\n")
+
+    def end(self, *, by_end_of_file: bool = False) -> None:
+        """Ask it to end and, after the grace, kill it. Returns at once; `ended` follows."""
+        if self._process is None or self._was_asked:
+            return
+        self._was_asked = True
+        if by_end_of_file:
+            self._process.closeWriteChannel()
+        else:
+            self._process.terminate()
+        self._grace.start(self._grace_ms)
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._process is not None:
+            self._was_asked = True
+            self._process.kill()
+
+    def _on_output(self) -> None:
+        if self._process is not None:
+            for line in self._output.feed(bytes(self._process.readAllStandardOutput().data())):
+                self.line_received.emit(line)
+
+    def _on_errors(self) -> None:
+        if self._process is not None:
+            self._log(self._errors.feed(bytes(self._process.readAllStandardError().data())))
+
+    def _log(self, lines: Sequence[bytes]) -> None:
+        for line in lines:
+            text = line.decode("utf-8", "replace")
+            if text.strip():
+                self._last_words.append(text.strip())
+            self.logged.emit(text)
+
+    def _on_error(self, error: QProcess.ProcessError) -> None:
+        if error is QProcess.ProcessError.FailedToStart and self._process is not None:
+            self._close(Ending(not_started=self._process.errorString(), asked=self._was_asked))
+
+    def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
+        self._on_output()
+        self._on_errors()
+        for line in self._output.flush():
+            self.line_received.emit(line)
+        self._log(self._errors.flush())
+        last_words = self._last_words[-1] if self._last_words else ""
+        if status is QProcess.ExitStatus.CrashExit:
+            self._close(Ending(signal_number=code, asked=self._was_asked, last_words=last_words))
+        else:
+            self._close(Ending(exit_code=code, asked=self._was_asked, last_words=last_words))
+
+    def _close(self, ending: Ending) -> None:
+        assert self._process is not None
+        self._grace.stop()
+        self._process.deleteLater()
+        self._process = None
+        self.ended.emit(ending)

@@ -1,0 +1,101 @@
+"""The load generator as a child process: commands in, what it saw out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QObject, Signal
+
+from gui.child_process import ChildProcess, Ending
+from service.messages import LoadCommand, LoadEvent, LoadFrame, LoadRefused
+
+GRACE_MS: Final = 3_000
+GENERATOR: Final = (sys.executable, "-m", "service", "load", "--control")
+
+
+class LoadProcess(QObject):
+    """Owner of the load generator's process.
+
+    Signals:
+        frame_received: a `LoadFrame`.
+        refused: a command was not obeyed; a sentence that says why.
+        logged: a line of its log.
+        died: it ended unasked; a sentence that says how.
+        stopped: it ended as asked.
+    """
+
+    frame_received = Signal(object)
+    refused = Signal(str)
+    logged = Signal(str)
+    died = Signal(str)
+    stopped = Signal()
+
+    def __init__(self, program: tuple[str, ...] = GENERATOR, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._program = program
+        self._encoder = msgspec.json.Encoder()
+        self._decoder: msgspec.json.Decoder[LoadEvent] = msgspec.json.Decoder(LoadEvent)
+        self._child = ChildProcess(GRACE_MS, self)
+        self._child.line_received.connect(self._on_child_line)
+        self._child.logged.connect(self.logged)
+        self._child.ended.connect(self._on_child_ended)
+        self._url: str | None = None
+        self._next_url: str | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._child.is_running
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    def start(self, url: str) -> None:
+        """Run a generator that asks the service at `url`; one that runs for another service is ended first."""
+        if not self._child.is_running:
+            self._url, self._next_url = url, None
+            program, *arguments = self._program
+            self._child.start(program, [*arguments, "--url", url])
+        elif url != self._url or self._next_url is not None:
+            self._next_url = url
+            self._child.end(by_end_of_file=True)
+
+    def send(self, command: LoadCommand) -> None:
+        """Hand it a command; a generator that died is started anew for it."""
+        if not self._child.is_running:
+            if self._url is None:
+                self.refused.emit("There is no service to ask: start it first.")
+                return
+            self.start(self._url)
+        self._child.write_line(self._encoder.encode(command))
+
+    def stop(self) -> None:
+        """Cancel all it has under way and end it, without waiting; `stopped` follows."""
+        self._url = self._next_url = None
+        if self._child.is_running:
+            self._child.end(by_end_of_file=True)
+        else:
+            self.stopped.emit()
+
+    def _on_child_line(self, line: bytes) -> None:
+        try:
+            event = self._decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            self.logged.emit(f"{line[:500].decode('utf-8', 'replace')}  (not an event: {error})")
+            return
+        match event:
+            case LoadFrame():
+                self.frame_received.emit(event)
+            case LoadRefused():
+                self.refused.emit(event.reason)
+
+    def _on_child_ended(self, ending: Ending) -> None:
+        follower = self._next_url
+        if follower is not None:
+            self.start(follower)
+        elif ending.asked:
+            self.stopped.emit()
+        else:
+            self.died.emit(ending.sentence("The load generator"))

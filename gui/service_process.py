@@ -1,0 +1,144 @@
+"""The service as a child process: started, listened to, ended, and what became of it in words."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QObject, Signal
+
+from gui.child_process import ChildProcess, Ending
+from service.messages import Failed, Ready, ServiceState, Starting, Stopped
+from service.options import ServiceOptions
+
+GRACE_MS: Final = 15_000
+SERVICE: Final = (sys.executable, "-m", "service")
+
+
+@dataclass(frozen=True)
+class ServiceStart:
+    """How the service is to be started.
+
+    Attributes:
+        port: the first port to try; the service takes the next free one and says which.
+        program: what is run, before its options.
+    """
+
+    options: ServiceOptions = field(default_factory=ServiceOptions)
+    port: int = 8000
+    program: tuple[str, ...] = SERVICE
+
+    @property
+    def command(self) -> list[str]:
+        """The whole command line."""
+        options, settings = self.options, self.options.settings
+        words: dict[str, object] = {
+            "--model": options.model,
+            "--device": options.device,
+            "--dtype": options.dtype,
+            "--replicas": options.replicas,
+            "--port": self.port,
+            "--formation": settings.formation,
+            "--max-batch-size": settings.max_batch_size,
+            "--batch-wait-timeout-s": settings.batch_wait_timeout_s,
+            "--max-queued-requests": settings.max_queued_requests,
+        }
+        return [*self.program, *(f"{name}={value}" for name, value in words.items())]
+
+
+class ServiceProcess(QObject):
+    """Owner of the service's process.
+
+    Signals:
+        state_changed: each `ServiceState` that the service tells, as it comes.
+        logged: a line of its log.
+        died: it failed or ended unasked; a sentence that says how. Once a run.
+        stopped: it ended as asked.
+    """
+
+    state_changed = Signal(object)
+    logged = Signal(str)
+    died = Signal(str)
+    stopped = Signal()
+
+    def __init__(self, grace_ms: int = GRACE_MS, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._decoder = msgspec.json.Decoder(ServiceState)
+        self._child = ChildProcess(grace_ms, self)
+        self._child.line_received.connect(self._on_child_line)
+        self._child.logged.connect(self.logged)
+        self._child.ended.connect(self._on_child_ended)
+        self._is_dead = False
+        self._is_stop_wanted = False
+        self._next: ServiceStart | None = None
+        self.instance: str | None = None
+        self.ready: Ready | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process, ready or not."""
+        return self._child.is_running
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    def start(self, start: ServiceStart) -> None:
+        """Start the service; where the last one has not quite ended, as soon as it has."""
+        if self._child.is_running:
+            self._next = start
+            self._is_stop_wanted = True
+            self._child.end()
+            return
+        self._is_dead = self._is_stop_wanted = False
+        self._next = self.instance = self.ready = None
+        program, *arguments = start.command
+        self._child.start(program, arguments)
+
+    def stop(self) -> None:
+        """End the service in whatever state it is, without waiting; `stopped` follows."""
+        self._next = None
+        self._is_stop_wanted = True
+        if self._child.is_running:
+            self._child.end()
+        else:
+            self.stopped.emit()
+
+    def _on_child_line(self, line: bytes) -> None:
+        try:
+            state = self._decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            self.logged.emit(f"{line[:500].decode('utf-8', 'replace')}  (not a state: {error})")
+            return
+        match state:
+            case Starting():
+                self.instance = state.instance
+            case Ready():
+                self.ready = state
+            case Stopped():
+                self.ready = None
+            case Failed():
+                self._die(state.reason)
+                return
+        self.state_changed.emit(state)
+
+    def _die(self, reason: str) -> None:
+        if self._is_dead or self._is_stop_wanted:
+            return
+        self._is_dead = True
+        self.ready = None
+        self.died.emit(reason)
+
+    def _on_child_ended(self, ending: Ending) -> None:
+        self.ready = None
+        if ending.asked and not ending.is_orderly:
+            self.logged.emit(ending.sentence("While stopping, the service"))
+        follower = self._next
+        if follower is not None:
+            self.start(follower)
+        elif self._is_stop_wanted:
+            self.stopped.emit()
+        else:
+            self._die(ending.sentence("The service"))

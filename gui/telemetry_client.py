@@ -1,0 +1,151 @@
+"""Reads the service's telemetry for as long as it is wanted, and takes up where it broke off."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QObject, QTimer, QUrl, QUrlQuery, Signal
+from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
+
+from gui.event_stream import EventStream, EventTooLargeError
+from service.clock import monotonic_clock_id
+from service.messages import FramesMissed, TelemetryEvent, TelemetryFrame
+
+FIRST_RETRY_MS: Final = 50
+LONGEST_RETRY_MS: Final = 2_000
+SILENCE_MS: Final = 3_000
+
+
+class TelemetryClient(QObject):
+    """Follows `GET /telemetry`.
+
+    Signals:
+        frame_received: a `TelemetryFrame`; each number once, in order.
+        frames_missed: a `FramesMissed`: the service no longer keeps them.
+        trouble: the stream broke or could not be read; a sentence for the log. It is being tried again.
+    """
+
+    frame_received = Signal(object)
+    frames_missed = Signal(object)
+    trouble = Signal(str)
+
+    def __init__(self, network: QNetworkAccessManager, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._network = network
+        self._decoder: msgspec.json.Decoder[TelemetryEvent] = msgspec.json.Decoder(TelemetryEvent)
+        self._url: str | None = None
+        self._reply: QNetworkReply | None = None
+        self._stream = EventStream()
+        self._last_number: int | None = None
+        self._behind_s: float | None = None
+        self._retry_ms = FIRST_RETRY_MS
+        self._retry = QTimer(self, singleShot=True)
+        self._retry.timeout.connect(self._connect)
+        self._silence = QTimer(self, singleShot=True, interval=SILENCE_MS)
+        self._silence.timeout.connect(self._on_silence)
+
+    @property
+    def behind_s(self) -> float | None:
+        """How old the last frame was when it came in; ``None`` where the service's clock is another."""
+        return self._behind_s
+
+    def follow(self, url: str) -> None:
+        """Read the telemetry of the service at `url` from its next frame on."""
+        self.leave()
+        self._url = url
+        self._last_number = None
+        self._retry_ms = FIRST_RETRY_MS
+        self._connect()
+
+    def leave(self) -> None:
+        """Read no more."""
+        self._url = None
+        self._behind_s = None
+        self._retry.stop()
+        self._drop()
+
+    def _connect(self) -> None:
+        assert self._url is not None
+        request = QNetworkRequest(self._address())
+        request.setRawHeader(b"Accept", b"text/event-stream")
+        request.setRawHeader(b"Accept-Encoding", b"identity")
+        request.setAttribute(QNetworkRequest.Attribute.Http2AllowedAttribute, False)
+        request.setAttribute(
+            QNetworkRequest.Attribute.CacheLoadControlAttribute, QNetworkRequest.CacheLoadControl.AlwaysNetwork
+        )
+        self._stream = EventStream()
+        self._reply = self._network.get(request)
+        self._reply.readyRead.connect(self._on_reply_ready)
+        self._reply.finished.connect(self._on_reply_finished)
+        self._silence.start()
+
+    def _address(self) -> QUrl:
+        url = QUrl(f"{self._url}/telemetry")
+        if self._last_number is not None:
+            query = QUrlQuery()
+            query.addQueryItem("after", str(self._last_number))
+            url.setQuery(query)
+        return url
+
+    def _on_reply_ready(self) -> None:
+        reply = self._reply
+        if reply is None or _status(reply) != 200:
+            return
+        self._silence.start()
+        try:
+            for event in self._stream.feed(bytes(reply.readAll().data())):
+                self._take(event.data)
+                if self._reply is not reply:  # whoever got the event wanted no more
+                    return
+        except (EventTooLargeError, msgspec.MsgspecError) as error:
+            self._try_again(f"The telemetry could not be read: {error}.")
+
+    def _take(self, data: bytes) -> None:
+        event = self._decoder.decode(data)
+        self._retry_ms = FIRST_RETRY_MS
+        match event:
+            case FramesMissed():
+                self._last_number = event.last
+                self.frames_missed.emit(event)
+            case TelemetryFrame() if self._last_number is None or event.number > self._last_number:
+                self._last_number = event.number
+                if event.clock == monotonic_clock_id():
+                    self._behind_s = time.monotonic() - event.at_s
+                self.frame_received.emit(event)
+
+    def _on_reply_finished(self) -> None:
+        reply = self._reply
+        assert reply is not None
+        status = _status(reply)
+        if status not in (None, 200):
+            self._try_again(f"The service answered {status} instead of its telemetry.")
+        elif reply.error() is QNetworkReply.NetworkError.NoError:
+            self._try_again("The service ended its telemetry.")
+        else:
+            self._try_again(f"The telemetry broke off: {reply.errorString()}.")
+
+    def _on_silence(self) -> None:
+        self._try_again(f"No telemetry for {SILENCE_MS / 1000:.0f} s.")
+
+    def _try_again(self, why: str) -> None:
+        self._drop()
+        self._behind_s = None
+        self._retry.start(self._retry_ms)
+        self._retry_ms = min(2 * self._retry_ms, LONGEST_RETRY_MS)
+        self.trouble.emit(why)
+
+    def _drop(self) -> None:
+        self._silence.stop()
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.readyRead.disconnect(self._on_reply_ready)
+            reply.finished.disconnect(self._on_reply_finished)
+            reply.abort()
+            reply.deleteLater()
+
+
+def _status(reply: QNetworkReply) -> int | None:
+    status = reply.attribute(QNetworkRequest.Attribute.HttpStatusCodeAttribute)
+    return status if isinstance(status, int) else None
