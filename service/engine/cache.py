@@ -1,0 +1,109 @@
+"""The keys and values of a batch in buffers with room to grow, so that a step writes one column and copies nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+_ROOM_COLUMNS = 64
+
+
+class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
+    """The cache of a batch, of which a forward pass may cover the first few rows only.
+
+    The columns that such a pass writes stay zero in the other rows; to them they are padding.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(layers=[])
+        self._rows = rows
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        while len(self.layers) <= layer_idx:
+            self.layers.append(_Layer(self._rows))
+        keys, values = self.layers[layer_idx].update(key_states, value_states)
+        return keys, values
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Let row `rows[i]` be row i from now on; those that are not named are dropped.
+
+        A row that moves must come from beyond the new number of rows.
+        """
+        self._rows = len(rows)
+        moves = [(source, target) for target, source in enumerate(rows) if source != target]
+        for layer in self.layers:
+            layer.keep(len(rows), moves)
+
+    def trim(self, columns: int) -> None:
+        """Drop the first `columns` columns of all rows."""
+        for layer in self.layers:
+            layer.trim(columns)
+
+
+class _Layer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer's keys and values: buffers of [rows, heads, capacity, size] that are filled up to `length`."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self._rows = rows
+        self._length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.keys = self._buffer(key_states, 0)
+        self.values = self._buffer(value_states, 0)
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append the columns of the first rows; returns all columns of these rows."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        rows, start, end = key_states.shape[0], self._length, self._length + key_states.shape[-2]
+        if end > self.keys.shape[-2]:
+            self._resize(0, start + max(end - start, start // 2) + _ROOM_COLUMNS)
+        self.keys[:rows, :, start:end] = key_states
+        self.values[:rows, :, start:end] = value_states
+        self._length = end
+        return self.keys[:rows, :, :end], self.values[:rows, :, :end]
+
+    def keep(self, rows: int, moves: Sequence[tuple[int, int]]) -> None:
+        self._rows = rows
+        if moves:
+            sources, targets = (list(side) for side in zip(*moves, strict=True))
+            self.keys[targets, :, : self._length] = self.keys[sources, :, : self._length]
+            self.values[targets, :, : self._length] = self.values[sources, :, : self._length]
+
+    def trim(self, columns: int) -> None:
+        columns = min(columns, self._length)
+        self._resize(columns, self._length - columns + _ROOM_COLUMNS)
+        self._length -= columns
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self._length
+
+    def get_max_length(self) -> int:
+        return -1
+
+    def _resize(self, start: int, capacity: int) -> None:
+        """Move columns `start` to `length` of the rows still kept into buffers for `capacity` columns."""
+        length = self._length - start
+        for name in ("keys", "values"):
+            old = getattr(self, name)
+            new = self._buffer(old, capacity)
+            new[:, :, :length] = old[: self._rows, :, start : self._length]
+            setattr(self, name, new)
+
+    def _buffer(self, like: Tensor, capacity: int) -> Tensor:
+        # Zeros, because what stands under padding is multiplied by a weight of zero, and zero times NaN is NaN.
+        return like.new_zeros((self._rows, like.shape[1], capacity, like.shape[3]))

@@ -1,0 +1,134 @@
+"""A text generator for batches: prompts in, text of all of them step by step out.
+
+The engine knows nothing of Ray, HTTP or queues. One thread calls `TextEngine.generate` with a batch and gets it back
+when every sequence has ended; `encode` may be called by others meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as SequenceOf
+from typing import TYPE_CHECKING, TypeAlias
+
+from service.engine.batch import Batch, Forward, Step
+from service.engine.detokenize import Detokenizer
+from service.engine.encode import Encoder
+from service.engine.failure import Failure, attempt
+from service.engine.row import Row
+from service.engine.sequence import Progress, Sequence
+
+if TYPE_CHECKING:
+    from service.model.load import LoadedModel
+
+logger = logging.getLogger(__name__)
+
+Emit: TypeAlias = Callable[[list[Progress]], None]
+
+_UNFIT_LOGITS = "The model computed values that are not numbers (NaN or infinite) for this prompt."
+
+
+class TextEngine:
+    """Decodes batches with one model.
+
+    Attributes:
+        name: the model's.
+        context_length: tokens that a prompt and its completion may have together.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.name = loaded.name
+        self.context_length = loaded.context_length
+        self._encoder = Encoder(loaded.tokenizer, loaded.context_length)
+        self._detokenizer = Detokenizer(loaded.tokenizer)
+        self._eos = _eos_tokens(loaded)
+        self._forward = Forward(loaded.model, loaded.device)
+
+    def encode(self, prompt: str, max_tokens: int) -> list[int]:
+        """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""
+        return self._encoder.encode(prompt, max_tokens)
+
+    def generate(self, sequences: SequenceOf[Sequence], emit: Emit) -> None:
+        """Decode `sequences` together until all have ended; blocks.
+
+        `emit` gets the progress of all rows once a step, in this thread. Each sequence gets exactly one `Progress`
+        with a `finish_reason`. If the model raises, the step is repeated by halves until only those sequences that
+        cause it have ended with an error; the others go on where they were. What `emit` raises passes through.
+        """
+        self._decode([Row(sequence, self._detokenizer, self._eos) for sequence in sequences], emit)
+
+    def _decode(self, rows: list[Row], emit: Emit) -> None:
+        while failure := self._run(rows, emit):
+            rows = _unfinished(rows)
+            logger.warning("A batch of %d failed: %s", len(rows), failure)
+            if failure.is_out_of_memory and len(rows) > 1:
+                for half in _halves(rows):
+                    self._decode(half, emit)
+                return
+            self._isolate(rows, failure, emit)
+
+    def _isolate(self, rows: list[Row], failure: Failure, emit: Emit) -> None:
+        """Give each of `rows` one more token, by halves, so that `failure` ends only those which cause it."""
+        if len(rows) == 1:
+            emit([rows[0].fail(f"The model failed on this request: {failure}")])
+            return
+        for half in _halves(rows):
+            if renewed := self._run(half, emit, single_step=True):
+                self._isolate(_unfinished(half), renewed, emit)
+
+    def _run(self, rows: list[Row], emit: Emit, *, single_step: bool = False) -> Failure | None:
+        """Compute `rows` from their tokens on until all are done, or for one token; returns what the model raised."""
+        live = _end_cancelled(rows, emit)
+        if not live:
+            return None
+        batch = attempt(lambda: Batch(self._forward, live))
+        while not isinstance(batch, Failure):
+            step = attempt(batch.step)
+            if isinstance(step, Failure):
+                return step
+            if step is not None:
+                emit(_advance(batch.rows, step))
+                if single_step:
+                    return None
+            if not _end_cancelled(rows, emit):
+                return None
+        return batch
+
+
+def _eos_tokens(loaded: LoadedModel) -> frozenset[int]:
+    """The tokens that end a text: what the model's generation settings and its tokenizer name."""
+    settings = getattr(loaded.model, "generation_config", None)
+    named = [getattr(settings, "eos_token_id", None), getattr(loaded.tokenizer, "eos_token_id", None)]
+    tokens = (token for each in named for token in (each if isinstance(each, list | tuple) else [each]))
+    return frozenset(token for token in tokens if token is not None)
+
+
+def _advance(rows: SequenceOf[Row], step: Step) -> list[Progress]:
+    """Give each row its token. A row whose token can't be used, for whatever reason, ends alone."""
+    return [_advance_row(*each) for each in zip(rows, step.tokens, step.is_fit, strict=True)]
+
+
+def _advance_row(row: Row, token: int, is_fit: bool) -> Progress:
+    if not is_fit:
+        return row.fail(_UNFIT_LOGITS)
+    progress = attempt(lambda: row.advance(token))
+    if isinstance(progress, Failure):
+        return row.fail(f"The text of this completion could not be written: {progress}")
+    return progress
+
+
+def _end_cancelled(rows: Iterable[Row], emit: Emit) -> list[Row]:
+    """End those of `rows` that were cancelled; returns those that are not done."""
+    unfinished = _unfinished(rows)
+    if cancelled := [row.cancel() for row in unfinished if row.sequence.is_cancelled]:
+        emit(cancelled)
+    return _unfinished(unfinished)
+
+
+def _unfinished(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if not row.is_done]
+
+
+def _halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    middle = len(rows) // 2
+    return rows[:middle], rows[middle:]

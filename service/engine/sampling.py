@@ -1,0 +1,67 @@
+"""The next token of every row of a batch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_NUCLEUS_TOKENS = 1024  # so many of the likeliest tokens are sorted; the whole vocabulary only if they fall short
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one row needs besides its logits to be sampled; `uniform` is from [0, 1)."""
+
+    row: int
+    temperature: float
+    top_p: float
+    uniform: float
+
+
+def next_tokens(logits: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
+    """For logits of shape [rows, vocabulary] the tokens and whether each row's logits were fit to choose from.
+
+    Rows without a draw get the likeliest token. A row is unfit if a logit is NaN or +∞ or all are −∞.
+    """
+    highest, tokens = logits.max(dim=-1)
+    fit = highest.isfinite()
+    if draws:
+        rows = torch.tensor([draw.row for draw in draws], device=logits.device)
+        relative = logits[rows].float() - highest[rows, None].float()
+        tokens[rows] = _sample(relative.nan_to_num(nan=0.0, posinf=0.0, neginf=float("-inf")), draws)
+    return tokens, fit
+
+
+def _sample(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """Invert the cumulative distribution of each row at its own uniform number; the highest logit of a row is 0."""
+    settings = torch.tensor([(d.temperature, d.top_p, d.uniform) for d in draws], device=logits.device)
+    temperature, top_p, uniform = settings.T[:, :, None].unbind()
+    probabilities = torch.softmax(logits / temperature, dim=-1)
+    tokens = _invert(probabilities, uniform)
+    cut = [i for i, draw in enumerate(draws) if draw.top_p < 1]
+    if cut:
+        tokens[cut] = _sample_nucleus(probabilities[cut], top_p[cut], uniform[cut])
+    return tokens
+
+
+def _sample_nucleus(probabilities: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
+    """Like `_invert`, over the fewest tokens of each row whose probabilities reach `top_p`."""
+    vocabulary = probabilities.shape[-1]
+    highest, tokens = probabilities.topk(min(_NUCLEUS_TOKENS, vocabulary))
+    if bool((highest.sum(dim=-1, keepdim=True) < top_p).any()):
+        highest, tokens = probabilities.sort(descending=True)
+    before = highest.cumsum(dim=-1) - highest
+    nucleus = torch.where(before < top_p, highest, 0.0)
+    return tokens.gather(1, _invert(nucleus, uniform)[:, None])[:, 0]
+
+
+def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The first index at which the running sum of each row's weights exceeds its share `uniform` of their total."""
+    cumulative = weights.cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    below_total = torch.nextafter(total, torch.zeros_like(total))  # rounding must not lead past the last weight
+    threshold = torch.minimum(uniform * total, below_total)
+    return torch.searchsorted(cumulative, threshold, right=True)[:, 0]
