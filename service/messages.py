@@ -32,9 +32,12 @@ class SettingError(ValueError):
     """
 
     def __init__(self, field: str, rule: str) -> None:
-        super().__init__(f"{field}: {rule}")
+        super().__init__(field, rule)  # both, so that the error survives being pickled
         self.field = field
         self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.rule}"
 
 
 class Bounds(msgspec.Struct, frozen=True):

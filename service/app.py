@@ -1,0 +1,39 @@
+"""The Serve application: `serve run service.app:generator --name Text-Completion-App`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import ray
+from ray.serve import Application, Deployment
+
+from service.deployment import BatchTextGenerator
+from service.hub import Hub
+from service.options import ServiceOptions
+
+APP_NAME = "Text-Completion-App"
+
+
+def build(options: ServiceOptions) -> Application:
+    """The application for these options: replicas that generate, and the hub that they share."""
+    gpus = 1 if options.device.startswith("cuda") or (options.device == "auto" and gpu_count() >= 1) else 0
+    replicas = cast(Deployment, BatchTextGenerator).options(
+        num_replicas=options.replicas, ray_actor_options={"num_cpus": 1, "num_gpus": gpus}
+    )
+    return replicas.bind(options, cast(Deployment, Hub).bind(options.settings))
+
+
+def gpu_count() -> float:
+    """GPUs of the cluster, or of this machine where Ray has not started yet."""
+    if ray.is_initialized():
+        return float(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return 0
+    return float(pynvml.nvmlDeviceGetCount())
+
+
+generator = build(ServiceOptions())

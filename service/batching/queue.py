@@ -1,0 +1,143 @@
+"""Late formation: a queue from which the engine pulls its next batch when it is free.
+
+A batch grows until the moment it starts, so it never waits sealed behind a running one. The module knows neither Ray
+nor torch; take it into a service of your own:
+
+    queue = BatchQueue(max_batch_size=16, batch_wait_timeout_s=0.05)
+
+    async def serve():                        # one task an engine
+        while True:
+            batch = await queue.next_batch()
+            for entry, answer in zip(batch.entries, await run([e.item for e in batch.entries])):
+                entry.answer(answer)
+
+    answer = await queue.submit(item)         # cancel it, and its place in the queue is free at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+Item = TypeVar("Item")
+ReleaseReason = Literal["full", "timeout", "drained"]
+
+
+@dataclass(eq=False, slots=True)
+class Entry(Generic[Item]):
+    """An item in the queue and the future its submitter waits for. `enqueued_s` is on the queue's clock."""
+
+    item: Item
+    enqueued_s: float
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def answer(self, result: object) -> None:
+        """Resolve the future, unless its submitter has gone."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch(Generic[Item]):
+    """Entries that run together; two batches are never equal.
+
+    Attributes:
+        release_reason: `full` (the cap was reached), `timeout` (the first entry's wait was over) or `drained`
+            (there is no wait, and nothing more waited).
+        rules_version: number of the rules it was formed under, as given to `configure`.
+        cap: the `max_batch_size` of these rules.
+    """
+
+    entries: tuple[Entry[Item], ...]
+    release_reason: ReleaseReason
+    formed_s: float
+    rules_version: int
+    cap: int
+    formation: Literal["late", "early"] = "late"
+
+
+class BatchQueue(Generic[Item]):
+    """First in, first out; deadlines on a monotonic clock.
+
+    A batch is released when it is full, or when its first entry has waited `batch_wait_timeout_s`, whichever comes
+    first, and never before somebody asks for it.
+    """
+
+    def __init__(
+        self,
+        max_batch_size: int,
+        batch_wait_timeout_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        changed: asyncio.Event | None = None,
+    ) -> None:
+        self._clock = clock
+        self._changed = changed or asyncio.Event()
+        self._entries: dict[Entry[Item], None] = {}  # ordered, and any entry can leave in O(1)
+        self.configure(max_batch_size, batch_wait_timeout_s)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def configure(self, max_batch_size: int, batch_wait_timeout_s: float, version: int = 0) -> None:
+        """Rules for every batch released from now on."""
+        self._max_batch_size = max_batch_size
+        self._batch_wait_timeout_s = batch_wait_timeout_s
+        self._version = version
+        self._changed.set()
+
+    def submit(self, item: Item) -> asyncio.Future[Any]:
+        """Queue `item`; the future is resolved by whoever runs its batch. Cancelling it takes the item out."""
+        entry = Entry(item, self._clock())
+        entry.future.add_done_callback(lambda _: self._entries.pop(entry, None))
+        self._entries[entry] = None
+        self._changed.set()
+        return entry.future
+
+    async def next_batch(self) -> Batch[Item]:
+        """Wait for the next batch. Safe to cancel: nothing leaves the queue unless the batch is returned."""
+        while (batch := self.take(now_s := self._clock())) is None:
+            await wait_for_change(self._changed, self.deadline_s(), now_s)
+        return batch
+
+    def take(self, now_s: float) -> Batch[Item] | None:
+        """The batch that the rules release at `now_s`, if any."""
+        reason = self._release_reason(now_s)
+        if reason is None:
+            return None
+        entries = tuple(self._entries)[: self._max_batch_size]
+        for entry in entries:
+            del self._entries[entry]
+        return Batch(entries, reason, now_s, self._version, self._max_batch_size)
+
+    def deadline_s(self) -> float | None:
+        """When the first entry's wait is over; ``None`` while the queue is empty."""
+        first = next(iter(self._entries), None)
+        return None if first is None else first.enqueued_s + self._batch_wait_timeout_s
+
+    def _release_reason(self, now_s: float) -> ReleaseReason | None:
+        deadline_s = self.deadline_s()
+        if deadline_s is None:
+            return None
+        if len(self._entries) >= self._max_batch_size:
+            return "full"
+        if self._batch_wait_timeout_s == 0:
+            return "drained"
+        return "timeout" if now_s >= deadline_s else None
+
+
+async def wait_for_change(changed: asyncio.Event, deadline_s: float | None, now_s: float) -> None:
+    """Return when `changed` is set or the deadline has passed, whichever comes first."""
+    changed.clear()
+    try:
+        async with asyncio.timeout(None if deadline_s is None else max(0.0, deadline_s - now_s)):
+            await changed.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,222 @@
+"""`BatchTextGenerator`: the deployment that is ingress, queue and engine in one, so that a request makes one hop.
+
+Here is what Ray and HTTP have to do with it; what happens to a prompt is in `service.generation`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Header, Query, Request
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from service.engine.engine import TextEngine
+from service.engine.sequence import SamplingParams
+from service.engine.threads import prepare_engine_thread
+from service.generation import Generation, TextChunk
+from service.http.completions import CompletionBody, answer_completion
+from service.http.errors import PromptRefusedError, error_response, install_error_handlers
+from service.http.telemetry import telemetry_events
+from service.messages import ReplicaStatus, SettingError, VersionedSettings
+from service.model.load import choose_device, choose_dtype, load
+from service.model.resolve import resolve
+from service.options import ServiceOptions
+from service.telemetry.device import DeviceMeter
+from service.telemetry.frames import FRAME_INTERVAL_S
+
+logger = logging.getLogger(__name__)
+
+TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
+HEARTBEAT_S = 0.5
+RETRY_S = 0.5
+CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None)
+install_error_handlers(api)
+
+
+@serve.deployment(
+    name="BatchTextGenerator",
+    # Queueing is ours: were Ray to hold requests back (its default is 5), batches could not fill and nobody would see.
+    max_ongoing_requests=100_000,
+    health_check_period_s=2,
+    health_check_timeout_s=10,
+    graceful_shutdown_timeout_s=3,
+    max_constructor_retry_count=1,
+)
+@serve.ingress(api)
+class BatchTextGenerator:
+    """A replica: one model on one device. See `service.generation.Generation` for what it does with a prompt."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; mypy knows no such thing
+        self, options: ServiceOptions, hub: DeploymentHandle[Any]
+    ) -> None:
+        self._hub = hub
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        loop = asyncio.get_running_loop()
+        self._engine, self._device, self._dtype = await loop.run_in_executor(self._thread, load_engine, options)
+        replica, in_force = await hub.register.remote()
+        self._generation = Generation(replica, self._engine, self._thread, in_force)
+        self._meter = DeviceMeter(self._device)
+        self._tasks = [
+            loop.create_task(work) for work in (self._generation.run(), self._follow_settings(), self._report())
+        ]
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def handle_batch(self, text: str) -> str:
+        """The tutorial's own method: the prompt and its continuation. One text a call; Serve batches the calls."""
+        chunk = await self._complete(text, time.monotonic())
+        return text + chunk.text
+
+    @api.get("/", response_class=PlainTextResponse)
+    async def ask(self, text: Annotated[str, Query(min_length=1)]) -> str:
+        """The tutorial's way to ask: `curl "http://127.0.0.1:8000/?text=Once+upon+a+time"`."""
+        return await self.handle_batch(text)
+
+    @api.post("/v1/completions")
+    async def completions(self, body: CompletionBody, x_request_id: Annotated[str | None, Header()] = None) -> Response:
+        """OpenAI's completions; `stream` sends them as server-sent events."""
+        received_s = time.monotonic()
+        if body.model not in (None, self._engine.name):
+            message = f"There is no model {body.model!r} here; this service runs {self._engine.name!r}."
+            return error_response(404, message, param="model", code="model_not_found")
+        client_id = x_request_id if x_request_id and CLIENT_ID.fullmatch(x_request_id) else None
+        return await answer_completion(
+            self._generation, self._engine.name, body, received_s=received_s, client_id=client_id
+        )
+
+    async def _complete(self, text: str, received_s: float) -> TextChunk:
+        try:
+            request = await self._generation.submit(text, TUTORIAL_SAMPLING, received_s=received_s)
+        except ValueError as error:
+            raise PromptRefusedError(str(error)) from error
+        try:
+            return await self._generation.result(request)
+        finally:
+            self._generation.give_up(request)
+
+    # -- settings, telemetry, state -----------------------------------------------------------------------------------
+
+    @api.get("/batching")
+    async def read_settings(self) -> Response:
+        """The settings in force and their version."""
+        return json_response(self._in_force)
+
+    @api.put("/batching")
+    async def change_settings(self, request: Request) -> Response:
+        """Change any of the settings, for all replicas; answered when they are in force."""
+        try:
+            changes = msgspec.json.decode(await request.body(), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise HTTPException(400, f"The body must be a JSON object with settings: {error}") from error
+        self._in_force.settings.revised(changes)  # refused here, before anybody stores it
+        revised = await self._hub.revise.remote(changes)
+        if isinstance(revised, SettingError):
+            raise revised
+        return json_response(revised)
+
+    @api.get("/telemetry")
+    async def telemetry(self, after: Annotated[int | None, Query(ge=0)] = None) -> Response:
+        """All that happens from now on, or from after frame `after` on, as server-sent events."""
+        events = telemetry_events(self._hub.frames_after.remote, after)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    @api.get("/v1/models")
+    async def models(self) -> dict[str, Any]:
+        """The one model there is."""
+        model = {
+            "id": self._engine.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "batchscope",
+            "context_length": self._engine.context_length,
+        }
+        return {"object": "list", "data": [model]}
+
+    @api.get("/healthz")
+    async def healthz(self) -> dict[str, Any]:
+        """Answers while the replica works."""
+        await self.check_health()
+        return {"status": "ok", "model": self._engine.name, "device": self._device, "dtype": self._dtype}
+
+    async def check_health(self) -> None:
+        """Serve replaces a replica whose work has ended."""
+        for task in self._tasks:
+            if task.done():
+                raise RuntimeError("the replica's work has ended") from task.exception()
+
+    # -- the control path ---------------------------------------------------------------------------------------------
+
+    @property
+    def _in_force(self) -> VersionedSettings:
+        return self._generation.batcher.in_force
+
+    async def _follow_settings(self) -> None:
+        """Adopt every change of the settings as soon as the hub tells; asking again acknowledges it."""
+        while True:
+            try:
+                in_force = await self._hub.follow.remote(self._generation.replica, self._in_force)
+            except Exception as error:
+                logger.warning("The hub does not answer (%s); the settings stay as they are", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if in_force.version != self._in_force.version:
+                self._generation.batcher.apply(in_force)
+
+    async def _report(self) -> None:
+        """Tell the hub all that is new, at most once a frame, and that we live when nothing is."""
+        recorder = self._generation.recorder
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await recorder.news.wait()
+            except TimeoutError:
+                pass
+            try:
+                await self._hub.report.remote(recorder.report(self._status()))
+            except Exception as error:
+                logger.warning("The hub does not answer (%s); some telemetry is lost", error)
+            await asyncio.sleep(FRAME_INTERVAL_S)
+
+    def _status(self) -> ReplicaStatus:
+        generation, load = self._generation, self._meter.load()
+        return ReplicaStatus(
+            replica=generation.replica,
+            pid=os.getpid(),
+            at_s=time.monotonic(),
+            settings_version=self._in_force.version,
+            waiting=generation.batcher.waiting,
+            formed=generation.batcher.formed,
+            running=generation.running,
+            model=self._engine.name,
+            device=self._device,
+            dtype=self._dtype,
+            cpu_percent=load.cpu_percent,
+            memory_bytes=load.memory_bytes,
+            gpu_percent=load.gpu_percent,
+            gpu_memory_bytes=load.gpu_memory_bytes,
+            ledger=generation.recorder.ledger,
+        )
+
+
+def load_engine(options: ServiceOptions) -> tuple[TextEngine, str, str]:
+    """The engine, its device and its dtype; in the engine's own thread, whose priority its worker threads inherit."""
+    device = choose_device(options.device)
+    dtype = choose_dtype(options.dtype, device)
+    prepare_engine_thread(device)
+    return TextEngine(load(resolve(options.model), device, dtype)), device, dtype
+
+
+def json_response(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

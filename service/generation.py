@@ -1,0 +1,288 @@
+"""The replica without Ray: takes prompts in, lets the engine generate them batch by batch, and hands tokens out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from service.batching.batcher import Batcher, QueueFullError
+from service.batching.queue import Batch
+from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.messages import FINAL_STATES, BatchRecord, RequestRecord, RequestState, VersionedSettings
+from service.telemetry.recorder import Recorder
+
+logger = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 600.0
+"""No request lives longer; its asker is told so."""
+
+FinishReason = Literal["stop", "length"]
+
+
+class Engine(Protocol):
+    """What generates, `TextEngine` in the product; `generate` blocks and ends every sequence with one last progress."""
+
+    def encode(self, prompt: str, max_tokens: int) -> list[int]: ...
+
+    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> None: ...
+
+
+class GenerationError(Exception):
+    """The engine could not complete this one request; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """Text generated since the chunk before; the last one of a request carries `finish_reason`."""
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: FinishReason | None
+
+
+@dataclass(eq=False, slots=True)
+class GenerationRequest:
+    """One prompt on its way: what the engine needs of it, what its asker has not read yet, and when it was where.
+
+    Attributes:
+        streamed: its asker wants every bit of news, not the end alone.
+    """
+
+    sequence: Sequence
+    client_id: str | None
+    streamed: bool
+    received_s: float
+    enqueued_s: float
+    state: RequestState = "waiting"
+    batch: str | None = None
+    formed_s: float | None = None
+    started_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    completion_tokens: int = 0
+    error: str | None = None
+    finish_reason: FinishReason | None = None
+    answered: asyncio.Future[None] = field(init=False)
+    timer: asyncio.TimerHandle = field(init=False)
+    unread: list[str] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL_STATES
+
+    def record(self, replica: str) -> RequestRecord:
+        return RequestRecord(
+            id=self.sequence.id,
+            client_id=self.client_id,
+            replica=replica,
+            state=self.state,
+            prompt_tokens=len(self.sequence.prompt_ids),
+            max_tokens=self.sequence.sampling.max_tokens,
+            completion_tokens=self.completion_tokens,
+            batch=self.batch,
+            received_s=self.received_s,
+            enqueued_s=self.enqueued_s,
+            formed_s=self.formed_s,
+            started_s=self.started_s,
+            first_token_s=self.first_token_s,
+            finished_s=self.finished_s,
+            error=self.error,
+        )
+
+    def read(self) -> TextChunk:
+        """Everything that came since the last reading; raises `GenerationError` if the request failed."""
+        self.news.clear()
+        if self.error is not None:
+            raise GenerationError(self.error)
+        text = "".join(self.unread)
+        self.unread.clear()
+        return TextChunk(text, len(self.sequence.prompt_ids), self.completion_tokens, self.finish_reason)
+
+
+class Generation:
+    """One engine, its queue and its telemetry.
+
+    All methods belong to one event loop. The engine runs in `thread` and reports back once a decode step.
+    """
+
+    def __init__(self, replica: str, engine: Engine, thread: ThreadPoolExecutor, in_force: VersionedSettings) -> None:
+        self.replica = replica
+        self.batcher: Batcher[GenerationRequest] = Batcher(in_force, on_formed=self._on_formed)
+        self.recorder = Recorder(replica)
+        self.running = 0
+        self.open_streams = 0
+        self.last_step_s = time.monotonic()
+        self._engine = engine
+        self._thread = thread
+        self._request_numbers = itertools.count(1)
+        self._batch_numbers = itertools.count(1)
+        self._batch_records: dict[Batch[GenerationRequest], BatchRecord] = {}
+        self._under_way: dict[str, GenerationRequest] = {}
+
+    async def submit(
+        self,
+        prompt: str,
+        sampling: SamplingParams,
+        *,
+        received_s: float,
+        streamed: bool = False,
+        client_id: str | None = None,
+    ) -> GenerationRequest:
+        """Admit a prompt to the queue. Whoever calls this must call `give_up` in the end, whatever happens.
+
+        Raises `QueueFullError`, or the engine's `ValueError` for a prompt that it refuses.
+        """
+        try:
+            prompt_ids = await asyncio.to_thread(self._engine.encode, prompt, sampling.max_tokens)
+        except ValueError:
+            self.recorder.count(received=1, refused=1)
+            raise
+        sequence = Sequence(f"{self.replica}-{next(self._request_numbers)}", prompt_ids, sampling)
+        request = GenerationRequest(sequence, client_id, streamed, received_s, time.monotonic())
+        try:
+            request.answered = self.batcher.submit(request)
+        except QueueFullError as error:
+            self.recorder.count(received=1, refused=1)
+            request.state, request.error, request.finished_s = "refused", str(error), request.enqueued_s
+            self.recorder.note_request(request)
+            raise
+        request.answered.add_done_callback(lambda answered: self._on_answered(request, answered))
+        request.timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self._on_overdue, request)
+        self._under_way[sequence.id] = request
+        self.recorder.count(received=1, admitted=1)
+        self.recorder.note_request(request)
+        return request
+
+    async def chunks(self, request: GenerationRequest) -> AsyncIterator[TextChunk]:
+        """The completion as it comes; the last chunk has a `finish_reason`. Raises `GenerationError`."""
+        while request.finish_reason is None:
+            await request.news.wait()
+            yield request.read()
+
+    async def result(self, request: GenerationRequest) -> TextChunk:
+        """The whole completion of a request that is not `streamed`. Raises `GenerationError`."""
+        await request.news.wait()
+        return request.read()
+
+    def give_up(self, request: GenerationRequest) -> None:
+        """Nobody waits for the answer any more: leave the queue at once, or the running batch at its next step."""
+        if not request.is_final:
+            request.sequence.cancel()
+            request.answered.cancel()
+
+    async def run(self) -> None:
+        """Generate batch after batch, for ever."""
+        while True:
+            await self._run_batch(await self.batcher.next_batch())
+
+    async def _run_batch(self, batch: Batch[GenerationRequest]) -> None:
+        loop = asyncio.get_running_loop()
+        present = [entry.item for entry in batch.entries if not entry.item.is_final]
+        started_s = time.monotonic()
+        for request in present:
+            request.state, request.started_s = "running", started_s
+            self.recorder.note_request(request)
+        self.running = len(present)
+        self._note_batch(batch, started_s=started_s)
+
+        def emit(progress: list[Progress]) -> None:
+            loop.call_soon_threadsafe(self._on_step, progress, time.monotonic())
+
+        if present:
+            await loop.run_in_executor(self._thread, self._generate, [r.sequence for r in present], emit)
+        for request in present:  # the engine ends every sequence; this is for an engine that breaks its word
+            self._finish(request, "failed", "The engine stopped before this request was complete.")
+        finished_s = time.monotonic()
+        self.batcher.note_batch_time(finished_s - started_s)
+        self._note_batch(batch, finished_s=finished_s, tokens=sum(r.completion_tokens for r in present))
+        del self._batch_records[batch]
+
+    def _generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> None:
+        """In the engine's thread: nothing it raises may end the loop that serves everybody else."""
+        try:
+            self._engine.generate(sequences, emit)
+        except BaseException:
+            logger.exception("The engine failed on a batch of %d", len(sequences))
+
+    def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
+        number = next(self._batch_numbers)
+        record = BatchRecord(
+            id=f"{self.replica}-b{number}",
+            number=number,
+            replica=self.replica,
+            settings_version=batch.rules_version,
+            formation=batch.formation,
+            size=len(batch.entries),
+            cap=batch.cap,
+            release_reason=batch.release_reason,
+            formed_s=batch.formed_s,
+            members=tuple(entry.item.sequence.id for entry in batch.entries),
+        )
+        self._batch_records[batch] = record
+        self.recorder.note_batch(record)
+        for entry in batch.entries:
+            entry.item.state, entry.item.formed_s, entry.item.batch = "formed", batch.formed_s, record.id
+            self.recorder.note_request(entry.item)
+
+    def _note_batch(self, batch: Batch[GenerationRequest], **changes: Any) -> None:
+        record = msgspec.structs.replace(self._batch_records[batch], **changes)
+        self._batch_records[batch] = record
+        self.recorder.note_batch(record)
+
+    def _on_step(self, progress: list[Progress], at_s: float) -> None:
+        self.last_step_s = at_s
+        for p in progress:
+            request = self._under_way.get(p.sequence.id)
+            if request is None:
+                continue
+            if request.first_token_s is None and p.tokens:
+                request.first_token_s = at_s
+                self.recorder.note_request(request)
+            request.completion_tokens = p.tokens
+            request.unread.append(p.text)
+            if p.finish_reason is None:
+                if request.streamed:
+                    request.news.set()
+            elif p.finish_reason == "cancelled":
+                self._finish(request, "cancelled")
+            elif p.finish_reason == "error":
+                self._finish(request, "failed", p.error)
+            else:
+                request.finish_reason = p.finish_reason
+                self._finish(request, "done")
+
+    def _on_answered(self, request: GenerationRequest, answered: asyncio.Future[None]) -> None:
+        """The future ends here, by cancellation, or because Ray's decorator failed."""
+        if answered.cancelled():
+            if request.state != "running":
+                self._finish(request, "cancelled")
+        elif error := answered.exception():
+            self._finish(request, "failed", f"{type(error).__name__}: {error}")
+
+    def _on_overdue(self, request: GenerationRequest) -> None:
+        request.sequence.cancel()
+        self._finish(request, "failed", f"The request was not complete after {REQUEST_TIMEOUT_S:.0f} s.")
+
+    def _finish(self, request: GenerationRequest, state: RequestState, error: str | None = None) -> None:
+        if request.is_final:
+            return
+        if request.state == "running":
+            self.running -= 1
+        request.state, request.error, request.finished_s = state, error, time.monotonic()
+        request.timer.cancel()
+        del self._under_way[request.sequence.id]
+        self.recorder.count(completed=state == "done", failed=state == "failed", cancelled=state == "cancelled")
+        self.recorder.note_request(request)
+        request.news.set()
+        if not request.answered.done():
+            request.answered.set_result(None)

@@ -1,0 +1,197 @@
+"""`POST /v1/completions` in OpenAI's form, whole or as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from service.engine.sequence import SamplingParams
+from service.generation import Generation, GenerationError, GenerationRequest, TextChunk
+from service.http.errors import PromptRefusedError, error_body
+
+CHUNKS_PER_S = 400
+"""What all open streams of a replica together send at most; more would take the processor from the model."""
+
+MAX_PROMPTS = 256
+
+Prompt = Annotated[str, Field(min_length=1)]
+StopString = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool = False
+
+
+class CompletionBody(BaseModel):
+    """OpenAI's request. Fields that this service does not know are ignored, as other servers do."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    model: str | None = None
+    prompt: Prompt | Annotated[list[Prompt], Field(min_length=1, max_length=MAX_PROMPTS)]
+    max_tokens: int = Field(16, ge=1, le=1_000_000)
+    temperature: float = Field(1.0, ge=0, le=2, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    stop: StopString | Annotated[list[StopString], Field(max_length=16)] | None = None
+    ignore_eos: bool = False
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: Literal[1] | None = None
+    best_of: Literal[1] | None = None
+    echo: Literal[False] | None = None
+    logprobs: None = None
+    suffix: None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_default(cls, body: Any) -> Any:
+        """Clients send null for what they leave open."""
+        return {k: v for k, v in body.items() if v is not None} if isinstance(body, dict) else body
+
+    @property
+    def prompts(self) -> list[str]:
+        return [self.prompt] if isinstance(self.prompt, str) else self.prompt
+
+    @property
+    def sampling(self) -> SamplingParams:
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        return SamplingParams(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            stop=stop,
+            ignore_eos=self.ignore_eos,
+        )
+
+
+async def answer_completion(
+    generation: Generation, model: str, body: CompletionBody, *, received_s: float, client_id: str | None
+) -> Response:
+    """Submit all prompts of `body`, and answer them together or as they come; refusals come before any answer."""
+    head = {"id": f"cmpl-{generation.replica}-{time.time_ns():x}", "created": int(time.time()), "model": model}
+    requests = await submit_all(generation, body, received_s, client_id)
+    if body.stream:
+        with_usage = body.stream_options is not None and body.stream_options.include_usage
+        return CompletionStream(generation, requests, head, with_usage)
+    try:
+        results = await asyncio.gather(*(generation.result(request) for request in requests))
+    finally:
+        give_up_all(generation, requests)
+    choices = [choice(index, result) for index, result in enumerate(results)]
+    return JSONResponse(head | {"object": "text_completion", "choices": choices, "usage": usage(results)})
+
+
+async def submit_all(
+    generation: Generation, body: CompletionBody, received_s: float, client_id: str | None
+) -> list[GenerationRequest]:
+    """All prompts of `body` in the queue, or none of them."""
+    requests: list[GenerationRequest] = []
+    try:
+        for index, prompt in enumerate(body.prompts):
+            own_id = client_id if index == 0 or client_id is None else f"{client_id}.{index}"
+            request = await generation.submit(
+                prompt, body.sampling, received_s=received_s, streamed=body.stream, client_id=own_id
+            )
+            requests.append(request)
+    except ValueError as error:
+        give_up_all(generation, requests)
+        raise PromptRefusedError(str(error)) from error
+    except BaseException:
+        give_up_all(generation, requests)
+        raise
+    return requests
+
+
+def give_up_all(generation: Generation, requests: Sequence[GenerationRequest]) -> None:
+    for request in requests:
+        generation.give_up(request)
+
+
+def choice(index: int, chunk: TextChunk) -> dict[str, Any]:
+    return {"index": index, "text": chunk.text, "logprobs": None, "finish_reason": chunk.finish_reason}
+
+
+def usage(latest: Sequence[TextChunk]) -> dict[str, int]:
+    """Token counts of all prompts of a request, from the latest chunk of each."""
+    prompt_tokens = sum(chunk.prompt_tokens for chunk in latest)
+    completion_tokens = sum(chunk.completion_tokens for chunk in latest)
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
+
+
+class CompletionStream(StreamingResponse):
+    """Chunks of all choices as they come. However it ends, also before its first byte, the requests are given up."""
+
+    def __init__(
+        self, generation: Generation, requests: list[GenerationRequest], head: dict[str, Any], with_usage: bool
+    ) -> None:
+        self._generation = generation
+        self._requests = requests
+        self._head = head | {"object": "text_completion"}
+        self._with_usage = with_usage
+        self._latest: dict[int, TextChunk] = {}
+        super().__init__(self._events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._generation.open_streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._generation.open_streams -= 1
+            give_up_all(self._generation, self._requests)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        try:
+            async for index, chunk in merged([self._generation.chunks(request) for request in self._requests]):
+                self._latest[index] = chunk
+                yield self._event([choice(index, chunk)])
+                if chunk.finish_reason is None:
+                    # The longer, the more streams are open, so that their sum stays bounded.
+                    await asyncio.sleep(self._generation.open_streams / CHUNKS_PER_S)
+        except GenerationError as error:
+            yield b"data: " + msgspec.json.encode(error_body(str(error), "server_error")) + b"\n\n"
+            return
+        if self._with_usage:
+            yield self._event([])
+        yield b"data: [DONE]\n\n"
+
+    def _event(self, choices: list[dict[str, Any]]) -> bytes:
+        body = self._head | {"choices": choices, "usage": usage(list(self._latest.values()))}
+        return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+async def merged(streams: Sequence[AsyncIterator[TextChunk]]) -> AsyncIterator[tuple[int, TextChunk]]:
+    """(index, chunk) of all streams, whichever has one first."""
+    if len(streams) == 1:
+        async for chunk in streams[0]:
+            yield 0, chunk
+        return
+    pending = {asyncio.ensure_future(anext(stream)): index for index, stream in enumerate(streams)}
+    try:
+        while pending:
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                index = pending.pop(task)
+                try:
+                    chunk = task.result()
+                except StopAsyncIteration:
+                    continue
+                yield index, chunk
+                pending[asyncio.ensure_future(anext(streams[index]))] = index
+    finally:
+        for task in pending:
+            task.cancel()

@@ -1,0 +1,64 @@
+"""The control path: one small deployment through which settings go out to all replicas and telemetry comes in."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ray import serve
+
+from service.messages import SettingError, Settings, VersionedSettings
+from service.telemetry.frames import FRAME_INTERVAL_S, FrameLog
+from service.telemetry.recorder import ReplicaReport
+from service.telemetry.settings_board import SettingsBoard
+
+READER_TIMEOUT_S = 5.0
+
+
+@serve.deployment(name="Hub", num_replicas=1, max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
+class Hub:
+    """Every method may be called by every replica at any time; those that wait are answered within seconds."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._board = SettingsBoard(settings)
+        self._log = FrameLog()
+        self._replicas = 0
+        self._frames = asyncio.get_running_loop().create_task(self._close_frames())
+
+    async def register(self) -> tuple[str, VersionedSettings]:
+        """A short name for a replica that starts, and the settings in force."""
+        self._replicas += 1
+        return f"r{self._replicas}", self._board.in_force
+
+    async def follow(self, replica: str, held: VersionedSettings) -> VersionedSettings:
+        """See `SettingsBoard.follow`."""
+        self._replicas = max(self._replicas, int(replica.removeprefix("r")))  # a restarted hub gives no name twice
+        return await self._board.follow(replica, held)
+
+    async def revise(self, changes: dict[str, object]) -> VersionedSettings | SettingError:
+        """Change settings for all replicas; a refusal is returned, so that Ray does not wrap it."""
+        try:
+            change = await self._board.revise(changes)
+        except SettingError as refusal:
+            return refusal
+        if change is not None:
+            self._log.add_change(change)
+        return self._board.in_force
+
+    async def report(self, report: ReplicaReport) -> None:
+        self._log.add_report(report)
+
+    async def frames_after(self, number: int | None) -> tuple[int, list[bytes]]:
+        """See `FrameLog.after`."""
+        return await self._log.after(number, READER_TIMEOUT_S)
+
+    async def check_health(self) -> None:
+        if self._frames.done():
+            raise RuntimeError("the hub's task has ended") from self._frames.exception()
+
+    async def _close_frames(self) -> None:
+        while True:
+            await asyncio.sleep(FRAME_INTERVAL_S)
+            for replica in self._log.lose_silent_replicas():
+                self._board.forget(replica)
+            if self._log.has_news:
+                self._log.close_frame(self._board.in_force)

@@ -1,0 +1,23 @@
+"""What one service is started with; no heavy import, so that the process that parses it starts at once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from service.messages import Settings
+
+
+class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Attributes:
+        model: the default model's name, a local folder, a GGUF file or a hub id.
+        device, dtype: `auto` or torch's names.
+        replicas: copies of the model, each with a queue of its own.
+        settings: in force until the first `PUT /batching`.
+    """
+
+    model: str = "SmolLM2-135M-Instruct"
+    device: str = "auto"
+    dtype: str = "auto"
+    replicas: int = 1
+    settings: Settings = Settings()

@@ -1,0 +1,79 @@
+"""The settings of all replicas: one value, numbered, followed by each replica and changed from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from service.messages import Settings, SettingsChange, VersionedSettings
+
+FOLLOW_TIMEOUT_S = 10.0
+"""A follower is answered at least this often, so that it notices when the board is gone."""
+
+ADOPTION_TIMEOUT_S = 1.0
+"""A replica that has not adopted a change by then is not waited for: it adopts it when it can."""
+
+
+class SettingsBoard:
+    """Replicas call `follow` again and again, each time with what they hold: that call is the acknowledgement.
+
+    So a change reaches everyone who listens at once, and one who comes late, or missed an answer, gets the settings
+    in force with the next call; there is no list of recipients that could be out of date.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self.in_force = VersionedSettings(version=1, settings=settings)
+        self._held: dict[str, int] = {}
+        self._moved = asyncio.Condition()
+        self._one_at_a_time = asyncio.Lock()
+        self._clock = clock
+
+    async def follow(self, replica: str, held: VersionedSettings) -> VersionedSettings:
+        """Wait until there is something newer than `held`, or for `FOLLOW_TIMEOUT_S`; return what is in force."""
+        async with self._moved:
+            self._held[replica] = held.version
+            if held.version > self.in_force.version:  # the board was restarted: the replicas remember
+                self.in_force = held
+            self._moved.notify_all()
+            try:
+                async with asyncio.timeout(FOLLOW_TIMEOUT_S):
+                    await self._moved.wait_for(lambda: self.in_force.version != held.version)
+            except TimeoutError:
+                pass
+            return self.in_force
+
+    async def revise(self, changes: Mapping[str, object]) -> SettingsChange | None:
+        """Put changed settings in force and wait for the replicas; ``None`` if they change nothing.
+
+        Raises `SettingError`, and then nothing has changed.
+        """
+        requested_s = self._clock()
+        async with self._one_at_a_time:
+            previous = self.in_force
+            settings = previous.settings.revised(changes)
+            if settings == previous.settings:
+                return None
+            version = previous.version + 1
+            async with self._moved:
+                self.in_force = VersionedSettings(version=version, settings=settings)
+                self._moved.notify_all()
+                await self._wait_for_adoption(version)
+            return SettingsChange(
+                version=version,
+                previous=previous.settings,
+                settings=settings,
+                requested_s=requested_s,
+                in_force_s=self._clock(),
+            )
+
+    def forget(self, replica: str) -> None:
+        """Do not wait for this replica any more."""
+        self._held.pop(replica, None)
+
+    async def _wait_for_adoption(self, version: int) -> None:
+        try:
+            async with asyncio.timeout(ADOPTION_TIMEOUT_S):
+                await self._moved.wait_for(lambda: all(held >= version for held in self._held.values()))
+        except TimeoutError:
+            pass

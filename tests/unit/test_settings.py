@@ -1,0 +1,126 @@
+"""Settings check themselves, and the board carries a change to all who follow."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+
+import pytest
+
+from service.messages import SettingError as Refused
+from service.messages import Settings, SettingsChange, VersionedSettings
+from service.telemetry.settings_board import ADOPTION_TIMEOUT_S, SettingsBoard
+from tests.virtual_time import now_s, run_in_virtual_time
+
+NONSENSE = [None, True, "8", "８", [], {}, math.nan, math.inf, -math.inf, -1, 10**400, 1e400]
+
+
+@pytest.mark.parametrize("field", ["max_batch_size", "batch_wait_timeout_s", "max_queued_requests", "formation"])
+@pytest.mark.parametrize("value", NONSENSE, ids=repr)
+def test_that_nonsense_is_refused_and_the_field_is_named(field: str, value: object) -> None:
+    with pytest.raises(Refused) as refusal:
+        Settings().revised({field: value})
+    assert refusal.value.field == field
+    assert "Must be" in refusal.value.rule
+
+
+@pytest.mark.parametrize(("field", "value"), [("max_batch_size", 4.0), ("max_batch_size", 257), ("max_batch_size", 0)])
+def test_that_a_size_is_a_whole_number_within_its_bounds(field: str, value: object) -> None:
+    with pytest.raises(Refused, match="whole number from 1 to 256"):
+        Settings().revised({field: value})
+
+
+def test_that_an_unknown_setting_is_refused_with_the_names_of_those_there_are() -> None:
+    with pytest.raises(Refused, match="max_batch_size") as refusal:
+        Settings().revised({"max_batchsize": 8})
+    assert refusal.value.field == "max_batchsize"
+
+
+def test_that_the_bounds_themselves_are_accepted() -> None:
+    settings = Settings().revised({"max_batch_size": 256, "batch_wait_timeout_s": 5})
+    assert (settings.max_batch_size, settings.batch_wait_timeout_s) == (256, 5.0)
+    assert math.copysign(1, Settings().revised({"batch_wait_timeout_s": -0.0}).batch_wait_timeout_s) == 1
+
+
+def test_that_a_replica_always_admits_a_full_batch_and_a_full_queue() -> None:
+    settings = Settings(max_batch_size=256, max_queued_requests=1)
+    assert settings.max_ongoing_requests == 257
+
+
+def test_that_a_refusal_survives_being_sent_to_another_process() -> None:
+    refusal = pickle.loads(pickle.dumps(Refused("max_batch_size", "Must be from 1 to 256.")))
+    assert (refusal.field, refusal.rule) == ("max_batch_size", "Must be from 1 to 256.")
+
+
+class Replica:
+    """Follows the board as a replica does, taking `delay_s` to adopt a change."""
+
+    def __init__(self, name: str, board: SettingsBoard, delay_s: float = 0.0) -> None:
+        self.adopted: list[VersionedSettings] = []
+        self.task = asyncio.get_running_loop().create_task(self._follow(name, board, delay_s))
+
+    async def _follow(self, name: str, board: SettingsBoard, delay_s: float) -> None:
+        held = board.in_force
+        while True:
+            held = await board.follow(name, held)
+            await asyncio.sleep(delay_s)
+            self.adopted.append(held)
+
+
+def on_a_board(*delays_s: float, changes: list[dict[str, object]]) -> tuple[list[Replica], list[SettingsChange]]:
+    async def run() -> tuple[list[Replica], list[SettingsChange]]:
+        board = SettingsBoard(Settings(), clock=now_s)
+        replicas = [Replica(f"r{i}", board, delay_s) for i, delay_s in enumerate(delays_s)]
+        await asyncio.sleep(0.001)
+        made = [change for c in changes if (change := await board.revise(c)) is not None]
+        for replica in replicas:
+            replica.task.cancel()
+        return replicas, made
+
+    return run_in_virtual_time(run())
+
+
+def test_that_a_change_is_in_force_when_the_slowest_replica_has_adopted_it() -> None:
+    replicas, (change,) = on_a_board(0.0, 0.03, changes=[{"max_batch_size": 4}])
+    assert change.in_force_after_ms == pytest.approx(30)
+    assert change.changed_fields == ("max_batch_size",)
+    assert [replica.adopted[-1].settings.max_batch_size for replica in replicas] == [4, 4]
+
+
+def test_that_a_replica_that_hangs_is_not_waited_for_for_ever() -> None:
+    _, (change,) = on_a_board(0.0, 1e6, changes=[{"max_batch_size": 4}])
+    assert change.in_force_after_ms == pytest.approx(ADOPTION_TIMEOUT_S * 1e3)
+
+
+def test_that_a_change_that_changes_nothing_makes_no_version() -> None:
+    _, changes = on_a_board(0.0, changes=[{"max_batch_size": 16}])
+    assert changes == []
+
+
+def test_that_versions_count_the_changes() -> None:
+    _, changes = on_a_board(0.0, changes=[{"max_batch_size": 4}, {"batch_wait_timeout_s": 1}])
+    assert [change.version for change in changes] == [2, 3]
+
+
+def test_that_one_who_comes_late_is_told_at_once() -> None:
+    async def run() -> VersionedSettings:
+        board = SettingsBoard(Settings(), clock=now_s)
+        before = board.in_force
+        await board.revise({"max_batch_size": 2})
+        async with asyncio.timeout(0.001):
+            return await board.follow("late", before)
+
+    assert run_in_virtual_time(run()).settings.max_batch_size == 2
+
+
+def test_that_a_board_that_was_restarted_learns_the_settings_from_its_followers() -> None:
+    async def run() -> VersionedSettings:
+        board = SettingsBoard(Settings(), clock=now_s)
+        held = VersionedSettings(version=9, settings=Settings(max_batch_size=3))
+        follower = asyncio.get_running_loop().create_task(board.follow("r1", held))
+        await asyncio.sleep(0.001)
+        follower.cancel()
+        return board.in_force
+
+    assert run_in_virtual_time(run()).version == 9

@@ -1,0 +1,178 @@
+"""Frames are numbered without gaps, bounded in memory, and a reader who was away is told what it missed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from service.clock import monotonic_clock_id
+from service.messages import (
+    FramesMissed,
+    ReplicaStatus,
+    RequestRecord,
+    Settings,
+    TelemetryEvent,
+    TelemetryFrame,
+    VersionedSettings,
+)
+from service.telemetry.clock_offset import ClockOffset
+from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, FrameLog
+from service.telemetry.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
+from tests.virtual_time import now_s, run_in_virtual_time
+
+IN_FORCE = VersionedSettings(version=1, settings=Settings())
+DECODER = msgspec.json.Decoder(TelemetryEvent)
+
+
+def status(replica: str = "r1", at_s: float = 0.0) -> ReplicaStatus:
+    return ReplicaStatus(
+        replica=replica,
+        pid=1,
+        at_s=at_s,
+        settings_version=1,
+        waiting=0,
+        formed=0,
+        running=0,
+        model="m",
+        device="cpu",
+        dtype="float32",
+        cpu_percent=0.0,
+        memory_bytes=0,
+    )
+
+
+def request(id: str, at_s: float = 0.0) -> RequestRecord:
+    return RequestRecord(id=id, replica="r1", state="waiting", prompt_tokens=1, max_tokens=1, received_s=at_s)
+
+
+def report(*requests: RequestRecord, clock: str | None = None, sent_s: float = 0.0) -> ReplicaReport:
+    return ReplicaReport(
+        clock=clock or monotonic_clock_id(), sent_s=sent_s, status=status(at_s=sent_s), batches=(), requests=requests
+    )
+
+
+def log_of(frames: int) -> FrameLog:
+    log = FrameLog(clock=now_s)
+    for i in range(frames):
+        log.add_report(report(request(f"r1-{i}")))
+        log.close_frame(IN_FORCE)
+    return log
+
+
+def events_after(number: int | None, log: FrameLog) -> tuple[int, list[TelemetryFrame | FramesMissed]]:
+    async def read() -> tuple[int, list[bytes]]:
+        return await log.after(number, timeout_s=1.0)
+
+    newest, events = run_in_virtual_time(read())
+    return newest, [DECODER.decode(event) for event in events]
+
+
+def made_in_virtual_time(frames: int) -> FrameLog:
+    async def make() -> FrameLog:
+        return log_of(frames)
+
+    return run_in_virtual_time(make())
+
+
+def test_that_a_reader_resumes_where_it_stopped() -> None:
+    newest, events = events_after(2, made_in_virtual_time(5))
+    assert newest == 5
+    assert [event.number for event in events if isinstance(event, TelemetryFrame)] == [3, 4, 5]
+
+
+def test_that_a_new_reader_starts_with_what_comes_next() -> None:
+    async def read() -> list[bytes]:
+        log = log_of(3)
+        asyncio.get_running_loop().call_later(0.1, lambda: (log.add_report(report()), log.close_frame(IN_FORCE)))
+        return (await log.after(None, timeout_s=1.0))[1]
+
+    (event,) = run_in_virtual_time(read())
+    assert DECODER.decode(event).number == 4  # type: ignore[union-attr]
+
+
+def test_that_a_reader_is_answered_even_when_nothing_happens() -> None:
+    assert events_after(3, made_in_virtual_time(3)) == (3, [])
+
+
+def test_that_a_reader_who_lags_is_told_what_it_missed_and_memory_stays_bounded() -> None:
+    newest, events = events_after(10, made_in_virtual_time(KEPT_FRAMES + 50))
+    assert events[0] == FramesMissed(first=11, last=50)
+    assert len(events) == 1 + KEPT_FRAMES
+    assert newest == KEPT_FRAMES + 50
+
+
+def test_that_a_number_of_an_earlier_life_is_answered_with_all_there_is() -> None:
+    _, events = events_after(999, made_in_virtual_time(3))
+    assert [event.number for event in events if isinstance(event, TelemetryFrame)] == [1, 2, 3]
+
+
+def test_that_a_frame_carries_the_latest_record_of_each_request_once() -> None:
+    async def close() -> bytes:
+        log = FrameLog(clock=now_s)
+        log.add_report(report(request("a")))
+        log.add_report(report(msgspec.structs.replace(request("a"), state="done")))
+        log.close_frame(IN_FORCE)
+        return (await log.after(0, 1.0))[1][0]
+
+    frame = DECODER.decode(run_in_virtual_time(close()))
+    assert isinstance(frame, TelemetryFrame)
+    assert [(r.id, r.state) for r in frame.requests] == [("a", "done")]
+
+
+def test_that_a_replica_that_falls_silent_is_named_once() -> None:
+    async def run() -> list[tuple[str, ...]]:
+        log = FrameLog(clock=now_s)
+        log.add_report(report())
+        await asyncio.sleep(SILENCE_S + 0.1)
+        return [log.lose_silent_replicas(), log.lose_silent_replicas()]
+
+    assert run_in_virtual_time(run()) == [("r1",), ()]
+
+
+def test_that_times_of_another_machine_are_moved_to_this_clock() -> None:
+    async def close() -> bytes:
+        log = FrameLog(clock=now_s)
+        await asyncio.sleep(100.0)
+        log.add_report(report(request("a", at_s=4.0), clock="elsewhere", sent_s=5.0))
+        log.close_frame(IN_FORCE)
+        return (await log.after(0, 1.0))[1][0]
+
+    frame = DECODER.decode(run_in_virtual_time(close()))
+    assert isinstance(frame, TelemetryFrame)
+    assert frame.requests[0].received_s == pytest.approx(99.0)
+
+
+def test_that_the_clock_offset_is_that_of_the_fastest_message() -> None:
+    offset = ClockOffset("ours")
+    assert offset.learn("ours", 1.0, 7.0) == 0.0
+    assert [offset.learn("theirs", sent, got) for sent, got in [(1, 11.5), (2, 12.1), (3, 13.9)]] == pytest.approx(
+        [10.5, 10.1, 10.1]
+    )
+
+
+class Recordable:
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+    def record(self, replica: str) -> RequestRecord:
+        return request(self.id)
+
+
+async def test_that_a_report_holds_each_changed_request_once_and_empties_the_recorder() -> None:
+    recorder, one = Recorder("r1"), Recordable("one")
+    recorder.note_request(one)
+    recorder.note_request(one)
+    assert [r.id for r in recorder.report(status()).requests] == ["one"]
+    assert recorder.report(status()).requests == ()
+    assert not recorder.news.is_set()
+
+
+async def test_that_a_recorder_nobody_asks_keeps_the_newest() -> None:
+    recorder = Recorder("r1")
+    for i in range(MAX_UNREPORTED + 5):
+        recorder.note_request(Recordable(str(i)))
+    requests = recorder.report(status()).requests
+    assert len(requests) == MAX_UNREPORTED
+    assert requests[-1].id == str(MAX_UNREPORTED + 4)
