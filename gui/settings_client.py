@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -66,21 +67,24 @@ class SettingsClient(QObject):
         if reply is not None:
             reply.abort()
 
-    def ask(self, field: str, value: object) -> None:
-        """Ask for one setting; a value that breaks a rule is refused here and now."""
-        known = self._in_force.settings if self._in_force else Settings()
-        try:
-            known.revised({field: value})
-        except SettingError as error:
-            self.refused.emit(error.field, error.rule)
-            return
-        if self._url is None:
+    def ask(self, changes: Mapping[str, object]) -> None:
+        """Ask for `changes`; a value that breaks a rule is refused here and now, the others go on."""
+        allowed = {field: value for field, value in changes.items() if self._is_allowed(field, value)}
+        if not allowed or self._url is None:
             return
         if not self._asked:
             self._held.start()
-        self._asked[field] = value
+        self._asked |= allowed
         if self._reply is None:
             self._quiet.start(max(0, min(QUIET_MS, LONGEST_WAIT_MS - self._held.elapsed())))
+
+    def _is_allowed(self, field: str, value: object) -> bool:
+        try:
+            Settings().revised({field: value})
+        except SettingError as error:
+            self.refused.emit(error.field, error.rule)
+            return False
+        return True
 
     def observe(self, in_force: VersionedSettings) -> None:
         """Take over what another source (telemetry) says is in force."""

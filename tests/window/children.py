@@ -1,0 +1,20 @@
+"""How tests start the scripted service."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gui.service_process import ServiceStart
+from service.messages import Settings
+from service.options import ServiceOptions
+
+SCRIPT = Path(__file__).with_name("scripted_service.py")
+
+
+def scripted(*options: str, settings: Settings | None = None) -> ServiceStart:
+    """A start of the scripted service with these options of its script."""
+    return ServiceStart(
+        ServiceOptions(model="scripted", settings=settings or Settings()),
+        program=(sys.executable, "-c", f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')", *options),
+    )

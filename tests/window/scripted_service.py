@@ -1,0 +1,340 @@
+"""A child process that speaks like the service and runs without Ray and without a model, for tests of the window.
+
+It says the same lines on standard output and offers the same HTTP; settings, queue, batches and frames are the
+service's own. A "token" is a word and takes `--step-s`. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from service.batching.queue import Batch, BatchQueue
+from service.messages import (
+    BatchRecord,
+    Failed,
+    Ready,
+    ReplicaStatus,
+    RequestRecord,
+    RequestState,
+    ServiceState,
+    SettingError,
+    Settings,
+    Stage,
+    StageProgress,
+    Starting,
+    Stopped,
+    Stopping,
+)
+from service.telemetry.frames import FRAME_INTERVAL_S, FrameLog
+from service.telemetry.recorder import Recorder
+from service.telemetry.settings_board import SettingsBoard
+
+REPLICA = "r1"
+INSTANCE = os.urandom(4).hex()
+
+
+def say(state: ServiceState) -> None:
+    sys.stdout.write(msgspec.json.encode(state).decode() + "\n")
+    sys.stdout.flush()
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request in this process."""
+
+    id: str
+    client_id: str | None
+    max_tokens: int
+    received_s: float
+    state: RequestState = "waiting"
+    batch: str | None = None
+    tokens: int = 0
+    formed_s: float | None = None
+    started_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def record(self, replica: str) -> RequestRecord:
+        return RequestRecord(
+            id=self.id,
+            client_id=self.client_id,
+            replica=replica,
+            state=self.state,
+            prompt_tokens=4,
+            max_tokens=self.max_tokens,
+            completion_tokens=self.tokens,
+            batch=self.batch,
+            received_s=self.received_s,
+            enqueued_s=self.received_s,
+            formed_s=self.formed_s,
+            started_s=self.started_s,
+            first_token_s=self.first_token_s,
+            finished_s=self.finished_s,
+        )
+
+
+class Scripted:
+    """The service, its engine a clock."""
+
+    def __init__(self, settings: Settings, step_s: float, gather_s: float) -> None:
+        self.board = SettingsBoard(settings)
+        self.frames = FrameLog()
+        self.recorder = Recorder(REPLICA)
+        self.queue: BatchQueue[Asked] = BatchQueue(settings.max_batch_size, settings.batch_wait_timeout_s)
+        self.queue.configure(settings.max_batch_size, settings.batch_wait_timeout_s, 1)
+        self.step_s = step_s
+        self.gather_s = gather_s
+        self.running = 0
+        self.numbers = itertools.count(1)
+        self.batch_numbers = itertools.count(1)
+
+    async def generate(self) -> None:
+        while True:
+            await self.run_batch(await self.queue.next_batch())
+
+    async def run_batch(self, batch: Batch[Asked]) -> None:
+        number, now_s = next(self.batch_numbers), time.monotonic()
+        members = [entry.item for entry in batch.entries]
+        record = BatchRecord(
+            id=f"{REPLICA}-b{number}",
+            number=number,
+            replica=REPLICA,
+            settings_version=batch.rules_version,
+            formation=batch.formation,
+            size=len(members),
+            cap=batch.cap,
+            release_reason=batch.release_reason,
+            formed_s=batch.formed_s,
+            started_s=now_s,
+            members=tuple(member.id for member in members),
+        )
+        for member in members:
+            member.state, member.batch = "running", record.id
+            member.formed_s, member.started_s = batch.formed_s, now_s
+            self.recorder.note_request(member)
+        self.recorder.note_batch(record)
+        live = [member for member in members if member.state == "running"]
+        while live:
+            self.running = len(live)
+            await asyncio.sleep(self.step_s)
+            for member in live:
+                self.step(member)
+            live = [member for member in live if member.state == "running"]
+        self.running = 0
+        tokens = sum(member.tokens for member in members)
+        self.recorder.note_batch(msgspec.structs.replace(record, finished_s=time.monotonic(), tokens=tokens))
+
+    def step(self, member: Asked) -> None:
+        if member.state != "running":
+            return
+        member.tokens += 1
+        member.first_token_s = member.first_token_s or time.monotonic()
+        if member.tokens == member.max_tokens:
+            self.finish(member, "done")
+        member.news.set()
+
+    def finish(self, member: Asked, state: RequestState) -> None:
+        member.state, member.finished_s = state, time.monotonic()
+        self.recorder.note_request(member)
+        member.news.set()
+
+    async def report(self) -> None:
+        while True:
+            await asyncio.sleep(FRAME_INTERVAL_S)
+            in_force = self.board.in_force
+            status = ReplicaStatus(
+                replica=REPLICA,
+                pid=os.getpid(),
+                at_s=time.monotonic(),
+                settings_version=in_force.version,
+                waiting=len(self.queue),
+                formed=0,
+                running=self.running,
+                model="scripted",
+                device="cpu",
+                dtype="float32",
+                cpu_percent=10.0,
+                memory_bytes=2**20,
+            )
+            self.frames.add_report(self.recorder.report(status))
+            self.frames.close_frame(in_force)
+
+    async def get_batching(self, _: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(self.board.in_force), content_type="application/json")
+
+    async def put_batching(self, request: web.Request) -> web.Response:
+        try:
+            change = await self.board.revise(await request.json())
+        except SettingError as error:
+            body = {"error": {"message": error.rule, "type": "invalid_request_error", "param": error.field}}
+            return web.json_response(body, status=422)
+        if change is not None:
+            settings = change.settings
+            self.queue.configure(settings.max_batch_size, settings.batch_wait_timeout_s, change.version)
+            self.frames.add_change(change)
+        return await self.get_batching(request)
+
+    async def telemetry(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        number = int(request.query["after"]) if "after" in request.query else None
+        while True:
+            number, events = await self.frames.after(number, 1.0)
+            for event in events:
+                await response.write(b"id: %d\ndata: %s\n\n" % (number, event))
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        received_s = time.monotonic()
+        if len(self.queue) >= self.board.in_force.settings.max_queued_requests:
+            return web.json_response({"error": {"message": "The queue is full."}}, status=503)
+        asked = Asked(
+            f"{REPLICA}-{next(self.numbers)}", request.headers.get("X-Request-Id"), body["max_tokens"], received_s
+        )
+        place = self.queue.submit(asked)
+        self.recorder.note_request(asked)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        try:
+            await response.prepare(request)
+            await self.stream(asked, response)
+        finally:
+            place.cancel()
+            if asked.state in ("waiting", "running"):
+                self.finish(asked, "cancelled")
+        return response
+
+    async def stream(self, asked: Asked, response: web.StreamResponse) -> None:
+        told = 0
+        while told < asked.max_tokens:
+            await asked.news.wait()
+            asked.news.clear()
+            text = "".join(f" word{n}" for n in range(told + 1, asked.tokens + 1))
+            told = asked.tokens
+            await response.write(self.chunk(asked, text))
+            await asyncio.sleep(0 if asked.state == "done" else self.gather_s)
+        await response.write(b"data: [DONE]\n\n")
+
+    def chunk(self, asked: Asked, text: str) -> bytes:
+        finish_reason = "length" if asked.state == "done" else None
+        body = {
+            "choices": [{"index": 0, "text": text, "finish_reason": finish_reason}],
+            "usage": {"completion_tokens": asked.tokens},
+        }
+        return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+    async def models(self, _: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "scripted", "object": "model"}]})
+
+
+async def serve(options: argparse.Namespace) -> None:
+    settings = Settings(
+        formation=options.formation,
+        max_batch_size=options.max_batch_size,
+        batch_wait_timeout_s=options.batch_wait_timeout_s,
+        max_queued_requests=options.max_queued_requests,
+    )
+    began_s = time.monotonic()
+    say(Starting(instance=INSTANCE, stages=(Stage(name="ray", title="Start Ray", about_s=options.start_s),)))
+    say(StageProgress(name="ray", elapsed_s=0.0))
+    print("scripted service: starting", file=sys.stderr, flush=True)
+    wanted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if not options.deaf:
+        loop.add_signal_handler(signal.SIGTERM, wanted.set)
+    await loop.connect_read_pipe(lambda: Parent(wanted), sys.stdin)
+    try:
+        await asyncio.wait_for(wanted.wait(), options.start_s)
+    except TimeoutError:
+        await answer(settings, options, began_s, wanted)
+    say(Stopping())
+    say(Stopped())
+
+
+class Parent(asyncio.Protocol):
+    """Hears that the window is gone."""
+
+    def __init__(self, wanted: asyncio.Event) -> None:
+        self._wanted = wanted
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._wanted.set()
+
+
+async def answer(settings: Settings, options: argparse.Namespace, began_s: float, wanted: asyncio.Event) -> None:
+    scripted = Scripted(settings, options.step_s, options.gather_s)
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/batching", scripted.get_batching),
+            web.put("/batching", scripted.put_batching),
+            web.get("/telemetry", scripted.telemetry),
+            web.get("/v1/models", scripted.models),
+            web.post("/v1/completions", scripted.completions),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(scripted.generate()), asyncio.create_task(scripted.report())]
+    say(StageProgress(name="ray", elapsed_s=time.monotonic() - began_s, finished=True))
+    say(
+        Ready(
+            url=f"http://{host}:{port}",
+            instance=INSTANCE,
+            model="scripted",
+            device="cpu",
+            dtype="float32",
+            context_length=2048,
+            replicas=1,
+            started_in_s=time.monotonic() - began_s,
+        )
+    )
+    await wanted.wait()
+    for task in tasks:
+        task.cancel()
+    await runner.cleanup()
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--formation", default="late")
+    parser.add_argument("--max-batch-size", type=int, default=16)
+    parser.add_argument("--batch-wait-timeout-s", type=float, default=0.05)
+    parser.add_argument("--max-queued-requests", type=int, default=256)
+    parser.add_argument("--start-s", type=float, default=0.05)
+    parser.add_argument("--step-s", type=float, default=0.005)
+    parser.add_argument("--gather-s", type=float, default=0.05, help="what a stream waits between two chunks")
+    parser.add_argument("--fail", help="say Failed with this reason and exit 1")
+    parser.add_argument("--crash-on-start", type=int, help="die of this signal")
+    parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM and the end of standard input")
+    return parser.parse_known_args()[0]
+
+
+def main() -> None:
+    options = parsed()
+    if options.crash_on_start is not None:
+        os.kill(os.getpid(), options.crash_on_start)
+    if options.deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if options.fail is not None:
+        say(Failed(reason=options.fail))
+        raise SystemExit(1)
+    asyncio.run(serve(options))
+
+
+if __name__ == "__main__":
+    main()

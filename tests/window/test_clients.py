@@ -1,0 +1,263 @@
+"""The clients against a real process that answers over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtNetwork import QNetworkAccessManager
+from pytestqt.qtbot import QtBot
+
+from gui.load_process import LoadProcess
+from gui.service_process import ServiceProcess
+from gui.settings_client import SettingsClient
+from gui.telemetry_client import TelemetryClient
+from service.messages import Fire, LoadFrame, Ready, TelemetryFrame, VersionedSettings
+from tests.window.children import scripted
+
+
+@pytest.fixture(scope="module")
+def running(qapp: object) -> Iterator[ServiceProcess]:
+    """One scripted service for all tests of this module."""
+    from pytestqt.wait_signal import SignalBlocker
+
+    service = ServiceProcess(grace_ms=500)
+    ready = SignalBlocker(timeout=5000)
+    ready.connect(service.state_changed)
+    service.start(scripted())
+    while service.ready is None:
+        ready.wait()
+        ready = SignalBlocker(timeout=5000)
+        ready.connect(service.state_changed)
+    yield service
+    stopped = SignalBlocker(timeout=5000)
+    stopped.connect(service.stopped)
+    service.stop()
+    stopped.wait()
+    service.deleteLater()
+
+
+@pytest.fixture
+def url(running: ServiceProcess) -> str:
+    assert running.ready is not None
+    return running.ready.url
+
+
+@pytest.fixture
+def network(qapp: object) -> Iterator[QNetworkAccessManager]:
+    manager = QNetworkAccessManager()
+    yield manager
+    manager.deleteLater()
+
+
+@pytest.fixture
+def settings(network: QNetworkAccessManager) -> Iterator[SettingsClient]:
+    client = SettingsClient(network)
+    yield client
+    client.leave()
+    client.deleteLater()
+
+
+@pytest.fixture
+def telemetry(network: QNetworkAccessManager) -> Iterator[TelemetryClient]:
+    client = TelemetryClient(network)
+    yield client
+    client.leave()
+    client.deleteLater()
+
+
+def connected(qtbot: QtBot, settings: SettingsClient, url: str) -> VersionedSettings:
+    with qtbot.waitSignal(settings.applied) as applied:
+        settings.connect_to(url)
+    value = applied.args[0]
+    assert isinstance(value, VersionedSettings)
+    return value
+
+
+def test_that_settings_are_learned_from_the_service(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
+    assert connected(qtbot, settings, url).settings.formation == "late"
+
+
+def test_that_what_is_told_is_what_is_in_force(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
+    before = connected(qtbot, settings, url)
+
+    with qtbot.waitSignal(settings.applied) as applied:
+        settings.ask({"max_batch_size": before.settings.max_batch_size + 1})
+
+    assert applied.args[0].version == before.version + 1
+    assert applied.args[0].settings.max_batch_size == before.settings.max_batch_size + 1
+    assert not settings.is_busy
+
+
+def test_that_a_drag_becomes_a_few_changes_and_its_last_value_wins(
+    qtbot: QtBot, settings: SettingsClient, url: str
+) -> None:
+    versions: list[VersionedSettings] = []
+    connected(qtbot, settings, url)
+    settings.applied.connect(versions.append)
+
+    for size in range(20, 80):
+        settings.ask({"max_batch_size": size})
+        qtbot.wait(2)
+    qtbot.waitUntil(lambda: bool(versions) and versions[-1].settings.max_batch_size == 79)
+
+    assert 1 <= len(versions) <= 3
+
+
+def test_that_what_is_asked_while_a_request_is_under_way_is_not_lost(
+    qtbot: QtBot, settings: SettingsClient, url: str
+) -> None:
+    connected(qtbot, settings, url)
+
+    settings.ask({"max_batch_size": 100})
+    settings._send()
+    settings.ask({"batch_wait_timeout_s": 1.5})
+    qtbot.waitUntil(lambda: not settings.is_busy)
+
+    assert settings.in_force is not None
+    assert settings.in_force.settings.max_batch_size == 100
+    assert settings.in_force.settings.batch_wait_timeout_s == 1.5
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("max_batch_size", 0), ("max_batch_size", True), ("batch_wait_timeout_s", float("nan"))]
+)
+def test_that_a_value_against_the_rules_is_refused_at_once_and_changes_nothing(
+    qtbot: QtBot, settings: SettingsClient, url: str, field: str, value: object
+) -> None:
+    before = connected(qtbot, settings, url)
+
+    with qtbot.waitSignal(settings.refused) as refused:
+        settings.ask({field: value})
+
+    assert refused.args[0] == field
+    assert refused.args[1].startswith("Must be ")
+    assert settings.in_force == before
+    assert not settings.is_busy
+
+
+def test_that_a_refusal_by_the_service_names_field_and_rule(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
+    connected(qtbot, settings, url)
+    settings._asked["max_batch_size"] = 999  # past the check in the window, as another version's rules might be
+
+    with qtbot.waitSignal(settings.refused) as refused:
+        settings._send()
+
+    assert refused.args == ["max_batch_size", "Must be a whole number from 1 to 256."]
+
+
+def test_that_an_older_version_does_not_replace_a_newer_one(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
+    before = connected(qtbot, settings, url)
+
+    with qtbot.assertNotEmitted(settings.applied):
+        settings.observe(VersionedSettings(version=before.version - 1, settings=before.settings))
+
+    assert settings.in_force == before
+
+
+def test_that_a_service_that_is_not_there_is_told_in_words(qtbot: QtBot, settings: SettingsClient) -> None:
+    with qtbot.waitSignal(settings.failed) as failed:
+        settings.connect_to("http://127.0.0.1:9")
+
+    assert failed.args[0].startswith("The settings did not reach the service: ")
+
+
+def test_that_frames_come_in_order_and_without_gaps(qtbot: QtBot, telemetry: TelemetryClient, url: str) -> None:
+    frames: list[TelemetryFrame] = []
+    telemetry.frame_received.connect(frames.append)
+
+    telemetry.follow(url)
+    qtbot.waitUntil(lambda: len(frames) >= 5)
+
+    numbers = [frame.number for frame in frames]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert telemetry.behind_s is not None
+    assert 0 <= telemetry.behind_s < 1
+
+
+def test_that_reading_goes_on_where_it_broke_off(qtbot: QtBot, telemetry: TelemetryClient, url: str) -> None:
+    frames: list[TelemetryFrame] = []
+    telemetry.frame_received.connect(frames.append)
+    telemetry.follow(url)
+    qtbot.waitUntil(lambda: len(frames) >= 2)
+    assert telemetry._reply is not None
+
+    with qtbot.waitSignal(telemetry.trouble):
+        telemetry._reply.abort()
+    seen = len(frames)
+    qtbot.waitUntil(lambda: len(frames) >= seen + 4)
+
+    numbers = [frame.number for frame in frames]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_that_news_of_missed_frames_are_handed_on(qtbot: QtBot, telemetry: TelemetryClient) -> None:
+    with qtbot.waitSignal(telemetry.frames_missed) as missed:
+        telemetry._take(b'{"event": "missed", "first": 1, "last": 2}')
+
+    assert (missed.args[0].first, missed.args[0].last) == (1, 2)
+
+
+def test_that_the_reader_keeps_trying_while_it_is_wanted(qtbot: QtBot, telemetry: TelemetryClient) -> None:
+    troubles: list[str] = []
+    telemetry.trouble.connect(troubles.append)
+
+    telemetry.follow("http://127.0.0.1:9")
+    qtbot.waitUntil(lambda: len(troubles) >= 3)
+    telemetry.leave()
+    before = len(troubles)
+    qtbot.wait(100)
+
+    assert len(troubles) == before
+
+
+def test_that_fired_prompts_come_back_with_their_text(qtbot: QtBot, url: str) -> None:
+    load = LoadProcess()
+    frames: list[LoadFrame] = []
+    load.frame_received.connect(frames.append)
+
+    load.start(url)
+    load.send(Fire(prompts=("one", "two"), copies=2, max_tokens=3))
+    qtbot.waitUntil(lambda: bool(frames) and frames[-1].totals.ok == 4)
+
+    texts: dict[str, str] = {}
+    for frame in frames:
+        for request in frame.requests:
+            texts[request.id] = texts.get(request.id, "") + request.new_text
+    assert list(texts.values()) == [" word1 word2 word3"] * 4
+    with qtbot.waitSignal(load.stopped):
+        load.stop()
+    load.deleteLater()
+
+
+def test_that_a_dead_load_generator_is_told_and_comes_back_with_the_next_command(qtbot: QtBot, url: str) -> None:
+    load = LoadProcess()
+    load.start(url)
+    with qtbot.waitSignal(load.frame_received):
+        load.send(Fire(prompts=("one",), max_tokens=1))
+    assert load.pid is not None
+
+    with qtbot.waitSignal(load.died) as died:
+        os.kill(load.pid, signal.SIGKILL)
+    with qtbot.waitSignal(load.frame_received):
+        load.send(Fire(prompts=("two",), max_tokens=1))
+
+    assert died.args == ["The load generator was killed by signal 9 (SIGKILL)."]
+    with qtbot.waitSignal(load.stopped):
+        load.stop()
+    load.deleteLater()
+
+
+def test_that_a_command_without_a_service_is_refused_in_words(qtbot: QtBot) -> None:
+    load = LoadProcess()
+    with qtbot.waitSignal(load.refused) as refused:
+        load.send(Fire(prompts=("one",)))
+
+    assert refused.args == ["There is no service to ask: start it first."]
+    load.deleteLater()
+
+
+def test_that_the_scripted_service_is_ready(running: ServiceProcess) -> None:
+    assert isinstance(running.ready, Ready)
