@@ -1,0 +1,204 @@
+"""Takes requests to an OpenAI-compatible server and listens to the stream that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from functools import partial
+from typing import Self
+
+import aiohttp
+import msgspec
+
+from service.load.flight import Answer, Flight, Observer
+from service.load.sse import EventReader, EventTooLongError, ServerEvent
+from service.load.wire import completion_body, decode_chunk, error_message, error_text, first_model
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 10.0
+SILENCE_TIMEOUT_S = 600.0  # a request may wait long in a queue, but not for ever
+MODELS_TIMEOUT_S = 2.0
+DRAIN_TIMEOUT_S = 1.0  # between the last event and the end of the body, for the connection's sake
+KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn closes: a connection must not be closed while it is taken again
+MOST_ERROR_BYTES = 64 * 1024
+DONE = b"[DONE]"
+FAILED_FINISH_REASONS = frozenset({"error", "cancelled", "abort"})
+OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS})
+
+BROKEN_OFF = "The connection broke off before the answer was complete."
+
+
+class Client:
+    """One task a request; connections are kept alive and as many as there are requests.
+
+    A stream is `ok` only if its last event, `[DONE]`, has come: one that merely ends has broken off.
+    """
+
+    def __init__(self, url: str, token: str | None = None, model: str | None = None) -> None:
+        self._url = url
+        self._model = model
+        self._tasks: dict[str, asyncio.Task[Answer]] = {}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=SILENCE_TIMEOUT_S),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await self.idle()
+        await self._session.close()
+
+    async def idle(self) -> None:
+        """Return when no request is under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    async def learn_model(self) -> None:
+        """Ask which model is served, as most servers want it named; where that fails, requests go without a name."""
+        timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
+        try:
+            async with self._session.get(f"{self._url}/v1/models", timeout=timeout) as response:
+                self._model = first_model(await _read_at_most(response, MOST_ERROR_BYTES))
+        except (aiohttp.ClientError, TimeoutError) as e:
+            log.info("The server does not say which model it serves: %s", e)
+
+    def start(self, flight: Flight, observer: Observer) -> None:
+        task = asyncio.create_task(self._ask(flight, observer))
+        self._tasks[flight.id] = task
+        task.add_done_callback(partial(self._on_done, flight, observer))
+
+    def cancel(self, flight: Flight) -> None:
+        task = self._tasks.get(flight.id)
+        if task is not None:
+            task.cancel()
+
+    def _on_done(self, flight: Flight, observer: Observer, task: asyncio.Task[Answer]) -> None:
+        del self._tasks[flight.id]
+        if task.cancelled():
+            was_complete = flight.finished_s is not None
+            observer.concluded(flight, Answer("ok" if was_complete else "cancelled"))
+            return
+        bug = task.exception()
+        if bug is not None:
+            log.error("A request failed in an unforeseen way", exc_info=bug)
+            observer.concluded(flight, Answer("failed", f"The load generator failed: {bug!r}."))
+            return
+        observer.concluded(flight, task.result())
+
+    async def _ask(self, flight: Flight, observer: Observer) -> Answer:
+        flight.sent_s = time.monotonic()
+        observer.sent(flight)
+        try:
+            async with self._session.post(
+                f"{self._url}/v1/completions",
+                data=completion_body(flight, self._model),
+                headers={"X-Request-Id": flight.id},
+                allow_redirects=False,
+            ) as response:
+                if response.status != 200:
+                    return await _turned_away(response)
+                return await _listen(response, flight, observer)
+        except aiohttp.ClientConnectorError as e:
+            return self._not_connected(e.os_error)
+        except aiohttp.ConnectionTimeoutError:
+            return Answer("failed", f"{self._url} did not take the connection within {CONNECT_TIMEOUT_S:.0f} s.")
+        except aiohttp.ServerTimeoutError:
+            return Answer("failed", f"{self._url} has sent nothing for {SILENCE_TIMEOUT_S:.0f} s.")
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as e:
+            log.debug("%s: %r", flight.id, e)
+            return Answer("failed", BROKEN_OFF)
+        except (aiohttp.ClientError, EventTooLongError, ValueError) as e:
+            return Answer("failed", f"{self._url} does not answer as a completion server does: {e}")
+
+    def _not_connected(self, reason: OSError) -> Answer:
+        if reason.errno in OWN_LIMITS:
+            return Answer("failed", f"This machine allows no further connections: {reason.strerror}.")
+        why = "connection refused" if reason.errno == errno.ECONNREFUSED else (reason.strerror or str(reason))
+        return Answer("failed", f"{self._url} cannot be reached: {why}.", is_unreachable=True)
+
+
+async def _turned_away(response: aiohttp.ClientResponse) -> Answer:
+    message = error_text(await _read_at_most(response, MOST_ERROR_BYTES)) or response.reason or "no reason was given"
+    if response.status != 503:
+        return Answer("failed", f"{message} (HTTP {response.status})")
+    return Answer("refused", message, retry_after_s=_seconds(response.headers.get("Retry-After", "")))
+
+
+async def _listen(response: aiohttp.ClientResponse, flight: Flight, observer: Observer) -> Answer:
+    reader = EventReader()
+    async for chunk in response.content.iter_any():
+        answer: Answer | None = None
+        now = time.monotonic()
+        for event in reader.feed(chunk):
+            answer = _take_event(event, flight, now)
+            if answer is not None:
+                break
+        if answer is None:
+            observer.progressed(flight)
+            continue
+        if answer.outcome == "ok":
+            flight.finished_s = now
+            await _drain(response)
+        return answer
+    return Answer("failed", BROKEN_OFF)
+
+
+def _take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | None:
+    """Add what the event brings to the flight; the answer if it was the last."""
+    if event.data == DONE:
+        return Answer("ok")
+    if event.name == b"error":
+        return Answer("failed", error_text(event.data))
+    try:
+        chunk = decode_chunk(event.data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+        return Answer("failed", f"The stream holds an event that is not a completion's: {e}")
+    if chunk.error:
+        return Answer("failed", error_message(chunk.error))
+    text = chunk.text
+    if text:
+        flight.add_text(text)
+    if chunk.usage is not None:
+        flight.tokens = chunk.usage.completion_tokens
+    elif text:
+        flight.tokens += 1  # all that a server which does not count tells: most send a token an event
+    if flight.first_token_s is None and (text or flight.tokens):
+        flight.first_token_s = now_s
+    if chunk.finish_reason in FAILED_FINISH_REASONS:
+        return Answer("failed", f"The server ended the request: {chunk.finish_reason}.")
+    return None
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read to the end of the body, so that the connection can be used again."""
+    if response.content.at_eof():
+        return
+    try:
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            async for _ in response.content.iter_any():
+                pass
+    except (TimeoutError, aiohttp.ClientError):
+        response.close()
+
+
+async def _read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    try:
+        return await response.content.readexactly(limit)
+    except asyncio.IncompleteReadError as e:
+        return e.partial
+
+
+def _seconds(retry_after: str) -> float | None:
+    return float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else None

@@ -1,0 +1,87 @@
+"""One request under way and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from service.messages import ClientOutcome, ClientRequest
+
+SHOWN_PROMPT_CHARS = (
+    400  # a report repeats the prompt up to 20 times a second: a long one is cut there, never when sent
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a request ended.
+
+    Attributes:
+        error: a sentence for the user, for every outcome but `ok` and `cancelled`.
+        is_unreachable: no server took the connection, so nothing was asked.
+        retry_after_s: how long a refusing server asks to be left alone.
+    """
+
+    outcome: ClientOutcome
+    error: str | None = None
+    is_unreachable: bool = False
+    retry_after_s: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A request from the moment it is intended; all times are on the sender's monotonic clock."""
+
+    id: str
+    source: Literal["fire", "load"]
+    prompt: str
+    max_tokens: int
+    temperature: float
+    intended_s: float
+    sent_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    tokens: int = 0
+    outcome: ClientOutcome | None = None
+    error: str | None = None
+    _unreported_text: list[str] = field(default_factory=list)
+
+    def add_text(self, text: str) -> None:
+        self._unreported_text.append(text)
+
+    def report(self) -> ClientRequest:
+        """The request as it stands, with the text since the report before."""
+        new_text = "".join(self._unreported_text)
+        self._unreported_text.clear()
+        shown = self.prompt
+        if len(shown) > SHOWN_PROMPT_CHARS:
+            shown = shown[:SHOWN_PROMPT_CHARS] + "…"
+        return ClientRequest(
+            id=self.id,
+            source=self.source,
+            prompt=shown,
+            max_tokens=self.max_tokens,
+            intended_s=self.intended_s,
+            sent_s=self.sent_s,
+            first_token_s=self.first_token_s,
+            finished_s=self.finished_s,
+            tokens=self.tokens,
+            new_text=new_text,
+            outcome=self.outcome,
+            error=self.error,
+        )
+
+
+class Observer(Protocol):
+    """Who is told of a flight; each flight is `concluded` exactly once, whatever happens."""
+
+    def sent(self, flight: Flight) -> None: ...
+    def progressed(self, flight: Flight) -> None: ...
+    def concluded(self, flight: Flight, answer: Answer) -> None: ...
+
+
+class Sender(Protocol):
+    """Who takes flights to the server."""
+
+    def start(self, flight: Flight, observer: Observer) -> None: ...
+    def cancel(self, flight: Flight) -> None: ...
