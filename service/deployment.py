@@ -3,8 +3,6 @@
 Here is what Ray and HTTP have to do with it; what happens to a prompt is in `service.generation`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -45,14 +43,32 @@ api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None)
 install_error_handlers(api)
 
 
+# Ray pickles the class below by value, with what its module holds by then: helpers stand in front of it, and its
+# annotations are no strings (`from __future__ import annotations`), whose names would not travel with it.
+
+
+def load_engine(options: ServiceOptions) -> tuple[TextEngine, str, str]:
+    """The engine, its device and its dtype; in the engine's own thread, whose priority its worker threads inherit."""
+    device = choose_device(options.device)
+    dtype = choose_dtype(options.dtype, device)
+    prepare_engine_thread(device)
+    return TextEngine(load(resolve(options.model), device, dtype)), device, dtype
+
+
+def json_response(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
 @serve.deployment(
     name="BatchTextGenerator",
     # Queueing is ours: were Ray to hold requests back (its default is 5), batches could not fill and nobody would see.
     max_ongoing_requests=100_000,
     health_check_period_s=2,
     health_check_timeout_s=10,
-    graceful_shutdown_timeout_s=3,
+    graceful_shutdown_timeout_s=2,
+    graceful_shutdown_wait_loop_s=0.2,
     max_constructor_retry_count=1,
+    logging_config={"enable_access_log": False},
 )
 @serve.ingress(api)
 class BatchTextGenerator:
@@ -208,15 +224,3 @@ class BatchTextGenerator:
             gpu_memory_bytes=load.gpu_memory_bytes,
             ledger=generation.recorder.ledger,
         )
-
-
-def load_engine(options: ServiceOptions) -> tuple[TextEngine, str, str]:
-    """The engine, its device and its dtype; in the engine's own thread, whose priority its worker threads inherit."""
-    device = choose_device(options.device)
-    dtype = choose_dtype(options.dtype, device)
-    prepare_engine_thread(device)
-    return TextEngine(load(resolve(options.model), device, dtype)), device, dtype
-
-
-def json_response(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

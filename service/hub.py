@@ -14,7 +14,15 @@ from service.telemetry.settings_board import SettingsBoard
 READER_TIMEOUT_S = 5.0
 
 
-@serve.deployment(name="Hub", num_replicas=1, max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0})
+@serve.deployment(
+    name="Hub",
+    num_replicas=1,
+    max_ongoing_requests=10_000,
+    graceful_shutdown_timeout_s=0.2,
+    graceful_shutdown_wait_loop_s=0.1,
+    ray_actor_options={"num_cpus": 0},
+    logging_config={"enable_access_log": False},
+)
 class Hub:
     """Every method may be called by every replica at any time; those that wait are answered within seconds."""
 

@@ -33,6 +33,15 @@ class Source(msgspec.Struct, frozen=True):
     modified_ns: int
     sha256: str
 
+    @classmethod
+    def of(cls, path: Path, sha256: str) -> Source:
+        status = path.stat()
+        return cls(str(path), status.st_size, status.st_mtime_ns, sha256)
+
+    def is_still(self, path: Path) -> bool:
+        """Whether `path` is that file, and looks as it did then."""
+        return self == Source.of(path, self.sha256)
+
 
 class Manifest(msgspec.Struct, frozen=True):
     """Written last into a folder: what it was made from, and each of its files as it must be."""

@@ -7,6 +7,7 @@ SOURCE DESTINATION`. The parent checks, describes and publishes what the child w
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -35,6 +36,8 @@ def convert(source: Path, origin: Source, target: Path, report: Report) -> None:
         outcome = _run(source, part, report)
         if not outcome.is_success:
             raise ModelError(_failure(source, outcome))
+        if not origin.is_still(source):
+            raise ModelError(f"The GGUF file {source} was changed while it was read; start again.")
         publish_folder(part, target, origin)
     finally:
         remove(part)
@@ -108,6 +111,15 @@ def limit_resources(size: int) -> None:
 
 
 def _convert_here(source: Path, destination: Path) -> None:
+    # Alone in a folder: what lies beside it is not part of the model.
+    alone = destination / "alone" / "model.gguf"
+    alone.parent.mkdir()
+    alone.symlink_to(source.resolve())
+    _save(alone, destination)
+    shutil.rmtree(alone.parent)
+
+
+def _save(source: Path, destination: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils import logging

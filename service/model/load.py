@@ -58,26 +58,83 @@ def choose_dtype(wanted: str, device: str) -> str:
 
 
 def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
-    """Load the model of `folder`; `device` and `dtype` may be `auto`."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+    """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`."""
     place = torch.device(choose_device(device))
-    number = getattr(torch, choose_dtype(dtype, str(place)))
+    number: torch.dtype = getattr(torch, choose_dtype(dtype, str(place)))
+    try:
+        tokenizer = _load_tokenizer(folder)
+        model = _load_model(folder, number).to(place)
+    except ModelError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"The model {folder.name} does not fit into the memory of {place}; free some, or choose a smaller model."
+        ) from error
+    except Exception as error:
+        raise ModelError(
+            f"The model {folder.name} in {folder.path} could not be loaded ({first_line(error)}); "
+            "get its files anew, or choose another model."
+        ) from error
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise ModelError(f"The tokenizer in {folder.path} is not the model's: it has more tokens; get the files anew.")
+    return LoadedModel(folder.name, model, tokenizer, place, number, _context_length(model, tokenizer))
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, short enough for a sentence."""
+    text = next(iter(str(error).strip().splitlines()), "").rstrip(".: ")
+    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+
+
+def _load_tokenizer(folder: ModelFolder) -> Any:
+    from transformers import AutoTokenizer
+
+    _hush()
     tokenizer = AutoTokenizer.from_pretrained(
         folder.path, local_files_only=True, trust_remote_code=False, padding_side="left"
     )
-    model = AutoModelForCausalLM.from_pretrained(
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    return tokenizer
+
+
+def _load_model(folder: ModelFolder, dtype: torch.dtype) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    _hush()
+    model, loading = AutoModelForCausalLM.from_pretrained(
         folder.path,
         local_files_only=True,
         trust_remote_code=False,
         use_safetensors=True,
-        dtype=number,
+        dtype=dtype,
         attn_implementation="sdpa",
+        output_loading_info=True,
     )
-    model = model.to(place).eval().requires_grad_(False)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return LoadedModel(folder.name, model, tokenizer, place, number, model.config.max_position_embeddings)
+    if missing := sorted(loading["missing_keys"]):  # transformers would go on with random numbers
+        raise ModelError(
+            f"The weights in {folder.path} lack {len(missing)} of the model's tensors, such as {missing[0]}; "
+            "get the model's files anew."
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _hush() -> None:
+    """Keep transformers' progress bars and advice out of the log; what matters comes as an exception."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def _context_length(model: Any, tokenizer: Any) -> int:
+    config = model.config.get_text_config()
+    lengths = (getattr(config, name, None) for name in _CONTEXT_NAMES)
+    said = next((length for length in lengths if isinstance(length, int) and length > 0), None)
+    if said is not None:
+        return said
+    told: int = tokenizer.model_max_length  # an absurdly large number if nobody knows
+    return told if told < 1 << 20 else FALLBACK_CONTEXT
 
 
 def _require_cuda(wanted: str, index: int) -> None:
@@ -88,12 +145,12 @@ def _require_cuda(wanted: str, index: int) -> None:
 
 
 def _has_mps() -> bool:
-    return torch.backends.mps.is_available()
+    return bool(torch.backends.mps.is_available())
 
 
 def _has_fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # MPS: Apple's first GPUs emulate it, and nothing tells which one this is.
     return device.type == "cpu" and bool(_FAST_BF16_FLAGS & _cpu_flags())
 
