@@ -1,0 +1,185 @@
+"""One replica without Ray: every request gets one answer, its own, and its place is free when its asker goes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import pytest_asyncio
+
+from service.batching.batcher import QueueFullError
+from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.generation import Generation, GenerationError, GenerationRequest
+from service.messages import Settings, VersionedSettings
+
+
+class SteppedEngine:
+    """An engine that makes a step when the test says so: each token of a prompt is the prompt itself.
+
+    A prompt that holds "poison" fails alone; "crash" brings the engine down.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self._steps = threading.Semaphore(0)
+
+    def allow(self, steps: int) -> None:
+        self._steps.release(steps)
+
+    def encode(self, prompt: str, max_tokens: int) -> list[int]:
+        if len(prompt) > 50:
+            raise ValueError("The prompt is too long.")
+        return [ord(c) for c in prompt]
+
+    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> None:
+        texts = {s: "".join(map(chr, s.prompt_ids)) for s in sequences}
+        self.batches.append(list(texts.values()))
+        step = 0
+        while sequences:
+            self._steps.acquire()
+            step += 1
+            if any("crash" in texts[s] for s in sequences):
+                raise SystemExit("crashed")
+            progress = [self._advance(s, texts[s], step) for s in sequences]
+            emit(progress)
+            sequences = [p.sequence for p in progress if p.finish_reason is None]
+
+    def _advance(self, sequence: Sequence, text: str, step: int) -> Progress:
+        if sequence.is_cancelled:
+            return Progress(sequence, "", step - 1, "cancelled")
+        if "poison" in text:
+            return Progress(sequence, "", 0, "error", "ValueError: poison")
+        return Progress(sequence, text, step, "length" if step == sequence.sampling.max_tokens else None)
+
+
+class Replica:
+    """A generation at work, with its engine and all records that it has reported."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.engine = SteppedEngine()
+        self.thread = ThreadPoolExecutor(1)
+        self.generation = Generation("r1", self.engine, self.thread, VersionedSettings(version=1, settings=settings))
+        self.work = asyncio.get_running_loop().create_task(self.generation.run())
+
+    async def submit(self, prompt: str, max_tokens: int = 1, streamed: bool = False) -> GenerationRequest:
+        sampling = SamplingParams(max_tokens=max_tokens)
+        return await self.generation.submit(prompt, sampling, received_s=0.0, streamed=streamed)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the news that makes it true."""
+        news = self.generation.recorder.news
+        async with asyncio.timeout(5):
+            while not condition():
+                await news.wait()
+                news.clear()
+
+    async def close(self) -> None:
+        self.engine.allow(1000)
+        self.work.cancel()
+        await asyncio.to_thread(self.thread.shutdown)
+
+
+@pytest_asyncio.fixture
+async def replica() -> AsyncIterator[Replica]:
+    replica = Replica(Settings(max_batch_size=4, batch_wait_timeout_s=0, max_queued_requests=3))
+    yield replica
+    await replica.close()
+
+
+async def test_that_each_asker_gets_its_own_completion(replica: Replica) -> None:
+    first = await replica.submit("a")
+    await replica.until(lambda: replica.generation.running == 1)
+    others = [await replica.submit(prompt) for prompt in ("b", "c", "d")]
+    replica.engine.allow(2)
+    answers = [await replica.generation.result(request) for request in (first, *others)]
+    assert [answer.text for answer in answers] == ["a", "b", "c", "d"]
+    assert replica.engine.batches == [["a"], ["b", "c", "d"]]
+
+
+async def test_that_a_stream_adds_up_to_the_whole(replica: Replica) -> None:
+    request = await replica.submit("x", max_tokens=5, streamed=True)
+    replica.engine.allow(5)
+    chunks = [chunk async for chunk in replica.generation.chunks(request)]
+    assert "".join(chunk.text for chunk in chunks) == "xxxxx"
+    assert [chunk.finish_reason for chunk in chunks][-1] == "length"
+    assert chunks[-1].completion_tokens == 5
+
+
+async def test_that_a_poisonous_request_harms_only_itself(replica: Replica) -> None:
+    await replica.submit("first")
+    await replica.until(lambda: replica.generation.running == 1)
+    good, bad = await replica.submit("good"), await replica.submit("poison")
+    replica.engine.allow(2)
+    assert (await replica.generation.result(good)).text == "good"
+    with pytest.raises(GenerationError, match="poison"):
+        await replica.generation.result(bad)
+
+
+async def test_that_a_crash_of_the_engine_is_told_to_those_it_hit_and_the_next_are_served(replica: Replica) -> None:
+    crashing = await replica.submit("crash")
+    replica.engine.allow(1)
+    with pytest.raises(GenerationError, match="engine stopped"):
+        await replica.generation.result(crashing)
+    fine = await replica.submit("fine")
+    replica.engine.allow(1)
+    assert (await replica.generation.result(fine)).text == "fine"
+
+
+async def test_that_a_full_queue_refuses_in_words_and_says_when_to_come_again(replica: Replica) -> None:
+    await replica.submit("running")
+    await replica.until(lambda: replica.generation.running == 1)
+    for i in range(3):
+        await replica.submit(f"waiting {i}")
+    with pytest.raises(QueueFullError, match="max_queued_requests") as full:
+        await replica.submit("one too many")
+    assert full.value.retry_after_s >= 1
+
+
+async def test_that_giving_up_in_the_queue_frees_the_place_at_once(replica: Replica) -> None:
+    await replica.submit("running")
+    await replica.until(lambda: replica.generation.running == 1)
+    waiting = [await replica.submit(f"waiting {i}") for i in range(3)]
+    replica.generation.give_up(waiting[0])
+    await asyncio.sleep(0)
+    await replica.submit("takes the place")
+    assert waiting[0].state == "cancelled"
+
+
+async def test_that_giving_up_while_running_ends_the_computation_at_the_next_step(replica: Replica) -> None:
+    request = await replica.submit("long", max_tokens=100)
+    await replica.until(lambda: replica.generation.running == 1)
+    replica.generation.give_up(request)
+    replica.engine.allow(1)
+    await replica.until(lambda: request.state == "cancelled")
+    assert replica.generation.running == 0
+
+
+async def test_that_a_prompt_the_engine_refuses_is_never_admitted(replica: Replica) -> None:
+    with pytest.raises(ValueError, match="too long"):
+        await replica.submit("x" * 51)
+    ledger = replica.generation.recorder.ledger
+    assert (ledger.received, ledger.refused, ledger.admitted) == (1, 1, 0)
+
+
+async def test_that_the_ledger_balances(replica: Replica) -> None:
+    done, failed, gone = await replica.submit("done"), await replica.submit("poison"), await replica.submit("gone")
+    replica.generation.give_up(gone)
+    replica.engine.allow(10)
+    await replica.until(lambda: all(request.is_final for request in (done, failed, gone)))
+    ledger = replica.generation.recorder.ledger
+    assert ledger.received == ledger.refused + ledger.admitted == 3
+    assert (ledger.completed, ledger.failed, ledger.cancelled) == (1, 1, 1)
+
+
+async def test_that_the_stages_of_a_request_follow_each_other(replica: Replica) -> None:
+    request = await replica.submit("staged", max_tokens=2)
+    replica.engine.allow(2)
+    await replica.generation.result(request)
+    record = request.record("r1")
+    stages = [record.enqueued_s, record.formed_s, record.started_s, record.first_token_s, record.finished_s]
+    assert None not in stages
+    assert stages == sorted(stages)  # type: ignore[type-var]
+    assert record.batch == "r1-b1"
