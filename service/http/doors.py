@@ -1,0 +1,299 @@
+"""Who is let in: the checks that stand before every route, as pure ASGI middleware.
+
+Under `python -m service` they stand in Ray Serve's proxy, before Serve's own routes too; under `serve run`, and on a
+cluster of somebody else's, in the application. What they need to know travels in environment variables, because the
+proxy is started by Ray, not by us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import hmac
+import ipaddress
+import json
+import os
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+MAX_BODY_BYTES: Final = 1_000_000
+BODY_TIMEOUT_S: Final = 10.0
+INSTANCE_HEADER: Final = "x-batchscope-instance"
+
+PLACE_VARIABLE: Final = "BATCHSCOPE_DOORS"
+HOST_VARIABLE: Final = "BATCHSCOPE_DOORS_HOST"
+TOKEN_FILE_VARIABLE: Final = "BATCHSCOPE_DOORS_TOKEN_FILE"
+INSTANCE_VARIABLE: Final = "BATCHSCOPE_DOORS_INSTANCE"
+
+LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+_HOST: Final = re.compile(rb"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
+# With these a caller steers Ray Serve 2.60: time-outs, cancellation, routing. Serve takes "-" and "_" for the same.
+_SERVE_HEADERS: Final = frozenset(
+    {
+        b"x-request-timeout-seconds",
+        b"x-request-disconnect-disabled",
+        b"x-session-id",
+        b"serve-multiplexed-model-id",
+    }
+)
+_SERVE_HEADER_PREFIX: Final = b"x-serve-"
+
+
+@dataclass(frozen=True)
+class DoorRules:
+    """What a request must show.
+
+    Attributes:
+        host: the address the service listens on; ``None`` where the doors do not know it.
+        instance: stamped on every response, so that a caller knows which service answered.
+        token: the bearer token that every request must carry, or ``None``.
+    """
+
+    host: str | None = None
+    instance: str | None = None
+    token: str | None = None
+
+    @functools.cached_property
+    def host_names(self) -> frozenset[str]:
+        """Names by which a client may call us, in the form of the Host header."""
+        if self.host is None or is_loopback(self.host):
+            return LOOPBACK_NAMES | ({_bracketed(self.host)} if self.host else set())
+        return LOOPBACK_NAMES | {_bracketed(self.host), socket.gethostname().lower()}
+
+    def knows_host(self, name: str) -> bool:
+        # Where we listen on the network any literal address will do: nobody can rebind a name that is none.
+        return name in self.host_names or (not is_loopback(self.host or "127.0.0.1") and _is_address(name))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer that ends a request at the door."""
+
+    status: int
+    code: str
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+_WRONG_HOST: Final = Refusal(403, "host_refused", "The Host header must name this service's own address and port.")
+_FROM_BROWSER: Final = Refusal(403, "browser_refused", "Requests that a web page makes are not served.")
+_NO_TOKEN: Final = Refusal(
+    401,
+    "token_required",
+    "A bearer token is required: send the header 'Authorization: Bearer <token>'.",
+    ((b"www-authenticate", b"Bearer"),),
+)
+# The rest of such a body stays unread, so the connection cannot be used again.
+_TOO_LARGE: Final = Refusal(
+    413, "body_too_large", f"The body is larger than {MAX_BODY_BYTES:,} bytes.", ((b"connection", b"close"),)
+)
+_TOO_SLOW: Final = Refusal(
+    408, "body_too_slow", f"The body did not arrive within {BODY_TIMEOUT_S:g} s.", ((b"connection", b"close"),)
+)
+
+
+class Doors:
+    """Lets in what keeps the rules, refuses the rest in OpenAI's error shape, and stamps every response."""
+
+    def __init__(self, app: ASGIApp, rules: DoorRules) -> None:
+        self._app = app
+        self._rules = rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "There are no WebSockets here."})
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, self._stamping(send))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Headers = list(scope["headers"])
+        refusal = refusal_of(headers, _port_of(scope), self._rules)
+        if refusal is not None:
+            await _refuse(send, refusal)
+            return
+        if _has_body(headers):
+            try:
+                body = await _read_body(receive)
+            except _ClientGone:
+                return
+            except _BodyRefused as refused:
+                await _refuse(send, refused.refusal)
+                return
+            receive = _replaying(body, receive)
+        await self._app({**scope, "headers": _cleaned(headers)}, receive, send)
+
+    def _stamping(self, send: Send) -> Send:
+        instance = self._rules.instance
+        if instance is None:
+            return send
+        stamp = (INSTANCE_HEADER.encode(), instance.encode())
+
+        async def send_stamped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), stamp]}
+            await send(message)
+
+        return send_stamped
+
+
+def rules_from_environment(environment: Mapping[str, str] = os.environ) -> DoorRules:
+    """The rules that `environment` tells; without any of the variables those for an unknown port on loopback."""
+    token_file = environment.get(TOKEN_FILE_VARIABLE)
+    return DoorRules(
+        host=environment.get(HOST_VARIABLE),
+        instance=environment.get(INSTANCE_VARIABLE),
+        token=Path(token_file).read_text().strip() if token_file else None,
+    )
+
+
+def doors_from_environment(app: ASGIApp) -> ASGIApp:
+    """`app` behind doors, or `app` itself where they stand in the proxy already."""
+    if os.environ.get(PLACE_VARIABLE) == "proxy":
+        return app
+    return Doors(app, rules_from_environment())
+
+
+def refusal_of(headers: Iterable[tuple[bytes, bytes]], port: int | None, rules: DoorRules) -> Refusal | None:
+    """Why a request with these headers is not let in, or ``None``."""
+    headers = list(headers)
+    if not _is_host_ours(_values(headers, b"host"), port, rules):
+        return _WRONG_HOST
+    if any(name in (b"origin", b"referer") or name.startswith(b"sec-fetch-") for name, _ in headers):
+        return _FROM_BROWSER
+    if rules.token is not None and not _is_token(_values(headers, b"authorization"), rules.token):
+        return _NO_TOKEN
+    length = next(iter(_values(headers, b"content-length")), b"0")
+    if length.isdigit() and int(length) > MAX_BODY_BYTES:
+        return _TOO_LARGE
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a service that listens on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def error_body(message: str, kind: str, code: str, param: str | None = None) -> bytes:
+    """An error as OpenAI's clients expect it."""
+    return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
+
+
+class _ClientGone(Exception):
+    pass
+
+
+class _BodyRefused(Exception):
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+
+
+async def _read_body(receive: Receive) -> bytes:
+    # The whole body is read before the application sees the request: so a refusal is still possible, and a client that
+    # sends slowly holds no place in the queue.
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _ClientGone
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY_BYTES:
+                    raise _BodyRefused(_TOO_LARGE)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise _BodyRefused(_TOO_SLOW) from None
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_replayed() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return receive_replayed
+
+
+async def _refuse(send: Send, refusal: Refusal) -> None:
+    kind = "authentication_error" if refusal.status == 401 else "invalid_request_error"
+    body = error_body(refusal.message, kind, refusal.code)
+    lengths = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": [*lengths, *refusal.headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _cleaned(headers: Headers) -> Headers:
+    """The headers without those by which a caller would steer Ray Serve, and without the token."""
+    kept = [(name, value) for name, value in headers if not _is_for_serve(name) and name != b"authorization"]
+    ids = _values(kept, b"x-request-id")
+    if len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0]):
+        return kept
+    # WORKAROUND ray 2.60: the proxy decodes the id as UTF-8 and answers 500 where it is none.
+    return [(name, value) for name, value in kept if name != b"x-request-id"]
+
+
+def _is_for_serve(name: bytes) -> bool:
+    dashed = name.replace(b"_", b"-")
+    return dashed in _SERVE_HEADERS or dashed.startswith(_SERVE_HEADER_PREFIX)
+
+
+def _is_host_ours(hosts: list[bytes], port: int | None, rules: DoorRules) -> bool:
+    match = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+    if match is None or not rules.knows_host(match[1].decode()):
+        return False
+    return rules.host is None or int(match[2] or 80) == port
+
+
+def _is_token(authorizations: list[bytes], token: str) -> bool:
+    if len(authorizations) != 1:
+        return False
+    scheme, _, given = authorizations[0].partition(b" ")
+    # Digests have one length, so that the comparison does not tell the token's.
+    same = hmac.compare_digest(hashlib.sha256(given.strip()).digest(), hashlib.sha256(token.encode()).digest())
+    return same and scheme.lower() == b"bearer"
+
+
+def _has_body(headers: Headers) -> bool:
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
+
+
+def _port_of(scope: Scope) -> int | None:
+    # The port of the socket itself, which nobody has to configure.
+    server = scope.get("server")
+    return server[1] if server else None
+
+
+def _values(headers: Headers, name: bytes) -> list[bytes]:
+    return [value for given, value in headers if given == name]
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

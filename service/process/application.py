@@ -1,0 +1,96 @@
+"""The application on Ray Serve: started, waited for, and the only thing that is ever deleted."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.api import RunTarget
+from ray.serve.config import HTTPOptions
+from ray.serve.schema import ApplicationStatus, LoggingConfig, ServeStatus
+
+from service.options import ServiceOptions
+from service.process.start_error import PortTakenError, StartError
+
+APP_NAME: Final = "Text-Completion-App"
+DEPLOYMENT: Final = "BatchTextGenerator"
+REQUEST_TIMEOUT_S: Final = 600.0
+POLL_S: Final = 0.1
+
+_QUIET = LoggingConfig(enable_access_log=False)
+_MODEL_ERROR = re.compile(r"^(?:[\w.]+\.)?ModelError: (.+)$", re.MULTILINE)
+
+
+def start_serve(host: str, port: int) -> None:
+    """Start Ray Serve with its proxy on `port`; raises `PortTakenError` and leaves nothing if that is lost."""
+    options = HTTPOptions(host=host, port=port, request_timeout_s=REQUEST_TIMEOUT_S)
+    try:
+        serve.start(proxy_location="HeadOnly", http_options=options, logging_config=_QUIET)
+    except (RayError, RuntimeError) as error:
+        if "Failed to bind" not in str(error):
+            raise
+        serve.shutdown()
+        raise PortTakenError(f"Port {port} was taken by another program just now; start again.") from error
+
+
+def deploy(app: str, options: ServiceOptions) -> None:
+    """Build the application with `app` ("module:function") and hand it to Serve, without waiting for it."""
+    module, _, function = app.partition(":")
+    application = getattr(importlib.import_module(module), function)(options)
+    target = RunTarget(application, name=APP_NAME, route_prefix="/", logging_config=_QUIET)
+    serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+
+
+def wait_until_running(replicas: int, report: Callable[[float, float], None]) -> None:
+    """Return when all replicas have loaded the model; raise `StartError` as soon as one could not."""
+    while True:
+        status = serve.status()
+        _raise_failure(status)
+        report(_running_replicas(status), replicas)
+        application = status.applications.get(APP_NAME)
+        if application is not None and application.status == ApplicationStatus.RUNNING:
+            return
+        time.sleep(POLL_S)
+
+
+def is_deployed() -> bool:
+    return APP_NAME in serve.status().applications
+
+
+def delete() -> None:
+    """Take our application off the cluster; whatever else runs there stays."""
+    serve.delete(APP_NAME)
+
+
+def _running_replicas(status: ServeStatus) -> int:
+    application = status.applications.get(APP_NAME)
+    deployment = application.deployments.get(DEPLOYMENT) if application is not None else None
+    return deployment.replica_states.get("RUNNING", 0) if deployment is not None else 0
+
+
+def _raise_failure(status: ServeStatus) -> None:
+    application = status.applications.get(APP_NAME)
+    if application is None:
+        return
+    messages = [deployment.message for deployment in application.deployments.values()]
+    failures = [message for message in messages if "failed to start" in message]
+    if application.status == ApplicationStatus.DEPLOY_FAILED:
+        failures.append(application.message)
+    if failures:
+        print(failures[0], file=sys.stderr)
+        raise StartError(reason_of(failures[0]))
+
+
+def reason_of(message: str) -> str:
+    """The sentence for the user in what Serve says of a replica that failed: the model's own, or the last line."""
+    sentences: list[str] = _MODEL_ERROR.findall(message)
+    if sentences:
+        return sentences[-1]
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no reason was given"]
+    return f"The model could not be loaded: {lines[-1].rstrip('.')}. The log says more."

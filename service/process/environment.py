@@ -1,0 +1,60 @@
+"""The driver's environment: all that must be set before Ray is imported, because its other processes inherit it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from service.http.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_FILE_VARIABLE
+from service.process.run_options import RunOptions
+from service.process.sweep import MARK
+
+SOURCE_ROOT = Path(__file__).resolve().parents[2]
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_COLOR_PREFIX": "0",
+}
+
+LOCAL_RAY = {
+    # Off, Ray listens on loopback only (with 2.60 on Linux too, in spite of the name).
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "service.process.proxy:middlewares",
+    # On, it calls the function that `service.process.proxy` replaces by one that does not share the port.
+    "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
+    # A request costs the proxy about half as much so.
+    "RAY_SERVE_PROXY_USE_GRPC": "1",
+    # These open ports past the doors.
+    "RAY_SERVE_ENABLE_HA_PROXY": "0",
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
+}
+
+
+def driver_environment(
+    options: RunOptions, instance: str, inherited: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """`inherited` with the mark, Ray's settings and what the doors need to know."""
+    environment = {**inherited, **QUIET, MARK: instance}
+    environment["PYTHONPATH"] = _joined(os.pathsep, str(SOURCE_ROOT), inherited.get("PYTHONPATH"))
+    # gRPC would send even what goes to this machine through a proxy of the user's.
+    environment["no_proxy"] = _joined(",", "127.0.0.1,localhost", inherited.get("no_proxy", inherited.get("NO_PROXY")))
+    if options.address is None:
+        environment.pop("RAY_ADDRESS", None)
+        environment |= LOCAL_RAY | door_variables(options, instance, place="proxy")
+    return environment
+
+
+def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[str, str]:
+    """What `service.http.doors` reads; `place` says where the doors stand, in Serve's `proxy` or in the `app`."""
+    variables = {PLACE_VARIABLE: place, HOST_VARIABLE: options.host, INSTANCE_VARIABLE: instance}
+    if options.token_file is not None:
+        variables[TOKEN_FILE_VARIABLE] = os.path.abspath(options.token_file)
+    return variables
+
+
+def _joined(separator: str, first: str, rest: str | None) -> str:
+    return f"{first}{separator}{rest}" if rest else first

@@ -1,0 +1,79 @@
+"""Somebody else's Ray cluster: we connect, run our application, and take nothing but that away again."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+import ray
+from ray import serve
+from ray.serve import context
+
+from service.http.doors import is_loopback
+from service.process import application
+from service.process.environment import SOURCE_ROOT, door_variables
+from service.process.plan import VitalProcesses
+from service.process.run_options import RunOptions
+from service.process.start_error import StartError
+
+ANY_ADDRESS: Final = ("0.0.0.0", "::")
+
+
+class ForeignRay:
+    """The cluster at the address that the user typed. The doors stand in our application, not in its proxy."""
+
+    def __init__(self, options: RunOptions, instance: str) -> None:
+        self._options = options
+        self._instance = instance
+        self._is_ours_deployed = False
+
+    def start(self) -> VitalProcesses:
+        address = self._options.address
+        variables = door_variables(self._options, self._instance, place="app")
+        try:
+            ray.init(
+                address=address,
+                runtime_env={"env_vars": variables, "py_modules": [str(SOURCE_ROOT / "service")]},
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise StartError(
+                f"There is no Ray cluster to be reached at {address}. Check the address and that `ray status` works "
+                "there."
+            ) from error
+        return VitalProcesses({})
+
+    def start_serve(self) -> tuple[str, int]:
+        """Start Serve unless it runs there already; returns where its proxy listens."""
+        serve.start(http_options={"host": self._options.host, "port": self._options.port or 8000})
+        if application.is_deployed():
+            raise StartError(
+                f"The cluster already runs an application named {application.APP_NAME}, and it stays untouched. Delete "
+                f"it there with: serve delete {application.APP_NAME}"
+            )
+        self._is_ours_deployed = True
+        return self._listening_address()
+
+    def release(self) -> None:
+        if self._is_ours_deployed:
+            application.delete()
+
+    def _listening_address(self) -> tuple[str, int]:
+        # WORKAROUND ray 2.60: nothing public tells the options that Serve was started with.
+        options = context._get_global_client().http_config
+        host = str(options.host)
+        if host in ANY_ADDRESS:
+            host = self._head_address()
+        if not is_loopback(host) and self._options.token_file is None:
+            raise StartError(
+                f"The cluster's proxy listens on {host}, where other machines reach it: give a bearer token with "
+                "--token-file FILE."
+            )
+        return host, int(options.port)
+
+    def _head_address(self) -> str:
+        host = (self._options.address or "").removeprefix("ray://").rpartition(":")[0]
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return str(ray.util.get_node_ip_address())
+        return host

@@ -1,0 +1,144 @@
+"""What `python -m service` is told on its command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from service.http.doors import is_loopback
+from service.messages import FORMATIONS, SettingError, Settings, parse_number
+from service.options import ServiceOptions
+
+DEFAULT_APP: Final = "service.app:build"
+MIN_TOKEN_LENGTH: Final = 16
+
+
+class OptionError(ValueError):
+    """The command line cannot be obeyed; its text is a sentence for the user that says what to do."""
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Attributes:
+        port: the one port to listen on; ``None`` for 8000 or the next free one, 0 for any free one.
+        address: of a Ray cluster to run on, instead of a local one of our own.
+        token_file: holds the bearer token that every request must carry.
+        app: `module:function` that builds the Serve application from `ServiceOptions`.
+        parent_pid: the service ends with this process; ``None`` for the one that started it.
+    """
+
+    service: ServiceOptions = ServiceOptions()
+    host: str = "127.0.0.1"
+    port: int | None = None
+    address: str | None = None
+    token_file: str | None = None
+    app: str = DEFAULT_APP
+    parent_pid: int | None = None
+
+
+def parse(arguments: Sequence[str]) -> RunOptions:
+    """The options that `arguments` spell; raises `OptionError`."""
+    parsed = _parser().parse_args(arguments)
+    options = RunOptions(
+        service=ServiceOptions(
+            model=parsed.model,
+            device=parsed.device,
+            dtype=parsed.dtype,
+            replicas=parsed.replicas,
+            settings=_settings(parsed),
+        ),
+        host="127.0.0.1" if parsed.host == "localhost" else parsed.host,
+        port=parsed.port,
+        address=parsed.address,
+        token_file=parsed.token_file,
+        app=parsed.app,
+        parent_pid=parsed.parent_pid,
+    )
+    _check_token(options)
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        raise OptionError(f"The options are not understood: {message}. See python -m service --help.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    default, settings = ServiceOptions(), Settings()
+    parser = _Parser(prog="python -m service", description=__doc__, allow_abbrev=False)
+    parser.description = (
+        "Run the text generator on Ray Serve. Each state is a JSON line on standard output, the log goes to standard "
+        "error. Ends on SIGTERM or Ctrl-C and when its parent ends. `python -m service load --help` is the load "
+        "generator."
+    )
+    add = parser.add_argument
+    add("--model", default=default.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
+    add("--device", default=default.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
+    add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32 (default: %(default)s)")
+    add("--replicas", type=_whole(1, 64), default=default.replicas, help="copies of the model (default: %(default)s)")
+    add("--host", default="127.0.0.1", help="address to listen on; any but loopback needs --token-file")
+    add("--port", type=_whole(0, 65535), help="port to listen on (default: 8000 or the next free one; 0: any free one)")
+    add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
+    add("--address", metavar="RAY", help="run on the Ray cluster at this address instead of a local one")
+    add("--formation", choices=FORMATIONS, default=settings.formation)
+    add("--max-batch-size", type=_number, default=settings.max_batch_size)
+    add("--batch-wait-timeout-s", type=_number, default=settings.batch_wait_timeout_s)
+    add("--max-queued-requests", type=_number, default=settings.max_queued_requests)
+    add("--parent-pid", type=_whole(1, 2**31), help="end with this process instead of the one that started it")
+    add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
+    return parser
+
+
+def _settings(parsed: argparse.Namespace) -> Settings:
+    fields = {name: getattr(parsed, name) for name in Settings.__struct_fields__}
+    try:
+        return Settings().revised(fields)
+    except SettingError as error:
+        raise OptionError(f"--{error.field.replace('_', '-')}: {error.rule}") from error
+
+
+def _check_token(options: RunOptions) -> None:
+    if options.token_file is not None:
+        _check_token_file(Path(options.token_file))
+    elif not is_loopback(options.host):
+        raise OptionError(
+            f"Listening on {options.host} would let other machines in: give a bearer token with --token-file FILE, or "
+            "leave --host out to listen on 127.0.0.1 only."
+        )
+
+
+def _check_token_file(path: Path) -> None:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+        mode = path.stat().st_mode
+    except (OSError, UnicodeError) as error:
+        raise OptionError(f"The token file {path} cannot be read: {error}.") from error
+    if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:
+        raise OptionError(
+            f"The token file {path} must hold one word of at least {MIN_TOKEN_LENGTH} characters, such as the output "
+            "of: openssl rand -hex 32."
+        )
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise OptionError(f"The token file {path} can be read by others: run chmod 600 on it.")
+
+
+def _number(text: str) -> float | int:
+    value = parse_number(text)
+    return int(text) if text.lstrip("+-").isdigit() else value
+
+
+def _whole(low: int, high: int) -> object:
+    def parse_whole(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
+        return int(text)
+
+    return parse_whole
