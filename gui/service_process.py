@@ -22,12 +22,14 @@ class ServiceStart:
     """How the service is to be started.
 
     Attributes:
-        port: the first port to try; the service takes the next free one and says which.
+        port: the one to listen on; ``None`` for 8000 or the next free one.
+        extra: further options of the service, as they stand on its command line.
         program: what is run, before its options.
     """
 
     options: ServiceOptions = field(default_factory=ServiceOptions)
-    port: int = 8000
+    port: int | None = None
+    extra: tuple[str, ...] = ()
     program: tuple[str, ...] = SERVICE
 
     @property
@@ -39,13 +41,14 @@ class ServiceStart:
             "--device": options.device,
             "--dtype": options.dtype,
             "--replicas": options.replicas,
-            "--port": self.port,
             "--formation": settings.formation,
             "--max-batch-size": settings.max_batch_size,
             "--batch-wait-timeout-s": settings.batch_wait_timeout_s,
             "--max-queued-requests": settings.max_queued_requests,
         }
-        return [*self.program, *(f"{name}={value}" for name, value in words.items())]
+        if self.port is not None:
+            words["--port"] = self.port
+        return [*self.program, *(f"{name}={value}" for name, value in words.items()), *self.extra]
 
 
 class ServiceProcess(QObject):

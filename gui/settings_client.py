@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import QElapsedTimer, QObject, QTimer, QUrl, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
 
+from gui import network
 from service.messages import SettingError, Settings, VersionedSettings
 
 QUIET_MS: Final = 60
@@ -32,10 +33,11 @@ class SettingsClient(QObject):
     refused = Signal(str, str)
     failed = Signal(str)
 
-    def __init__(self, network: QNetworkAccessManager, parent: QObject | None = None) -> None:
+    def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._network = network
+        self._manager = manager
         self._url: str | None = None
+        self._instance = ""
         self._reply: QNetworkReply | None = None
         self._asked: dict[str, object] = {}
         self._in_force: VersionedSettings | None = None
@@ -52,11 +54,11 @@ class SettingsClient(QObject):
         """Whether a change is on its way, so that what is in force is about to be something else."""
         return bool(self._asked) or self._reply is not None
 
-    def connect_to(self, url: str) -> None:
-        """Talk to the service at `url` and learn its settings."""
+    def connect_to(self, url: str, instance: str) -> None:
+        """Talk to the service `instance` at `url` and learn its settings."""
         self.leave()
-        self._url = url
-        self._follow(self._network.get(self._request()))
+        self._url, self._instance = url, instance
+        self._follow(self._manager.get(self._request()))
 
     def leave(self) -> None:
         """Forget the service and whatever was on its way to it."""
@@ -96,11 +98,10 @@ class SettingsClient(QObject):
         changes, self._asked = self._asked, {}
         request = self._request()
         request.setHeader(QNetworkRequest.KnownHeaders.ContentTypeHeader, "application/json")
-        self._follow(self._network.put(request, msgspec.json.encode(changes)))
+        self._follow(self._manager.put(request, msgspec.json.encode(changes)))
 
     def _request(self) -> QNetworkRequest:
-        request = QNetworkRequest(QUrl(f"{self._url}/batching"))
-        request.setAttribute(QNetworkRequest.Attribute.Http2AllowedAttribute, False)
+        request = network.request(QUrl(f"{self._url}/batching"))
         request.setTransferTimeout(ANSWER_TIMEOUT_MS)
         return request
 
@@ -113,16 +114,18 @@ class SettingsClient(QObject):
         if reply is not self._reply:  # an answer to a question no longer asked
             return
         self._reply = None
-        status = reply.attribute(QNetworkRequest.Attribute.HttpStatusCodeAttribute)
-        body = bytes(reply.readAll().data())
         if self._asked:
             self._quiet.start(0)
-        if status == 200:
-            self._take(body)
-        elif status is None:
+        status = network.status(reply)
+        body = bytes(reply.readAll().data())
+        if status is None:
             self.failed.emit(f"The settings did not reach the service: {reply.errorString()}.")
+        elif not network.is_from(reply, self._instance):
+            self.failed.emit(network.STRANGER)
+        elif status == 200:
+            self._take(body)
         else:
-            self._refuse(int(status), body)
+            self._refuse(status, body)
 
     def _take(self, body: bytes) -> None:
         try:

@@ -7,8 +7,9 @@ from typing import Final
 
 import msgspec
 from PySide6.QtCore import QObject, QTimer, QUrl, QUrlQuery, Signal
-from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
+from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
+from gui import network
 from gui.event_stream import EventStream, EventTooLargeError
 from service.clock import monotonic_clock_id
 from service.messages import FramesMissed, TelemetryEvent, TelemetryFrame
@@ -31,11 +32,12 @@ class TelemetryClient(QObject):
     frames_missed = Signal(object)
     trouble = Signal(str)
 
-    def __init__(self, network: QNetworkAccessManager, parent: QObject | None = None) -> None:
+    def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._network = network
+        self._manager = manager
         self._decoder: msgspec.json.Decoder[TelemetryEvent] = msgspec.json.Decoder(TelemetryEvent)
         self._url: str | None = None
+        self._instance = ""
         self._reply: QNetworkReply | None = None
         self._stream = EventStream()
         self._last_number: int | None = None
@@ -51,10 +53,10 @@ class TelemetryClient(QObject):
         """How old the last frame was when it came in; ``None`` where the service's clock is another."""
         return self._behind_s
 
-    def follow(self, url: str) -> None:
-        """Read the telemetry of the service at `url` from its next frame on."""
+    def follow(self, url: str, instance: str) -> None:
+        """Read the telemetry of the service `instance` at `url` from its next frame on."""
         self.leave()
-        self._url = url
+        self._url, self._instance = url, instance
         self._last_number = None
         self._retry_ms = FIRST_RETRY_MS
         self._connect()
@@ -68,15 +70,11 @@ class TelemetryClient(QObject):
 
     def _connect(self) -> None:
         assert self._url is not None
-        request = QNetworkRequest(self._address())
+        request = network.request(self._address())
         request.setRawHeader(b"Accept", b"text/event-stream")
         request.setRawHeader(b"Accept-Encoding", b"identity")
-        request.setAttribute(QNetworkRequest.Attribute.Http2AllowedAttribute, False)
-        request.setAttribute(
-            QNetworkRequest.Attribute.CacheLoadControlAttribute, QNetworkRequest.CacheLoadControl.AlwaysNetwork
-        )
         self._stream = EventStream()
-        self._reply = self._network.get(request)
+        self._reply = self._manager.get(request)
         self._reply.readyRead.connect(self._on_reply_ready)
         self._reply.finished.connect(self._on_reply_finished)
         self._silence.start()
@@ -91,7 +89,10 @@ class TelemetryClient(QObject):
 
     def _on_reply_ready(self) -> None:
         reply = self._reply
-        if reply is None or _status(reply) != 200:
+        if reply is None or network.status(reply) != 200:
+            return
+        if not network.is_from(reply, self._instance):
+            self._try_again(network.STRANGER)
             return
         self._silence.start()
         try:
@@ -118,7 +119,7 @@ class TelemetryClient(QObject):
     def _on_reply_finished(self) -> None:
         reply = self._reply
         assert reply is not None
-        status = _status(reply)
+        status = network.status(reply)
         if status not in (None, 200):
             self._try_again(f"The service answered {status} instead of its telemetry.")
         elif reply.error() is QNetworkReply.NetworkError.NoError:
@@ -144,8 +145,3 @@ class TelemetryClient(QObject):
             reply.finished.disconnect(self._on_reply_finished)
             reply.abort()
             reply.deleteLater()
-
-
-def _status(reply: QNetworkReply) -> int | None:
-    status = reply.attribute(QNetworkRequest.Attribute.HttpStatusCodeAttribute)
-    return status if isinstance(status, int) else None

@@ -272,9 +272,14 @@ class Parent(asyncio.Protocol):
         self._wanted.set()
 
 
+async def stamp(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["X-Batchscope-Instance"] = INSTANCE
+
+
 async def answer(settings: Settings, options: argparse.Namespace, began_s: float, wanted: asyncio.Event) -> None:
     scripted = Scripted(settings, options.step_s, options.gather_s)
     app = web.Application()
+    app.on_response_prepare.append(stamp)
     app.add_routes(
         [
             web.get("/batching", scripted.get_batching),

@@ -40,9 +40,14 @@ def running(qapp: object) -> Iterator[ServiceProcess]:
 
 
 @pytest.fixture
-def url(running: ServiceProcess) -> str:
+def service(running: ServiceProcess) -> Ready:
     assert running.ready is not None
-    return running.ready.url
+    return running.ready
+
+
+@pytest.fixture
+def url(service: Ready) -> str:
+    return service.url
 
 
 @pytest.fixture
@@ -68,20 +73,20 @@ def telemetry(network: QNetworkAccessManager) -> Iterator[TelemetryClient]:
     client.deleteLater()
 
 
-def connected(qtbot: QtBot, settings: SettingsClient, url: str) -> VersionedSettings:
+def connected(qtbot: QtBot, settings: SettingsClient, service: Ready) -> VersionedSettings:
     with qtbot.waitSignal(settings.applied) as applied:
-        settings.connect_to(url)
+        settings.connect_to(service.url, service.instance)
     value = applied.args[0]
     assert isinstance(value, VersionedSettings)
     return value
 
 
-def test_that_settings_are_learned_from_the_service(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
-    assert connected(qtbot, settings, url).settings.formation == "late"
+def test_that_settings_are_learned_from_the_service(qtbot: QtBot, settings: SettingsClient, service: Ready) -> None:
+    assert connected(qtbot, settings, service).settings.formation == "late"
 
 
-def test_that_what_is_told_is_what_is_in_force(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
-    before = connected(qtbot, settings, url)
+def test_that_what_is_told_is_what_is_in_force(qtbot: QtBot, settings: SettingsClient, service: Ready) -> None:
+    before = connected(qtbot, settings, service)
 
     with qtbot.waitSignal(settings.applied) as applied:
         settings.ask({"max_batch_size": before.settings.max_batch_size + 1})
@@ -92,10 +97,10 @@ def test_that_what_is_told_is_what_is_in_force(qtbot: QtBot, settings: SettingsC
 
 
 def test_that_a_drag_becomes_a_few_changes_and_its_last_value_wins(
-    qtbot: QtBot, settings: SettingsClient, url: str
+    qtbot: QtBot, settings: SettingsClient, service: Ready
 ) -> None:
     versions: list[VersionedSettings] = []
-    connected(qtbot, settings, url)
+    connected(qtbot, settings, service)
     settings.applied.connect(versions.append)
 
     for size in range(20, 80):
@@ -107,9 +112,9 @@ def test_that_a_drag_becomes_a_few_changes_and_its_last_value_wins(
 
 
 def test_that_what_is_asked_while_a_request_is_under_way_is_not_lost(
-    qtbot: QtBot, settings: SettingsClient, url: str
+    qtbot: QtBot, settings: SettingsClient, service: Ready
 ) -> None:
-    connected(qtbot, settings, url)
+    connected(qtbot, settings, service)
 
     settings.ask({"max_batch_size": 100})
     settings._send()
@@ -125,9 +130,9 @@ def test_that_what_is_asked_while_a_request_is_under_way_is_not_lost(
     ("field", "value"), [("max_batch_size", 0), ("max_batch_size", True), ("batch_wait_timeout_s", float("nan"))]
 )
 def test_that_a_value_against_the_rules_is_refused_at_once_and_changes_nothing(
-    qtbot: QtBot, settings: SettingsClient, url: str, field: str, value: object
+    qtbot: QtBot, settings: SettingsClient, service: Ready, field: str, value: object
 ) -> None:
-    before = connected(qtbot, settings, url)
+    before = connected(qtbot, settings, service)
 
     with qtbot.waitSignal(settings.refused) as refused:
         settings.ask({field: value})
@@ -138,8 +143,10 @@ def test_that_a_value_against_the_rules_is_refused_at_once_and_changes_nothing(
     assert not settings.is_busy
 
 
-def test_that_a_refusal_by_the_service_names_field_and_rule(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
-    connected(qtbot, settings, url)
+def test_that_a_refusal_by_the_service_names_field_and_rule(
+    qtbot: QtBot, settings: SettingsClient, service: Ready
+) -> None:
+    connected(qtbot, settings, service)
     settings._asked["max_batch_size"] = 999  # past the check in the window, as another version's rules might be
 
     with qtbot.waitSignal(settings.refused) as refused:
@@ -148,8 +155,10 @@ def test_that_a_refusal_by_the_service_names_field_and_rule(qtbot: QtBot, settin
     assert refused.args == ["max_batch_size", "Must be a whole number from 1 to 256."]
 
 
-def test_that_an_older_version_does_not_replace_a_newer_one(qtbot: QtBot, settings: SettingsClient, url: str) -> None:
-    before = connected(qtbot, settings, url)
+def test_that_an_older_version_does_not_replace_a_newer_one(
+    qtbot: QtBot, settings: SettingsClient, service: Ready
+) -> None:
+    before = connected(qtbot, settings, service)
 
     with qtbot.assertNotEmitted(settings.applied):
         settings.observe(VersionedSettings(version=before.version - 1, settings=before.settings))
@@ -159,16 +168,16 @@ def test_that_an_older_version_does_not_replace_a_newer_one(qtbot: QtBot, settin
 
 def test_that_a_service_that_is_not_there_is_told_in_words(qtbot: QtBot, settings: SettingsClient) -> None:
     with qtbot.waitSignal(settings.failed) as failed:
-        settings.connect_to("http://127.0.0.1:9")
+        settings.connect_to("http://127.0.0.1:9", "nobody")
 
     assert failed.args[0].startswith("The settings did not reach the service: ")
 
 
-def test_that_frames_come_in_order_and_without_gaps(qtbot: QtBot, telemetry: TelemetryClient, url: str) -> None:
+def test_that_frames_come_in_order_and_without_gaps(qtbot: QtBot, telemetry: TelemetryClient, service: Ready) -> None:
     frames: list[TelemetryFrame] = []
     telemetry.frame_received.connect(frames.append)
 
-    telemetry.follow(url)
+    telemetry.follow(service.url, service.instance)
     qtbot.waitUntil(lambda: len(frames) >= 5)
 
     numbers = [frame.number for frame in frames]
@@ -177,10 +186,10 @@ def test_that_frames_come_in_order_and_without_gaps(qtbot: QtBot, telemetry: Tel
     assert 0 <= telemetry.behind_s < 1
 
 
-def test_that_reading_goes_on_where_it_broke_off(qtbot: QtBot, telemetry: TelemetryClient, url: str) -> None:
+def test_that_reading_goes_on_where_it_broke_off(qtbot: QtBot, telemetry: TelemetryClient, service: Ready) -> None:
     frames: list[TelemetryFrame] = []
     telemetry.frame_received.connect(frames.append)
-    telemetry.follow(url)
+    telemetry.follow(service.url, service.instance)
     qtbot.waitUntil(lambda: len(frames) >= 2)
     assert telemetry._reply is not None
 
@@ -204,13 +213,25 @@ def test_that_the_reader_keeps_trying_while_it_is_wanted(qtbot: QtBot, telemetry
     troubles: list[str] = []
     telemetry.trouble.connect(troubles.append)
 
-    telemetry.follow("http://127.0.0.1:9")
+    telemetry.follow("http://127.0.0.1:9", "nobody")
     qtbot.waitUntil(lambda: len(troubles) >= 3)
     telemetry.leave()
     before = len(troubles)
     qtbot.wait(100)
 
     assert len(troubles) == before
+
+
+def test_that_a_stranger_at_the_service_s_address_is_not_believed(
+    qtbot: QtBot, telemetry: TelemetryClient, settings: SettingsClient, url: str
+) -> None:
+    with qtbot.waitSignal(settings.failed) as failed:
+        settings.connect_to(url, "another")
+    with qtbot.waitSignal(telemetry.trouble) as trouble:
+        telemetry.follow(url, "another")
+
+    assert failed.args == trouble.args == ["Another program answers at the service's address."]
+    assert settings.in_force is None
 
 
 def test_that_fired_prompts_come_back_with_their_text(qtbot: QtBot, url: str) -> None:
