@@ -61,6 +61,7 @@ def run_module(
             except Empty:
                 continue
             if line is None:
+                on_tick()
                 return Outcome(child.wait(), tuple(tail))
             tail.append(line)
             on_line(line)

@@ -21,8 +21,8 @@ from service.model.report import Report
 MIB: Final = 1 << 20
 MEMORY_BYTES: Final = 3 * 1024 * MIB  # Python with torch, and the reader's own objects
 MEMORY_PER_BYTE: Final = 16  # of the file: unpacked weights, twice
-CPU_S: Final = 120.0
-CPU_S_PER_MIB: Final = 2.0
+CPU_S: Final = 30.0
+CPU_S_PER_MIB: Final = 3.0
 WALL_PER_CPU: Final = 2.0  # other work wants the processor too
 
 _PROGRESS = re.compile(r"progress (\d\.\d+)$")

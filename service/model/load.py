@@ -75,7 +75,7 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
             f"The model {folder.name} in {folder.path} could not be loaded ({first_line(error)}); "
             "get its files anew, or choose another model."
         ) from error
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+    if tokenizer.vocab_size > model.get_input_embeddings().num_embeddings:
         raise ModelError(f"The tokenizer in {folder.path} is not the model's: it has more tokens; get the files anew.")
     return LoadedModel(folder.name, model, tokenizer, place, number, _context_length(model, tokenizer))
 
