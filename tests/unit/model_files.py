@@ -143,7 +143,7 @@ def served(answer: Answer) -> Iterator[Server]:
             server.asked.append(f"{self.command} {self.path}")
             answer(self, self.path.partition("?")[0])
 
-        do_HEAD = do_GET
+        do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

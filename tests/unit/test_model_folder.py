@@ -44,7 +44,9 @@ def test_a_whole_folder_is_used_where_it_is(folder: Path) -> None:
     assert pending_stages(str(folder)) == ()
 
 
-@pytest.mark.parametrize("spec", ["", "  ", "a b", "/nowhere/at all", "../nowhere", "no\0thing", "x" * 5000, "~nobody/x"])
+@pytest.mark.parametrize(
+    "spec", ["", "  ", "a b", "/nowhere/at all", "../nowhere", "no\0thing", "x" * 5000, "~nobody/x"]
+)
 def test_what_is_no_model_is_refused(spec: str) -> None:
     assert "There is no model" in refusal(spec)
 

@@ -1,0 +1,13 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.model.resolve import DEFAULT_MODEL, ModelFolder, resolve
+
+
+@pytest.fixture(scope="session")
+def model_folder() -> ModelFolder:
+    """The default model, fetched and converted if this is the first run here."""
+    return resolve(DEFAULT_MODEL)

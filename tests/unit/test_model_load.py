@@ -1,0 +1,155 @@
+"""Loading: device and dtype, what a loaded model is like, and how a bad one is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from service.model import load as loading
+from service.model.errors import ModelError
+from service.model.load import choose_device, choose_dtype, load
+from service.model.resolve import ModelFolder
+from tests.unit.model_files import write_model_folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model_folder(tmp_path_factory.mktemp("load") / "tiny")
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> ModelFolder:
+    return ModelFolder("tiny", Path(shutil.copytree(whole, tmp_path / "tiny")))
+
+
+def test_a_loaded_model_only_infers(folder: ModelFolder) -> None:
+    loaded = load(folder, "cpu", "float32")
+    assert not loaded.model.training
+    assert not any(parameter.requires_grad for parameter in loaded.model.parameters())
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+    assert loaded.context_length == 128
+
+
+def test_prompts_are_padded_on_the_left(folder: ModelFolder) -> None:
+    tokenizer = load(folder, "cpu", "float32").tokenizer
+    padded = tokenizer(["a", "abc"], padding=True)["attention_mask"]
+    assert padded == [[0, 0, 1], [1, 1, 1]]
+
+
+def test_loading_says_nothing(folder: ModelFolder, capfd: pytest.CaptureFixture[str]) -> None:
+    load(folder, "cpu", "float32")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_default_model_continues_a_text(model_folder: ModelFolder) -> None:
+    loaded = load(model_folder, "cpu", "float32")
+    prompt = loaded.tokenizer("The capital of France is", return_tensors="pt")
+    tokens = loaded.model.generate(**prompt, max_new_tokens=4, do_sample=False)
+    assert "Paris" in loaded.tokenizer.decode(tokens[0])
+    assert loaded.context_length == 8192
+
+
+def test_auto_takes_the_best_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert choose_device("auto") == "cpu"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("auto") == "mps"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert choose_device("auto") == "cuda"
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert choose_device("cuda:0") == "cuda:0"
+    with pytest.raises(ModelError, match="only 1"):
+        choose_device("cuda:1")
+    with pytest.raises(ModelError, match="no Apple GPU"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ModelError, match="no CUDA GPU"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize("device", ["", "gpu", "cuda:", "cuda:-1", "cpu:1", "CUDA", "meta", "cuda:9999"])
+def test_an_unknown_device_is_refused(device: str) -> None:
+    with pytest.raises(ModelError, match=r"no device called|no CUDA GPU|only \d"):
+        choose_device(device)
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"), [({"avx512_bf16"}, "bfloat16"), ({"amx_bf16"}, "bfloat16"), ({"avx2"}, "float32")]
+)
+def test_the_processor_decides_the_dtype(flags: set[str], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset(flags))
+    assert choose_dtype("auto", "cpu") == dtype
+
+
+def test_a_dtype_asked_for_is_taken_and_an_unknown_one_refused() -> None:
+    assert choose_dtype("float16", "cpu") == "float16"
+    with pytest.raises(ModelError, match="no dtype called 'int8'"):
+        choose_dtype("int8", "cpu")
+
+
+def test_missing_weights_are_not_made_up(folder: ModelFolder) -> None:
+    weights = load_file(folder.path / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder.path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match="lack 1 of the model's tensors"):
+        load(folder, "cpu", "float32")
+
+
+def test_weights_of_another_size_are_refused(folder: ModelFolder) -> None:
+    revise(folder, hidden_size=64)
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load(folder, "cpu", "float32")
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder: ModelFolder) -> None:
+    weights = load_file(folder.path / "model.safetensors")
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        weights[name] = weights[name][:100].clone()
+    save_file(weights, folder.path / "model.safetensors", metadata={"format": "pt"})
+    revise(folder, vocab_size=100)
+    with pytest.raises(ModelError, match="not the model's"):
+        load(folder, "cpu", "float32")
+
+
+@pytest.mark.parametrize("spoil", ["tokenizer.json", "model.safetensors"])
+def test_a_file_spoilt_since_it_was_checked_is_told(folder: ModelFolder, spoil: str) -> None:
+    (folder.path / spoil).write_bytes(b"{")
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load(folder, "cpu", "float32")
+
+
+def test_a_folder_removed_since_it_was_checked_is_told(folder: ModelFolder) -> None:
+    shutil.rmtree(folder.path)
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load(folder, "cpu", "float32")
+
+
+def test_code_in_the_folder_is_never_run(folder: ModelFolder, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    (folder.path / "evil.py").write_text(f"open({str(canary)!r}, 'w')\nclass Evil: pass\n")
+    revise(folder, model_type="evil", auto_map={"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"})
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load(folder, "cpu", "float32")
+    assert not canary.exists()
+
+
+def test_a_model_that_does_not_generate_text_is_refused(folder: ModelFolder) -> None:
+    revise(folder, model_type="t5", architectures=None)
+    with pytest.raises(ModelError, match="could not be loaded"):
+        load(folder, "cpu", "float32")
+
+
+def revise(folder: ModelFolder, **changes: object) -> None:
+    config = json.loads((folder.path / "config.json").read_text())
+    (folder.path / "config.json").write_text(json.dumps(config | changes))
