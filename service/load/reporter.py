@@ -77,8 +77,8 @@ class Reporter:
 
     def on_output_free(self) -> None:
         """The output has taken the last frame."""
-        if self._has_news:
-            self._set_timer(self._last_frame_s + FRAME_INTERVAL_S)
+        if self._state is not None and self._timer is None:
+            self._set_next_timer(self._state)
 
     def write_now(self) -> None:
         """Write what there is to tell, if the output is free."""

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import msgspec
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 Behaviour = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
@@ -77,16 +78,16 @@ class StubServer:
     Attributes:
         behaviour: what the next requests meet.
         requests: body and headers of each request, in the order they came.
-        arrived: set anew by each request.
+        connections: the transports they came over.
+        models: what `GET /v1/models` lists.
         gone: set when a client of `stalls` has hung up.
     """
 
     def __init__(self, behaviour: Behaviour = counts_tokens) -> None:
         self.behaviour = behaviour
-        self.requests: list[tuple[dict[str, Any], dict[str, str]]] = []
+        self.requests: list[tuple[dict[str, Any], CIMultiDictProxy[str]]] = []
         self.connections: set[object] = set()
         self.models: list[str] = ["stub"]
-        self.arrived = asyncio.Event()
         self.gone = asyncio.Event()
         self.url = ""
         self._arrivals = asyncio.Condition()
@@ -96,7 +97,7 @@ class StubServer:
         app = web.Application()
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/v1/models", self._list_models)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0, handler_cancellation=True)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024)
         await site.start()
@@ -106,8 +107,13 @@ class StubServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Close the port and every connection; may be called more than once."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
 
     def stalls(self, *pieces: bytes) -> Behaviour:
         """Sends the pieces and then nothing, until the client hangs up."""
@@ -140,7 +146,7 @@ class StubServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        self.requests.append((body, dict(request.headers)))
+        self.requests.append((body, request.headers))
         self.connections.add(request.transport)
         async with self._arrivals:
             self._arrivals.notify_all()
