@@ -14,6 +14,13 @@ from service.model.resolve import ModelFolder
 DTYPES: Final = ("bfloat16", "float32", "float16")
 FALLBACK_CONTEXT: Final = 2048
 _CONTEXT_NAMES: Final = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+# What some errors of transformers mean to the user.
+_MEANINGS: Final = {
+    "ignore_mismatched_sizes": "its weights have other sizes than its configuration says",
+    "custom code": "it needs code of its own to be run, which is never done here",
+    "for this kind of AutoModel": "it is not a text-generation model",
+    "does not recognize this architecture": "its architecture is not known to the transformers library installed here",
+}
 _FAST_BF16_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16"})
 
 
@@ -61,6 +68,8 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
     """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`."""
     place = torch.device(choose_device(device))
     number: torch.dtype = getattr(torch, choose_dtype(dtype, str(place)))
+    if not folder.path.is_dir():
+        raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
         tokenizer = _load_tokenizer(folder)
         model = _load_model(folder, number).to(place)
@@ -72,7 +81,7 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
         ) from error
     except Exception as error:
         raise ModelError(
-            f"The model {folder.name} in {folder.path} could not be loaded ({first_line(error)}); "
+            f"The model {folder.name} in {folder.path} could not be loaded ({_reason(error)}); "
             "get its files anew, or choose another model."
         ) from error
     if tokenizer.vocab_size > model.get_input_embeddings().num_embeddings:
@@ -80,10 +89,14 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
     return LoadedModel(folder.name, model, tokenizer, place, number, _context_length(model, tokenizer))
 
 
-def first_line(error: BaseException) -> str:
+def _reason(error: Exception) -> str:
     """What an error says, short enough for a sentence."""
-    text = next(iter(str(error).strip().splitlines()), "").rstrip(".: ")
-    return f"{type(error).__name__}: {text}"[:200] if text else type(error).__name__
+    text = " ".join(str(error).split())
+    for sign, meaning in _MEANINGS.items():
+        if sign in text:
+            return meaning
+    first_sentence = text.partition(". ")[0].rstrip(".:; ")
+    return f"{type(error).__name__}: {first_sentence}"[:200]
 
 
 def _load_tokenizer(folder: ModelFolder) -> Any:

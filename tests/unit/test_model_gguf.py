@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from service.model import convert
 from service.model.cache import MANIFEST, is_intact
-from service.model.child import run_module
+from service.model.child import PACKAGE_ROOT, run_module
 from service.model.errors import ModelError
 from service.model.gguf_file import GgufError, read_header
 from service.model.load import load
@@ -128,6 +130,15 @@ def test_the_child_is_bound_in_memory_and_processor_time() -> None:
     outcome = run_module("tests.unit.limited_child")
     assert outcome.tail == ("MemoryError",)
     assert outcome.code == 0
+
+
+def test_what_is_pending_is_known_without_the_model_libraries(whole: Path, cache: Path) -> None:
+    code = (
+        "import sys; from service.model.resolve import pending_stages;"
+        f"print(pending_stages({str(whole)!r}), {{'torch', 'transformers', 'ray'}} & set(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE_ROOT)
+    assert said.stdout.strip() == "('convert',) set()"
 
 
 def fake_conversion(source: Path, cache: Path) -> Path:
