@@ -130,9 +130,9 @@ class Doors:
         if _has_body(headers):
             try:
                 body = await _read_body(receive)
-            except _ClientGone:
+            except _ClientGoneError:
                 return
-            except _BodyRefused as refused:
+            except _BodyRefusedError as refused:
                 await _refuse(send, refused.refusal)
                 return
             receive = _replaying(body, receive)
@@ -197,11 +197,11 @@ def error_body(message: str, kind: str, code: str, param: str | None = None) -> 
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
 
 
-class _ClientGone(Exception):
+class _ClientGoneError(Exception):
     pass
 
 
-class _BodyRefused(Exception):
+class _BodyRefusedError(Exception):
     def __init__(self, refusal: Refusal) -> None:
         self.refusal = refusal
 
@@ -215,14 +215,14 @@ async def _read_body(receive: Receive) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise _ClientGone
+                    raise _ClientGoneError
                 body += message.get("body", b"")
                 if len(body) > MAX_BODY_BYTES:
-                    raise _BodyRefused(_TOO_LARGE)
+                    raise _BodyRefusedError(_TOO_LARGE)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise _BodyRefused(_TOO_SLOW) from None
+        raise _BodyRefusedError(_TOO_SLOW) from None
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:

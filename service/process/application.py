@@ -11,6 +11,7 @@ from typing import Final
 
 from ray import serve
 from ray.exceptions import RayError
+from ray.serve._private.common import ReplicaState
 from ray.serve.api import RunTarget
 from ray.serve.config import HTTPOptions
 from ray.serve.schema import ApplicationStatus, LoggingConfig, ServeStatus
@@ -35,7 +36,7 @@ def start_serve(host: str, port: int) -> None:
     except (RayError, RuntimeError) as error:
         if "Failed to bind" not in str(error):
             raise
-        serve.shutdown()
+        serve.shutdown()  # type: ignore[no-untyped-call]
         raise PortTakenError(f"Port {port} was taken by another program just now; start again.") from error
 
 
@@ -71,7 +72,7 @@ def delete() -> None:
 def _running_replicas(status: ServeStatus) -> int:
     application = status.applications.get(APP_NAME)
     deployment = application.deployments.get(DEPLOYMENT) if application is not None else None
-    return deployment.replica_states.get("RUNNING", 0) if deployment is not None else 0
+    return deployment.replica_states.get(ReplicaState.RUNNING, 0) if deployment is not None else 0
 
 
 def _raise_failure(status: ServeStatus) -> None:

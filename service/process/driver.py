@@ -54,8 +54,9 @@ class Driver:
         self._emit(Starting(instance=self._plan.instance, stages=self._stages_ahead()))
         with self._stages.running("check"):
             self._check()
-        folder = resolve(service.model, self._stages.model_progress)
-        checks.check_memory_for_model(folder.path, service.replicas)
+        if self._options.address is None:
+            folder = resolve(service.model, self._stages.model_progress)
+            checks.check_memory_for_model(folder.path, service.replicas)
         with self._stages.running("ray"):
             self._cluster = cluster = self._choose_cluster()
             self._emit(cluster.start())
@@ -73,12 +74,14 @@ class Driver:
             self._cluster.release()
 
     def _stages_ahead(self) -> tuple[Stage, ...]:
+        # On a cluster of somebody else's each replica gets the model where it runs, as part of loading it.
         model, is_own_ray = self._options.service.model, self._options.address is None
-        return stages_to(os.path.basename(model), pending_stages(model), is_own_ray=is_own_ray)
+        pending = pending_stages(model) if is_own_ray else ()
+        return stages_to(os.path.basename(model), pending, is_own_ray=is_own_ray)
 
     def _check(self) -> None:
-        checks.check_memory_for_ray()
         if self._options.address is None:
+            checks.check_memory_for_ray()
             checks.check_port(self._options)
 
     def _choose_cluster(self) -> Cluster:

@@ -34,18 +34,21 @@ LOCAL_RAY = {
 }
 
 
-def driver_environment(
-    options: RunOptions, instance: str, inherited: Mapping[str, str] = os.environ
-) -> dict[str, str]:
+def driver_environment(options: RunOptions, instance: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
     """`inherited` with the mark, Ray's settings and what the doors need to know."""
     environment = {**inherited, **QUIET, MARK: instance}
-    environment["PYTHONPATH"] = _joined(os.pathsep, str(SOURCE_ROOT), inherited.get("PYTHONPATH"))
     # gRPC would send even what goes to this machine through a proxy of the user's.
     environment["no_proxy"] = _joined(",", "127.0.0.1,localhost", inherited.get("no_proxy", inherited.get("NO_PROXY")))
     if options.address is None:
         environment.pop("RAY_ADDRESS", None)
         environment |= LOCAL_RAY | door_variables(options, instance, place="proxy")
     return environment
+
+
+def with_source_root(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` in which this package can be imported, also by the processes that Ray starts."""
+    path = _joined(os.pathsep, str(SOURCE_ROOT), environment.get("PYTHONPATH"))
+    return {**environment, "PYTHONPATH": path}
 
 
 def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[str, str]:

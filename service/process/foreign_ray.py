@@ -59,7 +59,9 @@ class ForeignRay:
 
     def _listening_address(self) -> tuple[str, int]:
         # WORKAROUND ray 2.60: nothing public tells the options that Serve was started with.
-        options = context._get_global_client().http_config
+        client = context._get_global_client()
+        assert client is not None
+        options = client.http_config
         host = str(options.host)
         if host in ANY_ADDRESS:
             host = self._head_address()
@@ -75,5 +77,5 @@ class ForeignRay:
         try:
             ipaddress.ip_address(host)
         except ValueError:
-            return str(ray.util.get_node_ip_address())
+            return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         return host

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import ray
-from ray.serve._private import replica
+from ray.serve._private import replica as serve_replica
 
 from service.http.doors import is_loopback
+
+_serve_replica: Any = serve_replica  # what is replaced in it is not public
 
 
 def keep_replica_on_loopback() -> None:
     """To be called in a deployment's constructor, which runs before its replica starts to listen."""
-    # WORKAROUND ray 2.60: the server, which unpickles what it is sent, listens on all interfaces although every caller
-    # uses the node's address. On a cluster of several machines that has to stay.
-    if is_loopback(ray.util.get_node_ip_address()) and replica.add_port_to_grpc_server is not _add_port_on_loopback:
-        replica.add_port_to_grpc_server = _add_port_on_loopback
+    # WORKAROUND ray 2.60: that server, which unpickles what it is sent, listens on all interfaces although every caller
+    # uses the node's address. On a cluster of several machines it has to.
+    node_address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    if is_loopback(node_address):
+        _serve_replica.add_port_to_grpc_server = _add_port_on_loopback
 
 
-_add_port = replica.add_port_to_grpc_server
+_add_port = _serve_replica.add_port_to_grpc_server
 
 
 def _add_port_on_loopback(server: Any, address: str) -> int:

@@ -23,6 +23,6 @@ def _take_port_for_ourselves() -> None:
     http_util.set_socket_reuse_port = _reuse_address_only
 
 
-def _reuse_address_only(listener: socket.socket) -> bool:
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _reuse_address_only(sock: socket.socket) -> bool:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return True

@@ -6,7 +6,7 @@ import argparse
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -130,12 +130,16 @@ def _check_token_file(path: Path) -> None:
         raise OptionError(f"The token file {path} can be read by others: run chmod 600 on it.")
 
 
-def _number(text: str) -> float | int:
-    value = parse_number(text)
-    return int(text) if text.lstrip("+-").isdigit() else value
+def _number(text: str) -> float | int | str:
+    """The number that `text` spells, or `text`: the setting's own rule then says what is wrong with it."""
+    try:
+        value = parse_number(text)
+    except ValueError:
+        return text
+    return int(value) if value.is_integer() and text.lstrip("+-").isdigit() else value
 
 
-def _whole(low: int, high: int) -> object:
+def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse_whole(text: str) -> int:
         if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")

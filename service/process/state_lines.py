@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from typing import BinaryIO, Final
+from typing import Final
 
 import msgspec
 
@@ -16,8 +17,8 @@ CLOSE_LIMIT_S: Final = 1.0
 class StateLines:
     """A thread writes: a reader that does not read must not keep the service from ending."""
 
-    def __init__(self, output: BinaryIO) -> None:
-        self._output = output
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
         self._states: queue.SimpleQueue[ServiceState | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, daemon=True, name="state-lines")
         self._writer.start()
@@ -32,8 +33,9 @@ class StateLines:
 
     def _write(self) -> None:
         while (state := self._states.get()) is not None:
+            line = msgspec.json.encode(state) + b"\n"
             try:
-                self._output.write(msgspec.json.encode(state) + b"\n")
-                self._output.flush()
-            except (OSError, ValueError):  # the reader has gone
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            except OSError:  # the reader has gone
                 return

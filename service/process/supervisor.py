@@ -17,25 +17,26 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine, Sequence
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from service.messages import Failed, Stopped, Stopping
-from service.process.environment import SOURCE_ROOT, driver_environment
+from service.process.environment import driver_environment, with_source_root
 from service.process.plan import DriverMessage, DriverPlan, VitalProcesses
 from service.process.run_options import OptionError, RunOptions, parse
 from service.process.state_lines import StateLines
-from service.process.sweep import describe_exit
+from service.process.sweep import Lineage, describe_exit
 from service.process.sweeper import SweepPlan
 from service.process.watch import ended, parent_ended
 
 GRACE_S: Final = 1.0
 RELEASE_S: Final = 3.0  # for taking the application off somebody else's cluster
 SWEEPER_LIMIT_S: Final = 2.0
-FAILED_LIMIT_S: Final = 1.0
+CAUSE_LIMIT_S: Final = 0.3
 
 TRY_AGAIN: Final = "Start the service again; its log says more."
 
@@ -54,7 +55,7 @@ ASKED: Final = End()
 def main(arguments: Sequence[str]) -> int:
     """Run the service until it ends; returns 0 after an orderly end, 1 after `Failed`, 2 for options not understood."""
     started_s = time.monotonic()
-    lines = StateLines(sys.stdout.buffer)
+    lines = StateLines(sys.stdout.fileno())
     try:
         options = parse(arguments)
     except OptionError as error:
@@ -83,14 +84,15 @@ class Supervisor:
         self._heed_signals()
         self._watch(self._end_with_parent())
         directory = private_directory()
+        sweeper = await _spawn("service.process.sweeper", environment=dict(os.environ))
+        driver = await self._start_driver(directory)
         sweep_plan = SweepPlan(
-            instance=self._instance,
+            lineage=Lineage(self._instance, driver.pid),
             directory=directory,
             patience_s=RELEASE_S if self._options.address is not None else 0.0,
             grace_s=GRACE_S,
         )
-        sweeper = await self._start_sweeper(sweep_plan)
-        driver = await self._start_driver(directory)
+        _stdin(sweeper).write(msgspec.json.encode(sweep_plan))
         self._watch(self._relay(driver))
         end = await self._end
         exit_code = await self._finish(end, driver, sweep_plan)
@@ -101,18 +103,15 @@ class Supervisor:
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
-    async def _start_sweeper(self, plan: SweepPlan) -> asyncio.subprocess.Process:
-        return await _spawn("service.process.sweeper", plan, environment=_importable(dict(os.environ)))
-
-    async def _start_driver(self, directory: str) -> asyncio.subprocess.Process:
+    async def _start_driver(self, directory: str) -> Process:
         plan = DriverPlan(
             options=self._options, instance=self._instance, directory=directory, started_s=self._started_s
         )
         return await _spawn(
             "service.process.driver",
-            plan,
+            msgspec.json.encode(plan).decode(),
             environment=driver_environment(self._options, self._instance),
-            stdout=asyncio.subprocess.PIPE,
+            stdout=PIPE,
         )
 
     # -- what ends it -------------------------------------------------------------------------------------------------
@@ -121,28 +120,30 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for name in ("SIGTERM", "SIGINT", "SIGHUP"):
             if hasattr(signal, name):
-                signal.signal(
-                    getattr(signal, name), lambda *_: loop.call_soon_threadsafe(self._end_because, ASKED)
-                )
+                signal.signal(getattr(signal, name), lambda *_: loop.call_soon_threadsafe(self._end_because, ASKED))
 
     async def _end_with_parent(self) -> None:
         await parent_ended(self._options.parent_pid)
         self._end_because(ASKED)
 
-    async def _end_with_vital(self, name: str, pid: int) -> None:
+    async def _end_with_vital(self, name: str, pid: int, driver: Process) -> None:
         await ended(pid)
-        self._end_because(End(f"Ray's {name} ended unexpectedly, and nothing works without it. {TRY_AGAIN}"))
+        # Ray's processes end with the driver, and may be seen to first: then the driver's end is the reason.
+        try:
+            await asyncio.wait_for(driver.wait(), CAUSE_LIMIT_S)
+        except TimeoutError:
+            self._end_because(End(f"Ray's {name} ended unexpectedly, and nothing works without it. {TRY_AGAIN}"))
 
-    async def _relay(self, driver: asyncio.subprocess.Process) -> None:
+    async def _relay(self, driver: Process) -> None:
         """Pass on the driver's states until it ends."""
         assert driver.stdout is not None
         async for line in driver.stdout:
-            self._on_driver_line(line)
+            self._on_driver_line(line, driver)
         exit_code = await driver.wait()
         how = describe_exit(exit_code)
         self._end_because(End(f"The service's main process ended unexpectedly ({how}). {TRY_AGAIN}", exit_code))
 
-    def _on_driver_line(self, line: bytes) -> None:
+    def _on_driver_line(self, line: bytes, driver: Process) -> None:
         try:
             message = self._decoder.decode(line)
         except msgspec.MsgspecError:
@@ -151,7 +152,7 @@ class Supervisor:
         match message:
             case VitalProcesses(pids):
                 for name, pid in pids.items():
-                    self._watch(self._end_with_vital(name, pid))
+                    self._watch(self._end_with_vital(name, pid, driver))
             case Failed():
                 self._end_because(End(message.reason, message.exit_code))
             case _ if not self._end.done():
@@ -167,11 +168,10 @@ class Supervisor:
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
-    async def _finish(self, end: End, driver: asyncio.subprocess.Process, plan: SweepPlan) -> int:
+    async def _finish(self, end: End, driver: Process, plan: SweepPlan) -> int:
         """Tell why, end everything, tell that it is done."""
         self._lines.put(Stopping() if end.failure is None else Failed(reason=end.failure, exit_code=end.exit_code))
-        assert driver.stdin is not None
-        driver.stdin.close()
+        _stdin(driver).close()
         survivors = await asyncio.to_thread(plan.carry_out)
         await driver.wait()
         if survivors:
@@ -181,9 +181,8 @@ class Supervisor:
             self._lines.put(Stopped())
         return 1 if survivors or end.failure is not None else 0
 
-    async def _dismiss(self, sweeper: asyncio.subprocess.Process) -> None:
-        assert sweeper.stdin is not None
-        sweeper.stdin.close()
+    async def _dismiss(self, sweeper: Process) -> None:
+        _stdin(sweeper).close()
         try:
             await asyncio.wait_for(sweeper.wait(), SWEEPER_LIMIT_S)
         except TimeoutError:
@@ -197,21 +196,20 @@ def private_directory() -> str:
     return tempfile.mkdtemp(prefix="batchscope-", dir=parent)
 
 
-async def _spawn(
-    module: str, plan: msgspec.Struct, environment: dict[str, str], stdout: int | None = None
-) -> asyncio.subprocess.Process:
+async def _spawn(module: str, *arguments: str, environment: Mapping[str, str], stdout: int = DEVNULL) -> Process:
     """A child in a session of its own, so that Ctrl-C in the terminal reaches us alone; our end ends its input."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         module,
-        msgspec.json.encode(plan).decode(),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=stdout if stdout is not None else asyncio.subprocess.DEVNULL,
-        env=environment,
+        *arguments,
+        stdin=PIPE,
+        stdout=stdout,
+        env=with_source_root(environment),
         start_new_session=True,
     )
 
 
-def _importable(environment: dict[str, str]) -> dict[str, str]:
-    return environment | {"PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE_ROOT), environment.get("PYTHONPATH")]))}
+def _stdin(process: Process) -> asyncio.StreamWriter:
+    assert process.stdin is not None
+    return process.stdin

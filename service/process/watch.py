@@ -48,7 +48,7 @@ async def parent_ended(parent_pid: int | None) -> None:
 async def _ended_polled(pid: int) -> None:
     try:
         process = psutil.Process(pid)
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 (no event tells it)
             await asyncio.sleep(POLL_S)
     except psutil.NoSuchProcess:
         return
