@@ -1,0 +1,379 @@
+"""What the window remembers: the last ten minutes of the service and its load, on the service's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from gui.store.batches import REASONS, BatchTable, Regime
+from gui.store.clock_offset import ClockOffset
+from gui.store.columns import Floats
+from gui.store.marks import LoadMark, Outage, SettingsMark, describe_load_change
+from gui.store.percentiles import RollingPercentiles
+from gui.store.replicas import ReplicaSlots
+from gui.store.requests import RequestRow, RequestTable
+from service.messages import (
+    Burst,
+    FramesMissed,
+    LoadFrame,
+    Pattern,
+    Poisson,
+    ReleaseReason,
+    ReplicaStatus,
+    SettingsChange,
+    TelemetryFrame,
+    VersionedSettings,
+)
+
+KEPT_S: Final = 600.0
+MARGIN_S: Final = 60.0  # kept beyond that, so that what began before the window can be drawn into it
+SPAN_S: Final = KEPT_S + MARGIN_S
+LOAD_MARK_GAP_S: Final = 1.0  # changes of load closer than this (a slider that is dragged) become one mark
+DOUBT_S: Final = 3.0  # after missed frames: what the service has not mentioned for so long has ended unseen
+MAX_MARKS: Final = 500
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """A batch in the words of the card and the status bar.
+
+    Attributes:
+        waited_s: shortest and longest time that a member waited before it ran; ``None`` as long as none is known.
+        ran_s: so far, if it still runs; ``None`` before it started.
+    """
+
+    row: int
+    id: str
+    number: int
+    replica: str
+    version: int
+    size: int
+    cap: int
+    reason: ReleaseReason
+    formed_s: float
+    started_s: float | None
+    finished_s: float | None
+    tokens: int
+    waited_s: tuple[float, float] | None
+    ran_s: float | None
+
+
+class History:
+    """The bounded store that frames are added to and that plots, figures and findings read.
+
+    Attributes:
+        requests, batches: the tables; see `RequestTable` and `BatchTable`.
+        percentiles: of latency, rolling.
+        load_marks, outages: in order of time.
+        offered: moments at which the offered rate changed and the rate from then on (``None``: not an open loop).
+        revision: grows with everything that is added.
+    """
+
+    def __init__(
+        self,
+        clock_id: str,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock_id = clock_id
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self.revision = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.requests = RequestTable()
+        self.batches = BatchTable(SPAN_S)
+        self.percentiles = RollingPercentiles(SPAN_S)
+        self.slots = ReplicaSlots()
+        self.load_marks: list[LoadMark] = []
+        self.outages: list[Outage] = []
+        self.offered: list[tuple[float, float | None]] = []
+        self.in_force: VersionedSettings | None = None
+        self.replicas: tuple[ReplicaStatus, ...] = ()
+        self.load: LoadFrame | None = None
+        self.behind_s: float | None = None
+        self.first_s: float | None = None  # of the first frame
+        self.last_s: float | None = None  # of the latest frame
+        self._service_offset = ClockOffset(self._clock_id)
+        self._load_offset = ClockOffset(self._clock_id)
+        self._service = 0
+        self._last_number = 0
+        self._changes: list[SettingsChange] = []
+        self._load_mark_from: Pattern | None = None
+        self._doubtful: tuple[float, set[int]] | None = None
+        self._begins_anew = True
+        self.revision += 1
+
+    # ------------------------------------------------------------------------------------------------------- feeding
+
+    def add_telemetry(self, frame: TelemetryFrame) -> None:
+        """Take in a frame of the service; one that came before is ignored."""
+        received_s = self._clock()
+        self._service_offset.note(frame.clock, frame.at_s, received_s)
+        if frame.number <= self._last_number and not self._is_of_new_service(frame):
+            return
+        self._last_number = frame.number
+        self._note_service(frame)
+        self.behind_s = max(received_s - self._service_offset.to_ours(frame.at_s), 0.0)
+        self._add_settings(frame)
+        self._add_replicas(frame)
+        self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
+        self.requests.add_records(
+            self._service,
+            frame.requests,
+            self.slots.slot_of,
+            lambda batch: self.batches.row_of(self._service, batch),
+            self.batches.regime_of,
+        )
+        self._lose_replicas(frame)
+        self._resolve_doubts(frame)
+        self._advance(frame.at_s)
+
+    def add_load(self, frame: LoadFrame) -> None:
+        """Take in a frame of the load process, and mark a change of its pattern."""
+        self._load_offset.note(frame.clock, frame.at_s, self._clock())
+        self.requests.add_client_requests(frame.requests, self._load_to_service_s, self.batches.regime)
+        at_s = self._load_to_service_s(frame.at_s)
+        previous = self.load.pattern if self.load is not None else None
+        if frame.pattern != previous:
+            self._note_pattern(previous, frame.pattern, at_s)
+        self.load = frame
+        self._advance(at_s)
+
+    def add_missed(self, missed: FramesMissed) -> None:
+        """Frames were lost: show a gap, and doubt what was under way until the service mentions it again."""
+        if self.last_s is None:
+            return
+        self._last_number = max(self._last_number, missed.last)
+        self._open_outage(self.last_s, "gap")
+        self._doubtful = self.last_s, set(self.requests.open_rows().tolist())
+        self.revision += 1
+
+    def service_started(self) -> None:
+        """A service began to answer: its ids, versions and frame numbers begin anew, and an outage ends."""
+        if self.last_s is not None and not self._begins_anew:
+            self._end_service(self.now_s())
+        self._close_outages(self.now_s())
+        self._begins_anew = True
+        self._last_number = 0
+        self.revision += 1
+
+    def mark_failure(self, at_s: float | None = None) -> None:
+        """The service died, at `at_s` or now; what was under way has failed."""
+        at_s = self.now_s() if at_s is None else at_s
+        self._end_service(at_s)
+        self._open_outage(at_s, "failed")
+        self.revision += 1
+
+    def mark_load_change(self, text: str, at_s: float) -> None:
+        self.load_marks.append(LoadMark(at_s, text))
+        self.revision += 1
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def now_s(self) -> float:
+        """The present moment on the service's clock."""
+        return self._service_offset.from_ours(self._clock())
+
+    def wall_time(self, at_s: float) -> float:
+        """Seconds since 1970 of a moment on the service's clock."""
+        return self._wall_clock() - (self.now_s() - at_s)
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.requests.columns) == 0 and len(self.batches.columns) == 0
+
+    @property
+    def failed_since_s(self) -> float | None:
+        """Since when there has been no service, if it failed."""
+        return next((o.start_s for o in self.outages if o.text == "failed" and o.end_s is None), None)
+
+    @property
+    def last_change(self) -> SettingsChange | None:
+        return self._changes[-1] if self._changes else None
+
+    def changes(self) -> tuple[SettingsChange, ...]:
+        return tuple(self._changes)
+
+    def settings_marks(self) -> list[SettingsMark]:
+        return self.batches.marks()
+
+    def regime_at(self, at_s: float) -> Regime | None:
+        return self.batches.regime_at(at_s)
+
+    def depth_at(self, at_s: float) -> tuple[int, int, int]:
+        """How many requests were waiting, formed and running at that moment."""
+        columns = self.requests.columns
+        ends = np.minimum(columns["formed"], columns["finished"])
+        formed_ends = np.minimum(columns["started"], columns["finished"])
+        waiting = np.count_nonzero((columns["queued"] <= at_s) & (ends > at_s))
+        formed = np.count_nonzero((columns["formed"] <= at_s) & (formed_ends > at_s))
+        running = np.count_nonzero((columns["started"] <= at_s) & (columns["finished"] > at_s))
+        return int(waiting), int(formed), int(running)
+
+    def percentiles_at(self, step: int) -> tuple[float, ...]:
+        return tuple(float(grid.read(step, step)[0]) for grid in self.percentiles.grids)
+
+    def batch_running_at(self, at_s: float) -> int | None:
+        """The row of the batch that ran at that moment; with several replicas the one that started last."""
+        columns = self.batches.columns
+        rows = np.flatnonzero((columns["started"] <= at_s) & (columns["finished"] > at_s))
+        return int(rows[np.argmax(columns["started"][rows])]) + columns.first if len(rows) else None
+
+    def batch(self, row: int) -> BatchSummary | None:
+        """What is known of a batch, or ``None`` if it is no longer kept."""
+        columns = self.batches.columns
+        if not columns.has(row):
+            return None
+        started_s, finished_s = (
+            value if np.isfinite(value := columns.get(row, name)) else None for name in ("started", "finished")
+        )
+        until_s = finished_s if finished_s is not None else self.last_s
+        return BatchSummary(
+            row=row,
+            id=self.batches.id_of(row),
+            number=int(columns.get(row, "number")),
+            replica=self.slots.name_of(int(columns.get(row, "slot"))),
+            version=int(columns.get(row, "version")),
+            size=int(columns.get(row, "size")),
+            cap=int(columns.get(row, "cap")),
+            reason=REASONS[int(columns.get(row, "reason"))],
+            formed_s=columns.get(row, "formed"),
+            started_s=started_s,
+            finished_s=finished_s,
+            tokens=int(columns.get(row, "tokens")),
+            waited_s=self._waited_s(row),
+            ran_s=None if started_s is None or until_s is None else max(until_s - started_s, 0.0),
+        )
+
+    @property
+    def last_batch(self) -> BatchSummary | None:
+        """The newest batch that has finished."""
+        finished = np.where(np.isinf(self.batches.columns["finished"]), -np.inf, self.batches.columns["finished"])
+        if not len(finished) or np.isinf(finished.max()):
+            return None
+        return self.batch(int(np.argmax(finished)) + self.batches.columns.first)
+
+    def take_changed_requests(self) -> list[RequestRow]:
+        """The rows that are new or changed since the last call, oldest first."""
+        return self.requests.take_changed()
+
+    def request_rows(self) -> list[RequestRow]:
+        return self.requests.all_rows()
+
+    # --------------------------------------------------------------------------------------------------------- inner
+
+    def _is_of_new_service(self, frame: TelemetryFrame) -> bool:
+        """Whether numbers began anew, rather than a frame having come twice."""
+        if self.last_s is None or frame.at_s <= self.last_s:
+            return False
+        self._end_service(self.last_s)
+        self._begins_anew = True
+        return True
+
+    def _note_service(self, frame: TelemetryFrame) -> None:
+        if self._begins_anew:
+            self._service += 1
+            self.slots.forget_all()
+            self._close_outages(frame.at_s)
+            self._begins_anew = False
+        self._close_outages(frame.at_s, "gap")
+        self.first_s = frame.at_s if self.first_s is None else self.first_s
+        self.last_s = frame.at_s
+
+    def _add_settings(self, frame: TelemetryFrame) -> None:
+        for change in frame.changes:
+            self.batches.note_change(self._service, change)
+            self._changes = [*self._changes[-MAX_MARKS:], change]
+        self.batches.note_settings(self._service, frame.in_force.version, frame.in_force.settings)
+        self.in_force = frame.in_force
+
+    def _add_replicas(self, frame: TelemetryFrame) -> None:
+        if frame.replicas:
+            self.replicas = frame.replicas
+        for status in frame.replicas:
+            if not self.slots.knows(status.replica) and status.replica not in frame.lost_replicas:
+                self.slots.slot_of(status.replica)
+                self._close_one_loss(status.at_s)
+
+    def _lose_replicas(self, frame: TelemetryFrame) -> None:
+        for replica in frame.lost_replicas:
+            slot = self.slots.free(replica)
+            if slot is not None:
+                self.requests.close(self.requests.open_rows(slot).tolist(), frame.at_s, "The replica stopped.")
+                self.batches.close(frame.at_s, slot)
+                self._open_outage(frame.at_s, f"{replica} lost")
+        self.replicas = tuple(r for r in self.replicas if r.replica not in frame.lost_replicas)
+
+    def _resolve_doubts(self, frame: TelemetryFrame) -> None:
+        if self._doubtful is None:
+            return
+        missed_s, rows = self._doubtful
+        for record in frame.requests:
+            rows.discard(self.requests.row_of(self._service, record.id))
+        if frame.at_s - missed_s > DOUBT_S:
+            self.requests.close(rows, missed_s, "Its end was missed.")
+            self._doubtful = None
+
+    def _load_to_service_s(self, at_s: float) -> float:
+        return self._service_offset.from_ours(self._load_offset.to_ours(at_s))
+
+    def _note_pattern(self, previous: Pattern | None, pattern: Pattern | None, at_s: float) -> None:
+        rate = pattern.rate_per_s if isinstance(pattern, Poisson) else None
+        self.offered = [*self.offered[-MAX_MARKS:], (at_s, rate)]
+        if isinstance(previous, Burst) and pattern is None:
+            return  # a burst ends by itself
+        follows = bool(self.load_marks) and at_s - self.load_marks[-1].at_s < LOAD_MARK_GAP_S
+        self._load_mark_from = self._load_mark_from if follows else previous
+        mark = LoadMark(at_s, describe_load_change(self._load_mark_from, pattern))
+        if follows:
+            self.load_marks[-1] = replace(mark, at_s=self.load_marks[-1].at_s)
+        else:
+            self.load_marks.append(mark)
+
+    def _end_service(self, at_s: float) -> None:
+        self.requests.close(self.requests.open_rows().tolist(), at_s, "The service stopped.")
+        self.batches.close(at_s)
+        self.replicas = ()
+
+    def _open_outage(self, at_s: float, text: str) -> None:
+        if not any(outage.end_s is None and outage.text == text for outage in self.outages):
+            self.outages = [*self.outages[-MAX_MARKS:], Outage(at_s, None, text)]
+
+    def _close_outages(self, at_s: float, text: str | None = None) -> None:
+        self.outages = [
+            replace(o, end_s=max(at_s, o.start_s)) if o.end_s is None and text in (None, o.text) else o
+            for o in self.outages
+        ]
+
+    def _close_one_loss(self, at_s: float) -> None:
+        """A new replica stands in for the one that has been missing longest."""
+        losses = [outage for outage in self.outages if outage.end_s is None and outage.text.endswith(" lost")]
+        if losses:
+            self._close_outages(at_s, losses[0].text)
+
+    def _waited_s(self, row: int) -> tuple[float, float] | None:
+        columns = self.requests.columns
+        members = (columns["batch"] == row) & np.isfinite(columns["started"])
+        waited: Floats = columns["started"][members] - columns["queued"][members]
+        return (float(waited.min()), float(waited.max())) if len(waited) else None
+
+    def _regime_start(self, at_s: float) -> tuple[int, float]:
+        regime = self.batches.regime_at(at_s)
+        return (regime.number, regime.start_s) if regime else (0, -np.inf)
+
+    def _advance(self, at_s: float) -> None:
+        self.percentiles.advance(at_s, self.requests.samples, self._regime_start)
+        oldest_s = at_s - SPAN_S
+        self.requests.drop_before(oldest_s)
+        self.batches.drop_before(oldest_s)
+        self.load_marks = [mark for mark in self.load_marks[-MAX_MARKS:] if mark.at_s >= oldest_s]
+        self.outages = [outage for outage in self.outages if outage.end_s is None or outage.end_s >= oldest_s]
+        self.offered = [o for n, o in enumerate(self.offered) if o[0] >= oldest_s or n == len(self.offered) - 1]
+        self.revision += 1

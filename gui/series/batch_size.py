@@ -1,0 +1,134 @@
+"""Batch size: a mark for every batch, by why it was released, on a bar as wide as it ran; the cap as a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gui.history import History
+from gui.series.declaration import Declaration, Entry, Readout
+from gui.series.thinning import one_per_cell, step_line
+from gui.series.time_range import TimeRange
+from gui.store.batches import REASONS
+from gui.store.columns import Floats, Ints
+from service.messages import ReleaseReason
+
+CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
+LEAST_VIEW: Final = 4
+
+PLOT: Final = Declaration(
+    name="batch-size",
+    title="Batch size",
+    unit="requests",
+    entries=(
+        Entry("full", "square", "full"),
+        Entry("timeout", "circle", "timeout"),
+        Entry("drained", "triangle", "drained"),
+        Entry("cap", "dash", "t2"),
+    ),
+    empty_text="A mark for every batch,\nby why it was released",
+)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Batches of one release reason: `left` to `right` they ran, `size` is how many they held; `marks` index them."""
+
+    left: Floats
+    right: Floats
+    size: Floats
+    marks: Ints
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """What the plot shows.
+
+    Attributes:
+        cap: the corners of the step, times and values.
+        count: batches in view, each one, also where several share a column.
+        peak: what must fit below the top.
+    """
+
+    bars: Mapping[ReleaseReason, Bars]
+    cap: tuple[Floats, Floats]
+    count: Mapping[ReleaseReason, int]
+    peak: float
+
+
+def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
+    """The batches that ran in `view`; where more than one falls into a column, the largest has the bar."""
+    columns = history.batches.columns
+    visible = view.overlaps(columns["started"], columns["finished"])
+    started, size = columns["started"][visible], columns["size"][visible].astype(np.float64)
+    finished = np.minimum(columns["finished"][visible], view.end_s)
+    reason = columns["reason"][visible]
+    largest = float(size.max()) if len(size) else 0.0
+    bars, count = {}, {}
+    for code, name in enumerate(REASONS):
+        of_reason = reason == code
+        count[name] = int(np.count_nonzero(of_reason))
+        bars[name] = _bars(started[of_reason], finished[of_reason], size[of_reason], largest, view)
+    cap = _cap(history, view)
+    highest_cap = float(cap[1].max()) if len(cap[1]) else 0.0
+    fits = highest_cap <= CAP_IN_VIEW * max(largest, LEAST_VIEW)
+    return BatchSizes(bars, cap, count, max(largest, highest_cap if fits else 0.0))
+
+
+def readout(history: History, at_s: float) -> Readout:
+    """The batch that ran at that moment, and the cap."""
+    row = history.batch_running_at(at_s)
+    batch = None if row is None else history.batch(row)
+    if batch is not None:
+        return {batch.reason: str(batch.size), "cap": str(batch.cap)}
+    _, caps = _cap(history, TimeRange(at_s, at_s + 1e-3, 1))
+    return {"cap": f"{caps[0]:.0f}"} if len(caps) else {}
+
+
+def summary(history: History, sizes: BatchSizes) -> Readout:
+    """How many batches of each kind are in view, and the cap that is in force."""
+    texts: dict[str, str] = {reason: str(count) for reason, count in sizes.count.items()}
+    if history.in_force is not None:
+        texts["cap"] = str(history.in_force.settings.max_batch_size)
+    return texts
+
+
+def _bars(started: Floats, finished: Floats, size: Floats, largest: float, view: TimeRange) -> Bars:
+    if len(started) > view.columns:
+        started, finished, size = _largest_per_column(started, size, view)
+    middles = view.positions((started + finished) / 2)
+    return Bars(started, finished, size, one_per_cell(np.maximum(middles, 0.0), size / max(largest, 1.0), 256))
+
+
+def _largest_per_column(started: Floats, size: Floats, view: TimeRange) -> tuple[Floats, Floats, Floats]:
+    columns = np.clip(np.floor(view.positions(started)).astype(np.int64), 0, view.columns - 1)
+    largest = np.zeros(view.columns)
+    np.maximum.at(largest, columns, size)
+    taken = np.flatnonzero(largest)
+    left = view.start_s + taken * view.column_s
+    return left, left + view.column_s, largest[taken]
+
+
+def _cap(history: History, view: TimeRange) -> tuple[Floats, Floats]:
+    """The cap that batches were formed under, held from one that changed it to the next."""
+    columns = history.batches.columns
+    formed, caps = columns["formed"], columns["cap"]
+    first_s = history.first_s
+    if first_s is None or history.in_force is None:
+        return np.zeros(0), np.zeros(0)
+    if len(formed) == 0:
+        starts, values = np.array([first_s]), np.array([float(history.in_force.settings.max_batch_size)])
+    else:
+        changes = np.flatnonzero(np.diff(caps, prepend=-1))
+        starts, values = formed[changes].copy(), caps[changes].astype(np.float64)
+        starts[0] = min(first_s, starts[0])
+    keep = max(int(np.searchsorted(starts, view.start_s, side="right")) - 1, 0)
+    until = int(np.searchsorted(starts, view.end_s))
+    end_s = history.failed_since_s or view.end_s
+    starts, values = np.maximum(starts[keep:until], view.start_s), values[keep:until]
+    if len(starts) == 0 or end_s <= starts[-1]:
+        return np.zeros(0), np.zeros(0)
+    return step_line(starts, values, min(end_s, view.end_s))

@@ -1,0 +1,51 @@
+"""What a plot is called, what stands in its legend and what it says as long as it is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Swatch: TypeAlias = Literal["square", "circle", "triangle", "area", "line", "dash", "lane", "none"]
+Readout: TypeAlias = Mapping[str, str]  # a text for each entry of the legend that has one now
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A series in the legend.
+
+    Attributes:
+        name: as the user reads it.
+        color: the role of its colour in the palette.
+    """
+
+    name: str
+    swatch: Swatch
+    color: str
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A plot in words.
+
+    Attributes:
+        unit: stands beside the title.
+        axis_units: stand in the gutter, one a strip.
+        empty_text: a sentence on what will be shown.
+    """
+
+    name: str
+    title: str
+    unit: str
+    entries: tuple[Entry, ...]
+    empty_text: str
+    axis_units: tuple[str, ...] = ("",)
+
+
+def rounded(value: float | None, decimals: int) -> str:
+    """A figure with a fixed number of decimals, or a dash for one that is not known.
+
+    >>> rounded(9.46, 1), rounded(None, 1), rounded(float("nan"), 0)
+    ('9.5', '–', '–')
+    """
+    return "–" if value is None or value != value else f"{value:.{decimals}f}"

@@ -1,0 +1,137 @@
+"""Throughput: tokens and requests a second in two strips, and the rate that is offered."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gui.history import History
+from gui.series.declaration import Declaration, Entry, Readout, rounded
+from gui.series.thinning import step_line, thinned
+from gui.series.time_range import TimeRange
+from gui.store.columns import Floats
+from gui.store.requests import samples_between
+from gui.store.rolling import STEP_S, step_of
+
+TOKENS_WINDOW_S: Final = 1.0
+REQUESTS_WINDOW_S: Final = 3.0
+FRESH_S: Final = 1.5
+
+PLOT: Final = Declaration(
+    name="throughput",
+    title="Throughput",
+    unit="",
+    entries=(
+        Entry("tokens/s", "none", "t2"),
+        Entry("requests/s", "none", "t2"),
+        Entry("offered", "dash", "t3"),
+    ),
+    empty_text="Tokens and requests a second,\nagainst what is offered",
+    axis_units=("tok/s", "req/s"),
+)
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What the two strips show; `offered` are the corners of a step with NaN where no rate is offered."""
+
+    tokens: tuple[Floats, Floats]
+    requests: tuple[Floats, Floats]
+    offered: tuple[Floats, Floats]
+
+    @property
+    def peaks(self) -> tuple[float, float]:
+        """The largest value of each strip."""
+        return _largest(self.tokens[1]), max(_largest(self.requests[1]), _largest(self.offered[1]))
+
+
+def throughput(history: History, view: TimeRange) -> Throughput:
+    """Rates over a sliding window that ends at each step of time."""
+    first, last = step_of(view.start_s) - 1, step_of(view.end_s)
+    if history.last_s is not None:
+        last = min(last, step_of(history.last_s) - 1)
+    times = (np.arange(first, last + 1) + 1) * STEP_S
+    tokens = _blank_without_service(history, times, _tokens_per_s(history, first, last))
+    requests = _blank_without_service(history, times, _requests_per_s(history, first, last))
+    return Throughput(
+        tokens=_held(history, view, thinned(times, tokens, view)),
+        requests=_held(history, view, thinned(times, requests, view)),
+        offered=_offered(history, view),
+    )
+
+
+def readout(history: History, at_s: float) -> Readout:
+    """The rates at that moment."""
+    tokens, requests, offered = values_at(history, at_s)
+    return {
+        "tokens/s": rounded(tokens, 0),
+        "requests/s": rounded(requests, 1),
+        "offered": rounded(offered, 1),
+    }
+
+
+def values_at(history: History, at_s: float) -> tuple[float, float, float]:
+    """Tokens, requests and offered requests a second; NaN where unknown."""
+    if history.last_s is None or history.first_s is None or at_s < history.first_s:
+        return math.nan, math.nan, math.nan
+    step = min(step_of(at_s), step_of(history.last_s)) - 1
+    rates = [x for x in history.offered if x[0] <= at_s]
+    offered = rates[-1][1] if rates else None
+    tokens, requests = _tokens_per_s(history, step, step), _requests_per_s(history, step, step)
+    return float(tokens[0]), float(requests[0]), math.nan if offered is None else offered
+
+
+def _tokens_per_s(history: History, first: int, last: int) -> Floats:
+    width = round(TOKENS_WINDOW_S / STEP_S)
+    return _sliding_sum(history.batches.tokens.read(first - width + 1, last), width) / TOKENS_WINDOW_S
+
+
+def _requests_per_s(history: History, first: int, last: int) -> Floats:
+    width = round(REQUESTS_WINDOW_S / STEP_S)
+    begin = first - width + 1
+    finished, _, _ = samples_between(history.requests.samples, begin * STEP_S, (last + 1) * STEP_S)
+    steps = np.clip(np.floor(finished / STEP_S).astype(np.int64) - begin, 0, last - begin)
+    counts = np.bincount(steps, minlength=last - begin + 1).astype(np.float64)
+    return _sliding_sum(counts, width) / REQUESTS_WINDOW_S
+
+
+def _sliding_sum(values: Floats, width: int) -> Floats:
+    sums = np.cumsum(np.concatenate(([0.0], values)))
+    result: Floats = np.maximum(sums[width:] - sums[:-width], 0.0)
+    return result
+
+
+def _blank_without_service(history: History, times: Floats, rates: Floats) -> Floats:
+    if history.first_s is not None:
+        rates[times < history.first_s] = np.nan
+    for outage in history.outages:
+        if outage.text == "failed":
+            rates[(times > outage.start_s) & (times <= (outage.end_s or np.inf))] = np.nan
+    return rates
+
+
+def _held(history: History, view: TimeRange, line: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """The line drawn on to the edge while frames still come: the step under way has no value of its own yet."""
+    times, values = line
+    is_fresh = history.last_s is not None and history.last_s > view.end_s - FRESH_S
+    if len(times) == 0 or not is_fresh or history.failed_since_s is not None:
+        return line
+    return np.append(times, view.end_s), np.append(values, values[-1])
+
+
+def _offered(history: History, view: TimeRange) -> tuple[Floats, Floats]:
+    begun = [(at_s, rate) for at_s, rate in history.offered if at_s < view.end_s]
+    if not begun:
+        return np.zeros(0), np.zeros(0)
+    starts = np.maximum(np.array([at_s for at_s, _ in begun]), view.start_s)
+    rates = np.array([np.nan if rate is None else rate for _, rate in begun])
+    end_s = min(history.failed_since_s or view.end_s, view.end_s)
+    return step_line(np.minimum(starts, end_s), rates, end_s)
+
+
+def _largest(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if len(known) else 0.0

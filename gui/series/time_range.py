@@ -1,0 +1,60 @@
+"""The stretch of time that a plot shows, cut into the columns of pixels that show it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gui.store.columns import Floats
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """From `start_s` to `end_s`, in `columns` of equal length whose edges are multiples of that length.
+
+    So a moment falls into the same column of the grid however the range moves, and nothing that is drawn shimmers.
+    """
+
+    start_s: float
+    end_s: float
+    columns: int
+
+    @classmethod
+    def ending_at(cls, end_s: float, span_s: float, columns: int) -> TimeRange:
+        """The range of whole columns whose last one contains `end_s`.
+
+        >>> TimeRange.ending_at(10.3, span_s=4.0, columns=8)
+        TimeRange(start_s=6.5, end_s=10.5, columns=8)
+        """
+        columns = max(columns, 1)
+        column_s = span_s / columns
+        last = math.floor(end_s / column_s) + 1
+        return cls((last - columns) * column_s, last * column_s, columns)
+
+    @property
+    def span_s(self) -> float:
+        return self.end_s - self.start_s
+
+    @property
+    def column_s(self) -> float:
+        return self.span_s / self.columns
+
+    def positions(self, times: Floats) -> Floats:
+        """Where moments lie, in columns from the left edge."""
+        result: Floats = (times - self.start_s) * (self.columns / self.span_s)
+        return result
+
+    def position(self, at_s: float) -> float:
+        return (at_s - self.start_s) * (self.columns / self.span_s)
+
+    def time_at(self, position: float) -> float:
+        return self.start_s + position * self.column_s
+
+    def contains(self, at_s: float) -> bool:
+        return self.start_s <= at_s <= self.end_s
+
+    def overlaps(self, starts: Floats, ends: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Which intervals are at least partly within."""
+        return (starts < self.end_s) & (ends > self.start_s)

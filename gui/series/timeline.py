@@ -1,0 +1,205 @@
+"""Timeline: every request a bar in its lane, first waiting, then sealed, then running with its batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gui.history import History
+from gui.series.declaration import Declaration, Entry
+from gui.series.time_range import TimeRange
+from gui.store.batches import REASONS
+from gui.store.columns import Floats, Ints
+from service.messages import ReleaseReason
+
+Stage = str
+STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *REASONS)  # a later one hides an earlier one
+FIRST_RUNNING: Final = 3
+BITS: Final = 3  # so many bars of one stage may fall into the same pixel: 2 ** BITS - 1
+
+PLOT: Final = Declaration(
+    name="timeline",
+    title="Timeline",
+    unit="a bar per request, a block per batch",
+    entries=(
+        Entry("waiting", "lane", "waiting"),
+        Entry("formed", "lane", "formed"),
+        Entry("full", "square", "full"),
+        Entry("timeout", "square", "timeout"),
+        Entry("drained", "square", "drained"),
+    ),
+    empty_text="Each request is a bar, each batch a block, coloured by why it was released.",
+)
+
+
+@dataclass(frozen=True)
+class LaneGroup:
+    """The lanes of one replica."""
+
+    slot: int
+    replica: str
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How the lanes are dealt out: each replica has the same number, a request that of its arrival modulo it."""
+
+    groups: tuple[LaneGroup, ...]
+
+    @classmethod
+    def dealt(cls, history: History, total: int) -> Lanes:
+        replicas = max(len(history.slots), 1)
+        each = max(total // replicas, 1)
+        return cls(tuple(LaneGroup(slot, history.slots.name_of(slot), slot * each, each) for slot in range(replicas)))
+
+    @property
+    def total(self) -> int:
+        return self.groups[-1].first + self.groups[-1].count
+
+    @property
+    def each(self) -> int:
+        return self.groups[0].count
+
+    def of(self, slots: Ints, arrivals: Ints) -> Ints:
+        result: Ints = slots * self.each + arrivals % self.each
+        return result
+
+
+@dataclass(frozen=True)
+class Block:
+    """A batch in the timeline: when it ran, and the lanes of its members, which may wrap around at the last one."""
+
+    start_s: float
+    end_s: float
+    lanes: tuple[int, ...]
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Its lanes as runs of neighbours, first and last included.
+
+        >>> Block(0.0, 1.0, (0, 1, 6, 7)).spans()
+        [(0, 1), (6, 7)]
+        """
+        lanes = np.array(sorted(set(self.lanes)), np.int64)
+        parts = np.split(lanes, np.flatnonzero(np.diff(lanes) > 1) + 1)
+        return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
+
+
+def timeline(history: History, view: TimeRange, lanes: Lanes) -> NDArray[np.int8]:
+    """For each lane and column of pixels the index in `STAGES` of what is to be seen there."""
+    visible = _visible(history, view)
+    columns = history.requests.columns
+    queued, formed, started, finished = (columns[n][visible] for n in ("queued", "formed", "started", "finished"))
+    lane = lanes.of(columns["slot"][visible], columns["arrival"][visible])
+    canvas = _Canvas(lanes.total, view)
+    canvas.add(1, lane, queued, np.minimum(formed, finished))
+    canvas.add(2, lane, formed, np.minimum(started, finished))
+    reason = _reasons(history, columns["batch"][visible])
+    for code in range(len(REASONS)):
+        of_reason = reason == code
+        canvas.add(FIRST_RUNNING + code, lane[of_reason], started[of_reason], finished[of_reason])
+    return canvas.stages()
+
+
+def lanes_needed(history: History, view: TimeRange) -> int:
+    """Lanes that one replica's requests need so that no two are in the same one at the same time."""
+    visible = _visible(history, view)
+    columns = history.requests.columns
+    slots, received, finished = (columns[name][visible] for name in ("slot", "received", "finished"))
+    needed = 1
+    for slot in np.unique(slots):
+        begun, ended = np.sort(received[slots == slot]), finished[slots == slot]
+        later = np.searchsorted(begun, ended) - np.arange(len(begun))
+        needed = max(needed, int(later.max(initial=1)))
+    return needed
+
+
+def batch_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | None:
+    """The row of the batch whose block is at that place."""
+    columns = history.requests.columns
+    there = (columns["started"] <= at_s) & (columns["finished"] > at_s) & (columns["batch"] >= 0)
+    there &= lanes.of(columns["slot"], columns["arrival"]) == lane
+    rows = np.flatnonzero(there)
+    return int(columns["batch"][rows[-1]]) if len(rows) else None
+
+
+def block_of(history: History, batch_row: int, lanes: Lanes) -> Block | None:
+    """Where a batch stands, or ``None`` before it ran."""
+    batches, columns = history.batches.columns, history.requests.columns
+    members = columns["batch"] == batch_row
+    if not batches.has(batch_row) or not members.any() or np.isinf(batches.get(batch_row, "started")):
+        return None
+    occupied = lanes.of(columns["slot"][members], columns["arrival"][members])
+    started_s, finished_s = (batches.get(batch_row, name) for name in ("started", "finished"))
+    return Block(started_s, finished_s, tuple(occupied.tolist()))
+
+
+def neighbour(history: History, batch_row: int | None, step: int, view: TimeRange) -> int | None:
+    """The batch that ran before (-1) or after (1) another; without another, the last one in view."""
+    columns = history.batches.columns
+    started: Floats = columns["started"]
+    order = np.argsort(started, kind="stable")
+    order = order[np.isfinite(started[order])]
+    if len(order) == 0:
+        return None
+    if batch_row is None or not columns.has(batch_row):
+        place = max(int(np.searchsorted(started[order], view.end_s)) - 1, 0)
+    else:
+        places = np.flatnonzero(order + columns.first == batch_row)
+        place = int(np.clip((places[0] if len(places) else len(order) - 1) + step, 0, len(order) - 1))
+    return int(order[place]) + columns.first
+
+
+def color_role(stage: int) -> ReleaseReason | str:
+    """The role in the palette of an index in `STAGES`."""
+    return STAGES[stage]
+
+
+def _visible(history: History, view: TimeRange) -> NDArray[np.bool_]:
+    columns = history.requests.columns
+    return view.overlaps(columns["queued"], columns["finished"]) & (columns["arrival"] >= 0)
+
+
+def _reasons(history: History, batches: Ints) -> Ints:
+    """Why the batch of each request was released; -1 where it is not known."""
+    columns = history.batches.columns
+    rows = batches - columns.first
+    known = (rows >= 0) & (rows < len(columns))
+    result = np.full(len(batches), -1, np.int64)
+    result[known] = columns["reason"][rows[known]]
+    return result
+
+
+class _Canvas:
+    """Counts for each pixel the bars of each stage, in three bits a stage, by the differences along a lane."""
+
+    def __init__(self, lanes: int, view: TimeRange) -> None:
+        self._view = view
+        self._shape = (lanes, view.columns + 1)
+        self._places: list[Ints] = []
+        self._weights: list[Floats] = []
+
+    def add(self, stage: int, lane: Ints, starts: Floats, ends: Floats) -> None:
+        """A bar of at least one pixel for every interval that is not empty."""
+        real = starts < ends
+        left = self._columns(starts[real])
+        right = np.minimum(np.maximum(self._columns(ends[real]), left + 1), self._view.columns)
+        row = lane[real] * self._shape[1]
+        weight = np.full(len(left), float(1 << (BITS * (stage - 1))))
+        self._places += [row + left, row + right]
+        self._weights += [weight, -weight]
+
+    def stages(self) -> NDArray[np.int8]:
+        size = self._shape[0] * self._shape[1]
+        change = np.bincount(np.concatenate(self._places), np.concatenate(self._weights), minlength=size)
+        bits = np.cumsum(change.reshape(self._shape), axis=1)[:, :-1]
+        exponent = np.frexp(bits)[1]
+        highest: NDArray[np.int8] = ((exponent + BITS - 1) // BITS).astype(np.int8)
+        return highest
+
+    def _columns(self, times: Floats) -> Ints:
+        return np.floor(np.clip(self._view.positions(times), 0, self._view.columns)).astype(np.int64)

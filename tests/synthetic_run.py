@@ -1,0 +1,396 @@
+"""A run of the service that never happened: a discrete simulation that speaks in the service's own messages.
+
+Poisson arrivals meet a queue, a batcher (late or early) and an engine whose batches take ``steps · (a + b · size)``.
+The same seed gives the same run. Used by tests and for looking at the plots.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from gui.history import History
+from service.messages import (
+    BatchRecord,
+    ClientOutcome,
+    ClientRequest,
+    ClientTotals,
+    LoadFrame,
+    Poisson,
+    ReleaseReason,
+    ReplicaStatus,
+    RequestRecord,
+    RequestState,
+    Settings,
+    SettingsChange,
+    TelemetryFrame,
+    VersionedSettings,
+)
+
+CLOCK = "synthetic"
+FRAME_S = 0.05
+PROMPTS = (
+    "Once upon a time",
+    "The three laws of robotics are",
+    "A batch is a group of",
+    "Explain latency to a child:",
+    "In the year 2050, computers",
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """From `at_s` on the load or the settings are different; ``None`` leaves them."""
+
+    at_s: float
+    rate_per_s: float | None = None
+    settings: Settings | None = None
+
+
+@dataclass
+class _Request:
+    number: int
+    received_s: float
+    tokens: int
+    outside: bool
+    formed_s: float | None = None
+    batch: _Batch | None = None
+
+
+@dataclass
+class _Batch:
+    number: int
+    version: int
+    settings: Settings
+    reason: ReleaseReason
+    formed_s: float
+    members: list[_Request]
+    started_s: float | None = None
+    finished_s: float | None = None
+
+    @property
+    def id(self) -> str:
+        return f"r1-{self.number}"
+
+    def tokens_at(self, at_s: float) -> int:
+        if self.started_s is None or self.finished_s is None or at_s <= self.started_s:
+            return 0
+        share = min((at_s - self.started_s) / (self.finished_s - self.started_s), 1.0)
+        return sum(int(member.tokens * share) for member in self.members)
+
+
+@dataclass
+class SyntheticRun:
+    """Simulates `duration_s` and then tells it frame by frame.
+
+    Attributes:
+        steps: the first must be at 0 and name both load and settings.
+        step_s, per_request_s: a decode step takes ``step_s + per_request_s · size``.
+        outside_share: of the requests that come from no sender we know.
+    """
+
+    duration_s: float
+    steps: tuple[Step, ...] = (Step(0.0, 4.0, Settings()),)
+    seed: int = 1
+    tokens: int = 24
+    step_s: float = 0.030
+    per_request_s: float = 0.0018
+    outside_share: float = 0.0
+    start_s: float = 1000.0
+    requests: list[_Request] = field(default_factory=list, init=False)
+    batches: list[_Batch] = field(default_factory=list, init=False)
+    changes: list[SettingsChange] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._oldest = 0
+        self._arrivals()
+        self._serve()
+
+    # ----------------------------------------------------------------------------------------------------- simulation
+
+    def _arrivals(self) -> None:
+        rate, at_s = 0.0, 0.0
+        changes = [step for step in self.steps if step.rate_per_s is not None]
+        while at_s < self.duration_s:
+            begun = [step for step in changes if step.at_s <= at_s]
+            rate = begun[-1].rate_per_s or 0.0
+            following = next((step.at_s for step in changes if step.at_s > at_s), self.duration_s)
+            gap_s = self._random.expovariate(rate) if rate else float("inf")
+            if at_s + gap_s > following:
+                at_s = following
+                continue
+            at_s += gap_s
+            outside = self._random.random() < self.outside_share
+            self.requests.append(_Request(len(self.requests) + 1, at_s, self.tokens, outside))
+        self.requests = [request for request in self.requests if request.received_s < self.duration_s]
+
+    def _settings_at(self, at_s: float) -> tuple[int, Settings]:
+        versions = [step.settings for step in self.steps if step.settings is not None and step.at_s <= at_s]
+        return len(versions), versions[-1]
+
+    def _serve(self) -> None:
+        versions = [(step.at_s, step.settings) for step in self.steps if step.settings is not None]
+        for number, ((_, before), (changed_s, after)) in enumerate(pairwise(versions), start=2):
+            at_s = self.start_s + changed_s
+            self.changes.append(
+                SettingsChange(
+                    version=number,
+                    previous=before,
+                    settings=after,
+                    requested_s=at_s,
+                    in_force_s=at_s + 0.003,
+                )
+            )
+        engine_free_s, place = 0.0, 0
+        while place < len(self.requests):
+            first = self.requests[place]
+            _, settings = self._settings_at(first.received_s)
+            ready_s = first.received_s if settings.formation == "early" else max(first.received_s, engine_free_s)
+            batch = self._form(place, ready_s)
+            place += len(batch.members)
+            batch.started_s = max(batch.formed_s, engine_free_s)
+            batch.finished_s = engine_free_s = batch.started_s + self._batch_s(batch)
+
+    def _form(self, place: int, ready_s: float) -> _Batch:
+        """Seal the batch that begins with the request at `place`, once the batcher looks at the queue at `ready_s`."""
+        version, settings = self._settings_at(ready_s)
+        first = self.requests[place]
+        deadline_s = max(first.received_s + settings.batch_wait_timeout_s, ready_s)
+        coming = self.requests[place : place + settings.max_batch_size]
+        members = [request for request in coming if request.received_s <= deadline_s]
+        reason: ReleaseReason = "timeout" if settings.batch_wait_timeout_s else "drained"
+        formed_s = deadline_s
+        if len(members) == settings.max_batch_size:
+            reason, formed_s = "full", max(ready_s, members[-1].received_s)
+        batch = _Batch(len(self.batches) + 1, version, settings, reason, formed_s, members)
+        for member in members:
+            member.formed_s, member.batch = formed_s, batch
+        self.batches.append(batch)
+        return batch
+
+    def _batch_s(self, batch: _Batch) -> float:
+        steps = max(member.tokens for member in batch.members)
+        return steps * (self.step_s + self.per_request_s * len(batch.members)) * self._random.uniform(0.96, 1.04)
+
+    # -------------------------------------------------------------------------------------------------------- telling
+
+    def frames(self, until_s: float | None = None) -> Iterator[tuple[TelemetryFrame, LoadFrame]]:
+        """The pairs of frames, 20 a second, up to `until_s` after the start."""
+        end_s = self.duration_s if until_s is None else until_s
+        number, before_s = 0, 0.0
+        while before_s < end_s:
+            number += 1
+            at_s = number * FRAME_S
+            yield self._telemetry(number, before_s, at_s), self._load(before_s, at_s)
+            before_s = at_s
+
+    def fill(self, history: History, until_s: float | None = None) -> None:
+        for telemetry, load in self.frames(until_s):
+            history.add_telemetry(telemetry)
+            history.add_load(load)
+
+    def _telemetry(self, number: int, before_s: float, at_s: float) -> TelemetryFrame:
+        version, settings = self._settings_at(at_s)
+        held = self._alive(before_s, at_s)
+        states = [self._state(request, at_s) for request in held]
+        status = ReplicaStatus(
+            replica="r1",
+            pid=1,
+            at_s=self.start_s + at_s,
+            settings_version=version,
+            waiting=states.count("waiting"),
+            formed=states.count("formed"),
+            running=states.count("running"),
+            model="synthetic",
+            device="cpu",
+            dtype="bfloat16",
+            cpu_percent=188.0,
+            memory_bytes=1_100_000_000,
+        )
+        return TelemetryFrame(
+            number=number,
+            at_s=self.start_s + at_s,
+            clock=CLOCK,
+            in_force=VersionedSettings(version=version, settings=settings),
+            changes=tuple(c for c in self.changes if before_s < c.in_force_s - self.start_s <= at_s),
+            batches=tuple(self._batch_record(batch, at_s) for batch in self._batches_alive(before_s, at_s)),
+            requests=tuple(
+                self._request_record(request, at_s) for request in held if self._changed(request, before_s, at_s)
+            ),
+            replicas=(status,),
+        )
+
+    def _load(self, before_s: float, at_s: float) -> LoadFrame:
+        rates = [step.rate_per_s for step in self.steps if step.rate_per_s is not None and step.at_s <= at_s]
+        ours = [r for r in self._alive(before_s, at_s) if not r.outside and self._changed(r, before_s, at_s)]
+        return LoadFrame(
+            at_s=self.start_s + at_s,
+            clock=CLOCK,
+            pattern=Poisson(rate_per_s=rates[-1]) if rates and rates[-1] else None,
+            totals=ClientTotals(),
+            requests=tuple(self._client_request(request, at_s) for request in ours),
+        )
+
+    def _alive(self, before_s: float, at_s: float) -> list[_Request]:
+        """Requests that were there at some time of a frame; they come in order, so the oldest alive is remembered."""
+        first = self._oldest
+        while first < len(self.requests) and self._ended(self.requests[first]) <= before_s - 1.0:
+            first += 1
+        self._oldest = first if before_s else 0
+        alive = []
+        for request in self.requests[self._oldest :]:
+            if request.received_s > at_s:
+                break
+            if self._ended(request) > before_s:
+                alive.append(request)
+        return alive
+
+    def _batches_alive(self, before_s: float, at_s: float) -> list[_Batch]:
+        batches = {request.batch.number: request.batch for request in self._alive(before_s, at_s) if request.batch}
+        return [batch for batch in batches.values() if batch.formed_s <= at_s]
+
+    @staticmethod
+    def _ended(request: _Request) -> float:
+        finished_s = request.batch.finished_s if request.batch else None
+        return float("inf") if finished_s is None else finished_s
+
+    def _changed(self, request: _Request, before_s: float, at_s: float) -> bool:
+        is_new = request.received_s > before_s
+        formed_s = request.formed_s
+        was_formed = formed_s is not None and before_s < formed_s <= at_s
+        return is_new or was_formed or self._state(request, at_s) in ("running", "done")
+
+    @staticmethod
+    def _state(request: _Request, at_s: float) -> RequestState:
+        batch = request.batch
+        if batch is None or batch.formed_s > at_s:
+            return "waiting"
+        if batch.started_s is None or batch.started_s > at_s:
+            return "formed"
+        return "running" if batch.finished_s is None or batch.finished_s > at_s else "done"
+
+    def _request_record(self, request: _Request, at_s: float) -> RequestRecord:
+        batch, state = request.batch, self._state(request, at_s)
+        in_batch = state != "waiting" and batch is not None
+        started_s = batch.started_s if batch and state in ("running", "done") else None
+        return RequestRecord(
+            id=f"q{request.number}",
+            client_id=None if request.outside else f"c{request.number}",
+            replica="r1",
+            state=state,
+            prompt_tokens=5,
+            max_tokens=request.tokens,
+            completion_tokens=self._tokens(request, at_s),
+            batch=batch.id if batch and in_batch else None,
+            received_s=self.start_s + request.received_s,
+            enqueued_s=self.start_s + request.received_s + 0.0005,
+            formed_s=self._past(request.formed_s, at_s),
+            started_s=self._past(started_s, at_s),
+            first_token_s=self._past(None if started_s is None else started_s + self.step_s, at_s),
+            finished_s=self._past(batch.finished_s if batch else None, at_s),
+        )
+
+    def _client_request(self, request: _Request, at_s: float) -> ClientRequest:
+        state = self._state(request, at_s)
+        outcome: ClientOutcome | None = "ok" if state == "done" else None
+        return ClientRequest(
+            id=f"c{request.number}",
+            source="load",
+            prompt=PROMPTS[request.number % len(PROMPTS)],
+            max_tokens=request.tokens,
+            intended_s=self.start_s + request.received_s - 0.002,
+            sent_s=self.start_s + request.received_s - 0.001,
+            finished_s=self._past(request.batch.finished_s if request.batch else None, at_s),
+            tokens=self._tokens(request, at_s),
+            new_text="there was a king who had three sons" if outcome else "",
+            outcome=outcome,
+        )
+
+    def _batch_record(self, batch: _Batch, at_s: float) -> BatchRecord:
+        return BatchRecord(
+            id=batch.id,
+            number=batch.number,
+            replica="r1",
+            settings_version=batch.version,
+            formation=batch.settings.formation,
+            size=len(batch.members),
+            cap=batch.settings.max_batch_size,
+            release_reason=batch.reason,
+            formed_s=self.start_s + batch.formed_s,
+            started_s=self._past(batch.started_s, at_s),
+            finished_s=self._past(batch.finished_s, at_s),
+            tokens=batch.tokens_at(at_s),
+            members=tuple(f"q{member.number}" for member in batch.members),
+        )
+
+    def _tokens(self, request: _Request, at_s: float) -> int:
+        batch = request.batch
+        if batch is None or batch.started_s is None or batch.finished_s is None or at_s <= batch.started_s:
+            return 0
+        share = min((at_s - batch.started_s) / (batch.finished_s - batch.started_s), 1.0)
+        return int(request.tokens * share)
+
+    def _past(self, event_s: float | None, at_s: float) -> float | None:
+        return None if event_s is None or event_s > at_s else self.start_s + event_s
+
+
+class FakeClock:
+    """Stands still until it is told the time."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def filled_history(run: SyntheticRun, until_s: float | None = None) -> tuple[History, FakeClock]:
+    """A history that has heard of the run up to `until_s`, with its clock standing there."""
+    end_s = run.duration_s if until_s is None else until_s
+    clock = FakeClock(run.start_s)
+    history = History(clock_id=CLOCK, clock=clock, wall_clock=lambda: 1_780_000_000.0 + clock.now_s)
+    for telemetry, load in run.frames(end_s):
+        clock.now_s = telemetry.at_s
+        history.add_telemetry(telemetry)
+        history.add_load(load)
+    return history, clock
+
+
+SMALL, LARGE = Settings(max_batch_size=4), Settings(max_batch_size=16)
+
+
+def picture_run(seed: int = 3) -> SyntheticRun:
+    """The story of the pictures: drained, then a cap of 4 that is too small for the load, then one of 16."""
+    return SyntheticRun(
+        duration_s=62.0,
+        seed=seed,
+        steps=(
+            Step(0.0, 2.6, replace_settings(SMALL, batch_wait_timeout_s=0.0)),
+            Step(6.0, settings=SMALL),
+            Step(24.0, rate_per_s=6.4),
+            Step(40.0, settings=LARGE),
+        ),
+        step_s=0.029,
+        per_request_s=0.0022,
+    )
+
+
+def early_run(seed: int = 3) -> SyntheticRun:
+    """A cap of 4, then 16, then Ray's way of forming batches."""
+    return SyntheticRun(
+        duration_s=62.0,
+        seed=seed,
+        steps=(
+            Step(0.0, 4.2, SMALL),
+            Step(15.0, settings=LARGE),
+            Step(45.0, settings=replace_settings(LARGE, formation="early")),
+        ),
+        step_s=0.029,
+    )
+
+
+def replace_settings(settings: Settings, **changes: object) -> Settings:
+    return settings.revised(changes)
