@@ -23,6 +23,7 @@ from service.engine.sequence import SamplingParams
 from service.engine.threads import prepare_engine_thread
 from service.generation import Generation, TextChunk
 from service.http.completions import CompletionBody, answer_completion
+from service.http.doors import doors_from_environment
 from service.http.errors import PromptRefusedError, error_response, install_error_handlers
 from service.http.telemetry import telemetry_events
 from service.messages import ReplicaStatus, SettingError, VersionedSettings
@@ -40,6 +41,7 @@ RETRY_S = 0.5
 CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None)
+api.add_middleware(doors_from_environment)
 install_error_handlers(api)
 
 

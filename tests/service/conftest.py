@@ -1,0 +1,157 @@
+"""One real service for the whole session of tests: `python -m service` with the real model, in float32.
+
+float32, because greedy completions are then the same whatever batch a prompt is in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import msgspec
+import pytest
+import requests
+
+from service.messages import Failed, FramesMissed, Ready, ServiceState, TelemetryEvent, TelemetryFrame
+
+STATES = msgspec.json.Decoder(ServiceState)
+EVENTS = msgspec.json.Decoder(TelemetryEvent)
+START_TIMEOUT_S = 240  # the first start fetches and converts the model
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServiceProcess:
+    """`python -m service` as a child, its states read as they come and its log kept for the report of a failure."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "service", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+
+    def states(self) -> Iterator[ServiceState]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            yield STATES.decode(line)
+
+    def wait_until_ready(self) -> Ready:
+        watchdog = threading.Timer(START_TIMEOUT_S, self.process.kill)
+        watchdog.start()
+        try:
+            for state in self.states():
+                if isinstance(state, Ready):
+                    return state
+                if isinstance(state, Failed):
+                    break
+            raise AssertionError(f"the service did not become ready; its log:\n{self.log()}")
+        finally:
+            watchdog.cancel()
+
+    def log(self) -> str:
+        self._log.seek(0)
+        return self._log.read().decode(errors="replace")[-8000:]
+
+    def stop(self) -> int:
+        """End it in order; returns its exit code."""
+        self.process.terminate()
+        try:
+            return self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            for stream in (self.process.stdin, self.process.stdout, self._log):
+                if stream is not None:
+                    stream.close()
+
+
+class Service:
+    """What a test asks of the running service."""
+
+    def __init__(self, ready: Ready) -> None:
+        self.ready = ready
+        self.url = ready.url
+
+    def complete(self, prompt: Any, **fields: Any) -> requests.Response:
+        body = {"prompt": prompt, "max_tokens": 8, "temperature": 0} | fields
+        return requests.post(f"{self.url}/v1/completions", json=body, timeout=60, stream=bool(fields.get("stream")))
+
+    def change(self, **settings: Any) -> requests.Response:
+        return requests.put(f"{self.url}/batching", json=settings, timeout=10)
+
+    @contextlib.contextmanager
+    def telemetry(self, after: int | None = None) -> Iterator[Telemetry]:
+        query = "" if after is None else f"?after={after}"
+        with requests.get(f"{self.url}/telemetry{query}", stream=True, timeout=20) as response:
+            assert response.status_code == 200
+            yield Telemetry(response)
+
+
+class Telemetry:
+    """A reader of the stream; keeps all frames that it has read."""
+
+    def __init__(self, response: requests.Response) -> None:
+        self._lines = response.iter_lines(chunk_size=1)
+        self.frames: list[TelemetryFrame] = []
+        self.missed: list[FramesMissed] = []
+
+    def read_until(self, condition: Callable[[TelemetryFrame], bool]) -> TelemetryFrame:
+        """Read on until a frame meets the condition; returns it."""
+        for line in self._lines:
+            if not line.startswith(b"data: "):
+                continue
+            event = EVENTS.decode(line.removeprefix(b"data: "))
+            if isinstance(event, FramesMissed):
+                self.missed.append(event)
+                continue
+            self.frames.append(event)
+            if condition(event):
+                return event
+        raise AssertionError("the stream ended")
+
+    def read_until_idle(self) -> TelemetryFrame:
+        """Read on until no replica holds a request."""
+        return self.read_until(
+            lambda frame: bool(frame.replicas) and all(r.waiting == r.formed == r.running == 0 for r in frame.replicas)
+        )
+
+
+@pytest.fixture(scope="session")
+def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
+    process = ServiceProcess("--port", str(free_port()), "--dtype", "float32")
+    try:
+        yield process, process.wait_until_ready()
+    finally:
+        code = process.stop()
+    assert code == 0, "the service did not end in order"
+
+
+@pytest.fixture
+def service(service_process: tuple[ServiceProcess, Ready]) -> Iterator[Service]:
+    """The running service with its settings as they were at the start."""
+    service = Service(service_process[1])
+    yield service
+    restored = service.change(formation="late", max_batch_size=16, batch_wait_timeout_s=0.05, max_queued_requests=256)
+    assert restored.status_code == 200, restored.text
+
+
+def error_of(response: requests.Response) -> dict[str, Any]:
+    """The error of a refusal, which always has OpenAI's shape."""
+    error = json.loads(response.text)["error"]
+    assert isinstance(error["message"], str)
+    assert error["message"]
+    return dict(error)
