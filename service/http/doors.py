@@ -192,11 +192,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def error_body(message: str, kind: str, code: str, param: str | None = None) -> bytes:
-    """An error as OpenAI's clients expect it."""
-    return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
-
-
 class _ClientGoneError(Exception):
     pass
 
@@ -236,7 +231,13 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 async def _refuse(send: Send, refusal: Refusal) -> None:
     kind = "authentication_error" if refusal.status == 401 else "invalid_request_error"
-    body = error_body(refusal.message, kind, refusal.code)
+    error = {
+        "message": refusal.message,
+        "type": kind,
+        "param": None,
+        "code": refusal.code,
+    }  # as OpenAI's clients expect
+    body = json.dumps({"error": error}).encode()
     lengths = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": [*lengths, *refusal.headers]})
     await send({"type": "http.response.body", "body": body})

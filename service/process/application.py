@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from ray.serve.config import HTTPOptions
 from ray.serve.schema import ApplicationStatus, LoggingConfig, ServeStatus
 
 from service.options import ServiceOptions
-from service.process.start_error import PortTakenError, StartError
+from service.process.start_error import PortTakenError, StartError, reason_of
 
 APP_NAME: Final = "Text-Completion-App"
 DEPLOYMENT: Final = "BatchTextGenerator"
@@ -25,7 +24,6 @@ REQUEST_TIMEOUT_S: Final = 600.0
 POLL_S: Final = 0.1
 
 _QUIET = LoggingConfig(enable_access_log=False)
-_MODEL_ERROR = re.compile(r"^(?:[\w.]+\.)?ModelError: (.+)$", re.MULTILINE)
 
 
 def start_serve(host: str, port: int) -> None:
@@ -86,12 +84,3 @@ def _raise_failure(status: ServeStatus) -> None:
     if failures:
         print(failures[0], file=sys.stderr)
         raise StartError(reason_of(failures[0]))
-
-
-def reason_of(message: str) -> str:
-    """The sentence for the user in what Serve says of a replica that failed: the model's own, or the last line."""
-    sentences: list[str] = _MODEL_ERROR.findall(message)
-    if sentences:
-        return sentences[-1]
-    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no reason was given"]
-    return f"The model could not be loaded: {lines[-1].rstrip('.')}. The log says more."

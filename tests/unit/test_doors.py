@@ -1,0 +1,395 @@
+"""The doors: who is let in, who is refused and how, what reaches the application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from service.http import doors
+from service.http.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
+
+TOKEN = "a-token-of-some-length"
+OURS = DoorRules(host="127.0.0.1", instance="4711")
+ON_THE_NETWORK = DoorRules(host="0.0.0.0", instance="4711", token=TOKEN)
+PORT = 8000
+HOST = (b"host", b"127.0.0.1:8000")
+
+
+@dataclass
+class App:
+    """An application that remembers what reached it and answers 200 with the body it got."""
+
+    scopes: list[Scope] = field(default_factory=list)
+    body: bytes = b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        if scope["type"] == "http":
+            self.body = (await receive())["body"]
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": self.body})
+
+    @property
+    def headers(self) -> Headers:
+        return list(self.scopes[0]["headers"])
+
+
+@dataclass
+class Client:
+    """Sends the given messages, keeps the responses, and counts how often it was asked for more."""
+
+    messages: list[Message]
+    asked: int = 0
+    sent: list[Message] = field(default_factory=list)
+
+    async def receive(self) -> Message:
+        self.asked += 1
+        if not self.messages:
+            await asyncio.Event().wait()
+        return self.messages.pop(0)
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.sent[0]["headers"])
+
+    @property
+    def error(self) -> dict[str, str | None]:
+        error: dict[str, str | None] = json.loads(self.sent[1]["body"])["error"]
+        return error
+
+
+def chunks(*bodies: bytes) -> list[Message]:
+    return [
+        {"type": "http.request", "body": body, "more_body": number < len(bodies)}
+        for number, body in enumerate(bodies, start=1)
+    ]
+
+
+async def ask(
+    rules: DoorRules = OURS,
+    headers: Iterable[tuple[bytes, bytes]] = (HOST,),
+    messages: Iterable[Message] = (),
+    port: int = PORT,
+) -> tuple[Client, App]:
+    app, client = App(), Client(list(messages) or chunks(b""))
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers), "server": ("127.0.0.1", port)}
+    await Doors(app, rules)(scope, client.receive, client.send)
+    return client, app
+
+
+# -- Host -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "[::1]:8000", "LOCALHOST:8000", "LocalHost:8000"])
+async def test_that_our_own_names_and_port_are_let_in(host: str) -> None:
+    client, _ = await ask(headers=[(b"host", host.encode())])
+    assert client.status == 200
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        [],
+        [""],
+        ["127.0.0.1"],
+        ["localhost"],
+        ["127.0.0.1:"],
+        ["127.0.0.1:8001"],
+        ["127.0.0.1:80"],
+        ["127.0.0.1:08000 "],
+        ["127.0.0.1:8000:8000"],
+        ["127.0.0.1:８０００"],
+        ["127.0.0.1:8000/"],
+        ["127.0.0.1:8000,evil.example"],
+        ["127.0.0.1:8000@evil.example"],
+        ["user@127.0.0.1:8000"],
+        ["evil.example"],
+        ["evil.example:8000"],
+        ["127.0.0.1.evil.example:8000"],
+        ["localhost.evil.example:8000"],
+        ["localhost.:8000"],
+        ["evil-localhost:8000"],
+        ["0.0.0.0:8000"],
+        ["127.0.0.2:8000"],
+        ["127.1:8000"],
+        ["2130706433:8000"],
+        ["0x7f000001:8000"],
+        ["[::ffff:127.0.0.1]:8000"],
+        ["[::]:8000"],
+        ["::1:8000"],
+        ["[::1]"],
+        ["[0:0:0:0:0:0:0:1]:8000"],
+        ["10.0.0.1:8000"],
+        ["127.0.0.1:8000\t"],
+        [" 127.0.0.1:8000"],
+        ["127.0.0.1:8000\x00"],
+        ["127.0.0.1:8000\nevil.example"],
+        ["localhost:8000\xff"],
+        ["127.0.0.1:8000", "127.0.0.1:8000"],
+        ["127.0.0.1:8000", "evil.example"],
+        ["evil.example", "127.0.0.1:8000"],
+        ["*"],
+    ],
+)
+async def test_that_any_other_host_is_refused(hosts: list[str]) -> None:
+    client, app = await ask(headers=[(b"host", host.encode("utf-8")) for host in hosts])
+    assert (client.status, client.error["code"], app.scopes) == (403, "host_refused", [])
+
+
+async def test_that_the_port_is_that_of_the_socket() -> None:
+    client, _ = await ask(headers=[(b"host", b"localhost:8017")], port=8017)
+    assert client.status == 200
+
+
+async def test_that_port_80_need_not_be_named() -> None:
+    client, _ = await ask(headers=[(b"host", b"localhost")], port=80)
+    assert client.status == 200
+
+
+async def test_that_without_configuration_any_port_on_loopback_is_let_in_and_nothing_is_stamped() -> None:
+    client, _ = await ask(DoorRules(), headers=[(b"host", b"localhost:9999")])
+    assert (client.status, doors.INSTANCE_HEADER.encode() in client.headers) == (200, False)
+
+
+async def test_that_without_configuration_other_names_are_refused() -> None:
+    client, _ = await ask(DoorRules(), headers=[(b"host", b"evil.example:8000")])
+    assert client.status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("192.168.1.7:8000", 200), ("[fe80::1]:8000", 200), ("evil.example", 403)]
+)
+async def test_that_on_the_network_addresses_are_let_in_but_no_strange_names(host: str, status: int) -> None:
+    bearer = (b"authorization", f"Bearer {TOKEN}".encode())
+    client, _ = await ask(ON_THE_NETWORK, headers=[(b"host", host.encode()), bearer])
+    assert client.status == status
+
+
+# -- browsers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (b"origin", b"http://evil.example"),
+        (b"origin", b"http://127.0.0.1:8000"),
+        (b"origin", b"null"),
+        (b"origin", b""),
+        (b"referer", b"http://127.0.0.1:8000/"),
+        (b"referer", b""),
+        (b"sec-fetch-site", b"same-origin"),
+        (b"sec-fetch-site", b"none"),
+        (b"sec-fetch-mode", b"cors"),
+        (b"sec-fetch-dest", b"empty"),
+        (b"sec-fetch-user", b"?1"),
+        (b"sec-fetch-storage-access", b"none"),
+    ],
+)
+async def test_that_what_a_web_page_sends_is_refused(name: bytes, value: bytes) -> None:
+    client, app = await ask(headers=[HOST, (name, value)])
+    assert (client.status, client.error["code"], app.scopes) == (403, "browser_refused", [])
+
+
+# -- token ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"Bearer  {TOKEN} "])
+async def test_that_the_token_lets_in_and_goes_no_further(value: str) -> None:
+    client, app = await ask(ON_THE_NETWORK, headers=[HOST, (b"authorization", value.encode())])
+    assert (client.status, b"authorization" in dict(app.headers)) == (200, False)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [""],
+        ["Bearer"],
+        ["Bearer "],
+        [TOKEN],
+        [f"Basic {TOKEN}"],
+        [f"Bearer {TOKEN}x"],
+        [f"Bearer {TOKEN[:-1]}"],
+        [f"Bearer {TOKEN.upper()}"],
+        ["Bearer \xff"],
+        [f"Bearer {TOKEN}", f"Bearer {TOKEN}"],
+    ],
+)
+async def test_that_without_the_token_nothing_is_let_in(values: list[str]) -> None:
+    client, app = await ask(ON_THE_NETWORK, headers=[HOST, *((b"authorization", v.encode()) for v in values)])
+    assert (client.status, client.error["type"], app.scopes) == (401, "authentication_error", [])
+    assert client.headers[b"www-authenticate"] == b"Bearer"
+
+
+# -- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def length(size: int) -> tuple[bytes, bytes]:
+    return (b"content-length", str(size).encode())
+
+
+CHUNKED = (b"transfer-encoding", b"chunked")
+
+
+async def test_that_a_body_in_pieces_reaches_the_application_whole() -> None:
+    client, app = await ask(headers=[HOST, CHUNKED], messages=chunks(b"one", b"", b"two"))
+    assert (client.status, app.body) == (200, b"onetwo")
+
+
+@pytest.mark.parametrize("over", [-1, 0])
+async def test_that_a_body_up_to_the_limit_is_let_in(over: int) -> None:
+    size = MAX_BODY_BYTES + over
+    client, app = await ask(headers=[HOST, length(size)], messages=chunks(b"x" * size))
+    assert (client.status, len(app.body)) == (200, size)
+
+
+async def test_that_a_body_announced_as_too_large_is_refused_unread() -> None:
+    client, app = await ask(headers=[HOST, length(MAX_BODY_BYTES + 1)], messages=chunks(b"x"))
+    assert (client.status, client.asked, app.scopes) == (413, 0, [])
+    assert client.headers[b"connection"] == b"close"
+
+
+async def test_that_an_endless_body_is_read_no_further_than_the_limit() -> None:
+    endless: list[Message] = [{"type": "http.request", "body": b"x" * 400_000, "more_body": True}] * 100
+    client, app = await ask(headers=[HOST, CHUNKED], messages=endless)
+    assert (client.status, client.asked, app.scopes) == (413, 3, [])
+
+
+async def test_that_a_body_longer_than_announced_is_counted() -> None:
+    client, _ = await ask(headers=[HOST, length(5)], messages=chunks(b"x" * (MAX_BODY_BYTES + 1)))
+    assert client.status == 413
+
+
+async def test_that_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors, "BODY_TIMEOUT_S", 0.01)
+    client, app = await ask(
+        headers=[HOST, CHUNKED], messages=[{"type": "http.request", "body": b"", "more_body": True}]
+    )
+    assert (client.status, app.scopes) == (408, [])
+
+
+async def test_that_a_client_that_leaves_while_it_sends_bothers_nobody() -> None:
+    client, app = await ask(headers=[HOST, CHUNKED], messages=[{"type": "http.disconnect"}])
+    assert (client.sent, app.scopes) == ([], [])
+
+
+async def test_that_the_application_hears_of_a_disconnect_after_the_body() -> None:
+    heard: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        heard.extend([(await receive())["type"], (await receive())["type"]])
+
+    client = Client([*chunks(b"body"), {"type": "http.disconnect"}])
+    scope = {"type": "http", "headers": [HOST, length(4)], "server": ("127.0.0.1", PORT)}
+    await Doors(app, OURS)(scope, client.receive, client.send)
+    assert heard == ["http.request", "http.disconnect"]
+
+
+# -- what passes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"x-request-timeout-seconds",
+        b"x-request-disconnect-disabled",
+        b"x_request_timeout_seconds",
+        b"serve_multiplexed_model_id",
+        b"serve-multiplexed-model-id",
+        b"x-session-id",
+        b"x_session_id",
+        b"x-serve-router-replica",
+    ],
+)
+async def test_that_headers_which_steer_serve_are_stripped(name: bytes) -> None:
+    _, app = await ask(headers=[HOST, (name, b"1"), (b"accept", b"*/*")])
+    assert app.headers == [HOST, (b"accept", b"*/*")]
+
+
+@pytest.mark.parametrize("values", [[b"\xff"], [b"a b"], [b""], [b"x" * 65], [b"one", b"two"]])
+async def test_that_a_request_id_which_is_none_is_dropped(values: list[bytes]) -> None:
+    _, app = await ask(headers=[HOST, *((b"x-request-id", value) for value in values)])
+    assert app.headers == [HOST]
+
+
+async def test_that_a_good_request_id_passes() -> None:
+    _, app = await ask(headers=[HOST, (b"x-request-id", b"load-1.2_3")])
+    assert (b"x-request-id", b"load-1.2_3") in app.headers
+
+
+@pytest.mark.parametrize("headers", [[HOST], [], [HOST, (b"origin", b"x")], [HOST, length(MAX_BODY_BYTES + 1)]])
+async def test_that_every_response_says_which_service_gave_it(headers: Headers) -> None:
+    client, _ = await ask(headers=headers)
+    assert client.headers[b"x-batchscope-instance"] == b"4711"
+
+
+async def test_that_refusals_have_the_shape_of_openai() -> None:
+    client, _ = await ask(headers=[])
+    assert set(client.error) == {"message", "type", "param", "code"}
+    assert client.headers[b"content-length"] == str(len(client.sent[1]["body"])).encode()
+
+
+async def test_that_websockets_are_closed() -> None:
+    app, client = App(), Client([{"type": "websocket.connect"}])
+    await Doors(app, OURS)({"type": "websocket", "headers": [HOST]}, client.receive, client.send)
+    assert ([message["type"] for message in client.sent], app.scopes) == (["websocket.close"], [])
+
+
+async def test_that_the_lifespan_passes() -> None:
+    app, client = App(), Client([])
+    await Doors(app, OURS)({"type": "lifespan"}, client.receive, client.send)
+    assert app.scopes == [{"type": "lifespan"}]
+
+
+# -- configuration ----------------------------------------------------------------------------------------------------
+
+
+def test_that_rules_come_from_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    variables = {
+        doors.HOST_VARIABLE: "0.0.0.0",
+        doors.INSTANCE_VARIABLE: "4711",
+        doors.TOKEN_FILE_VARIABLE: str(tmp_path / "token"),
+    }
+    assert doors.rules_from_environment(variables) == ON_THE_NETWORK
+
+
+def test_that_an_empty_environment_gives_rules_for_loopback() -> None:
+    assert doors.rules_from_environment({}) == DoorRules()
+
+
+def test_that_doors_stand_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App()
+    monkeypatch.delenv(doors.PLACE_VARIABLE, raising=False)
+    assert isinstance(doors.doors_from_environment(app), Doors)
+    monkeypatch.setenv(doors.PLACE_VARIABLE, "proxy")
+    assert doors.doors_from_environment(app) is app
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("example.org", False),
+    ],
+)
+def test_which_addresses_are_loopback(host: str, expected: bool) -> None:
+    assert doors.is_loopback(host) is expected

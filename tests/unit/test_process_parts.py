@@ -1,0 +1,215 @@
+"""The small parts of the service's process: stages, checks, watching, its environment, its output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from service.http import doors
+from service.messages import ServiceState, StageProgress, Stopping
+from service.process import checks
+from service.process.environment import driver_environment
+from service.process.run_options import RunOptions
+from service.process.stages import StageReporter, stages_to
+from service.process.start_error import StartError, reason_of
+from service.process.state_lines import StateLines
+from service.process.sweep import MARK
+from service.process.watch import ended
+
+
+class Told(list[StageProgress]):
+    """Takes what a reporter emits."""
+
+    def __call__(self, state: ServiceState) -> None:
+        assert isinstance(state, StageProgress)
+        self.append(state)
+
+    @property
+    def steps(self) -> list[tuple[str, bool]]:
+        return [(progress.name, progress.finished) for progress in self]
+
+
+# -- stages -----------------------------------------------------------------------------------------------------------
+
+
+def test_that_only_pending_stages_of_the_model_lie_ahead() -> None:
+    assert [s.name for s in stages_to("gpt2", (), is_own_ray=True)] == ["check", "ray", "serve", "load", "answer"]
+    names = [stage.name for stage in stages_to("gpt2", ("fetch", "convert"), is_own_ray=True)]
+    assert names == ["check", "fetch", "convert", "ray", "serve", "load", "answer"]
+
+
+def test_that_stages_are_told_as_they_begin_and_end() -> None:
+    told = Told()
+    reporter = StageReporter(told)
+    with reporter.running("check"):
+        pass
+    reporter.begin("ray")
+    reporter.finish()
+    assert told.steps == [("check", False), ("check", True), ("ray", False), ("ray", True)]
+
+
+def test_that_a_stage_that_failed_is_not_told_finished() -> None:
+    told = Told()
+    reporter = StageReporter(told)
+    with pytest.raises(OSError, match="broken"), reporter.running("ray"):
+        raise OSError("broken")
+    assert told.steps == [("ray", False)]
+
+
+def test_that_a_models_stages_follow_each_other_with_their_units() -> None:
+    told = Told()
+    reporter = StageReporter(told)
+    reporter.model_progress("fetch", 5, 10)
+    reporter.model_progress("convert", 0.5, 1)
+    reporter.finish()
+    assert told.steps == [("fetch", False), ("fetch", True), ("convert", False), ("convert", True)]
+    assert (told[1].done, told[1].total, told[1].unit) == (5, 10, "bytes")
+    assert (told[3].done, told[3].total, told[3].unit) == (0.5, 1, None)
+
+
+def test_that_progress_is_throttled_but_the_last_is_told() -> None:
+    told = Told()
+    reporter = StageReporter(told)
+    with reporter.running("fetch"):
+        for done in range(1000):
+            reporter.progress(done, 1000)
+    assert len(told) < 100
+    assert told[-1].done == 999
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def test_that_a_taken_port_is_refused_in_words() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(StartError, match=rf"^Port {port} is in use by another program\."):
+            checks.check_port(RunOptions(port=port))
+
+
+def test_that_without_a_port_the_next_free_one_is_chosen() -> None:
+    port = checks.choose_port(RunOptions())
+    assert 8000 <= port < 8100
+
+
+def test_that_an_address_of_another_machine_is_refused_in_words() -> None:
+    with pytest.raises(StartError, match=r"192\.0\.2\.1: it is no address of this machine"):
+        checks.check_port(RunOptions(host="192.0.2.1"))
+
+
+def test_that_a_model_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
+    with (tmp_path / "model.safetensors").open("wb") as weights:
+        weights.truncate(10**13)
+    with pytest.raises(StartError, match=r"need about \d+\.\d GB of memory and \d+\.\d GB are free"):
+        checks.check_memory_for_model(tmp_path, replicas=1)
+
+
+# -- reasons ----------------------------------------------------------------------------------------------------------
+
+
+def test_that_the_models_own_sentence_is_the_reason() -> None:
+    message = (
+        "A replica failed to start with exception. Retrying 1 more time(s). Error:\n"
+        "Traceback (most recent call last):\n  File x\nservice.model.errors.ModelError: The model is too large: choose a smaller one.\n"
+    )
+    assert reason_of(message) == "The model is too large: choose a smaller one."
+
+
+def test_that_any_other_reason_is_its_last_line() -> None:
+    reason = reason_of("Error:\n  File x\nRuntimeError: CUDA is out of memory.\n\n")
+    assert reason == "The model could not be loaded: RuntimeError: CUDA is out of memory. The log says more."
+
+
+# -- watching ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+async def test_that_the_end_of_a_process_is_noticed(
+    has_pidfd: bool, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_pidfd:
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
+    watching = asyncio.create_task(ended(child.pid))
+    done, _ = await asyncio.wait([watching], timeout=0.3)
+    assert not done
+    child.kill()  # and not yet asked for
+    await asyncio.wait_for(watching, 5)
+
+
+async def test_that_a_process_that_is_gone_has_ended(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+    await asyncio.wait_for(ended(child.pid), 1)
+
+
+# -- environment ------------------------------------------------------------------------------------------------------
+
+
+def test_that_our_own_ray_is_marked_closed_and_behind_doors() -> None:
+    environment = driver_environment(RunOptions(), "4711", {"RAY_ADDRESS": "1.2.3.4:6379", "HOME": "/home/me"})
+    assert environment[MARK] == "4711"
+    assert "RAY_ADDRESS" not in environment
+    assert environment["RAY_AUTH_MODE"] == "token"
+    assert environment["HOME"] == "/home/me"
+    assert environment[doors.PLACE_VARIABLE] == "proxy"
+    assert doors.rules_from_environment(environment) == doors.DoorRules(host="127.0.0.1", instance="4711")
+
+
+def test_that_what_goes_to_this_machine_takes_no_proxy() -> None:
+    assert (
+        driver_environment(RunOptions(), "1", {"NO_PROXY": "a.example"})["no_proxy"] == "127.0.0.1,localhost,a.example"
+    )
+
+
+def test_that_a_cluster_of_somebody_else_is_left_as_it_is() -> None:
+    environment = driver_environment(RunOptions(address="1.2.3.4:6379"), "4711", {})
+    assert "RAY_AUTH_MODE" not in environment
+    assert not any(name.startswith(("RAY_SERVE", "BATCHSCOPE_DOORS")) for name in environment)
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+def test_that_states_are_lines_of_json() -> None:
+    reader, writer = os.pipe()
+    lines = StateLines(writer)
+    lines.put(Stopping())
+    lines.close()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as output:
+        assert msgspec.json.decode(output.read(), type=ServiceState) == Stopping()
+
+
+def test_that_a_reader_who_has_gone_stops_nobody() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    lines = StateLines(writer)
+    lines.put(Stopping())
+    lines.put(Stopping())
+    lines.close()
+    os.close(writer)
+
+
+def test_that_a_reader_who_does_not_read_stops_nobody() -> None:
+    reader, writer = os.pipe()
+    lines = StateLines(writer)
+    for _ in range(10_000):
+        lines.put(Stopping())
+    os.close(reader)
+    lines.close()
+    os.close(writer)

@@ -1,0 +1,82 @@
+"""The command line of `python -m service`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.messages import Settings
+from service.options import ServiceOptions
+from service.process.run_options import OptionError, RunOptions, parse
+
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.touch(mode=0o600)
+    path.write_text(TOKEN + "\n")
+    return path
+
+
+def test_that_nothing_given_means_the_defaults() -> None:
+    assert parse([]) == RunOptions()
+
+
+def test_that_everything_can_be_given() -> None:
+    words = (
+        "--model gpt2 --device cpu --dtype float32 --replicas 2 --port 9000 --formation early --max-batch-size 8"
+        " --batch-wait-timeout-s 0.1 --max-queued-requests 16"
+    )
+    settings = Settings(formation="early", max_batch_size=8, batch_wait_timeout_s=0.1, max_queued_requests=16)
+    service = ServiceOptions(model="gpt2", device="cpu", dtype="float32", replicas=2, settings=settings)
+    assert parse(words.split()) == RunOptions(service=service, port=9000)
+
+
+def test_that_localhost_is_one_address() -> None:
+    assert parse(["--host", "localhost"]).host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("size", ["0", "257", "nan", "inf", "1e400", "8.5", "８", "true", "", "x", "9" * 5000])
+def test_that_a_refused_setting_is_told_with_its_rule(size: str) -> None:
+    with pytest.raises(OptionError, match=r"--max-batch-size: Must be a whole number from 1 to 256\."):
+        parse([f"--max-batch-size={size}"])
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "x", "8000.0", "８０００", "", "1e3"])
+def test_that_a_port_is_a_port(port: str) -> None:
+    with pytest.raises(OptionError, match="not a whole number from 0 to 65535"):
+        parse([f"--port={port}"])
+
+
+@pytest.mark.parametrize("words", [["--nonsense"], ["extra"], ["--replicas", "0"], ["--formation", "never"], ["--por"]])
+def test_that_what_is_not_understood_is_said_in_a_sentence(words: list[str]) -> None:
+    with pytest.raises(OptionError, match=r"^The options are not understood: .*--help\.$"):
+        parse(words)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "my-machine"])
+def test_that_listening_on_the_network_needs_a_token(host: str, token_file: Path) -> None:
+    with pytest.raises(OptionError, match="--token-file"):
+        parse(["--host", host])
+    assert parse(["--host", host, "--token-file", str(token_file)]).host == host
+
+
+def test_that_a_token_that_others_can_read_is_refused(token_file: Path) -> None:
+    token_file.chmod(0o644)
+    with pytest.raises(OptionError, match="chmod 600"):
+        parse(["--token-file", str(token_file)])
+
+
+@pytest.mark.parametrize("token", ["", "short", "two words of great length", "ünicode-of-great-length"])
+def test_that_a_weak_token_is_refused(token: str, token_file: Path) -> None:
+    token_file.write_text(token)
+    with pytest.raises(OptionError, match="token file"):
+        parse(["--token-file", str(token_file)])
+
+
+def test_that_a_token_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="cannot be read"):
+        parse(["--token-file", str(tmp_path / "none")])
