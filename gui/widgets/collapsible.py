@@ -1,0 +1,79 @@
+"""A heading that folds what stands below it, into one line where that says enough."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QPushButton, QSizePolicy, QWidget
+
+from gui import tokens
+from gui.theme import colour, current, font
+from gui.widgets.buttons import paint_caret
+from gui.widgets.labels import dress
+from gui.widgets.layouts import column
+
+
+class Collapsible(QWidget):
+    """Folded, its heading shows a summary instead of the body."""
+
+    folded = Signal(bool)  # by the user
+
+    def __init__(self, title: str, body: QWidget, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._head = _Head(title)
+        self._body = body
+        self.setLayout(column(self._head, body, gap=tokens.GAP_1))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self._head.clicked.connect(self._on_head_clicked)
+
+    @property
+    def is_folded(self) -> bool:
+        return self._body.isHidden()
+
+    def set_folded(self, is_folded: bool) -> None:
+        self._body.setVisible(not is_folded)
+        self._head.show_folded(is_folded)
+
+    def set_summary(self, summary: str) -> None:
+        self._head.show_summary(summary)
+
+    def _on_head_clicked(self) -> None:
+        self.set_folded(not self.is_folded)
+        self.folded.emit(self.is_folded)
+
+
+class _Head(QPushButton):
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
+        self._summary = ""
+        self._is_folded = False
+        dress(self, "quiet")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+
+    def show_folded(self, is_folded: bool) -> None:
+        self._is_folded = is_folded
+        self.setAccessibleDescription("folded" if is_folded else "unfolded")
+        self.update()
+
+    def show_summary(self, summary: str) -> None:
+        if summary != self._summary:
+            self._summary = summary
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(tokens.WIDTH_NUMBER, tokens.HEIGHT_CONTROL)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        palette = current()
+        painter = QPainter(self)
+        paint_caret(painter, tokens.CARET / 2, self.height() / 2, palette.t2, points_right=self._is_folded)
+        painter.setFont(font(tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM))
+        painter.setPen(colour(palette.t1 if self.underMouse() else palette.t2))
+        words = self.rect().adjusted(tokens.GAP_4, 0, 0, 0)
+        painter.drawText(words, int(Qt.AlignmentFlag.AlignVCenter), self.text())
+        if self._is_folded:
+            painter.setFont(font())
+            painter.setPen(colour(palette.t3))
+            align = int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight)
+            painter.drawText(self.rect(), align, self._summary)

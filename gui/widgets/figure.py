@@ -1,0 +1,106 @@
+"""One figure of the row: label, number with unit, and the same figure under the settings before."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, QRectF, QSize
+from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import tokens
+from gui.theme import colour, current, font
+
+UNKNOWN = "–"
+
+
+class Figure(QWidget):
+    """Painted whole: its number changes four times a second and must not move anything else."""
+
+    def __init__(
+        self, name: str, unit: str = "", swatch: str | None = None, tip: str = "", parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._name = name
+        self._unit = unit
+        self._swatch = swatch
+        self._number = UNKNOWN
+        self._before = ("", "")
+        self._is_dimmed = False
+        self._size = tokens.FONT_FIGURE
+        self.setToolTip(tip)
+        self.setAccessibleName(name)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    @property
+    def text(self) -> str:
+        """The number as shown, with its unit."""
+        return self._number if self._number == UNKNOWN or not self._unit else f"{self._number} {self._unit}"
+
+    @property
+    def before(self) -> str:
+        return " ".join(part for part in self._before if part)
+
+    def show_number(self, number: str, before: tuple[str, str] = ("", "")) -> None:
+        """`number` without its unit; `before` is a label and a value, in small type below."""
+        if (number, before) != (self._number, self._before):
+            self._number, self._before = number, before
+            self.setAccessibleDescription(f"{self.text}, {self.before}" if self.before else self.text)
+            self.update()
+
+    def set_dimmed(self, dimmed: bool) -> None:
+        if dimmed != self._is_dimmed:
+            self._is_dimmed = dimmed
+            self.update()
+
+    def set_size(self, size_px: int) -> None:
+        if size_px != self._size:
+            self._size = size_px
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(tokens.WIDTH_FIGURE, tokens.HEIGHT_FIGURES)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(tokens.WIDTH_FIGURE_MIN, tokens.HEIGHT_FIGURES_EMPTY)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        self._paint_label(painter)
+        self._paint_number(painter)
+        self._paint_before(painter)
+
+    def _paint_label(self, painter: QPainter) -> None:
+        palette, left = current(), 0.0
+        if self._swatch is not None:
+            painter.fillRect(
+                QRectF(0, tokens.FIGURE_LABEL_Y - tokens.SWATCH_RISE, tokens.SWATCH_WIDTH, tokens.SWATCH_HEIGHT),
+                colour(getattr(palette, self._swatch)),
+            )
+            left = tokens.SWATCH_WIDTH + tokens.SWATCH_GAP
+        painter.setFont(font())
+        painter.setPen(colour(palette.t2))
+        painter.drawText(QPointF(left, tokens.FIGURE_LABEL_Y), self._name)
+
+    def _paint_number(self, painter: QPainter) -> None:
+        palette = current()
+        face = font(self._size, tokens.WEIGHT_BOLD)
+        is_dim = self._is_dimmed or self._number == UNKNOWN
+        painter.setFont(face)
+        painter.setPen(colour(palette.t3 if is_dim else palette.t1))
+        painter.drawText(QPointF(0, tokens.FIGURE_NUMBER_Y), self._number)
+        if self._unit and self._number != UNKNOWN:
+            left = QFontMetricsF(face).horizontalAdvance(self._number) + tokens.GAP_UNIT
+            painter.setFont(font())
+            painter.setPen(colour(palette.t3 if is_dim else palette.t2))
+            painter.drawText(QPointF(left, tokens.FIGURE_NUMBER_Y), self._unit)
+
+    def _paint_before(self, painter: QPainter) -> None:
+        what, value = self._before
+        palette = current()
+        painter.setFont(font(tokens.FONT_CAPTION))
+        painter.setPen(colour(palette.t3))
+        painter.drawText(QPointF(0, tokens.FIGURE_BEFORE_Y), what)
+        left = painter.fontMetrics().horizontalAdvance(what) + tokens.GAP_UNIT if what else 0
+        painter.setFont(font(tokens.FONT_CAPTION, tokens.WEIGHT_BOLD))
+        painter.setPen(colour(palette.t2))
+        painter.drawText(QPointF(left, tokens.FIGURE_BEFORE_Y), value)

@@ -1,0 +1,95 @@
+"""The states by shape, drawn: they are there from the first frame and stay sharp at every scale."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QFont, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QWidget
+
+from gui import tokens
+from gui.theme import colour, current, font
+
+Shape: TypeAlias = Literal["circle", "dot", "arc", "check", "cross", "dash", "alert", "none"]
+
+
+class Glyph(QWidget):
+    """One state, as a shape."""
+
+    def __init__(self, shape: Shape = "none", ink: str = "t2", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._shape: Shape = shape
+        self._ink = ink
+        self._share = 0.7
+        self.setFixedSize(tokens.ICON, tokens.ICON)
+
+    def show_shape(self, shape: Shape, ink: str = "t2", share: float = 0.7) -> None:
+        """`ink` names a token of the palette; `share` is how much of an arc is closed."""
+        if (shape, ink, share) != (self._shape, self._ink, self._share):
+            self._shape, self._ink, self._share = shape, ink, share
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(tokens.ICON, tokens.ICON)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        paint_glyph(painter, self._shape, QPointF(self.rect().center()) + QPointF(0.5, 0.5), self._ink, self._share)
+
+
+def paint_glyph(painter: QPainter, shape: Shape, at: QPointF, ink: str, share: float = 0.0) -> None:
+    """Draw `shape` centred at `at` in the palette's colour `ink`."""
+    palette = current()
+    pen_colour = colour(getattr(palette, ink))
+    half = tokens.GLYPH / 2
+    box = QRectF(at.x() - half, at.y() - half, tokens.GLYPH, tokens.GLYPH)
+    painter.save()
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(QPen(pen_colour, tokens.STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    match shape:
+        case "circle":
+            painter.setPen(QPen(pen_colour, tokens.STROKE + 0.25))
+            painter.drawEllipse(box.adjusted(1, 1, -1, -1))
+        case "dot":
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(pen_colour)
+            painter.drawEllipse(box.adjusted(1, 1, -1, -1))
+        case "arc":
+            _paint_ring(painter, box, palette.track, getattr(palette, ink), share)
+        case "check":
+            painter.drawPolyline(_polyline(at, [(-3.5, 0.5), (-1.0, 3.0), (4.0, -2.5)]))
+        case "cross":
+            painter.drawPolyline(_polyline(at, [(-3.0, -3.0), (3.0, 3.0)]))
+            painter.drawPolyline(_polyline(at, [(-3.0, 3.0), (3.0, -3.0)]))
+        case "dash":
+            painter.drawPolyline(_polyline(at, [(-3.5, 0.0), (3.5, 0.0)]))
+        case "alert":
+            _paint_alert(painter, box, getattr(palette, ink), palette.plot)
+        case "none":
+            pass
+    painter.restore()
+
+
+def _paint_ring(painter: QPainter, box: QRectF, groove: str, ink: str, share: float) -> None:
+    ring = box.adjusted(1, 1, -1, -1)
+    painter.setPen(QPen(colour(groove), tokens.RING_WIDTH))
+    painter.drawEllipse(ring)
+    painter.setPen(QPen(colour(ink), tokens.RING_WIDTH, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
+    painter.drawArc(ring, 90 * 16, -round(max(0.04, min(1.0, share)) * 360 * 16))
+
+
+def _paint_alert(painter: QPainter, box: QRectF, ink: str, ground: str) -> None:
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(colour(ink))
+    painter.drawEllipse(box)
+    painter.setPen(colour(ground))
+    bold = QFont(font(tokens.FONT_CAPTION, tokens.WEIGHT_BOLD))
+    bold.setPixelSize(round(box.height() * 0.8))
+    painter.setFont(bold)
+    painter.drawText(box, int(Qt.AlignmentFlag.AlignCenter), "!")
+
+
+def _polyline(at: QPointF, corners: list[tuple[float, float]]) -> QPolygonF:
+    return QPolygonF([QPointF(at.x() + dx, at.y() + dy) for dx, dy in corners])

@@ -1,0 +1,40 @@
+"""Phosphor icons as pixmaps; nothing is imported until `load()`, so that the first frame need not wait for them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import ModuleType
+
+from PySide6.QtCore import QSize
+from PySide6.QtGui import QPixmap
+from PySide6.QtWidgets import QApplication
+
+from gui import tokens
+
+_qtawesome: ModuleType | None = None
+
+
+def load() -> None:
+    """Import the icon font (about 0.2 s) and repaint what has been waiting for it."""
+    global _qtawesome
+    if _qtawesome is not None:
+        return
+    import qtawesome
+
+    _qtawesome = qtawesome
+    for widget in QApplication.allWidgets():
+        widget.update()
+
+
+def pixmap(name: str, colour: str, size: int = tokens.ICON, ratio: float = 1.0) -> QPixmap | None:
+    """The icon `name` ("ph.play-fill") in `colour`, or ``None`` as long as icons are not loaded."""
+    return None if _qtawesome is None else _drawn(name, colour, size, ratio)
+
+
+@lru_cache(maxsize=256)
+def _drawn(name: str, colour: str, size: int, ratio: float) -> QPixmap:
+    assert _qtawesome is not None
+    icon = _qtawesome.icon(name, color=colour)
+    drawn = icon.pixmap(QSize(size, size), ratio)
+    assert isinstance(drawn, QPixmap)
+    return drawn

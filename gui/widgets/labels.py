@@ -1,0 +1,77 @@
+"""Labels in the roles of the look, and one that shortens its text."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+
+Role: TypeAlias = Literal["title", "heading", "name", "strong", "text", "dim", "caption", "error", "chip", "status"]
+
+
+def label(text: str = "", role: Role = "text", wrap: bool = False, parent: QWidget | None = None) -> QLabel:
+    made = QLabel(text, parent)
+    dress(made, role)
+    made.setTextFormat(Qt.TextFormat.PlainText)
+    made.setWordWrap(wrap)
+    return made
+
+
+def dress(widget: QWidget, role: str) -> None:
+    """Give `widget` a role of the style sheet; at once, if it already wears another."""
+    if widget.property("role") == role:
+        return
+    widget.setProperty("role", role)
+    redress(widget)
+
+
+def redress(widget: QWidget) -> None:
+    """Let the style sheet see a changed property."""
+    style = widget.style()
+    style.unpolish(widget)
+    style.polish(widget)
+    widget.update()
+
+
+class ElidedLabel(QLabel):
+    """One line that ends in an ellipsis where room lacks; the whole text is its tooltip then."""
+
+    def __init__(
+        self,
+        text: str = "",
+        role: Role = "text",
+        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._mode = mode
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        dress(self, role)
+        self.setText(text)
+
+    def setText(self, text: str) -> None:
+        if text == self.text():
+            return
+        super().setText(text)
+        self.updateGeometry()
+        self._offer_whole_text()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._offer_whole_text()
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        shown = self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
+        painter.drawText(self.contentsRect(), int(self.alignment()), shown)
+
+    def _offer_whole_text(self) -> None:
+        is_cut = self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
+        self.setToolTip(self.text() if is_cut else "")

@@ -1,0 +1,110 @@
+"""The model chooser: a name one can type, the usual ones, a folder, a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QMenu, QToolButton, QWidget
+
+from gui import tokens
+from gui.theme import current
+from gui.widgets.buttons import paint_caret
+
+
+class ModelField(QLineEdit):
+    """Emits `chosen` when another model is entered, picked or browsed for."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._spec = ""
+        self._suggestions: tuple[str, ...] = ()
+        self.setProperty("tall", True)
+        self.setAccessibleName("Model")
+        self.setFixedWidth(tokens.WIDTH_MODEL)
+        self.setTextMargins(0, 0, tokens.ICON + tokens.GAP_1, 0)
+        self._opener = _Opener(self)
+        self._opener.clicked.connect(self.pop_up)
+        self.editingFinished.connect(self._on_editing_finished)
+
+    @property
+    def spec(self) -> str:
+        return self._spec
+
+    def set_suggestions(self, specs: Sequence[str]) -> None:
+        self._suggestions = tuple(specs)
+
+    def set_spec(self, spec: str) -> None:
+        self._spec = spec
+        self.setText(spec)
+        self.setModified(False)
+        if not self.hasFocus():
+            self.setCursorPosition(len(spec) if _is_path(spec) else 0)
+        self.setToolTip(f"{spec}\nA model's name, a local folder or a GGUF file")
+
+    def pop_up(self) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        for spec in self._suggestions:
+            menu.addAction(spec).triggered.connect(lambda _=False, spec=spec: self._choose(spec))
+        menu.addSeparator()
+        menu.addAction("Choose a folder…").triggered.connect(self._on_folder_wanted)
+        menu.addAction("Choose a GGUF file…").triggered.connect(self._on_file_wanted)
+        menu.popup(self.mapToGlobal(QPoint(0, self.height() + tokens.GAP_1)))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Down:
+            self.pop_up()
+        elif event.key() == Qt.Key.Key_Escape and self.isModified():
+            self.set_spec(self._spec)
+        else:
+            super().keyPressEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.setCursorPosition(len(self._spec) if _is_path(self._spec) else 0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._opener.setGeometry(self.width() - self.height(), 0, self.height(), self.height())
+
+    def _choose(self, spec: str) -> None:
+        changed = spec != self._spec
+        self.set_spec(spec)
+        if changed:
+            self.chosen.emit(spec)
+
+    def _on_editing_finished(self) -> None:
+        if self.isModified():
+            self._choose(self.text().strip() or self._spec)
+
+    def _on_folder_wanted(self) -> None:
+        folder = QFileDialog.getExistingDirectory(self, "A model's folder")
+        if folder:
+            self._choose(folder)
+
+    def _on_file_wanted(self) -> None:
+        file, _filter = QFileDialog.getOpenFileName(self, "A GGUF file", filter="GGUF (*.gguf)")
+        if file:
+            self._choose(file)
+
+
+class _Opener(QToolButton):
+    """The caret at the field's right end."""
+
+    def __init__(self, field: QWidget) -> None:
+        super().__init__(field)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setCursor(Qt.CursorShape.ArrowCursor)
+        self.setAccessibleName("Choose a model")
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        if self.isEnabled():
+            paint_caret(QPainter(self), self.width() / 2, self.height() / 2, current().t3)
+
+
+def _is_path(spec: str) -> bool:
+    return spec.startswith(("/", "~", ".")) or "\\" in spec

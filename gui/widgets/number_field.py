@@ -1,0 +1,152 @@
+"""A number one can type: right-aligned, its unit inside, checked when it is entered."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRect, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QLineEdit, QSizePolicy, QWidget
+
+from gui import tokens
+from gui.theme import colour, current, font
+from gui.widgets.labels import redress
+from gui.widgets.scale import Scale
+from service.messages import Bounds, parse_number
+
+
+class NumberField(QLineEdit):
+    """Shows a number; what the user types is either `entered` or `refused`, never half of both."""
+
+    entered = Signal(float)
+    refused = Signal(str)  # the rule that the text breaks
+    restored = Signal()  # the user took back what was typed
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        name: str,
+        decimals: int = 0,
+        unit: str = "",
+        width: int = tokens.WIDTH_NUMBER,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._bounds = bounds
+        self._decimals = decimals
+        self._unit = unit
+        self._steps = Scale(bounds.low, bounds.high, integral=bounds.integral)
+        self._number = bounds.low
+        self._is_refused = False
+        self.setAccessibleName(f"{name}, {unit}" if unit else name)
+        self.setProperty("number", True)
+        self.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.setFixedWidth(width)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setFont(font(tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM))
+        self._leave_room_for_unit()
+        self.editingFinished.connect(self._on_editing_finished)
+        self.textEdited.connect(self._on_text_edited)
+        self._show_number()
+
+    @property
+    def number(self) -> float:
+        """The number in force, whatever is being typed."""
+        return self._number
+
+    @property
+    def is_refused(self) -> bool:
+        return self._is_refused
+
+    def spelled(self, number: float) -> str:
+        """`number` as the field shows it: its number of decimals, more only where they are needed."""
+        fixed = f"{number:.{self._decimals}f}"
+        return fixed if abs(float(fixed) - number) < 1e-9 else f"{number:g}"
+
+    def set_number(self, number: float, keep_typing: bool = True) -> None:
+        """Show `number`, silently; what the user types or was refused is left alone unless `keep_typing` is false."""
+        self._number = number
+        if keep_typing and (self._is_refused or (self.hasFocus() and self.isModified())):
+            return
+        self.set_refused(False)
+        self._show_number()
+
+    def set_refused(self, refused: bool) -> None:
+        if refused != self._is_refused:
+            self._is_refused = refused
+            self.setProperty("refused", refused)
+            redress(self)
+
+    def rule(self, text: str) -> str | None:
+        """The rule that `text` breaks, or ``None``."""
+        low, high = f"{self._bounds.low:g}", f"{self._bounds.high:g}"
+        kind = "a whole number" if self._bounds.integral else "a number"
+        try:
+            number = parse_number(text.strip())
+        except ValueError:
+            return f"Must be {kind} from {low} to {high}."
+        if self._bounds.integral and number != int(number):
+            return f"Must be a whole number from {low} to {high}."
+        if not self._bounds.low <= number <= self._bounds.high:
+            return f"Must be from {low} to {high}."
+        return None
+
+    def commit(self) -> None:
+        """As if Enter had been pressed."""
+        self._on_editing_finished()
+
+    def sizeHint(self) -> QSize:
+        return QSize(self.width(), super().sizeHint().height())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        steps = {Qt.Key.Key_Up: 1, Qt.Key.Key_Down: -1}.get(Qt.Key(event.key()))
+        if steps is not None and not self.isReadOnly():
+            self._enter(self._steps.stepped(self._number, steps))
+        elif event.key() == Qt.Key.Key_Escape and (self._is_refused or self.isModified()):
+            self.set_number(self._number, keep_typing=False)
+            self.selectAll()
+            self.restored.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        if not self._is_refused:
+            self._show_number()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self._unit:
+            painter = QPainter(self)
+            painter.setFont(font())
+            painter.setPen(colour(current().t3))
+            place = QRect(0, 0, self.width() - tokens.GAP_2, self.height())
+            painter.drawText(place, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), self._unit)
+
+    def _leave_room_for_unit(self) -> None:
+        if self._unit:
+            self.ensurePolished()
+            width = self.fontMetrics().horizontalAdvance(self._unit)
+            self.setTextMargins(0, 0, width + tokens.GAP_UNIT, 0)
+
+    def _show_number(self) -> None:
+        self.setText(self.spelled(self._number))
+        self.setModified(False)
+
+    def _on_text_edited(self, text: str) -> None:
+        if self._is_refused and self.rule(text) is None:
+            self.set_refused(False)
+
+    def _on_editing_finished(self) -> None:
+        if not self.isModified():
+            return
+        rule = self.rule(self.text())
+        if rule is None:
+            self._enter(parse_number(self.text().strip()))
+        else:
+            self.set_refused(True)
+            self.refused.emit(rule)
+
+    def _enter(self, number: float) -> None:
+        self.set_refused(False)
+        self._number = number
+        self._show_number()
+        self.entered.emit(number)

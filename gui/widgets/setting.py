@@ -1,0 +1,137 @@
+"""One setting: its name, its number, its slider, what is measured, and why a value was refused."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+
+from gui import tokens
+from gui.widgets.glyphs import Glyph
+from gui.widgets.labels import dress, label
+from gui.widgets.layouts import column, row
+from gui.widgets.number_field import NumberField
+from gui.widgets.scale import Scale
+from gui.widgets.slider import Measured, Slider
+from service.messages import Bounds
+
+
+class Setting(QWidget):
+    """A number one can drag, step and type; silent when set by program."""
+
+    wanted = Signal(float, bool)  # the value, and whether the user has let go of the control
+
+    def __init__(
+        self,
+        name: str,
+        bounds: Bounds,
+        scale: Scale | None = None,
+        decimals: int = 0,
+        unit: str = "",
+        tip: str = "",
+        number_width: int = tokens.WIDTH_NUMBER,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.name = name
+        self._create(name, bounds, scale, decimals, unit, number_width)
+        self._lay_out()
+        self._connect()
+        self.setToolTip(tip)
+
+    @property
+    def number(self) -> float:
+        """What the control says."""
+        return self.field.number
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the user has the handle in hand."""
+        return self.slider is not None and self.slider.isSliderDown()
+
+    def set_number(self, number: float, keep_typing: bool = True) -> None:
+        self.field.set_number(number, keep_typing)
+        if self.slider is not None:
+            self.slider.set_number(number)
+        if not self.field.is_refused:
+            self._error.hide()
+
+    def show_refusal(self, rule: str) -> None:
+        """Say under the control which rule was broken and what still holds."""
+        self.field.set_refused(True)
+        self._error.show_text(f"{rule} Still {self.field.spelled(self.field.number)}.")
+
+    @property
+    def refusal(self) -> str | None:
+        """The line under the control, if there is one."""
+        return None if self._error.isHidden() else self._error.text
+
+    def show_measured(self, number: float | None, text: str = "") -> None:
+        if self.measured is not None:
+            self.measured.show_measured(number, text)
+
+    def set_plain(self) -> None:
+        """A row among others: its name in the tone of text."""
+        dress(self.title, "text")
+
+    def focus(self) -> None:
+        (self.slider or self.field).setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _create(
+        self, name: str, bounds: Bounds, scale: Scale | None, decimals: int, unit: str, number_width: int
+    ) -> None:
+        self.title = label(name, "name")
+        self.field = NumberField(bounds, name, decimals, unit, number_width)
+        self.slider = Slider(scale, name) if scale is not None else None
+        self.measured = Measured(scale) if scale is not None else None
+        self._error = _ErrorLine()
+
+    def _lay_out(self) -> None:
+        parts: list[QWidget | QHBoxLayout | int | None] = [row(self.title, None, self.field), tokens.GAP_SLIDER]
+        if self.slider is not None and self.measured is not None:
+            parts += [self.slider, self.measured]
+        self.setLayout(column(*parts, self._error, gap=0))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+
+    def _connect(self) -> None:
+        self.field.entered.connect(self._on_number_entered)
+        self.field.refused.connect(self.show_refusal)
+        self.field.restored.connect(self._error.hide)
+        if self.slider is not None:
+            self.slider.moved.connect(self._on_slider_moved)
+            self.slider.let_go.connect(self._on_slider_let_go)
+
+    def _on_number_entered(self, number: float) -> None:
+        self.set_number(number, keep_typing=False)
+        self.wanted.emit(number, True)
+
+    def _on_slider_moved(self, number: float) -> None:
+        self.field.set_number(number, keep_typing=False)
+        self._error.hide()
+        self.wanted.emit(number, False)
+
+    def _on_slider_let_go(self, number: float) -> None:
+        self.wanted.emit(number, True)
+
+
+class _ErrorLine(QWidget):
+    """Red, one line: an exclamation mark and the rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._label = label("", "error", wrap=True)
+        glyph = Glyph("alert", "error")
+        glyph.setFixedSize(tokens.GLYPH + 1, tokens.ICON)
+        line = row(glyph, self._label, gap=tokens.GAP_1)
+        line.setAlignment(glyph, Qt.AlignmentFlag.AlignTop)
+        self.setLayout(line)
+        self._label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.hide()
+
+    @property
+    def text(self) -> str:
+        return self._label.text()
+
+    def show_text(self, text: str) -> None:
+        self._label.setText(text)
+        self._label.setAccessibleName(text)
+        self.show()
