@@ -1,0 +1,308 @@
+"""The window: toolbar above, three columns with splitters, status bar below; what stands where at which width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
+from PySide6.QtWidgets import QSplitter, QWidget
+
+from gui import tokens
+from gui.lifecycle import LifeCycle, enabled
+from gui.panels import shortcuts
+from gui.panels.batching import BatchingPanel
+from gui.panels.figures_row import FiguresRow
+from gui.panels.findings_panel import FindingsPanel
+from gui.panels.load import LoadPanel
+from gui.panels.log import LogPanel
+from gui.panels.notice import Notice
+from gui.panels.prompts import PromptsPanel
+from gui.panels.requests import RequestsPanel
+from gui.panels.requests_model import RequestsModel
+from gui.panels.shortcut_help import ShortcutHelp
+from gui.panels.shortcuts import Shortcut
+from gui.panels.status_bar import StatusBar
+from gui.panels.toolbar import Toolbar
+from gui.theme import FocusRing, Theme
+from gui.tokens import Palette
+from gui.widgets import icons
+from gui.widgets.layouts import column, hairline
+
+TITLE: Final = "Batchscope"
+
+
+class MainWindow(QWidget):
+    """Lays the panels out; knows neither process nor data."""
+
+    closing = Signal()  # before the window closes
+    first_shown = Signal()  # once, after the first frame
+
+    def __init__(
+        self, plots: QWidget, theme: Theme, model: RequestsModel | None = None, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.plots = plots
+        self._theme = theme
+        self._is_compact: bool | None = None
+        self._has_drawer = False
+        self._was_shown = False
+        self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: _SMALL_WIDTHS}
+        self._create(model)
+        self._lay_out()
+        self._connect()
+        self._bind_shortcuts()
+        self._ring = FocusRing(self)
+        self.toolbar.step_button.setFocus(Qt.FocusReason.OtherFocusReason)  # or Qt gives it away as if by Tab
+        self.show_life_cycle(LifeCycle.NOT_STARTED)
+        self.toolbar.show_theme(theme.palette.is_dark)
+
+    # What is shown ---------------------------------------------------------------------------------------------------
+
+    def show_life_cycle(self, state: LifeCycle, has_data: bool = False) -> None:
+        """The state's word and shape, the next step, and what may be clicked, everywhere."""
+        actions = enabled(state, has_data)
+        self.toolbar.show_state(state, actions)
+        self.prompts.set_can_fire(actions.can_fire)
+        self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else "Waits for the service.")
+        self.requests.set_can_cancel(actions.can_cancel_requests)
+        self.batching.setEnabled(actions.can_change_settings)
+        self.figures.set_dimmed(state is LifeCycle.FAILED)
+
+    def show_log(self, visible: bool) -> None:
+        self.log.setVisible(visible)
+
+    def show_drawer(self, visible: bool) -> None:
+        """The right panel over the centre, where the window is too narrow for three columns."""
+        if self._has_drawer:
+            self._right.setVisible(visible)
+            self._place_drawer()
+            self.toolbar.set_drawer(True, visible)
+
+    def grab_png(self, path: Path | str) -> bool:
+        """Save a picture of the window."""
+        return self.grab().save(str(path), "PNG")
+
+    # Remembered layout -----------------------------------------------------------------------------------------------
+
+    def layout_state(self) -> dict[str, object]:
+        """Sizes worth remembering, as plain numbers."""
+        self._remember_widths()
+        return {
+            "size": [self.width(), self.height()],
+            "is_maximized": self.isMaximized(),
+            "widths": list(self._widths[False]),
+            "widths_compact": list(self._widths[True]),
+            "log_height": self._centre.sizes()[1] or tokens.HEIGHT_LOG,
+        }
+
+    def restore_layout(self, state: Mapping[str, object]) -> None:
+        """What `layout_state` gave; anything that does not fit is passed over."""
+        for compact, key in ((False, "widths"), (True, "widths_compact")):
+            widths = _two_numbers(state.get(key))
+            if widths is not None:
+                self._widths[compact] = (_side_width(widths[0]), _side_width(widths[1]))
+        size = _two_numbers(state.get("size"))
+        if size is not None:
+            self.resize(max(size[0], tokens.WINDOW_MIN[0]), max(size[1], tokens.WINDOW_MIN[1]))
+        if state.get("is_maximized") is True:
+            self.setWindowState(Qt.WindowState.WindowMaximized)
+        self._is_compact = None
+        self._adapt()
+
+    # Construction ----------------------------------------------------------------------------------------------------
+
+    def _create(self, model: RequestsModel | None) -> None:
+        self.toolbar = Toolbar()
+        self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
+        self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
+        self.prompts, self.requests = PromptsPanel(), RequestsPanel(model)
+        self.status = StatusBar()
+        self._help: ShortcutHelp | None = None
+
+    def _lay_out(self) -> None:
+        self.setWindowTitle(TITLE)
+        self.setMinimumSize(*tokens.WINDOW_MIN)
+        self.resize(*tokens.WINDOW_DEFAULT)
+        self._left = _panel(self.batching, hairline(), self.load, hairline(), self.findings)
+        self._right = _panel(self.prompts, hairline(), self.requests)
+        self._centre = self._made_centre()
+        self._columns = QSplitter(Qt.Orientation.Horizontal)
+        for each, stretch in ((self._left, 0), (self._centre, 1), (self._right, 0)):
+            self._columns.addWidget(each)
+            self._columns.setStretchFactor(self._columns.indexOf(each), stretch)
+            self._columns.setCollapsible(self._columns.indexOf(each), False)
+        self._columns.setHandleWidth(tokens.HAIRLINE)
+        self.setLayout(column(self.toolbar, self._columns, self.status, gap=0))
+        self.log.hide()
+
+    def _made_centre(self) -> QSplitter:
+        upper = QWidget()
+        upper.setObjectName("centre")
+        upper.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        upper.setLayout(column(self.figures, self.notice, self.plots, gap=0))
+        upper.layout().setStretch(2, 1)  # type: ignore[union-attr]
+        centre = QSplitter(Qt.Orientation.Vertical)
+        centre.setHandleWidth(tokens.HAIRLINE)
+        centre.setMinimumWidth(tokens.WIDTH_CENTRE_MIN)
+        centre.addWidget(upper)
+        centre.addWidget(self.log)
+        centre.setStretchFactor(0, 1)
+        centre.setCollapsible(0, False)
+        centre.setSizes([tokens.WINDOW_DEFAULT[1], tokens.HEIGHT_LOG])
+        return centre
+
+    def _connect(self) -> None:
+        self._theme.changed.connect(self._on_theme_changed)
+        self.toolbar.theme_toggle_wanted.connect(self._theme.toggle)
+        self.toolbar.preference_wanted.connect(self._theme.set_preference)
+        self.toolbar.log_wanted.connect(self._toggle_log)
+        self.toolbar.shortcuts_wanted.connect(self._show_shortcuts)
+        self.toolbar.drawer_toggled.connect(self.show_drawer)
+        self.notice.log_wanted.connect(lambda: self.show_log(True))
+        self.notice.step_wanted.connect(self.toolbar.step_wanted)
+        self.status.log_toggled.connect(self._toggle_log)
+        self.log.closed.connect(lambda: self.show_log(False))
+        self.findings.control_wanted.connect(self.batching.focus_control)
+        self._columns.splitterMoved.connect(lambda _at, _index: self._remember_widths())
+
+    def _bind_shortcuts(self) -> None:
+        self._bind(shortcuts.STEP, self.toolbar.take_step)
+        self._bind(shortcuts.FIRE, self.prompts.fire)
+        self._bind(shortcuts.LOAD, self.load.toggle)
+        self._bind(shortcuts.FREEZE, self.toolbar.toggle_freeze)
+        self._bind(shortcuts.EXPORT, self.toolbar.pop_up_export)
+        self._bind(shortcuts.CANCEL_ALL, self.requests.cancel_all)
+        self._bind(shortcuts.LOG, self._toggle_log)
+        self._bind(shortcuts.THEME, self._theme.toggle)
+        self._bind(shortcuts.DRAWER, lambda: self.show_drawer(self._right.isHidden()))
+        self._bind(shortcuts.PROMPTS, lambda: self._go_to(self.prompts.editor))
+        self._bind(shortcuts.REQUESTS, lambda: self._go_to(self.requests.table))
+        self._bind(shortcuts.HELP, self._show_shortcuts)
+        self._bind(shortcuts.QUIT, self.close)
+        for shortcut, seconds in zip(shortcuts.WINDOWS, tokens.TIME_WINDOWS_S, strict=True):
+            self._bind(shortcut, lambda seconds=seconds: self.toolbar.choose_window(seconds))
+        self._bind(Shortcut("Esc", "Close the log or the drawer"), self._on_escape)
+
+    def _bind(self, shortcut: Shortcut, does: object) -> None:
+        QShortcut(QKeySequence(shortcut.keys), self).activated.connect(does)
+
+    # Events ----------------------------------------------------------------------------------------------------------
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._adapt()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self._was_shown:
+            self._was_shown = True
+            QTimer.singleShot(0, self, self._on_first_shown)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self.closing.emit()
+        super().closeEvent(event)
+
+    def _on_first_shown(self) -> None:
+        self.first_shown.emit()
+        self._ring.settle()
+        icons.load()
+
+    def _on_theme_changed(self, palette: Palette) -> None:
+        self.toolbar.show_theme(palette.is_dark)
+
+    def _on_escape(self) -> None:
+        if not self.log.isHidden():
+            self.show_log(False)
+        elif self._has_drawer:
+            self.show_drawer(False)
+
+    def _toggle_log(self) -> None:
+        self.show_log(self.log.isHidden())
+
+    def _go_to(self, widget: QWidget) -> None:
+        self.show_drawer(True)
+        widget.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _show_shortcuts(self) -> None:
+        if self._help is None:
+            self._help = ShortcutHelp(self)
+        self._help.show()
+        self._help.raise_()
+
+    # Widths ----------------------------------------------------------------------------------------------------------
+
+    def _adapt(self) -> None:
+        """What stands where at this width."""
+        compact = self.width() < tokens.BREAKPOINT_COMPACT
+        self._adapt_drawer(self.width() < tokens.BREAKPOINT_DRAWER)
+        if compact != self._is_compact:
+            self._is_compact = compact
+            for panel in (self.toolbar, self.figures, self.batching, self.load, self.prompts):
+                panel.set_compact(compact)
+            self._apply_widths()
+        self._place_drawer()
+
+    def _adapt_drawer(self, wanted: bool) -> None:
+        if wanted == self._has_drawer:
+            return
+        self._has_drawer = wanted
+        if wanted:
+            self._right.setParent(self)
+            self._right.setObjectName("drawer")
+            self._right.hide()
+        else:
+            self._right.setObjectName("panel")
+            self._columns.addWidget(self._right)
+            self._columns.setStretchFactor(2, 0)
+            self._columns.setCollapsible(2, False)
+            self._right.show()
+            self._apply_widths()
+        self.toolbar.set_drawer(wanted, is_open=False)
+
+    def _place_drawer(self) -> None:
+        if self._has_drawer:
+            top = tokens.HEIGHT_TOOLBAR
+            height = self.height() - top - self.status.height()
+            width = tokens.WIDTH_RIGHT
+            self._right.setGeometry(self.width() - width, top, width, height)
+            self._right.raise_()
+
+    def _apply_widths(self) -> None:
+        left, right = self._widths[bool(self._is_compact)]
+        if self._has_drawer:
+            self._columns.setSizes([left, self.width() - left])
+        else:
+            self._columns.setSizes([left, self.width() - left - right - 2 * tokens.HAIRLINE, right])
+
+    def _remember_widths(self) -> None:
+        if self._is_compact is not None and not self._has_drawer and self._was_shown:
+            sizes = self._columns.sizes()
+            self._widths[self._is_compact] = (sizes[0], sizes[2])
+
+
+_SMALL_WIDTHS: Final = (tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL)
+
+
+def _panel(*parts: QWidget) -> QWidget:
+    panel = QWidget()
+    panel.setObjectName("panel")
+    panel.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+    panel.setMinimumWidth(tokens.WIDTH_SIDE_MIN)
+    panel.setMaximumWidth(tokens.WIDTH_SIDE_MAX)
+    layout = column(*parts, gap=0)
+    layout.setStretch(len(parts) - 1, 1)
+    panel.setLayout(layout)
+    return panel
+
+
+def _two_numbers(value: object) -> tuple[int, int] | None:
+    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(each, int) for each in value):
+        return value[0], value[1]
+    return None
+
+
+def _side_width(width: int) -> int:
+    return min(tokens.WIDTH_SIDE_MAX, max(tokens.WIDTH_SIDE_MIN, width))

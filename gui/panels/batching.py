@@ -1,0 +1,219 @@
+"""How batches are formed: formation, cap, timeout and the limits that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import tokens
+from gui.panels.section import SECTION_MARGINS, remark, section_head
+from gui.widgets.collapsible import Collapsible
+from gui.widgets.labels import label
+from gui.widgets.layouts import column
+from gui.widgets.scale import Scale
+from gui.widgets.segmented import Segmented
+from gui.widgets.setting import Setting
+from service.messages import BOUNDS, FORMATIONS, Bounds, SettingError, Settings, VersionedSettings
+
+TIPS: Final = {
+    "late": "The engine pulls its next batch when it is free; what waits can still join",
+    "early": "Ray's @serve.batch as shipped: batches are sealed every timeout, even while one runs",
+    "max_batch_size": "Requests a batch may hold",
+    "batch_wait_timeout_s": "How long the first request of a batch may wait for company",
+    "max_concurrent_batches": "Batches a replica runs at once: there is one engine",
+    "max_ongoing_requests": "Follows from the others: a full batch and a full queue, so that it never caps the batch",
+    "max_queued_requests": "Requests a replica lets wait before it refuses more with 503",
+}
+
+
+class BatchingPanel(QWidget):
+    """Asks for changes; shows as in force only what the service has answered."""
+
+    settings_wanted = Signal(dict)  # the fields to change; at most one every 40 ms while a slider is dragged
+
+    def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._in_force = settings or Settings()
+        self._wanted: dict[str, object] = {}  # not yet answered
+        self._unsent: dict[str, object] = {}
+        self._create()
+        self._lay_out()
+        self._connect()
+        self.show_settings(self._in_force)
+
+    @property
+    def settings(self) -> Settings:
+        """What the controls say."""
+        return self._in_force.revised(self._wanted)
+
+    def control(self, field: str) -> Setting:
+        return self._settings[field]
+
+    def show_settings(self, settings: Settings) -> None:
+        """Start over from `settings`; whatever was wanted is forgotten."""
+        self._in_force = settings
+        self._wanted.clear()
+        self._unsent.clear()
+        self._head.setText("")
+        self._show_all()
+
+    def show_in_force(self, versioned: VersionedSettings, in_force_after_ms: float | None = None) -> None:
+        """What the service says; a control that the user holds, or whose answer is still out, stays where it is."""
+        self._in_force = versioned.settings
+        for field, value in list(self._wanted.items()):
+            if getattr(versioned.settings, field) == value and field not in self._unsent:
+                del self._wanted[field]
+        after = "" if in_force_after_ms is None else f" in force after {spelled_ms(in_force_after_ms)}"
+        self._head.setText(f"v{versioned.version}{after}")
+        self._show_all()
+
+    def show_refusal(self, field: str, rule: str) -> None:
+        """The service refused a value for `field`: say so at its control."""
+        self._wanted.pop(field, None)
+        self._unsent.pop(field, None)
+        self._show_all()
+        if field in self._settings:
+            self._settings[field].show_refusal(rule)
+
+    def settle(self) -> None:
+        """A change could not be sent: the controls go back to what is in force."""
+        self._wanted.clear()
+        self._unsent.clear()
+        self._show_all()
+
+    def show_measured(self, mean_batch: float | None) -> None:
+        text = "" if mean_batch is None else f"mean batch {mean_batch:.1f}"
+        self._settings["max_batch_size"].show_measured(mean_batch, text)
+
+    def focus_control(self, field: str) -> None:
+        if field == "formation":
+            self._formation.button(self._formation.key).setFocus(Qt.FocusReason.ShortcutFocusReason)
+        elif field in self._settings:
+            self._limits.set_folded(self._limits.is_folded and field != "max_queued_requests")
+            self._settings[field].focus()
+
+    def set_compact(self, compact: bool) -> None:
+        self._limits.set_folded(compact)
+
+    # Construction ----------------------------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        self._head = remark()
+        self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
+        for name in FORMATIONS:
+            self._formation.set_tip(name, TIPS[name])
+        self._settings = {
+            "max_batch_size": self._setting("max_batch_size", lambda b: Scale(b.low, b.high, integral=True)),
+            "batch_wait_timeout_s": self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s"),
+            "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
+        }
+        self._derived = {name: self._limit(name) for name in ("max_concurrent_batches", "max_ongoing_requests")}
+        self._limits = Collapsible("Limits", self._limits_body())
+        self._throttle = QTimer(self)
+        self._throttle.setSingleShot(True)
+        self._throttle.setInterval(tokens.SETTINGS_INTERVAL_MS)
+
+    def _lay_out(self) -> None:
+        name = label("formation", "name")
+        formation = column(name, self._formation, gap=tokens.GAP_1)
+        self._name_of_formation = name
+        layout = column(
+            column(section_head("Batching", self._head), formation, gap=tokens.GAP_HEAD),
+            self._settings["max_batch_size"],
+            self._settings["batch_wait_timeout_s"],
+            self._limits,
+            gap=tokens.GAP_3,
+            margins=SECTION_MARGINS,
+        )
+        layout.setSpacing(tokens.GAP_3)
+        self.setLayout(layout)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+
+    def _connect(self) -> None:
+        self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))
+        for field, setting in self._settings.items():
+            setting.wanted.connect(self._slot_for(field))
+        self._throttle.timeout.connect(self._send)
+
+    def _slot_for(self, field: str) -> Callable[[float, bool], None]:
+        return lambda number, is_final: self._want(field, _typed(field, number), is_final)
+
+    def _setting(
+        self,
+        field: str,
+        scale: Callable[[Bounds], Scale] | None,
+        decimals: int = 0,
+        unit: str = "",
+        width: int = tokens.WIDTH_NUMBER,
+    ) -> Setting:
+        bounds = BOUNDS[field]
+        return Setting(field, bounds, scale(bounds) if scale else None, decimals, unit, TIPS[field], width)
+
+    def _limit(self, name: str) -> Setting:
+        bounds = Bounds(0, float("inf"), integral=True)
+        limit = Setting(name, bounds, tip=TIPS[name], number_width=tokens.WIDTH_NUMBER_SMALL)
+        limit.field.setReadOnly(True)
+        limit.field.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        return limit
+
+    def _limits_body(self) -> QWidget:
+        body = QWidget()
+        rows = (*self._derived.values(), self._settings["max_queued_requests"])
+        for each in rows:
+            each.set_plain()
+        body.setLayout(column(*rows, gap=tokens.GAP_1, margins=(tokens.GAP_4, 0, 0, 0)))
+        return body
+
+    # What the user wants ---------------------------------------------------------------------------------------------
+
+    def _want(self, field: str, value: object, is_final: bool) -> None:
+        try:
+            self._in_force.revised({**self._wanted, field: value})
+        except SettingError as error:
+            self.show_refusal(error.field, error.rule)
+            return
+        self._wanted[field] = value
+        self._unsent[field] = value
+        self._show_derived()
+        if is_final:
+            self._throttle.stop()
+            self._send()
+        elif not self._throttle.isActive():
+            self._throttle.start()
+
+    def _send(self) -> None:
+        changes, self._unsent = self._unsent, {}
+        if changes:
+            self.settings_wanted.emit(changes)
+
+    def _show_all(self) -> None:
+        settings = self.settings
+        self._formation.choose(settings.formation)
+        for field, setting in self._settings.items():
+            if not setting.is_held:
+                setting.set_number(float(getattr(settings, field)))
+        self._show_derived()
+
+    def _show_derived(self) -> None:
+        settings = self.settings
+        for name, limit in self._derived.items():
+            limit.set_number(float(getattr(settings, name)))
+        numbers = (settings.max_concurrent_batches, settings.max_ongoing_requests, settings.max_queued_requests)
+        self._limits.set_summary(" · ".join(map(str, numbers)))
+
+
+def _typed(field: str, number: float) -> object:
+    return int(number) if BOUNDS[field].integral else number
+
+
+def spelled_ms(milliseconds: float) -> str:
+    """
+    >>> spelled_ms(3.2), spelled_ms(0.4), spelled_ms(1530)
+    ('3 ms', '0.4 ms', '1.5 s')
+    """
+    if milliseconds >= 1000:
+        return f"{milliseconds / 1000:.1f} s"
+    return f"{milliseconds:.0f} ms" if milliseconds >= 1 else f"{milliseconds:.1f} ms"

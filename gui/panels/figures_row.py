@@ -1,0 +1,139 @@
+"""The row of figures: what the last ten seconds amount to, and what it was under the settings before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from gui import tokens
+from gui.theme import colour, current
+from gui.widgets.figure import UNKNOWN, Figure
+from gui.widgets.layouts import column, hairline
+
+
+class FigureValues(Protocol):
+    """What the row shows; ``None`` is unknown."""
+
+    @property
+    def requests_per_s(self) -> float | None: ...
+    @property
+    def tokens_per_s(self) -> float | None: ...
+    @property
+    def p50_s(self) -> float | None: ...
+    @property
+    def p95_s(self) -> float | None: ...
+    @property
+    def p99_s(self) -> float | None: ...
+    @property
+    def mean_batch(self) -> float | None: ...
+    @property
+    def queue(self) -> float | None: ...
+    @property
+    def speedup_over_batch_1(self) -> float | None: ...
+
+
+class _Shown(NamedTuple):
+    name: str
+    read: Callable[[FigureValues], float | None]
+    tip: str
+    decimals: int = 1
+    decimals_before: int = 1
+    unit: str = ""
+    swatch: str | None = None
+    starts_group: bool = False
+
+
+_LAST: Final = "in the last 10 s, never across a change of settings"
+FIGURES: Final[Mapping[str, _Shown]] = {
+    "requests_per_s": _Shown("requests/s", lambda f: f.requests_per_s, f"Requests finished a second, {_LAST}"),
+    "tokens_per_s": _Shown("tokens/s", lambda f: f.tokens_per_s, f"Tokens generated a second, {_LAST}", 0, 0),
+    "p50_s": _Shown(
+        "p50", lambda f: f.p50_s, f"Half of the requests took no longer, {_LAST}", 2, 1, "s", "p50", starts_group=True
+    ),
+    "p95_s": _Shown("p95", lambda f: f.p95_s, f"95 of 100 requests took no longer, {_LAST}", 2, 1, "s", "p95"),
+    "p99_s": _Shown("p99", lambda f: f.p99_s, f"99 of 100 requests took no longer, {_LAST}", 2, 1, "s", "p99"),
+    "mean_batch": _Shown(
+        "mean batch", lambda f: f.mean_batch, f"Requests a batch holds on average, {_LAST}", starts_group=True
+    ),
+    "queue": _Shown("queue", lambda f: f.queue, "Requests that wait now: for a batch, or in one that waits", 0, 0),
+    "speedup_over_batch_1": _Shown(
+        "vs batch 1",
+        lambda f: f.speedup_over_batch_1,
+        "Tokens a second, as a multiple of what batches of one give",
+        unit="×",
+    ),
+}
+
+
+class FiguresRow(QWidget):
+    """Eight figures in three groups."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._figures = {key: Figure(shown.name, shown.unit, shown.swatch, shown.tip) for key, shown in FIGURES.items()}
+        self._frozen_at: str | None = None
+        self._shown: tuple[FigureValues | None, FigureValues | None, int | None] = (None, None, None)
+        self._lay_out()
+        self.show_figures(None)
+
+    def figure(self, key: str) -> Figure:
+        return self._figures[key]
+
+    def show_figures(
+        self, now: FigureValues | None, before: FigureValues | None = None, before_version: int | None = None
+    ) -> None:
+        """`now`, and below it `before`, the figures under settings `before_version`."""
+        self._shown = (now, before, before_version)
+        for key, shown in FIGURES.items():
+            number = _spelled(shown.read(now) if now is not None else None, shown.decimals)
+            self._figures[key].show_number(number, self._below(key, shown))
+        self.setFixedHeight(tokens.HEIGHT_FIGURES_EMPTY if now is None else tokens.HEIGHT_FIGURES)
+
+    def set_dimmed(self, dimmed: bool) -> None:
+        """Grey, once they no longer are what is."""
+        for figure in self._figures.values():
+            figure.set_dimmed(dimmed)
+
+    def set_frozen_at(self, clock_time: str | None) -> None:
+        """Say at which time the figures stand still; ``None`` while they run."""
+        self._frozen_at = clock_time
+        self.show_figures(*self._shown)
+
+    def set_compact(self, compact: bool) -> None:
+        for figure in self._figures.values():
+            figure.set_size(tokens.FONT_FIGURE_SMALL if compact else tokens.FONT_FIGURE)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        painter = QPainter(self)
+        for key, shown in FIGURES.items():
+            if shown.starts_group:
+                x = self._figures[key].x() - tokens.GAP_4
+                painter.fillRect(
+                    x, tokens.GAP_4, tokens.HAIRLINE, self.height() - 2 * tokens.GAP_4, colour(current().line)
+                )
+
+    def _below(self, key: str, shown: _Shown) -> tuple[str, str]:
+        if self._frozen_at is not None and key == next(iter(FIGURES)):
+            return "at", self._frozen_at
+        _now, before, version = self._shown
+        if before is None or version is None:
+            return "", ""
+        number = _spelled(shown.read(before), shown.decimals_before)
+        known = number != UNKNOWN
+        return f"v{version}", f"{number} {shown.unit}" if known and shown.unit else number
+
+    def _lay_out(self) -> None:
+        line = QHBoxLayout()
+        line.setSpacing(0)
+        line.setContentsMargins(tokens.PANEL_PADDING, 0, 0, 0)
+        for figure in self._figures.values():
+            line.addWidget(figure, 1)
+        self.setLayout(column(line, hairline(), gap=0))
+
+
+def _spelled(number: float | None, decimals: int) -> str:
+    return UNKNOWN if number is None else f"{number:.{decimals}f}"

@@ -1,0 +1,104 @@
+"""What it means: up to three findings, each with its evidence and the control to change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+
+from gui import tokens
+from gui.panels.section import SECTION_MARGINS, section_head
+from gui.widgets.buttons import Button
+from gui.widgets.icon import Icon
+from gui.widgets.labels import label
+from gui.widgets.layouts import column, row
+
+MOST: Final = 3
+EMPTY_TEXT: Final = "Explains what the plots show, with the evidence and the slider that would change it."
+ICONS: Final = {"check": "ph.check-circle", "info": "ph.info", "warning": "ph.warning"}
+
+
+class Finding(Protocol):
+    """What the panel shows of a finding."""
+
+    @property
+    def icon(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def evidence(self) -> str: ...
+    @property
+    def control(self) -> str | None: ...
+
+
+class FindingsPanel(QWidget):
+    """The one part of the left panel that scrolls."""
+
+    control_wanted = Signal(str)  # the name of a setting
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._empty = label(EMPTY_TEXT, "dim", wrap=True)
+        self._rows = [_FindingRow() for _ in range(MOST)]
+        self._lay_out()
+        for shown in self._rows:
+            shown.control_wanted.connect(self.control_wanted)
+        self.show_findings(())
+
+    def show_findings(self, findings: Sequence[Finding]) -> None:
+        self._empty.setVisible(not findings)
+        for at, shown in enumerate(self._rows):
+            shown.show_finding(findings[at] if at < len(findings) else None)
+
+    def titles(self) -> list[str]:
+        """What is shown, in order."""
+        return [shown.title for shown in self._rows if not shown.isHidden()]
+
+    def _lay_out(self) -> None:
+        body = QWidget()
+        body.setLayout(column(self._empty, *self._rows, None, gap=tokens.GAP_2))
+        scroll = QScrollArea()
+        scroll.setWidget(body)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        margins = (SECTION_MARGINS[0], SECTION_MARGINS[1], SECTION_MARGINS[2], 0)
+        self.setLayout(column(section_head("What it means"), scroll, gap=tokens.GAP_1, margins=margins))
+
+
+class _FindingRow(QWidget):
+    control_wanted = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._icon = Icon()
+        self._title = label("", "name", wrap=True)
+        self._evidence = label("", "text", wrap=True)
+        self._link = Button(role="link")
+        self._link.setCursor(Qt.CursorShape.PointingHandCursor)
+        self._control = ""
+        words = column(self._title, self._evidence, self._link, gap=1)
+        words.setAlignment(self._link, Qt.AlignmentFlag.AlignLeft)
+        line = row(self._icon, words, gap=tokens.GAP_2 - 2)
+        line.setAlignment(self._icon, Qt.AlignmentFlag.AlignTop)
+        line.setStretch(1, 1)
+        self.setLayout(line)
+        self._link.clicked.connect(lambda: self.control_wanted.emit(self._control))
+
+    @property
+    def title(self) -> str:
+        return self._title.text()
+
+    def show_finding(self, finding: Finding | None) -> None:
+        self.setVisible(finding is not None)
+        if finding is None:
+            return
+        self._icon.show_icon(ICONS.get(finding.icon, ICONS["info"]))
+        self._title.setText(finding.title)
+        self._evidence.setText(finding.evidence)
+        self._control = finding.control or ""
+        self._link.setText(f"Change {self._control} ›")
+        self._link.setVisible(bool(self._control))

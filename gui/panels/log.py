@@ -1,0 +1,88 @@
+"""The service's log: bounded, in the system's fixed type, at the bottom of the centre."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QPlainTextEdit, QWidget
+
+from gui import tokens
+from gui.panels import shortcuts
+from gui.theme import fixed_font
+from gui.widgets.buttons import Button
+from gui.widgets.labels import label
+from gui.widgets.layouts import column, hairline, row
+
+MOST_LINES: Final = 2000
+INTERVAL_MS: Final = 100
+
+
+class LogPanel(QWidget):
+    """Lines are gathered and put in together; it follows the end unless the user has scrolled away from it."""
+
+    closed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._pending: list[str] = []
+        self._create()
+        self._lay_out()
+        self._connect()
+
+    def append(self, text: str) -> None:
+        """Any number of lines."""
+        self._pending.extend(text.rstrip("\n").split("\n"))
+        del self._pending[:-MOST_LINES]
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def clear(self) -> None:
+        self._pending.clear()
+        self._lines.clear()
+
+    def text(self) -> str:
+        self._flush()
+        return self._lines.toPlainText()
+
+    def _create(self) -> None:
+        self._lines = QPlainTextEdit()
+        self._lines.setObjectName("log")
+        self._lines.setReadOnly(True)
+        self._lines.setMaximumBlockCount(MOST_LINES)
+        self._lines.setUndoRedoEnabled(False)
+        self._lines.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self._lines.setFont(fixed_font())
+        self._lines.setAccessibleName("Service log")
+        self._lines.setTabChangesFocus(True)
+        self._lines.setProperty("focus_radius", 0)
+        self._copy = Button("Copy", role="quiet")
+        self._close = Button(icon="ph.x", role="icon")
+        self._close.setAccessibleName("Close the log")
+        self._close.setToolTip(shortcuts.tip("Close the log", shortcuts.LOG))
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(INTERVAL_MS)
+
+    def _lay_out(self) -> None:
+        margins = (tokens.PANEL_PADDING, 0, tokens.GAP_2, 0)
+        head = QWidget()
+        head.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
+        head.setLayout(row(label("Service log", "title"), None, self._copy, self._close, margins=margins))
+        self.setLayout(column(hairline(), head, self._lines, gap=0))
+
+    def _connect(self) -> None:
+        self._timer.timeout.connect(self._flush)
+        self._close.clicked.connect(self.closed)
+        self._copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text()))
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        lines, self._pending = self._pending, []
+        bar = self._lines.verticalScrollBar()
+        follows = bar.value() >= bar.maximum() - 1
+        self._lines.appendPlainText("\n".join(lines))
+        if follows:
+            bar.setValue(bar.maximum())

@@ -1,0 +1,208 @@
+"""What the state asks of the user: start, wait, or start again. While the service runs there is nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QGridLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from gui import tokens
+from gui.panels import shortcuts
+from gui.panels.stages import StageLine
+from gui.widgets.buttons import Button
+from gui.widgets.glyphs import Glyph, Shape
+from gui.widgets.labels import ElidedLabel, dress, label, redress
+from gui.widgets.layouts import column, hairline, row
+from gui.widgets.progress import Progress
+
+EMPTY_LEAD: Final = "Everything runs on this machine, on 127.0.0.1."
+STEPS: Final = (
+    ("Start", "Loads the model into a Ray Serve replica."),
+    ("Run load, or Fire", "Poisson arrivals from the left, your own prompts from the right."),
+    ("Move a slider", "Watch batches grow, the queue drain and latency answer."),
+)
+_SHAPES: Final[dict[str, tuple[Shape, str]]] = {
+    "done": ("check", "t2"),
+    "present": ("arc", "t1"),
+    "ahead": ("circle", "border"),
+}
+
+
+class Notice(QFrame):
+    """One of three pages, or hidden."""
+
+    step_wanted = Signal(str)
+    log_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("notice")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.empty, self.starting, self.failed = _EmptyPage(), _StartingPage(), _FailedPage()
+        self._pages = (self.empty, self.starting, self.failed)
+        self.setLayout(column(*self._pages, hairline(), gap=0))
+        self._connect()
+        self.clear()
+
+    def show_empty(self, lead: str = EMPTY_LEAD, first_step: str = STEPS[0][1]) -> None:
+        self.empty.show_texts(lead, first_step)
+        self._turn_to(self.empty)
+
+    def show_starting(self, lines: Sequence[StageLine], lead: str = "") -> None:
+        self.starting.show_stages(lines, lead)
+        self._turn_to(self.starting)
+
+    def show_failed(self, sentence: str) -> None:
+        """What happened, the number that proves it, what it cost."""
+        self.failed.show_sentence(sentence)
+        self._turn_to(self.failed)
+
+    def clear(self) -> None:
+        self.hide()
+
+    def take_focus(self) -> None:
+        """Put the focus on the primary button, if a page shows one."""
+        for button in (self.empty.start, self.failed.restart):
+            if button.isVisible():
+                button.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _turn_to(self, page: QWidget) -> None:
+        for each in self._pages:
+            each.setVisible(each is page)
+        state = "failed" if page is self.failed else ""
+        if self.property("state") != state:
+            self.setProperty("state", state)
+            redress(self)
+        self.show()
+
+    def _connect(self) -> None:
+        self.empty.start.clicked.connect(lambda: self.step_wanted.emit("start"))
+        self.starting.cancel.clicked.connect(lambda: self.step_wanted.emit("cancel"))
+        self.failed.restart.clicked.connect(lambda: self.step_wanted.emit("restart"))
+        for page in (self.starting, self.failed):
+            page.show_log.clicked.connect(self.log_wanted)
+
+
+class _EmptyPage(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self._lead = label("", "text")
+        self.start = Button("Start", "ph.play-fill", "primary", hint=shortcuts.STEP.hint)
+        self.start.setFixedHeight(tokens.HEIGHT_PRIMARY)
+        self.start.setMinimumWidth(tokens.WIDTH_PRIMARY)
+        self.start.setToolTip(shortcuts.tip("Start the service", shortcuts.STEP))
+        self._texts = [label(text, "text", wrap=True) for _title, text in STEPS]
+        self._lay_out()
+
+    def show_texts(self, lead: str, first_step: str) -> None:
+        self._lead.setText(lead)
+        self._texts[0].setText(first_step)
+
+    def _lay_out(self) -> None:
+        heading = column(label("Start the service, then put it under load", "heading"), self._lead, gap=tokens.GAP_1)
+        steps = QGridLayout()
+        steps.setHorizontalSpacing(tokens.GAP_4)
+        steps.setContentsMargins(0, 0, 0, 0)
+        for number, ((title, _text), text) in enumerate(zip(STEPS, self._texts, strict=True)):
+            steps.addLayout(_step(number + 1, title, text), 0, number)
+            steps.setColumnStretch(number, 1)
+        margins = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
+        top = row(heading, None, self.start)
+        self.setLayout(column(top, steps, gap=tokens.GAP_STEPS, margins=margins))
+
+
+class _StartingPage(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self._lead = label("", "text", wrap=True)
+        self.cancel = Button("Cancel", "ph.x", large=True)
+        self.cancel.setToolTip(shortcuts.tip("Cancel the start", shortcuts.STEP))
+        self.show_log = Button("Show log", "ph.terminal-window", large=True)
+        self.show_log.setToolTip(shortcuts.tip("Show the service's log", shortcuts.LOG))
+        self._rows: list[_StageRow] = []
+        self._stages = QVBoxLayout()
+        self._stages.setSpacing(tokens.GAP_STAGES)
+        self._lay_out()
+
+    def show_stages(self, lines: Sequence[StageLine], lead: str) -> None:
+        self._lead.setText(lead)
+        while len(self._rows) < len(lines):
+            self._rows.append(_StageRow())
+            self._stages.addWidget(self._rows[-1])
+        for shown, line in zip(self._rows, lines, strict=False):
+            shown.show_line(line)
+        for shown in self._rows[len(lines) :]:
+            shown.hide()
+
+    def _lay_out(self) -> None:
+        words = QWidget()
+        words.setFixedWidth(tokens.WIDTH_NOTICE_WORDS)
+        buttons = row(self.cancel, self.show_log, None)
+        heading = label("Starting the service", "heading")
+        words.setLayout(column(heading, self._lead, tokens.GAP_3, buttons, None, gap=tokens.GAP_1))
+        margins = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
+        line = row(words, self._stages, gap=tokens.GAP_NOTICE, margins=margins)
+        line.setStretch(1, 1)
+        self.setLayout(line)
+
+
+class _StageRow(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self._glyph = Glyph()
+        self._title = ElidedLabel("", "dim")
+        self._detail = label("", "dim")
+        self._bar = Progress()
+        top = row(self._title, None, self._detail)
+        top.setStretch(0, 0)
+        body = column(top, self._bar, gap=tokens.GAP_1)
+        line = row(self._glyph, body, gap=tokens.GAP_2 + tokens.GAP_1)
+        line.setAlignment(self._glyph, Qt.AlignmentFlag.AlignTop)
+        self.setLayout(line)
+
+    def show_line(self, line: StageLine) -> None:
+        shape, ink = _SHAPES[line.state]
+        self._glyph.show_shape(shape, ink, line.fraction if line.fraction is not None else 0.7)
+        self._title.setText(line.title)
+        self._detail.setText(line.detail)
+        is_present = line.state == "present"
+        dress(self._title, {"done": "text", "present": "stage", "ahead": "dim"}[line.state])
+        dress(self._detail, "name" if is_present else "dim")
+        self._bar.setVisible(is_present and line.fraction is not None)
+        self._bar.show_fraction(line.fraction or 0.0)
+        self.show()
+
+
+class _FailedPage(QFrame):
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("failure")
+        self._sentence = label("", "name", wrap=True)
+        self._sentence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.show_log = Button("Show log", "ph.terminal-window", large=True)
+        self.show_log.setToolTip(shortcuts.tip("Show the service's log", shortcuts.LOG))
+        self.restart = Button("Restart", "ph.arrow-clockwise", "primary", large=True)
+        self.restart.setToolTip(shortcuts.tip("Start the service again", shortcuts.STEP))
+        self.setMinimumHeight(tokens.HEIGHT_NOTICE_FAILED)
+        margins = (tokens.PANEL_PADDING, tokens.GAP_3, tokens.PANEL_PADDING, tokens.GAP_3)
+        line = row(Glyph("alert", "error"), self._sentence, self.show_log, self.restart, margins=margins)
+        line.setStretch(1, 1)
+        self.setLayout(line)
+
+    def show_sentence(self, sentence: str) -> None:
+        self._sentence.setText(sentence)
+        self._sentence.setAccessibleName(sentence)
+
+
+def _step(number: int, title: str, text: QWidget) -> QVBoxLayout:
+    circle = label(str(number), "text")
+    circle.setObjectName("step")
+    circle.setFixedSize(tokens.STEP_CIRCLE, tokens.STEP_CIRCLE)
+    circle.setAlignment(Qt.AlignmentFlag.AlignCenter)
+    head = row(circle, label(title, "title"), None)
+    below = row(tokens.STEP_CIRCLE + tokens.GAP_2, text, gap=0)
+    below.setStretch(1, 1)
+    return column(head, below, None, gap=tokens.GAP_1)

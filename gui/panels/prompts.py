@@ -1,0 +1,112 @@
+"""The prompts: an editor with a line a prompt, how many copies, and Fire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import tokens
+from gui.panels import shortcuts
+from gui.panels.section import SECTION_MARGINS, remark, section_head
+from gui.widgets.buttons import Button
+from gui.widgets.editor import Editor
+from gui.widgets.labels import ElidedLabel, label
+from gui.widgets.layouts import column, row
+from gui.widgets.number_field import NumberField
+from service.messages import Bounds
+
+USUAL_PROMPTS: Final = (
+    "Once upon a time",
+    "The three laws of robotics are",
+    "A batch is a group of",
+    "Explain latency to a child:",
+    "In the year 2050, computers",
+)
+COPIES: Final = Bounds(1, 10_000, integral=True)
+USUAL_COPIES: Final = 8
+
+
+class PromptsPanel(QWidget):
+    """Emits the prompts that are to be fired, now."""
+
+    fire_wanted = Signal(object, int)  # tuple[str, ...], copies
+    prompts_changed = Signal(object)  # tuple[str, ...], by the user
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._can_fire = False
+        self._create()
+        self._lay_out()
+        self._connect()
+        self.set_prompts(USUAL_PROMPTS)
+        self.set_copies(USUAL_COPIES)
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The lines that are not blank."""
+        return tuple(line.strip() for line in self.editor.toPlainText().splitlines() if line.strip())
+
+    @property
+    def copies(self) -> int:
+        return int(self._copies.number)
+
+    def set_prompts(self, prompts: Sequence[str]) -> None:
+        self.editor.set_text("\n".join(prompts))
+        self._show_count()
+
+    def set_copies(self, copies: int) -> None:
+        self._copies.set_number(float(copies), keep_typing=False)
+        self._show_count()
+
+    def set_can_fire(self, can_fire: bool) -> None:
+        self._can_fire = can_fire
+        self._show_count()
+
+    def fire(self) -> None:
+        """As if Fire had been clicked."""
+        self._copies.commit()
+        if self.button.isEnabled():
+            self.fire_wanted.emit(self.prompts, self.copies)
+
+    def set_compact(self, compact: bool) -> None:
+        self.button.set_hint_shown(not compact)
+
+    def _create(self) -> None:
+        self.editor = Editor("Prompts, one per line")
+        self.editor.setFixedHeight(tokens.HEIGHT_EDITOR)
+        self._copies = NumberField(COPIES, "Copies of each prompt", width=tokens.WIDTH_NUMBER_SMALL)
+        self._copies.setProperty("tall", True)
+        self._copies.setToolTip("How often each prompt is sent")
+        self._count = ElidedLabel("", "dim")
+        self.button = Button("Fire", "ph.paper-plane-right-fill", "primary", hint=shortcuts.FIRE.hint, large=True)
+        self.button.setToolTip(shortcuts.tip("Send every prompt, now", shortcuts.FIRE))
+
+    def _lay_out(self) -> None:
+        one_per_line = remark()
+        one_per_line.setText("one per line")
+        line = row(label("×", "text"), self._copies, self._count, None, self.button)
+        margins = (*SECTION_MARGINS[:3], tokens.SECTION_GAP)
+        head = column(section_head("Prompts", one_per_line), self.editor, gap=tokens.GAP_HEAD)
+        self.setLayout(column(head, line, gap=tokens.GAP_2, margins=margins))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+
+    def _connect(self) -> None:
+        self.editor.textChanged.connect(self._on_text_changed)
+        self._copies.entered.connect(lambda _number: self._show_count())
+        self._copies.refused.connect(self._on_copies_refused)
+        self.button.clicked.connect(self.fire)
+
+    def _on_text_changed(self) -> None:
+        self._show_count()
+        self.prompts_changed.emit(self.prompts)
+
+    def _on_copies_refused(self, rule: str) -> None:
+        self._count.setText(rule)
+
+    def _show_count(self) -> None:
+        count = len(self.prompts) * self.copies
+        self._count.setText("1 request" if count == 1 else f"{count} requests")
+        self.button.setEnabled(self._can_fire and count > 0)

@@ -1,0 +1,216 @@
+"""The requests: filters with counts, and a row for each as it waits, streams and ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from PySide6.QtCore import QEvent, QModelIndex, QPoint, Qt, Signal
+from PySide6.QtGui import QEnterEvent, QKeyEvent
+from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTableView, QWidget
+
+from gui import tokens
+from gui.panels import shortcuts
+from gui.panels.request_delegate import RequestDelegate
+from gui.panels.request_rows import FILTERS, Filter
+from gui.panels.requests_model import ROW_ROLE, Counts, RequestsModel
+from gui.panels.section import section_head
+from gui.widgets.buttons import Button
+from gui.widgets.labels import label
+from gui.widgets.layouts import column, hairline, row
+from gui.widgets.segmented import Segmented
+
+NAMES: Final[dict[Filter, str]] = {
+    "all": "All",
+    "waiting": "Waiting",
+    "running": "Running",
+    "done": "Done",
+    "failed": "Failed",
+}
+SHORT: Final[dict[Filter, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
+EMPTY_TEXT: Final = "Every request gets a row here: its state, its tokens as they stream, and its latency."
+
+
+class RequestsPanel(QWidget):
+    """Shows a `RequestsModel`; emits what is to be cancelled."""
+
+    cancel_wanted = Signal(object)  # tuple[str, ...] of ids, or None for all
+
+    def __init__(self, model: RequestsModel | None = None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.model = model if model is not None else RequestsModel()
+        self._can_cancel = False
+        self._create()
+        self._lay_out()
+        self._connect()
+        self.refresh_counts()
+
+    def refresh_counts(self) -> None:
+        """Counts are read by people: call this a few times a second, not for every request."""
+        counts = self.model.counts()
+        for name in FILTERS:
+            self._filters.set_text(name, f"{SHORT[name]} {counts.of(name)}" if counts.all else NAMES[name])
+        has_live = counts.waiting + counts.running > 0
+        for name in ("waiting", "running"):
+            self._filters.set_shown(name, has_live or not counts.failed or self.model.filter == name)
+        self._filters.set_shown("failed", counts.failed > 0 or self.model.filter == "failed")
+        self._show_table(counts)
+        self._cancel_all.setEnabled(self._can_cancel and has_live)
+
+    def set_can_cancel(self, can_cancel: bool) -> None:
+        self._can_cancel = can_cancel
+        self.refresh_counts()
+
+    def cancel_all(self) -> None:
+        """As if "Cancel all" had been clicked."""
+        if self._cancel_all.isEnabled():
+            self.cancel_wanted.emit(None)
+
+    def cancel_selected(self) -> None:
+        chosen = [index.data(ROW_ROLE) for index in self.table.selectionModel().selectedRows()]
+        ids = tuple(request.id for request in chosen if request.is_live)
+        if ids and self._can_cancel:
+            self.cancel_wanted.emit(ids)
+
+    # Construction ----------------------------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        self._cancel_all = Button("Cancel all", role="link")
+        self._cancel_all.setToolTip(shortcuts.tip("Cancel all requests that wait or run", shortcuts.CANCEL_ALL))
+        self._filters = Segmented([(name, NAMES[name]) for name in FILTERS], "Show requests")
+        self._newer = Button("", role="quiet")
+        self._newer.setToolTip("Back to the newest")
+        self.table = RequestsTable(self.model)
+        self._empty = label(EMPTY_TEXT, "dim", wrap=True)
+
+    def _lay_out(self) -> None:
+        padding = tokens.PANEL_PADDING
+        head = column(
+            section_head("Requests", self._cancel_all),
+            self._filters,
+            gap=tokens.GAP_2,
+            margins=(padding, tokens.SECTION_TOP, padding, 0),
+        )
+        self._columns = QWidget()
+        titles = row(
+            label("Prompt and completion", "caption"),
+            None,
+            self._newer,
+            tokens.GAP_2,
+            label("Seconds", "caption"),
+            gap=0,
+            margins=(tokens.REQUEST_TEXT_X, 0, padding, 0),
+        )
+        self._columns.setLayout(column(titles, hairline(), gap=0))
+        self._columns.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
+        self._empty.setContentsMargins(padding, tokens.GAP_4, padding, 0)
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.setLayout(column(head, self._columns, self.table, self._empty, gap=0))
+        self.layout().setStretch(2, 1)  # type: ignore[union-attr]
+        self._newer.hide()
+
+    def _connect(self) -> None:
+        self._filters.chosen.connect(self._on_filter_chosen)
+        self._cancel_all.clicked.connect(self.cancel_all)
+        self._newer.clicked.connect(self.table.scrollToTop)
+        self.table.cancel_key_pressed.connect(self.cancel_selected)
+        self.table.customContextMenuRequested.connect(self._on_menu_wanted)
+        self.table.newer_above.connect(self._on_newer_above)
+
+    # Slots -----------------------------------------------------------------------------------------------------------
+
+    def _show_table(self, counts: Counts) -> None:
+        if self._empty.isHidden() != bool(counts.all) or self.table.isHidden() == bool(counts.all):
+            self._empty.setVisible(not counts.all)
+            self.table.setVisible(bool(counts.all))
+            self._columns.setVisible(bool(counts.all))
+
+    def _on_filter_chosen(self, name: str) -> None:
+        self.model.set_filter(name)  # type: ignore[arg-type]
+        self.table.scrollToTop()
+
+    def _on_newer_above(self, count: int) -> None:
+        self._newer.setText(f"↑ {count} new" if count else "")
+        self._newer.setVisible(count > 0)
+
+    def _on_menu_wanted(self, at: QPoint) -> None:
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        cancel = menu.addAction("Cancel")
+        cancel.setEnabled(self._can_cancel and any(i.data(ROW_ROLE).is_live for i in self.table.selectedIndexes()))
+        cancel.triggered.connect(self.cancel_selected)
+        menu.addAction("Cancel all").triggered.connect(self.cancel_all)
+        menu.popup(self.table.viewport().mapToGlobal(at))
+
+
+class RequestsTable(QTableView):
+    """Fixed rows; what the user looks at stays where it is when newer requests come in above."""
+
+    cancel_key_pressed = Signal()
+    newer_above = Signal(int)  # how many came in above while the rows were held
+
+    def __init__(self, model: RequestsModel) -> None:
+        super().__init__()
+        self._has_pointer = False
+        self._newer = 0
+        self._delegate = RequestDelegate(model)
+        self.setModel(model)
+        self.setItemDelegate(self._delegate)
+        self._style()
+        self._connect(model)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
+            self.cancel_key_pressed.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        super().enterEvent(event)
+        self._has_pointer = True
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self._has_pointer = False
+
+    def _style(self) -> None:
+        self.setAccessibleName("Requests")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setShowGrid(False)
+        self.setMouseTracking(True)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.setTabKeyNavigation(False)
+        self.setProperty("focus_radius", 0)
+        across, down = self.horizontalHeader(), self.verticalHeader()
+        across.hide()
+        across.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        down.hide()
+        down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        down.setMinimumSectionSize(tokens.HEIGHT_ROW)
+        down.setDefaultSectionSize(tokens.HEIGHT_ROW)
+
+    def _connect(self, model: RequestsModel) -> None:
+        model.rowsInserted.connect(self._on_rows_inserted)
+        model.modelReset.connect(self._forget_newer)
+        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
+
+    def _on_rows_inserted(self, _parent: QModelIndex, first: int, last: int) -> None:
+        bar = self.verticalScrollBar()
+        is_above = first * tokens.HEIGHT_ROW <= bar.value()
+        if is_above and (bar.value() > 0 or self._has_pointer):
+            self.updateGeometries()  # the bar's range first, or the value would be cut
+            self._newer += last - first + 1
+            bar.setValue(bar.value() + (last - first + 1) * tokens.HEIGHT_ROW)
+            self.newer_above.emit(self._newer)
+
+    def _on_scrolled(self, value: int) -> None:
+        if value == 0:
+            self._forget_newer()
+
+    def _forget_newer(self) -> None:
+        if self._newer:
+            self._newer = 0
+            self.newer_above.emit(0)

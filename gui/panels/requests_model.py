@@ -1,0 +1,216 @@
+"""The table of requests: newest on top, filtered, updated in place however fast they stream."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+
+from gui.panels.request_rows import Filter, RequestRow
+
+Index = QModelIndex | QPersistentModelIndex
+MOST_ROWS: Final = 10_000
+ROW_ROLE: Final = Qt.ItemDataRole.UserRole
+
+
+@dataclass(frozen=True)
+class Counts:
+    all: int = 0
+    waiting: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+
+    def of(self, name: Filter) -> int:
+        return int(getattr(self, name))
+
+
+class RequestsModel(QAbstractTableModel):
+    """One column; the delegate paints the whole row from the `RequestRow` under `ROW_ROLE`.
+
+    Requests are numbered as they arrive. `_shown` holds the numbers that pass the filter, ascending; the table shows
+    them from the end, so that the newest stands on top and an insertion there moves no number.
+    """
+
+    def __init__(self, most_rows: int = MOST_ROWS) -> None:
+        super().__init__()
+        self._most_rows = most_rows
+        self._filter: Filter = "all"
+        self._numbers: dict[str, int] = {}
+        self._rows: dict[int, RequestRow] = {}
+        self._live: set[int] = set()
+        self._tally: dict[Filter, int] = {}
+        self._shown: list[int] = []
+        self._next = 0
+        self.now_s = 0.0
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        tally = self._tally.get
+        return Counts(len(self._rows), tally("waiting", 0), tally("running", 0), tally("done", 0), tally("failed", 0))
+
+    def rows(self) -> tuple[RequestRow, ...]:
+        """All that are kept, oldest first."""
+        return tuple(self._rows.values())
+
+    def row(self, at: int) -> RequestRow:
+        """The request in line `at` of the table."""
+        return self._rows[self._shown[len(self._shown) - 1 - at]]
+
+    def live_ids(self) -> tuple[str, ...]:
+        return tuple(self._rows[number].id for number in sorted(self._live))
+
+    @property
+    def filter(self) -> Filter:
+        return self._filter
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  Qt's signature
+        return 0 if parent.isValid() else len(self._shown)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else 1
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        row = self.row(index.row())
+        if role == ROW_ROLE:
+            return row
+        if role == Qt.ItemDataRole.DisplayRole:
+            return row.prompt
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            return self._spoken(row)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return "\n".join(part for part in (row.prompt, row.text.strip(), row.error) if part)
+        return None
+
+    # Writing ---------------------------------------------------------------------------------------------------------
+
+    def update(self, rows: Iterable[RequestRow], now_s: float) -> None:
+        """Put in what is new and replace what is known; one signal for all that changed in place."""
+        self.now_s = now_s
+        latest = {row.id: row for row in rows}
+        self._replace({self._numbers[id]: row for id, row in latest.items() if id in self._numbers})
+        self._insert([row for id, row in latest.items() if id not in self._numbers])
+        self._forget_oldest()
+
+    def tick(self, now_s: float) -> None:
+        """Let the ages of what is under way go on."""
+        self.now_s = now_s
+        shown = [at for number in self._live if (at := self._line_of(number)) is not None]
+        self._announce(shown)
+
+    def fail_live(self, error: str, now_s: float) -> None:
+        """The service is gone: what was under way will get no answer."""
+        gone = [
+            replace(self._rows[number], state="failed", error=error, finished_s=now_s) for number in sorted(self._live)
+        ]
+        self.update(gone, now_s)
+
+    def set_filter(self, name: Filter) -> None:
+        if name != self._filter:
+            self.beginResetModel()
+            self._filter = name
+            self._shown = [number for number, row in self._rows.items() if self._passes(row)]
+            self.endResetModel()
+
+    def clear(self) -> None:
+        self.beginResetModel()
+        for held in (self._numbers, self._rows, self._live, self._tally, self._shown):
+            held.clear()
+        self.endResetModel()
+
+    def _replace(self, rows: dict[int, RequestRow]) -> None:
+        leaving, entering, staying = [], [], []
+        for number, row in rows.items():
+            was, now = self._passes(self._rows[number]), self._passes(row)
+            self._keep(number, row)
+            if was and now:
+                staying.append(number)
+            elif was:
+                leaving.append(number)
+            elif now:
+                entering.append(number)
+        self._remove_lines(leaving)
+        self._insert_lines(entering)
+        self._announce([at for number in staying if (at := self._line_of(number)) is not None])
+
+    def _insert(self, rows: Sequence[RequestRow]) -> None:
+        numbers = range(self._next, self._next + len(rows))
+        self._next += len(rows)
+        for number, row in zip(numbers, rows, strict=True):
+            self._numbers[row.id] = number
+            self._keep(number, row)
+        self._insert_lines([number for number in numbers if self._passes(self._rows[number])])
+
+    def _forget_oldest(self) -> None:
+        surplus = len(self._rows) - self._most_rows
+        if surplus <= 0:
+            return
+        oldest = [number for number in list(self._rows)[: 2 * surplus] if number not in self._live][:surplus]
+        self._remove_lines([number for number in oldest if self._passes(self._rows[number])])
+        for number in oldest:
+            row = self._rows.pop(number)
+            del self._numbers[row.id]
+            self._tally[row.filter] -= 1
+
+    def _keep(self, number: int, row: RequestRow) -> None:
+        before = self._rows.get(number)
+        if before is not None:
+            self._tally[before.filter] -= 1
+        self._tally[row.filter] = self._tally.get(row.filter, 0) + 1
+        self._rows[number] = row
+        (self._live.add if row.is_live else self._live.discard)(number)
+
+    def _insert_lines(self, numbers: Sequence[int]) -> None:
+        for run in _runs(sorted(numbers)):
+            at = bisect_left(self._shown, run[0])
+            line = len(self._shown) - at
+            self.beginInsertRows(QModelIndex(), line, line + len(run) - 1)
+            self._shown[at:at] = run
+            self.endInsertRows()
+
+    def _remove_lines(self, numbers: Sequence[int]) -> None:
+        places = sorted(bisect_left(self._shown, number) for number in numbers)
+        for run in reversed(list(_runs(places))):
+            last = len(self._shown) - 1 - run[0]
+            self.beginRemoveRows(QModelIndex(), last - len(run) + 1, last)
+            del self._shown[run[0] : run[-1] + 1]
+            self.endRemoveRows()
+
+    def _announce(self, lines: Sequence[int]) -> None:
+        if lines:
+            self.dataChanged.emit(self.index(min(lines), 0), self.index(max(lines), 0))
+
+    def _line_of(self, number: int) -> int | None:
+        at = bisect_left(self._shown, number)
+        if at == len(self._shown) or self._shown[at] != number:
+            return None
+        return len(self._shown) - 1 - at
+
+    def _passes(self, row: RequestRow) -> bool:
+        return self._filter in ("all", row.filter)
+
+    def _spoken(self, row: RequestRow) -> str:
+        parts = (row.state, row.prompt, f"{row.seconds(self.now_s):.2f} s", row.token_count, row.error or row.text)
+        return ", ".join(part for part in parts if part)
+
+
+def _runs(numbers: Sequence[int]) -> Iterable[list[int]]:
+    """Ascending numbers as stretches without gaps.
+
+    >>> list(_runs([1, 2, 3, 7, 9, 10]))
+    [[1, 2, 3], [7], [9, 10]]
+    """
+    run: list[int] = []
+    for number in numbers:
+        if run and number != run[-1] + 1:
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run

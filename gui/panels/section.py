@@ -1,0 +1,27 @@
+"""A section of a side panel: its title left, a remark right."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from gui import tokens
+from gui.widgets.labels import ElidedLabel, label
+from gui.widgets.layouts import Margins, row
+
+SECTION_MARGINS: Margins = (
+    tokens.PANEL_PADDING,
+    tokens.SECTION_TOP,
+    tokens.PANEL_PADDING,
+    tokens.SECTION_GAP,
+)
+
+
+def section_head(title: str, remark: QWidget | None = None) -> QHBoxLayout:
+    """The title, and at the right end whatever belongs to all of the section."""
+    words = label(title, "title")
+    words.setFixedHeight(tokens.HEIGHT_SECTION_HEAD)
+    return row(words, None, remark) if remark is not None else row(words, None)
+
+
+def remark() -> ElidedLabel:
+    return ElidedLabel("", "caption")

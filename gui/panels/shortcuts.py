@@ -1,0 +1,57 @@
+"""Every shortcut of the window, in one table: tooltips, the help and the bindings read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from PySide6.QtGui import QKeySequence
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    keys: str
+    does: str
+
+    @property
+    def native(self) -> str:
+        """As the system writes it: "Ctrl+R", "⌘R"."""
+        return QKeySequence(self.keys).toString(QKeySequence.SequenceFormat.NativeText)
+
+    @property
+    def hint(self) -> str:
+        """As it stands on a button."""
+        return self.native.replace("Return", "↵").replace("+", " ")
+
+
+STEP: Final = Shortcut("Ctrl+R", "Start, cancel, stop or restart the service")
+FIRE: Final = Shortcut("Ctrl+Return", "Fire the prompts")
+LOAD: Final = Shortcut("Ctrl+L", "Run or stop the load")
+FREEZE: Final = Shortcut("F", "Freeze the plots, or let them run again")
+EXPORT: Final = Shortcut("Ctrl+E", "Export figures, requests or pictures")
+CANCEL_ALL: Final = Shortcut("Ctrl+Shift+X", "Cancel all requests")
+LOG: Final = Shortcut("Ctrl+J", "Show or hide the service's log")
+THEME: Final = Shortcut("Ctrl+T", "Light or dark")
+DRAWER: Final = Shortcut("Ctrl+B", "Show or hide prompts and requests in a narrow window")
+PROMPTS: Final = Shortcut("Ctrl+P", "Go to the prompts")
+REQUESTS: Final = Shortcut("Ctrl+D", "Go to the requests")
+WINDOWS: Final = tuple(
+    Shortcut(f"Ctrl+{n}", f"Show the last {text}")
+    for n, text in enumerate(("30 s", "minute", "5 minutes", "10 minutes"), start=1)
+)
+HELP: Final = Shortcut("F1", "Keyboard shortcuts")
+QUIT: Final = Shortcut("Ctrl+Q", "Close the window and stop the service")
+IN_PLACE: Final = (
+    Shortcut("Left", "One step down on a slider; Page Up and Page Down double and halve"),
+    Shortcut("Esc", "Take back a refused value, close the log or the drawer"),
+    Shortcut("Del", "Cancel the selected requests"),
+)
+ALL: Final = (
+    STEP, FIRE, LOAD, FREEZE, EXPORT, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS, HELP, QUIT,
+    *IN_PLACE,
+)  # fmt: skip
+
+
+def tip(text: str, shortcut: Shortcut) -> str:
+    """A tooltip that ends with its shortcut."""
+    return f"{text} ({shortcut.native})"

@@ -1,0 +1,128 @@
+"""The stages of a start as lines to show: what is done, how far the present one is, what is still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from service.messages import Stage, StageName, StageProgress, Starting
+
+LineState: TypeAlias = Literal["done", "present", "ahead"]
+
+ALMOST: Final = 0.97  # where a bar that only knows about how long a stage takes waits for its end
+MEGABYTE: Final = 1e6
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """One stage.
+
+    Attributes:
+        detail: how long it took, how far it is, or about how long it will take.
+        fraction: of the present stage, where it can be told.
+    """
+
+    title: str
+    state: LineState
+    detail: str
+    fraction: float | None = None
+
+
+class StartProgress:
+    """Gathers what the service says while it starts."""
+
+    def __init__(self) -> None:
+        self._stages: tuple[Stage, ...] = ()
+        self._latest: dict[StageName, StageProgress] = {}
+        self._earliest: dict[StageName, StageProgress] = {}
+
+    def take(self, message: Starting | StageProgress) -> None:
+        if isinstance(message, Starting):
+            self._stages = message.stages
+            self._latest.clear()
+            self._earliest.clear()
+        else:
+            self._latest[message.name] = message
+            self._earliest.setdefault(message.name, message)
+
+    def lines(self) -> tuple[StageLine, ...]:
+        present = self._present()
+        return tuple(self._line(stage, stage is present) for stage in self._stages)
+
+    @property
+    def lead(self) -> str:
+        """What the user may expect, under the heading."""
+        usual = sum(stage.about_s or 0.0 for stage in self._stages if stage.name not in ("fetch", "convert"))
+        if any(stage.name in ("fetch", "convert") for stage in self._stages):
+            return f"Fetching the model happens once; the next start takes about {usual:.0f} s." if usual else ""
+        return f"It takes about {usual:.0f} s." if usual else ""
+
+    @property
+    def summary(self) -> str:
+        """The present stage in one line, for the status bar."""
+        present = self._present()
+        if present is None:
+            return "Starting"
+        line = self._line(present, is_present=True)
+        return f"{line.title}: {line.detail}" if line.detail else line.title
+
+    def _present(self) -> Stage | None:
+        under_way = (s for s in self._stages if s.name in self._latest and not self._latest[s.name].finished)
+        first_ahead = (s for s in self._stages if s.name not in self._latest)
+        return next(under_way, None) or next(first_ahead, None)
+
+    def _line(self, stage: Stage, is_present: bool) -> StageLine:
+        latest = self._latest.get(stage.name)
+        if latest is not None and latest.finished:
+            return StageLine(stage.title, "done", f"{latest.elapsed_s:.1f} s")
+        if not is_present:
+            return StageLine(stage.title, "ahead", _about(stage.about_s))
+        if latest is None:
+            return StageLine(stage.title, "present", _about(stage.about_s), 0.0)
+        return StageLine(stage.title, "present", self._detail(stage, latest), _fraction(stage, latest))
+
+    def _detail(self, stage: Stage, latest: StageProgress) -> str:
+        if latest.done is None or latest.unit != "bytes":
+            return _counted(latest) or _elapsed(stage, latest)
+        return " · ".join(_present_parts(latest, self._rate(latest)))
+
+    def _rate(self, latest: StageProgress) -> float | None:
+        """Bytes a second since the first report; what had been there before a resumed fetch does not count."""
+        earliest = self._earliest[latest.name]
+        seconds = latest.elapsed_s - earliest.elapsed_s
+        if seconds <= 0 or latest.done is None:
+            return None
+        return (latest.done - (earliest.done or 0.0)) / seconds
+
+
+def _present_parts(latest: StageProgress, rate: float | None) -> Iterable[str]:
+    done = latest.done or 0.0
+    yield f"{done / MEGABYTE:.0f} of {latest.total / MEGABYTE:.0f} MB" if latest.total else f"{done / MEGABYTE:.0f} MB"
+    if rate:
+        yield f"{rate / MEGABYTE:.0f} MB/s" if rate >= 10 * MEGABYTE else f"{rate / MEGABYTE:.1f} MB/s"
+        if latest.total:
+            yield f"{max(0.0, latest.total - done) / rate:.0f} s left"
+
+
+def _counted(latest: StageProgress) -> str:
+    if latest.done is None or latest.total is None or latest.unit is None:
+        return ""
+    return f"{latest.done:.0f} of {latest.total:.0f} {latest.unit} · {latest.elapsed_s:.0f} s"
+
+
+def _elapsed(stage: Stage, latest: StageProgress) -> str:
+    elapsed = f"{latest.elapsed_s:.0f} s"
+    return f"{elapsed} of {_about(stage.about_s)}" if stage.about_s else elapsed
+
+
+def _fraction(stage: Stage, latest: StageProgress) -> float | None:
+    if latest.done is not None and latest.total:
+        return min(1.0, latest.done / latest.total)
+    return min(ALMOST, latest.elapsed_s / stage.about_s) if stage.about_s else None
+
+
+def _about(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"about {seconds:.0f} s" if seconds >= 1 else f"about {seconds:.1f} s"

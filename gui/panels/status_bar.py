@@ -1,0 +1,79 @@
+"""The status bar: what happens left, a few facts right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import tokens
+from gui.panels import shortcuts
+from gui.theme import colour, current, font
+from gui.widgets.buttons import Button
+from gui.widgets.labels import ElidedLabel
+from gui.widgets.layouts import column, hairline, row
+
+
+class StatusBar(QWidget):
+    """Facts that lack room are left out from the left, the most telling stand right."""
+
+    log_toggled = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("status")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setFixedHeight(tokens.HEIGHT_STATUS_BAR + tokens.HAIRLINE)
+        self._log = Button(icon="ph.terminal-window", role="icon")
+        self._log.setAccessibleName("Service log")
+        self._log.setToolTip(shortcuts.tip("Show or hide the service's log", shortcuts.LOG))
+        self._log.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
+        self._activity = ElidedLabel("Service log", "status")
+        self._facts = _Facts()
+        bar = row(self._log, self._activity, self._facts, gap=tokens.GAP_1, margins=(tokens.GAP_2, 0, tokens.GAP_3, 0))
+        bar.setStretch(1, 2)
+        bar.setStretch(2, 3)
+        self.setLayout(column(hairline(), bar, gap=0))
+        self._log.clicked.connect(self.log_toggled)
+
+    @property
+    def activity(self) -> str:
+        return self._activity.text()
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        return self._facts.facts
+
+    def set_activity(self, text: str) -> None:
+        self._activity.setText(text)
+
+    def set_facts(self, facts: Sequence[str]) -> None:
+        self._facts.show_facts(tuple(facts))
+
+
+class _Facts(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: tuple[str, ...] = ()
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+
+    def show_facts(self, facts: tuple[str, ...]) -> None:
+        if facts != self.facts:
+            self.facts = facts
+            self.setAccessibleName(", ".join(facts))
+            self.update()
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setFont(font(tokens.FONT_CAPTION))
+        painter.setPen(colour(current().t2))
+        right = self.width()
+        for fact in reversed(self.facts):
+            width = painter.fontMetrics().horizontalAdvance(fact)
+            if width > right:
+                return
+            align = int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft)
+            painter.drawText(right - width, 0, width + 1, self.height(), align, fact)
+            right -= width + tokens.GAP_4

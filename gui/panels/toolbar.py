@@ -1,0 +1,341 @@
+"""The toolbar: the next step of the life cycle, what to run and where, the state, and how to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtGui import QAction, QActionGroup, QGuiApplication
+from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
+
+from gui import tokens
+from gui.lifecycle import EnabledActions, LifeCycle, Step
+from gui.panels import shortcuts
+from gui.widgets.buttons import Button, Chooser
+from gui.widgets.glyphs import Glyph, Shape
+from gui.widgets.labels import ElidedLabel, dress, label
+from gui.widgets.layouts import column, hairline, row
+from gui.widgets.model_field import ModelField
+from gui.widgets.segmented import Segmented
+
+
+class _Face(NamedTuple):
+    text: str
+    icon: str
+    tip: str
+
+
+class _StateFace(NamedTuple):
+    word: str
+    shape: Shape
+    ink: str
+
+
+STEP_FACES: Final[Mapping[Step, _Face]] = {
+    "start": _Face("Start", "ph.play-fill", "Start the service"),
+    "cancel": _Face("Cancel", "ph.x", "Cancel the start"),
+    "stop": _Face("Stop", "ph.stop-fill", "Stop the service"),
+    "restart": _Face("Restart", "ph.arrow-clockwise", "Start the service again"),
+}
+STATE_FACES: Final[Mapping[LifeCycle, _StateFace]] = {
+    LifeCycle.NOT_STARTED: _StateFace("Not started", "circle", "t2"),
+    LifeCycle.STARTING: _StateFace("Starting", "arc", "t1"),
+    LifeCycle.RUNNING: _StateFace("Running", "dot", "t1"),
+    LifeCycle.STOPPING: _StateFace("Stopping", "arc", "t1"),
+    LifeCycle.FAILED: _StateFace("Failed", "alert", "error"),
+}
+WINDOW_NAMES: Final[Mapping[float, str]] = {30: "30 s", 60: "1 min", 300: "5 min", 600: "10 min"}
+DEVICES: Final[Mapping[str, str]] = {"auto": "Auto", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
+DTYPES: Final[Mapping[str, str]] = {"auto": "", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+EXPORTS: Final[Mapping[str, str]] = {
+    "figures_csv": "Figures as CSV…",
+    "requests_csv": "Requests as CSV…",
+    "plots_png": "Plots as PNG…",
+    "window_png": "Window as PNG…",
+}
+
+
+class Toolbar(QWidget):
+    """Emits what the user wants; shows what is."""
+
+    step_wanted = Signal(str)
+    model_chosen = Signal(str)
+    device_chosen = Signal(str)
+    dtype_chosen = Signal(str)
+    window_chosen = Signal(float)
+    freeze_toggled = Signal(bool)
+    export_wanted = Signal(str)
+    theme_toggle_wanted = Signal()
+    preference_wanted = Signal(str)
+    log_wanted = Signal()
+    shortcuts_wanted = Signal()
+    drawer_toggled = Signal(bool)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("toolbar")
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        self.setFixedHeight(tokens.HEIGHT_TOOLBAR)
+        self._step: Step = "start"
+        self._url: str | None = None
+        self._device, self._dtype = "auto", "auto"
+        self._is_compact = False
+        self._create_start()
+        self._create_state()
+        self._create_view()
+        self._lay_out()
+        self._connect()
+
+    # What is shown ---------------------------------------------------------------------------------------------------
+
+    def show_state(self, state: LifeCycle, actions: EnabledActions) -> None:
+        self._show_step(actions)
+        face = STATE_FACES[state]
+        self._state_glyph.show_shape(face.shape, face.ink)
+        self._state_word.setText(face.word)
+        dress(self._state_word, "failed" if state is LifeCycle.FAILED else "strong")
+        for control in (self._model, self._device_button):
+            control.setEnabled(actions.can_choose_model)
+        self.freeze_button.setEnabled(actions.can_freeze)
+        self.export_button.setEnabled(actions.can_export)
+        self._place_state()
+
+    def set_detail(self, text: str) -> None:
+        """What stands beside the state's word: "12 s", "at 14:32:07"."""
+        self._detail.setText(text)
+        self._detail.setVisible(bool(text))
+
+    def set_url(self, url: str | None) -> None:
+        self._url = url
+        self._address.setText(url.removeprefix("http://") if url else "")
+        self._address.setVisible(url is not None)
+        self._copy.setVisible(url is not None)
+
+    def set_uptime_s(self, seconds: float | None) -> None:
+        self._uptime.setText("" if seconds is None else f"up {spelled_duration(seconds)}")
+        self._place_state()
+
+    def set_models(self, specs: Sequence[str], chosen: str) -> None:
+        self._model.set_suggestions(specs)
+        self._model.set_spec(chosen)
+
+    def set_model(self, spec: str) -> None:
+        self._model.set_spec(spec)
+
+    def set_device(self, device: str, dtype: str) -> None:
+        """What is wanted; "auto" leaves it to the service."""
+        self._device, self._dtype = device, dtype
+        for action in self._device_menu.actions():
+            if action.data() is not None:
+                action.setChecked(action.data() in (("device", device), ("dtype", dtype)))
+        self._device_button.show_choice(DEVICES.get(device, device), DTYPES.get(dtype, dtype))
+
+    def show_device_in_force(self, device: str, dtype: str) -> None:
+        """What the service made of "auto"."""
+        self._device_button.show_choice(DEVICES.get(device, device.upper()), DTYPES.get(dtype, dtype))
+
+    def set_window_s(self, seconds: float) -> None:
+        key = f"{seconds:g}"
+        self._windows.choose(key)
+        self._window_button.show_choice(WINDOW_NAMES.get(seconds, f"{seconds:g} s"))
+
+    def set_frozen(self, frozen: bool, at: str = "", arrived: int = 0) -> None:
+        self.freeze_button.setChecked(frozen)
+        self.freeze_button.set_icon("ph.play-fill" if frozen else "ph.pause-fill")
+        parts = [f"at {at}" if at else "", f"{arrived} new" if arrived else ""]
+        self._chip.setText(" · ".join(part for part in parts if part))
+        self._chip.setVisible(frozen and bool(self._chip.text()))
+
+    def set_compact(self, compact: bool) -> None:
+        self._is_compact = compact
+        self._windows.setVisible(not compact)
+        self._window_button.setVisible(compact)
+        self._place_state()
+
+    def set_drawer(self, offered: bool, is_open: bool) -> None:
+        self._drawer_button.setVisible(offered)
+        self._drawer_button.setChecked(is_open)
+
+    # What is done ----------------------------------------------------------------------------------------------------
+
+    def take_step(self) -> None:
+        """As if the first button had been clicked."""
+        if self.step_button.isEnabled():
+            self.step_wanted.emit(self._step)
+
+    def toggle_freeze(self) -> None:
+        if self.freeze_button.isEnabled():
+            self.freeze_button.click()
+
+    def pop_up_export(self) -> None:
+        if self.export_button.isEnabled():
+            self._pop_up(self.export_menu, self.export_button)
+
+    def choose_window(self, seconds: float) -> None:
+        """As if the user had picked that window."""
+        self.set_window_s(seconds)
+        self.window_chosen.emit(seconds)
+
+    # Construction ----------------------------------------------------------------------------------------------------
+
+    def _create_start(self) -> None:
+        self.step_button = Button("Start", "ph.play-fill", large=True)
+        self.step_button.setFixedWidth(tokens.WIDTH_LIFE_CYCLE)
+        self._model = ModelField()
+        self._device_button = Chooser("Auto", large=True)
+        self._device_button.setFixedWidth(tokens.WIDTH_DEVICE)
+        self._device_button.setAccessibleName("Device and dtype")
+        self._device_button.setToolTip("Where the model runs, and in which precision; Auto takes the best there is")
+        self._device_menu = self._made_device_menu()
+
+    def _create_state(self) -> None:
+        self._state_glyph = Glyph("circle")
+        self._state_word = label("Not started", "strong")
+        self._detail = ElidedLabel("", "text")
+        self._address = ElidedLabel("", "text")
+        self._copy = Button(icon="ph.copy", role="icon")
+        self._copy.setAccessibleName("Copy the address")
+        self._copy.setToolTip("Copy the address")
+        self._uptime = ElidedLabel("", "text")
+
+    def _create_view(self) -> None:
+        self._chip = label("", "chip")
+        self._chip.setToolTip("The plots stand still at this time; so many requests have finished since")
+        self._windows = Segmented([(f"{s:g}", text) for s, text in WINDOW_NAMES.items()], "Time window", large=True)
+        self._window_button = Chooser(large=True)
+        self._window_button.setAccessibleName("Time window")
+        self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)
+        self._window_menu = self._menu([(text, s) for s, text in WINDOW_NAMES.items()])
+        self.freeze_button = Button("Freeze", "ph.pause-fill", large=True)
+        self.freeze_button.setCheckable(True)
+        self.freeze_button.setToolTip(shortcuts.tip("Freeze the plots", shortcuts.FREEZE))
+        self.export_button = Button("Export", "ph.export", large=True)
+        self.export_button.setToolTip(shortcuts.tip("Export figures, requests or pictures", shortcuts.EXPORT))
+        self.export_menu = self._menu([(text, key) for key, text in EXPORTS.items()])
+        self._theme_button = Button(icon="ph.sun", role="icon")
+        self._theme_button.setAccessibleName("Light or dark")
+        self._theme_button.setToolTip(shortcuts.tip("Light or dark", shortcuts.THEME))
+        self._drawer_button = Button(icon="ph.sidebar-simple", role="icon")
+        self._drawer_button.setCheckable(True)
+        self._drawer_button.setAccessibleName("Prompts and requests")
+        self._drawer_button.setToolTip(shortcuts.tip("Prompts and requests", shortcuts.DRAWER))
+        self._more_button = Button(icon="ph.dots-three-vertical", role="icon")
+        self._more_button.setAccessibleName("More")
+        self._more_button.setToolTip("Log, theme, keyboard shortcuts")
+        self._more_menu = self._made_more_menu()
+
+    def _lay_out(self) -> None:
+        divider = hairline(vertical=True)
+        divider.setFixedHeight(tokens.HEIGHT_DIVIDER)
+        state = row(
+            self._state_glyph, self._state_word, tokens.GAP_1, self._detail, self._address, self._copy, self._uptime
+        )
+        self._state_box = QWidget()
+        self._state_box.setLayout(state)
+        self._state_box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        state.addStretch(1)
+        view = (self._chip, self._windows, self._window_button, self.freeze_button, self.export_button)
+        tools = row(self._theme_button, self._drawer_button, self._more_button, gap=0)
+        start = (self.step_button, self._model, self._device_button, tokens.GAP_1, divider, tokens.GAP_1)
+        bar = row(*start, self._state_box, *view, tools, margins=(tokens.GAP_3, 0, tokens.GAP_3, 0))
+        bar.setStretchFactor(self._state_box, 1)
+        whole = column(bar, hairline(), gap=0)
+        whole.setStretch(0, 1)
+        self.setLayout(whole)
+        for hidden in (self._detail, self._chip, self._window_button, self._drawer_button):
+            hidden.hide()
+        self.set_url(None)
+        self.set_window_s(60)
+
+    def _connect(self) -> None:
+        self.step_button.clicked.connect(self.take_step)
+        self._model.chosen.connect(self.model_chosen)
+        self._device_button.clicked.connect(lambda: self._pop_up(self._device_menu, self._device_button))
+        self._device_menu.triggered.connect(self._on_device_picked)
+        self._copy.clicked.connect(self._on_copy_clicked)
+        self._windows.chosen.connect(lambda key: self.choose_window(float(key)))
+        self._window_button.clicked.connect(lambda: self._pop_up(self._window_menu, self._window_button))
+        self._window_menu.triggered.connect(lambda action: self.choose_window(action.data()))
+        self.freeze_button.clicked.connect(self.freeze_toggled)
+        self.export_button.clicked.connect(self.pop_up_export)
+        self.export_menu.triggered.connect(lambda action: self.export_wanted.emit(action.data()))
+        self._theme_button.clicked.connect(self.theme_toggle_wanted)
+        self._drawer_button.clicked.connect(self.drawer_toggled)
+        self._more_button.clicked.connect(lambda: self._pop_up(self._more_menu, self._more_button))
+
+    def _menu(self, entries: Sequence[tuple[str, object]]) -> QMenu:
+        menu = QMenu(self)
+        for text, data in entries:
+            menu.addAction(text).setData(data)
+        return menu
+
+    def _made_device_menu(self) -> QMenu:
+        menu = QMenu(self)
+        for kind, names in (("device", DEVICES), ("dtype", DTYPES)):
+            group = QActionGroup(menu)
+            for key, name in names.items():
+                action = QAction("Precision: auto" if (kind, key) == ("dtype", "auto") else (name or key), menu)
+                action.setCheckable(True)
+                action.setData((kind, key))
+                action.setChecked(key == "auto")
+                group.addAction(action)
+                menu.addAction(action)
+            if kind == "device":
+                menu.addSeparator()
+        return menu
+
+    def _made_more_menu(self) -> QMenu:
+        menu = QMenu(self)
+        menu.addAction("Service log").triggered.connect(self.log_wanted)
+        menu.addAction("Follow the system's light and dark").triggered.connect(
+            lambda: self.preference_wanted.emit("system")
+        )
+        menu.addAction("Keyboard shortcuts").triggered.connect(self.shortcuts_wanted)
+        return menu
+
+    # Slots -----------------------------------------------------------------------------------------------------------
+
+    def _show_step(self, actions: EnabledActions) -> None:
+        self._step = actions.step
+        face = STEP_FACES[actions.step]
+        self.step_button.setText(face.text)
+        self.step_button.set_icon(face.icon)
+        self.step_button.setToolTip(shortcuts.tip(face.tip, shortcuts.STEP))
+        self.step_button.setEnabled(actions.can_step)
+
+    def _place_state(self) -> None:
+        self._uptime.setVisible(bool(self._uptime.text()) and not self._is_compact)
+
+    def _on_device_picked(self, action: QAction) -> None:
+        kind, key = action.data()
+        if kind == "device":
+            self.set_device(key, self._dtype)
+            self.device_chosen.emit(key)
+        else:
+            self.set_device(self._device, key)
+            self.dtype_chosen.emit(key)
+
+    def _on_copy_clicked(self) -> None:
+        if self._url is not None:
+            QGuiApplication.clipboard().setText(self._url)
+
+    def show_theme(self, is_dark: bool) -> None:
+        self._theme_button.set_icon("ph.sun" if is_dark else "ph.moon")
+
+    @staticmethod
+    def _pop_up(menu: QMenu, under: QWidget) -> None:
+        menu.popup(under.mapToGlobal(QPoint(0, under.height() + tokens.GAP_1)))
+
+
+def spelled_duration(seconds: float) -> str:
+    """
+    >>> spelled_duration(252.4), spelled_duration(12), spelled_duration(7300)
+    ('4 min 12 s', '12 s', '2 h 1 min')
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
