@@ -19,7 +19,7 @@ QUIET = {
 }
 
 LOCAL_RAY = {
-    # Ray makes its workers nice by 15, the proxy among them, below the engine's thread, which is nicer than it by design.
+    # Ray makes its workers nice by 15, the proxy among them, and so would put them behind the engine's own thread.
     "RAY_worker_niceness": "0",
     # Off, Ray listens on loopback only (with 2.60 on Linux too, in spite of the name).
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
