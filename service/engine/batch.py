@@ -39,7 +39,10 @@ class Forward:
         self._model = model
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
+        # By index, not by the count 1: that would give a strided view, for which torch 2.13's CPU matmul first copies
+        # the output layer's weights once for each row (0.9 s at 16 rows of SmolLM2-135M instead of 7 ms).
+        last = torch.tensor([-1], device=device)
+        self._last_only = {"logits_to_keep": last} if "logits_to_keep" in accepted else {}
 
     def __call__(self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: BatchCache) -> Tensor:
         """The logits that follow the last column of `ids`, [rows, vocabulary]."""
