@@ -118,7 +118,8 @@ def test_that_a_model_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> N
 def test_that_the_models_own_sentence_is_the_reason() -> None:
     message = (
         "A replica failed to start with exception. Retrying 1 more time(s). Error:\n"
-        "Traceback (most recent call last):\n  File x\nservice.model.errors.ModelError: The model is too large: choose a smaller one.\n"
+        "Traceback (most recent call last):\n  File x\n"
+        "service.model.errors.ModelError: The model is too large: choose a smaller one.\n"
     )
     assert reason_of(message) == "The model is too large: choose a smaller one."
 

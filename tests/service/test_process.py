@@ -1,0 +1,321 @@
+"""The service's processes with real Ray: how they start, what they let in, and that no end leaves anything behind."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from service.http.doors import INSTANCE_HEADER, MAX_BODY_BYTES
+from service.messages import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
+from service.model.resolve import ModelFolder
+from service.process import ports
+from service.process.sweep import Lineage
+from tests.service.conftest import STATES, ServiceProcess
+from tests.service.stand_in import REFUSED_DEVICE
+
+STAND_IN = ("--app", "tests.service.stand_in:build")
+GONE_LIMIT_S = 5.0
+FAILED_LIMIT_S = 3.0
+STAGES = ["check", "ray", "serve", "load", "answer"]
+
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="signals are POSIX"),
+    pytest.mark.usefixtures("model_folder"),  # so that no start has to fetch it
+]
+
+
+class Run:
+    """A service that has been started, and everything that belongs to it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.service = ServiceProcess(*STAND_IN, *arguments)
+        self.states: list[ServiceState] = []
+
+    @property
+    def pid(self) -> int:
+        return self.service.process.pid
+
+    def read_until(self, condition: Callable[[ServiceState], bool]) -> ServiceState:
+        """The first state, from the next on, that meets the condition."""
+        watchdog = threading.Timer(60, self.service.process.kill)
+        watchdog.start()
+        try:
+            for state in self.service.states():
+                self.states.append(state)
+                if condition(state):
+                    return state
+        finally:
+            watchdog.cancel()
+        raise AssertionError(f"ended with {self.states[-1:]}; its log:\n{self.service.log()}")
+
+    def read_to_end(self) -> list[ServiceState]:
+        """The states that are still to come."""
+        return list(self.service.states())
+
+    def until_ready(self) -> Ready:
+        ready = self.read_until(lambda state: isinstance(state, Ready))
+        assert isinstance(ready, Ready)
+        return ready
+
+    def family(self) -> Family:
+        return Family(psutil.Process(self.pid), next(s.instance for s in self.states if isinstance(s, Starting)))
+
+
+class Family:
+    """A running service and its descendants, found by parentage: another way than that of the service itself."""
+
+    def __init__(self, supervisor: psutil.Process, instance: str) -> None:
+        self.supervisor = supervisor
+        self.descendants = supervisor.children(recursive=True)
+        (self.driver,) = (p for p in supervisor.children() if "service.process.driver" in p.cmdline())
+        self.lineage = Lineage(instance, self.driver.pid)
+        self.directory = Path(next(p for p in self._plan_words() if p.startswith("/tmp/batchscope-")))
+
+    def named(self, name: str) -> psutil.Process:
+        return next(process for process in self.descendants if process.name() == name)
+
+    def remaining(self) -> list[psutil.Process]:
+        alive = [process for process in self.descendants if is_alive(process)]
+        return alive + self.lineage.members()
+
+    def assert_gone(self, port: int, within_s: float = GONE_LIMIT_S) -> None:
+        deadline = time.monotonic() + within_s
+        while self.remaining() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert self.remaining() == []
+        assert ports.is_free("127.0.0.1", port)
+        assert not self.directory.exists()
+
+    def _plan_words(self) -> list[str]:
+        return self.driver.cmdline()[-1].split('"')
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def port_of(ready: Ready) -> int:
+    port = urlsplit(ready.url).port
+    assert port is not None
+    return port
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[Run]:
+    run = Run(*arguments)
+    try:
+        yield run
+    finally:
+        run.service.stop()
+
+
+# -- one service, looked at from all sides ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(model_folder: ModelFolder) -> Iterator[Run]:
+    with running() as run:
+        run.until_ready()
+        yield run
+
+
+@pytest.fixture(scope="module")
+def ready(run: Run) -> Ready:
+    ready = run.states[-1]
+    assert isinstance(ready, Ready)
+    return ready
+
+
+def exchange(
+    ready: Ready, method: str, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
+) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(ready), timeout=10)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        response.read()
+        return response
+
+
+def test_that_a_start_is_told_stage_by_stage(run: Run, ready: Ready) -> None:
+    starting = run.states[0]
+    assert isinstance(starting, Starting)
+    assert [stage.name for stage in starting.stages] == STAGES
+    assert all(isinstance(stage, Stage) and stage.title for stage in starting.stages)
+    finished = [state.name for state in run.states if isinstance(state, StageProgress) and state.finished]
+    assert finished == STAGES
+    assert (ready.model, ready.device, ready.context_length, ready.replicas) == ("stand-in", "cpu", 128, 1)
+    assert ready.instance == starting.instance
+
+
+ROUTES = ["/healthz", "/v1/models", "/nowhere", "/-/healthz", "/-/routes", "/docs"]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_that_the_doors_stand_before_every_route(path: str, ready: Ready) -> None:
+    good = exchange(ready, "GET", path)
+    strange_host = exchange(ready, "GET", path, {"Host": f"evil.example:{port_of(ready)}"})
+    from_page = exchange(ready, "GET", path, {"Origin": "http://evil.example"})
+    assert good.status != 403
+    assert (strange_host.status, from_page.status) == (403, 403)
+    assert {r.getheader(INSTANCE_HEADER) for r in (good, strange_host, from_page)} == {ready.instance}
+
+
+def test_that_a_request_has_one_instance_header(ready: Ready) -> None:
+    assert exchange(ready, "GET", "/healthz").headers.get_all(INSTANCE_HEADER) == [ready.instance]
+
+
+def test_that_bodies_reach_the_application_up_to_the_limit(ready: Ready) -> None:
+    assert exchange(ready, "POST", "/v1/completions", body=b"x" * MAX_BODY_BYTES).status == 200
+    assert exchange(ready, "POST", "/v1/completions", body=b"x" * (MAX_BODY_BYTES + 1)).status == 413
+
+
+def test_that_an_endless_body_is_refused_while_it_is_sent(ready: Ready) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=10) as connection:
+        host = f"127.0.0.1:{port_of(ready)}"
+        connection.sendall(f"POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            for _ in range(10_000):
+                connection.sendall(chunk)
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("name", ["X-Request-Id", "X-Session-Id", "Serve-Multiplexed-Model-Id", "Accept", "X-Anything"])
+def test_that_headers_that_are_no_text_do_no_harm(name: str, ready: Ready) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=10) as connection:
+        request = (
+            f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port_of(ready)}\r\n{name}: ".encode() + b"\xff\xfe\r\n\r\n"
+        )
+        connection.sendall(request)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+def test_that_everything_listens_on_loopback_alone(run: Run) -> None:
+    sockets = [
+        connection
+        for process in [psutil.Process(run.pid), *run.family().descendants]
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    loopback = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert len(sockets) >= 5
+    assert {connection.laddr.ip for connection in sockets} <= loopback
+
+
+def test_that_nobody_else_can_read_our_files(run: Run) -> None:
+    private = [run.family().directory, Path("~/.ray/auth_token").expanduser()]
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0, 0]
+
+
+def test_that_a_named_port_in_use_is_refused_in_time(ready: Ready) -> None:
+    began_s = time.monotonic()
+    with running("--port", str(port_of(ready))) as other:
+        failed = other.read_until(lambda state: isinstance(state, Failed))
+        assert time.monotonic() - began_s < 2
+        assert isinstance(failed, Failed)
+        assert f"Port {port_of(ready)} is in use by another program." in failed.reason
+        assert other.service.process.wait(10) == 1
+
+
+def test_that_it_ends_in_order_when_asked(run: Run, ready: Ready) -> None:
+    family = run.family()  # the last test of this service
+    run.service.process.send_signal(signal.SIGTERM)
+    assert run.read_to_end() == [Stopping(), Stopped()]
+    family.assert_gone(port_of(ready), within_s=0)
+    assert run.service.process.wait(5) == 0
+
+
+# -- starts that come to nothing --------------------------------------------------------------------------------------
+
+
+def test_that_a_replica_that_cannot_load_is_told_in_its_own_words() -> None:
+    with running("--device", REFUSED_DEVICE) as run:
+        failed = run.read_until(lambda state: isinstance(state, Failed))
+        assert failed == Failed(reason="This device is refused: choose another one.", exit_code=1)
+        assert run.read_to_end() == []
+        assert run.service.process.wait(10) == 1
+
+
+@pytest.mark.parametrize("stage", ["ray", "load"])
+def test_that_a_start_can_be_broken_off(stage: str) -> None:
+    with running() as run:
+        run.read_until(lambda state: isinstance(state, StageProgress) and state.name == stage)
+        family = run.family()
+        run.service.process.send_signal(signal.SIGINT)
+        ending = [state for state in run.read_to_end() if not isinstance(state, StageProgress)]
+        assert ending == [Stopping(), Stopped()]
+        assert run.service.process.wait(5) == 0
+        assert family.remaining() == []
+
+
+# -- violent ends -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", ["supervisor", "supervisor and driver"])
+def test_that_a_killed_service_leaves_nothing(who: str) -> None:
+    with running() as run:
+        port = port_of(run.until_ready())
+        family = run.family()
+        run.service.process.kill()
+        if who == "supervisor and driver":
+            family.driver.kill()
+        family.assert_gone(port)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("driver", "The service's main process ended unexpectedly (signal SIGKILL)."),
+        ("raylet", "Ray's node manager (raylet) ended unexpectedly"),
+        ("gcs_server", "Ray's control store (GCS) ended unexpectedly"),
+    ],
+)
+def test_that_the_death_of_a_vital_process_is_seen_and_told(name: str, reason: str) -> None:
+    with running() as run:
+        port = port_of(run.until_ready())
+        family = run.family()
+        began_s = time.monotonic()
+        (family.driver if name == "driver" else family.named(name)).kill()
+        failed = run.read_until(lambda state: isinstance(state, Failed))
+        assert time.monotonic() - began_s < FAILED_LIMIT_S
+        assert isinstance(failed, Failed)
+        assert failed.reason.startswith(reason)
+        assert run.service.process.wait(10) == 1
+        family.assert_gone(port, within_s=0)
+
+
+STARTS_A_SERVICE = "import subprocess, sys; subprocess.Popen([sys.executable, '-m', 'service', *sys.argv[1:]]).wait()"
+
+
+def test_that_the_service_ends_with_its_parent() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_A_SERVICE, *STAND_IN], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as parent:
+        assert parent.stdout is not None
+        states = map(STATES.decode, parent.stdout)
+        starting = next(states)
+        assert isinstance(starting, Starting)
+        ready = next(state for state in states if isinstance(state, Ready))
+        (supervisor,) = psutil.Process(parent.pid).children()
+        family = Family(supervisor, starting.instance)
+        parent.kill()
+        family.assert_gone(port_of(ready))
+        assert not is_alive(supervisor)
