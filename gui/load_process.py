@@ -79,6 +79,11 @@ class LoadProcess(QObject):
         else:
             self.stopped.emit()
 
+    def kill(self) -> None:
+        """End it at once."""
+        self._url = self._next_url = None
+        self._child.kill()
+
     def _on_child_line(self, line: bytes) -> None:
         try:
             event = self._decoder.decode(line)

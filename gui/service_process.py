@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -31,6 +31,10 @@ class ServiceStart:
     port: int | None = None
     extra: tuple[str, ...] = ()
     program: tuple[str, ...] = SERVICE
+
+    def with_options(self, options: ServiceOptions) -> ServiceStart:
+        """The same start of a service with other options."""
+        return replace(self, options=options)
 
     @property
     def command(self) -> list[str]:
@@ -108,6 +112,12 @@ class ServiceProcess(QObject):
             self._child.end()
         else:
             self.stopped.emit()
+
+    def kill(self) -> None:
+        """End it at once; its own children see that it is gone."""
+        self._next = None
+        self._is_stop_wanted = True
+        self._child.kill()
 
     def _on_child_line(self, line: bytes) -> None:
         try:

@@ -24,7 +24,7 @@ class SettingsClient(QObject):
     becomes a few changes instead of sixty a second. What is asked while a request is under way goes with the next one.
 
     Signals:
-        applied: the `VersionedSettings` in force; each version once, in order.
+        applied: the `VersionedSettings` in force, in order; an answer that changed nothing is told too.
         refused: a field and the rule it broke; nothing changed.
         failed: a request got no answer; a sentence for the user.
     """
@@ -132,8 +132,10 @@ class SettingsClient(QObject):
             in_force = msgspec.json.decode(body, type=VersionedSettings)
         except msgspec.MsgspecError as error:
             self.failed.emit(f"The service's answer about its settings could not be read: {error}.")
-        else:
-            self.observe(in_force)
+            return
+        if self._in_force is None or in_force.version >= self._in_force.version:
+            self._in_force = in_force
+            self.applied.emit(in_force)
 
     def _refuse(self, status: int, body: bytes) -> None:
         try:

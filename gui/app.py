@@ -1,0 +1,189 @@
+"""The composition root: the window first, and once it has been painted what works behind it (`gui.workings`)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QEvent, QObject, QTimer, Signal
+from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
+
+from gui.arguments import Arguments
+from gui.choices import Choices
+from gui.files import NotWrittenError
+from gui.main_window import MainWindow
+from gui.preferences import Preferences, PreferencesFile, default_path
+from gui.service_process import ServiceStart
+from gui.startup import process_age_s
+from gui.theme import Theme
+
+if TYPE_CHECKING:
+    from gui.workings import Workings
+
+
+class PlotsPlace(QWidget):
+    """Where the plots will be: they need libraries that are loaded after the window's first frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+
+    def put(self, plots: QWidget) -> None:
+        self._layout.addWidget(plots)
+
+
+class Batchscope(QObject):
+    """The program behind one window.
+
+    Attributes:
+        errors: every error that the user was shown.
+        window_after_s: from the creation of the process to the first painted frame.
+        workings: there from `completed` on.
+
+    Signals:
+        completed: the plots are in their place and the clocks run.
+        closed: the window has gone and no process of ours runs.
+    """
+
+    completed = Signal()
+    closed = Signal()
+
+    workings: Workings
+
+    def __init__(
+        self,
+        app: QApplication,
+        arguments: Arguments,
+        preferences_file: PreferencesFile | None = None,
+        service_start: ServiceStart | None = None,
+    ) -> None:
+        """Without `preferences_file` nothing is remembered; `service_start` is run instead of the real service."""
+        super().__init__()
+        self._service_start = service_start or ServiceStart(port=arguments.port, extra=arguments.service)
+        self._preferences_file = preferences_file
+        self.errors: list[str] = []
+        self.window_after_s: float | None = None
+        self.is_complete = False
+        self._is_leaving = False
+        preferences = preferences_file.load() if preferences_file else Preferences()
+        self.theme = Theme(app, arguments.theme or preferences.theme, self)
+        self._place = PlotsPlace()
+        self.window = MainWindow(self._place, self.theme)
+        self.choices = Choices(self.window, self.theme, arguments, preferences)
+        self.window.notice.show_empty()
+        self.window.installEventFilter(self)
+        self.window.first_shown.connect(self._on_first_shown)
+
+    def show(self) -> None:
+        """Open the window."""
+        self.window.show()
+
+    def close(self) -> None:
+        """Close the window; `closed` follows when all processes have ended. A second time: end them at once."""
+        self.window.close()
+
+    def complain(self, sentence: str) -> None:
+        """Show the user an error that has no place of its own."""
+        if self.is_complete:
+            self.workings.complain(sentence)
+        else:
+            self.errors.append(sentence)
+
+    def _on_first_shown(self) -> None:
+        self.window_after_s = process_age_s()
+        QTimer.singleShot(0, self, self._complete)
+
+    def _complete(self) -> None:
+        from gui.workings import Workings
+
+        self.workings = Workings(self.window, self.theme, self.choices, self._service_start)
+        self.workings.complained.connect(self.errors.append)
+        self.workings.session.came_to_rest.connect(self._on_came_to_rest)
+        self._place.put(self.workings.plots)
+        self.workings.start_clocks()
+        self.is_complete = True
+        if self._preferences_file and self._preferences_file.complaint:
+            self.complain(self._preferences_file.complaint)
+        self.completed.emit()
+
+    # Its end ---------------------------------------------------------------------------------------------------------
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Hold the window open until what it started has ended."""
+        if watched is self.window and event.type() == QEvent.Type.Close and self.is_complete:
+            self._leave()
+            if not self.workings.session.is_at_rest:
+                event.ignore()
+                return True
+            self.is_complete = False
+            self.workings.stop_clocks()
+            self.closed.emit()
+        return super().eventFilter(watched, event)
+
+    def _leave(self) -> None:
+        if self._is_leaving:
+            self.workings.session.kill()
+            return
+        self._is_leaving = True
+        self._save()
+        self.workings.session.stop()
+
+    def _on_came_to_rest(self) -> None:
+        if self._is_leaving:
+            QTimer.singleShot(0, self, self._close_again)
+
+    def _close_again(self) -> None:
+        if self.is_complete:
+            self.window.close()
+
+    def _save(self) -> None:
+        if self._preferences_file is None:
+            return
+        try:
+            self._preferences_file.save(self.choices.preferences())
+        except NotWrittenError as error:
+            self.complain(str(error))
+
+
+def run(arguments: Arguments) -> int:
+    """Open the window and stay until it is closed; the exit code of the program."""
+    app = QApplication([])
+    app.setApplicationName("Batchscope")
+    app.setQuitOnLastWindowClosed(False)
+    is_demo = arguments.demo_s is not None
+    batchscope = Batchscope(app, arguments, None if is_demo else PreferencesFile(default_path()))
+    batchscope.closed.connect(app.quit)
+    _close_on_signals(batchscope)
+    _show_bugs(batchscope)
+    batchscope.show()
+    if is_demo:
+        from gui.demo import Demo
+
+        demo = Demo(batchscope, arguments)
+        app.exec()
+        return demo.exit_code
+    return app.exec()
+
+
+def _close_on_signals(batchscope: Batchscope) -> None:
+    """Ctrl-C and a polite kill close the window as its button does; the frame clock lets Python see them."""
+
+    def close(_number: int, _frame: FrameType | None) -> None:
+        batchscope.close()
+
+    signal.signal(signal.SIGINT, close)
+    signal.signal(signal.SIGTERM, close)
+
+
+def _show_bugs(batchscope: Batchscope) -> None:
+    """Qt swallows what a slot raises: say it in the window, and in full on standard error."""
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        traceback.print_exception(kind, error, trace, file=sys.stderr)
+        batchscope.complain(f"Something in the window went wrong: {kind.__name__}: {error}")
+
+    sys.excepthook = show

@@ -1,0 +1,87 @@
+"""What `batchscope` is told on its command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+ThemePreference: TypeAlias = Literal["system", "dark", "light"]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """
+    Attributes:
+        model, device, dtype, theme: instead of what is remembered; ``None`` leaves it.
+        service: further options, handed to the service as they are.
+        demo_s: run without hands for so long, report, and end.
+    """
+
+    model: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    theme: ThemePreference | None = None
+    port: int | None = None
+    service: tuple[str, ...] = ()
+    demo_s: float | None = None
+    report: Path | None = None
+    screenshot: Path | None = None
+
+
+def parse(words: Sequence[str] | None = None) -> Arguments:
+    """The arguments that `words` (the command line) spell; ends the program where they cannot be obeyed."""
+    parser = _parser()
+    given = parser.parse_args(words)
+    if given.demo is None and (given.report or given.screenshot):
+        parser.error("--report and --screenshot tell of a --demo.")
+    return Arguments(
+        model=given.model,
+        device=given.device,
+        dtype=given.dtype,
+        theme=given.theme,
+        port=given.port,
+        service=_for_the_service(given),
+        demo_s=given.demo,
+        report=given.report,
+        screenshot=given.screenshot,
+    )
+
+
+def _for_the_service(given: argparse.Namespace) -> tuple[str, ...]:
+    words = {"--replicas": given.replicas, "--address": given.address}
+    return tuple(f"{name}={value}" for name, value in words.items() if value is not None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="batchscope", description="An oscilloscope for dynamic batching.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--model", metavar="SPEC", help="a local folder, a GGUF file or a hub id, instead of the one last used")
+    add("--device", help="auto, cpu, cuda, mps")
+    add("--dtype", help="auto, bfloat16, float16, float32")
+    add("--port", type=_port, help="port of the service (8000 or the next free one)")
+    add("--replicas", type=int, metavar="N", help="copies of the model (1)")
+    add("--address", metavar="RAY", help="run the service on this Ray cluster instead of a local one")
+    add("--theme", choices=("system", "dark", "light"), help="instead of the one last used")
+    add("--demo", type=_seconds, metavar="SECONDS", help="start, run load for so long, move a slider, stop, and report")
+    add("--report", type=Path, metavar="FILE.json", help="where the demo writes what it measured")
+    add("--screenshot", type=Path, metavar="FILE.png", help="where the demo puts its picture of the window")
+    return parser
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise ValueError(text)
+    return port
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError("must be from 1 to 3600 s")
+    return seconds

@@ -1,0 +1,79 @@
+"""What the user has chosen, from the command line, the last time or the window: restored once, saved at the end."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject
+
+from gui.arguments import Arguments
+from gui.main_window import MainWindow
+from gui.preferences import Preferences
+from gui.theme import Theme
+from service.options import ServiceOptions
+
+
+class Choices(QObject):
+    """Keeps what no panel can be asked for.
+
+    Attributes:
+        window_s: stretch of time that the plots show.
+    """
+
+    def __init__(self, window: MainWindow, theme: Theme, arguments: Arguments, preferences: Preferences) -> None:
+        super().__init__(window)
+        self._window = window
+        self._theme = theme
+        self.model = arguments.model or preferences.model
+        self.device = arguments.device or preferences.device
+        self.dtype = arguments.dtype or preferences.dtype
+        self.window_s = preferences.window_s
+        self._restore_toolbar()
+        self._restore_panels(preferences)
+
+    def _restore_toolbar(self) -> None:
+        toolbar = self._window.toolbar
+        toolbar.set_models((ServiceOptions().model,), self.model)
+        toolbar.set_device(self.device, self.dtype)
+        toolbar.set_window_s(self.window_s)
+        toolbar.model_chosen.connect(self._on_model_chosen)
+        toolbar.device_chosen.connect(self._on_device_chosen)
+        toolbar.dtype_chosen.connect(self._on_dtype_chosen)
+
+    def _restore_panels(self, preferences: Preferences) -> None:
+        window = self._window
+        window.batching.show_settings(preferences.settings)
+        window.load.set_load(preferences.pattern, preferences.max_tokens)
+        window.prompts.set_prompts(preferences.prompts)
+        window.prompts.set_copies(preferences.copies)
+        window.restore_layout(preferences.layout)
+
+    @property
+    def service_options(self) -> ServiceOptions:
+        """What a service started now is to be like."""
+        settings = self._window.batching.settings
+        return ServiceOptions(model=self.model, device=self.device, dtype=self.dtype, settings=settings)
+
+    def preferences(self) -> Preferences:
+        """All that is to be remembered."""
+        window = self._window
+        return Preferences(
+            theme=self._theme.preference,
+            layout=window.layout_state(),
+            window_s=self.window_s,
+            model=self.model,
+            device=self.device,
+            dtype=self.dtype,
+            settings=window.batching.settings,
+            pattern=window.load.pattern,
+            max_tokens=window.load.max_tokens,
+            prompts=window.prompts.prompts,
+            copies=window.prompts.copies,
+        )
+
+    def _on_model_chosen(self, model: str) -> None:
+        self.model = model
+
+    def _on_device_chosen(self, device: str) -> None:
+        self.device = device
+
+    def _on_dtype_chosen(self, dtype: str) -> None:
+        self.dtype = dtype

@@ -1,0 +1,122 @@
+"""Asks where to, then writes: encoding and the disk in a thread of their own, so that no frame waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QBuffer, QIODevice, QObject, Qt, QThreadPool, QTimer, Signal
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from gui import export
+from gui.files import NotWrittenError, write_whole
+from gui.history import History
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One thing that can be exported: how its file is called, and what the dialog says."""
+
+    stem: str
+    suffix: str
+    title: str
+
+
+KINDS: Final = {
+    "figures_csv": Kind("figures", "csv", "Export figures"),
+    "requests_csv": Kind("requests", "csv", "Export requests"),
+    "plots_png": Kind("plots", "png", "Export plots"),
+    "window_png": Kind("window", "png", "Export the window"),
+}
+SLICE: Final = 20  # moments computed between two frames
+
+
+class Exporter(QObject):
+    """
+    Signals:
+        written: where to.
+        failed: a sentence that says why not.
+    """
+
+    written = Signal(str)
+    failed = Signal(str)
+
+    def __init__(self, window: QWidget, history: History, plots: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self._history = history
+        self._plots = plots
+        self._pool = QThreadPool(self)
+        self._pool.setMaxThreadCount(1)
+
+    def ask(self, kind: str) -> None:
+        """Let the user choose a file for `kind`, then write it."""
+        chosen = KINDS[kind]
+        name = f"batchscope-{chosen.stem}-{datetime.now():%Y%m%d-%H%M%S}.{chosen.suffix}"
+        dialog = QFileDialog(self._window, chosen.title, name, f"{chosen.suffix.upper()} (*.{chosen.suffix})")
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(chosen.suffix)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda path: self.write(kind, Path(path)))
+        dialog.open()
+
+    def write(self, kind: str, path: Path) -> None:
+        """Write `kind` to `path`; `written` or `failed` follows."""
+        match kind:
+            case "figures_csv":
+                self._gather_figures(path, export.moments(self._history), [])
+            case "requests_csv":
+                rows, wall_time = self._history.request_rows(), self._wall_time()
+                self._write(path, lambda: export.requests_csv(rows, wall_time))
+            case "plots_png":
+                self._write_picture(path, self._plots)
+            case _:
+                self._write_picture(path, self._window)
+
+    def wait(self) -> None:
+        """Return when nothing is being written."""
+        self._pool.waitForDone()
+
+    def _gather_figures(self, path: Path, ahead: list[float], done: list[export.FiguresAt]) -> None:
+        """Compute the figures a few at a time, for the window goes on meanwhile."""
+        done += [export.figures_at(self._history, at_s) for at_s in ahead[:SLICE]]
+        if ahead[SLICE:]:
+            QTimer.singleShot(0, self, lambda: self._gather_figures(path, ahead[SLICE:], done))
+        else:
+            wall_time = self._wall_time()
+            self._write(path, lambda: export.figures_csv(done, wall_time))
+
+    def _wall_time(self) -> Callable[[float], float]:
+        """A conversion that a thread may use: the history itself belongs to the window's."""
+        offset_s = self._history.wall_time(0.0)
+        return lambda at_s: at_s + offset_s
+
+    def _write_picture(self, path: Path, widget: QWidget) -> None:
+        image = widget.grab().toImage()
+        self._write(path, lambda: png(image))
+
+    def _write(self, path: Path, content: Callable[[], bytes]) -> None:
+        def work() -> None:
+            try:
+                write_whole(path, content())
+            except NotWrittenError as error:
+                self.failed.emit(str(error))
+            except Exception as error:
+                self.failed.emit(f"Could not write {path}: {error!r}.")
+                raise
+            else:
+                self.written.emit(str(path))
+
+        self._pool.start(work)
+
+
+def png(image: QImage) -> bytes:
+    """The picture as the content of a PNG file."""
+    buffer = QBuffer()
+    buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+    image.save(buffer, "PNG")  # type: ignore[call-overload]
+    return bytes(buffer.data().data())

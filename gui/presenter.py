@@ -1,0 +1,137 @@
+"""Shows in the panels what the history holds: numbers four times a second, rows of the table ten times."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Final
+
+from PySide6.QtCore import QObject, QTimer
+
+from gui import status_text
+from gui.findings import findings
+from gui.frames import FrameMeter
+from gui.history import History
+from gui.lifecycle import LifeCycle
+from gui.main_window import MainWindow
+from gui.panels.request_rows import RequestRow as Shown
+from gui.plots.plot_stack import PlotStack
+from gui.session import Session
+from gui.statistics import figures, previous_figures
+from gui.store.requests import RequestRow
+
+NUMBERS_INTERVAL_MS: Final = 250
+ROWS_INTERVAL_MS: Final = 100
+RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured over
+
+
+class Presenter(QObject):
+    """Pulls on its own clocks; everything it shows can be asked of `History` at any time."""
+
+    def __init__(
+        self, window: MainWindow, plots: PlotStack, history: History, session: Session, meter: FrameMeter
+    ) -> None:
+        super().__init__(window)
+        self._window = window
+        self._plots = plots
+        self._history = history
+        self._session = session
+        self._meter = meter
+        self._frozen_at: str | None = None
+        self._had_data = False
+        self._finished_at_freeze = 0
+        self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
+        self._numbers = QTimer(self, interval=NUMBERS_INTERVAL_MS)
+        self._numbers.timeout.connect(self.show_numbers)
+        self._rows = QTimer(self, interval=ROWS_INTERVAL_MS)
+        self._rows.timeout.connect(self.show_rows)
+
+    def start(self) -> None:
+        self._numbers.start()
+        self._rows.start()
+
+    def stop(self) -> None:
+        self._numbers.stop()
+        self._rows.stop()
+
+    def set_frozen(self, frozen: bool) -> None:
+        """Let figures and plots stand at this moment, or go on."""
+        self._plots.set_frozen(frozen)
+        self._frozen_at = time.strftime("%H:%M:%S") if frozen else None
+        self._finished_at_freeze = self._session.requests_seen
+        self._window.figures.set_frozen_at(self._frozen_at)
+        self.show_numbers()
+
+    def show_rows(self) -> None:
+        """Hand the table the requests that changed."""
+        changed = self._history.take_changed_requests()
+        if changed:
+            self._window.requests.model.update(map(shown, changed), self._history.now_s())
+
+    def show_numbers(self) -> None:
+        """Everything that is text."""
+        at_s = None if self._plots.is_live else self._plots.view_end_s()
+        self._show_figures(at_s)
+        self._window.findings.show_findings(findings(self._history, at_s))
+        self._show_table_counts()
+        self._show_state()
+        self._show_status()
+
+    def _show_figures(self, at_s: float | None) -> None:
+        now = figures(self._history, at_s)
+        before = previous_figures(self._history, at_s)
+        version, previous = before if before is not None else (None, None)
+        self._window.figures.show_figures(now, previous, version)
+        self._window.batching.show_measured(now.mean_batch)
+
+    def _show_table_counts(self) -> None:
+        self._window.requests.model.tick(self._history.now_s())
+        self._window.requests.refresh_counts()
+
+    def _show_state(self) -> None:
+        toolbar, session = self._window.toolbar, self._session
+        if session.state is LifeCycle.STARTING:
+            toolbar.set_detail(f"{session.state_age_s:.0f} s")
+        if self._had_data is self._history.is_empty:  # the first data make more possible
+            self._had_data = not self._had_data
+            self._window.show_life_cycle(session.state, self._had_data)
+        running = session.state is LifeCycle.RUNNING
+        toolbar.set_uptime_s(session.state_age_s if running else None)
+        if self._frozen_at is not None:
+            toolbar.set_frozen(True, self._frozen_at, session.requests_seen - self._finished_at_freeze)
+
+    def _show_status(self) -> None:
+        status, session = self._window.status, self._session
+        self._ticks.append((time.monotonic(), session.frames_seen))
+        match session.state:
+            case LifeCycle.STARTING:
+                status.set_activity(session.progress.summary)
+            case LifeCycle.RUNNING:
+                status.set_activity(status_text.activity(self._history))
+            case LifeCycle.NOT_STARTED if self._history.is_empty:
+                status.set_facts(status_text.facts_at_rest())
+                return
+            case _:
+                pass
+        rate = self._telemetry_per_s() if session.state is LifeCycle.RUNNING else None
+        status.set_facts(status_text.facts(self._history, rate, self._meter.recent_p99_ms()))
+
+    def _telemetry_per_s(self) -> float | None:
+        (first_s, first), (last_s, last) = self._ticks[0], self._ticks[-1]
+        return (last - first) / (last_s - first_s) if last_s > first_s else None
+
+
+def shown(row: RequestRow) -> Shown:
+    """A row as the table wants it; requests of ours go by the id that they can be cancelled by."""
+    return Shown(
+        id=row.client_id or f"#{row.key}",
+        prompt=row.prompt,
+        text=row.text,
+        state=row.state,
+        intended_s=row.started_at_s,
+        tokens=row.tokens,
+        max_tokens=row.max_tokens,
+        formed_s=row.formed_s,
+        finished_s=row.finished_s,
+        error=row.error,
+    )

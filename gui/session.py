@@ -1,0 +1,249 @@
+"""One service and the load on it, from start to end: the processes, the clients and the life cycle. No widgets.
+
+The window asks (`start`, `fire`, `change_settings`, …) and hears by signals what came of it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QObject, Signal
+
+from gui import network
+from gui.history import History
+from gui.lifecycle import Event, LifeCycle, after
+from gui.load_process import LoadProcess
+from gui.panels.stages import StartProgress
+from gui.service_process import ServiceProcess, ServiceStart
+from gui.settings_client import SettingsClient
+from gui.telemetry_client import TelemetryClient
+from service.messages import (
+    FINAL_STATES,
+    Cancel,
+    Fire,
+    LoadFrame,
+    Pattern,
+    Ready,
+    RunLoad,
+    ServiceState,
+    StageProgress,
+    Starting,
+    StopLoad,
+    Stopping,
+    TelemetryFrame,
+)
+
+
+class Session(QObject):
+    """What the window drives and hears.
+
+    Attributes:
+        frames_seen, requests_seen: frames of telemetry that came in, and requests that ended in them.
+
+    Signals:
+        life_cycle_changed: the new `LifeCycle`.
+        start_progressed: `progress` knows more.
+        settings_applied: the `VersionedSettings` in force, and after how many ms, or ``None`` while that is unknown.
+        setting_refused: a field and its rule.
+        settings_not_sent: a change got no answer; a sentence.
+        died: the sentence that says how, and what it cost.
+        load_changed: a `LoadFrame` came in.
+        load_refused: a sentence that says why something was not sent.
+        telemetry_came: a `TelemetryFrame` came in.
+        came_to_rest: no process of ours runs any more.
+        logged: a line of the service's log, of the load generator's or of ours.
+    """
+
+    life_cycle_changed = Signal(object)
+    start_progressed = Signal()
+    settings_applied = Signal(object, object)
+    setting_refused = Signal(str, str)
+    settings_not_sent = Signal(str)
+    died = Signal(str)
+    load_changed = Signal(object)
+    load_refused = Signal(str)
+    telemetry_came = Signal(object)
+    came_to_rest = Signal()
+    logged = Signal(str)
+
+    def __init__(
+        self, history: History, service: ServiceProcess, load: LoadProcess, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.state = LifeCycle.NOT_STARTED
+        self.progress = StartProgress()
+        self.ready: Ready | None = None
+        self.frames_seen = 0
+        self.requests_seen = 0
+        self._state_since_s = time.monotonic()
+        self._seed = time.time_ns() % 2**31
+        self._history = history
+        self._service = service
+        self._load = load
+        self._is_service_stop_due = False
+        manager = network.manager(self)
+        self._settings = SettingsClient(manager, self)
+        self._telemetry = TelemetryClient(manager, self)
+        self._connect_service()
+        self._connect_load()
+        self._connect_clients()
+
+    def _connect_service(self) -> None:
+        self._service.state_changed.connect(self._on_service_state)
+        self._service.died.connect(self._on_service_died)
+        self._service.stopped.connect(self._on_service_stopped)
+        self._service.logged.connect(self.logged)
+
+    def _connect_load(self) -> None:
+        self._load.frame_received.connect(self._on_load_frame)
+        self._load.refused.connect(self.load_refused)
+        self._load.died.connect(self.load_refused)
+        self._load.logged.connect(self.logged)
+        self._load.stopped.connect(self._on_load_stopped)
+
+    def _connect_clients(self) -> None:
+        self._telemetry.frame_received.connect(self._on_telemetry_frame)
+        self._telemetry.frames_missed.connect(self._history.add_missed)
+        self._telemetry.trouble.connect(self.logged)
+        self._settings.applied.connect(lambda in_force: self.settings_applied.emit(in_force, None))
+        self._settings.refused.connect(self.setting_refused)
+        self._settings.failed.connect(self.settings_not_sent)
+        self._settings.failed.connect(self.logged)
+
+    # What the user asks for ------------------------------------------------------------------------------------------
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no process of ours runs."""
+        return not self._service.is_running and not self._load.is_running
+
+    @property
+    def state_age_s(self) -> float:
+        """How long the present state of the life cycle has lasted."""
+        return time.monotonic() - self._state_since_s
+
+    def start(self, start: ServiceStart) -> None:
+        """Start the service; also after a failure."""
+        self._move(Event.START_WANTED)
+        self.progress = StartProgress()
+        self.ready = None
+        self._service.start(start)
+
+    def stop(self) -> None:
+        """Cancel what is under way, end the load, then the service; also while it starts or after a failure."""
+        if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
+            self._move(Event.STOP_WANTED)
+        self._telemetry.leave()
+        self._settings.leave()
+        self._is_service_stop_due = True
+        self._load.stop()
+
+    def kill(self) -> None:
+        """End all that runs at once."""
+        self._is_service_stop_due = False
+        self._load.kill()
+        self._service.kill()
+
+    def change_settings(self, changes: dict[str, object]) -> None:
+        """Ask for other settings while the service runs."""
+        if self.state is LifeCycle.RUNNING:
+            self._settings.ask(changes)
+
+    def fire(self, prompts: tuple[str, ...], copies: int, max_tokens: int) -> None:
+        """Send each prompt `copies` times, now."""
+        self._load.send(Fire(prompts=prompts, copies=copies, max_tokens=max_tokens))
+
+    def run_load(self, pattern: Pattern, prompts: tuple[str, ...], max_tokens: int) -> None:
+        """Start a load, or change the one that runs."""
+        self._load.send(RunLoad(pattern=pattern, prompts=prompts, max_tokens=max_tokens, seed=self._seed))
+
+    def stop_load(self) -> None:
+        """Send no more; let finish what is under way."""
+        self._load.send(StopLoad())
+
+    def cancel(self, ids: tuple[str, ...] | None) -> None:
+        """Break off these requests of ours, or all."""
+        self._load.send(Cancel(ids=ids))
+
+    # What is heard ---------------------------------------------------------------------------------------------------
+
+    def _on_service_state(self, state: ServiceState) -> None:
+        match state:
+            case Starting() | StageProgress():
+                self.progress.take(state)
+                self.start_progressed.emit()
+            case Ready() if self.state is LifeCycle.STARTING:
+                self._begin(state)
+            case Stopping() if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
+                self.logged.emit("The service was told to stop from outside.")
+
+    def _begin(self, ready: Ready) -> None:
+        self.ready = ready
+        self._history.service_started()
+        self._telemetry.follow(ready.url, ready.instance)
+        self._settings.connect_to(ready.url, ready.instance)
+        self._load.start(ready.url)
+        self._move(Event.READY)
+
+    def _on_service_died(self, reason: str) -> None:
+        if self.state is LifeCycle.STOPPING:
+            self._move(Event.DIED)
+            self.logged.emit(reason)
+        else:
+            self._fail(reason)
+        self._tell_rest()
+
+    def _fail(self, reason: str) -> None:
+        in_flight = len(self._history.requests.open_rows())
+        self._telemetry.leave()
+        self._settings.leave()
+        self._history.mark_failure()
+        if self._load.is_running:
+            self._load.send(StopLoad())
+        self._move(Event.DIED)
+        self.died.emit(with_cost(reason, in_flight))
+
+    def _on_load_stopped(self) -> None:
+        if self._is_service_stop_due:
+            self._is_service_stop_due = False
+            self._service.stop()
+        self._tell_rest()
+
+    def _on_service_stopped(self) -> None:
+        if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING, LifeCycle.STOPPING):
+            self._move(Event.STOPPED)
+        self._tell_rest()
+
+    def _tell_rest(self) -> None:
+        if self.is_at_rest:
+            self.came_to_rest.emit()
+
+    def _on_telemetry_frame(self, frame: TelemetryFrame) -> None:
+        self.frames_seen += 1
+        self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)
+        self._history.add_telemetry(frame)
+        self._settings.observe(frame.in_force)
+        if frame.changes:
+            self.settings_applied.emit(frame.in_force, frame.changes[-1].in_force_after_ms)
+        self.telemetry_came.emit(frame)
+
+    def _on_load_frame(self, frame: LoadFrame) -> None:
+        self._history.add_load(frame)
+        self.load_changed.emit(frame)
+
+    def _move(self, event: Event) -> None:
+        state = after(self.state, event)
+        if state is not self.state:
+            self.state, self._state_since_s = state, time.monotonic()
+            self.life_cycle_changed.emit(state)
+
+
+def with_cost(reason: str, failed: int) -> str:
+    """The reason of a death and what it cost, as one sentence.
+
+    >>> with_cost("The service was killed by signal 9 (SIGKILL).", 15)
+    'The service was killed by signal 9 (SIGKILL); 15 requests failed.'
+    """
+    if not failed:
+        return reason
+    return f"{reason.removesuffix('.')}; {failed} request{'s' if failed != 1 else ''} failed."

@@ -1,0 +1,106 @@
+"""The second half of the composition: all that works behind the window. Importing it takes numpy and pyqtgraph.
+
+::
+
+    panels ── intents ──▶ ServiceView ──▶ Session ──▶ processes, HTTP
+    panels ◀── Presenter (4 Hz) ◀── History ◀── Session ◀── telemetry, load
+    plots  ◀── FrameClock (30 Hz) ◀── History
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject, Signal
+
+from gui.choices import Choices
+from gui.exporter import Exporter
+from gui.frames import FrameClock, FrameMeter
+from gui.history import History
+from gui.load_process import LoadProcess
+from gui.main_window import MainWindow
+from gui.plots.plot_stack import PlotStack
+from gui.presenter import Presenter
+from gui.service_process import ServiceProcess, ServiceStart
+from gui.service_view import ServiceView
+from gui.session import Session
+from gui.theme import Theme
+from service.clock import monotonic_clock_id
+
+
+class Workings(QObject):
+    """Made once, when the window has been painted.
+
+    Signals:
+        complained: an error that the user was shown.
+    """
+
+    complained = Signal(str)
+
+    def __init__(self, window: MainWindow, theme: Theme, choices: Choices, service_start: ServiceStart) -> None:
+        super().__init__(window)
+        self._window = window
+        self._choices = choices
+        self._service_start = service_start
+        self.history = History(monotonic_clock_id())
+        self.session = Session(self.history, ServiceProcess(), LoadProcess(), self)
+        self.meter = FrameMeter()
+        self.plots = PlotStack(self.history, theme.palette)
+        self.view = ServiceView(window, self.session, self.history, self.start_service)
+        self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
+        self.exporter = Exporter(window, self.history, self.plots)
+        self.frame_clock = FrameClock(self._paint, self.meter, self)
+        self.plots.set_window_s(choices.window_s)
+        theme.changed.connect(self.plots.set_palette)
+        self._connect_looking()
+        self._connect_complaints()
+
+    def _connect_looking(self) -> None:
+        toolbar, plots = self._window.toolbar, self.plots
+        toolbar.window_chosen.connect(self.look_at)
+        toolbar.freeze_toggled.connect(self.set_frozen)
+        toolbar.export_wanted.connect(self.exporter.ask)
+        plots.window_changed.connect(self._on_plots_window_changed)
+        plots.live_requested.connect(lambda: self.set_frozen(False))
+
+    def _connect_complaints(self) -> None:
+        self.view.complained.connect(self.complained)
+        self.exporter.failed.connect(self.complain)
+        self.exporter.written.connect(lambda path: self._window.status.set_activity(f"Written to {path}"))
+
+    def start_clocks(self) -> None:
+        self.frame_clock.start()
+        self.presenter.start()
+
+    def stop_clocks(self) -> None:
+        self.frame_clock.stop()
+        self.presenter.stop()
+        self.exporter.wait()
+
+    def start_service(self) -> None:
+        """Start the service with what is chosen in the window."""
+        self.session.start(self._service_start.with_options(self._choices.service_options))
+
+    def look_at(self, seconds: float) -> None:
+        """Let the plots show this stretch of time."""
+        self._choices.window_s = seconds
+        self._window.toolbar.set_window_s(seconds)
+        self.plots.set_window_s(seconds)
+
+    def set_frozen(self, frozen: bool) -> None:
+        """Let plots and figures stand, or go on."""
+        self._window.toolbar.set_frozen(frozen)
+        self.presenter.set_frozen(frozen)
+
+    def complain(self, sentence: str) -> None:
+        """Show the user an error that has no place of its own."""
+        self._window.status.set_activity(sentence)
+        self._window.log.append(sentence)
+        self.complained.emit(sentence)
+
+    def _on_plots_window_changed(self, seconds: float) -> None:
+        self._choices.window_s = seconds
+        self._window.toolbar.set_window_s(seconds)
+
+    def _paint(self) -> None:
+        """Once a frame."""
+        self.plots.set_empty(self.history.is_empty)
+        self.plots.refresh()
