@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import csv
+import io
+from datetime import datetime
+
+import pytest
+
+from gui import export
+from gui.history import History
+from service.messages import (
+    BatchRecord,
+    ClientRequest,
+    ClientTotals,
+    LoadFrame,
+    RequestRecord,
+    Settings,
+    SettingsChange,
+    TelemetryFrame,
+    VersionedSettings,
+)
+
+CLOCK = "one"
+BEGAN_S = 1000.0
+WALL_S = 1_700_000_000.0
+
+
+class Clock:
+    """Both clocks of the machine, moved by hand."""
+
+    now_s = BEGAN_S
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall(self) -> float:
+        return WALL_S + self.now_s - BEGAN_S
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def history(clock: Clock) -> History:
+    """Two seconds in which one request was answered under version 1, and one is running under version 2."""
+    history = History(CLOCK, clock.monotonic, clock.wall)
+    old, new = Settings(), Settings(max_batch_size=8)
+    prompt = 'say "hi",\nplease'
+    sent = ClientRequest(
+        id="c1",
+        source="fire",
+        prompt=prompt,
+        max_tokens=4,
+        intended_s=BEGAN_S + 0.1,
+        sent_s=BEGAN_S + 0.1,
+        finished_s=BEGAN_S + 0.6,
+        tokens=4,
+        new_text=" Grüße, 世界",
+        outcome="ok",
+    )
+    first = request("a", "c1", "done", BEGAN_S + 0.1, "b1", finished_s=BEGAN_S + 0.6)
+    before = VersionedSettings(version=1, settings=old)
+    history.add_telemetry(TelemetryFrame(number=1, at_s=BEGAN_S, clock=CLOCK, in_force=before))
+    history.add_telemetry(telemetry(2, BEGAN_S + 0.7, before, first, batch("b1", 1, BEGAN_S + 0.1)))
+    history.add_load(
+        LoadFrame(at_s=BEGAN_S + 0.7, clock=CLOCK, pattern=None, totals=ClientTotals(sent=1, ok=1), requests=(sent,))
+    )
+    change = SettingsChange(version=2, previous=old, settings=new, requested_s=BEGAN_S + 1, in_force_s=BEGAN_S + 1.002)
+    second = request("b", None, "running", BEGAN_S + 1.1, "b2")
+    history.add_telemetry(
+        telemetry(
+            3,
+            BEGAN_S + 2,
+            VersionedSettings(version=2, settings=new),
+            second,
+            batch("b2", 2, BEGAN_S + 1.1),
+            change,
+        )
+    )
+    clock.now_s = BEGAN_S + 2
+    return history
+
+
+def request(
+    name: str, client_id: str | None, state: str, at_s: float, batch: str, finished_s: float | None = None
+) -> RequestRecord:
+    return RequestRecord(
+        id=name,
+        client_id=client_id,
+        replica="r1",
+        state=state,  # type: ignore[arg-type]
+        prompt_tokens=3,
+        max_tokens=4,
+        completion_tokens=4 if finished_s else 1,
+        batch=batch,
+        received_s=at_s,
+        enqueued_s=at_s,
+        formed_s=at_s,
+        started_s=at_s,
+        finished_s=finished_s,
+    )
+
+
+def batch(name: str, version: int, formed_s: float) -> BatchRecord:
+    return BatchRecord(
+        id=name,
+        number=version,
+        replica="r1",
+        settings_version=version,
+        formation="late",
+        size=1,
+        cap=16,
+        release_reason="timeout",
+        formed_s=formed_s,
+        started_s=formed_s,
+    )
+
+
+def telemetry(
+    number: int,
+    at_s: float,
+    in_force: VersionedSettings,
+    record: RequestRecord,
+    formed: BatchRecord,
+    change: SettingsChange | None = None,
+) -> TelemetryFrame:
+    changes = (change,) if change else ()
+    return TelemetryFrame(
+        number=number,
+        at_s=at_s,
+        clock=CLOCK,
+        in_force=in_force,
+        requests=(record,),
+        batches=(formed,),
+        changes=changes,
+    )
+
+
+def parsed(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content.decode("utf-8"), newline="")))
+
+
+def test_that_each_request_is_a_line_with_its_words_and_times(history: History) -> None:
+    first, second = parsed(export.requests_csv(history.request_rows(), history.wall_time))
+
+    assert first["client_id"] == "c1"
+    assert first["state"] == "done"
+    assert first["prompt"] == 'say "hi",\nplease'
+    assert first["completion"] == " Grüße, 世界"
+    assert first["latency_s"] == "0.500000"
+    assert datetime.fromisoformat(first["arrived_at"]).timestamp() == pytest.approx(WALL_S + 0.1, abs=0.01)
+    assert second["state"] == "running"
+    assert second["finished_s"] == second["latency_s"] == ""
+
+
+def test_that_a_lone_surrogate_in_a_text_does_not_break_the_file(history: History) -> None:
+    from dataclasses import replace
+
+    row = replace(history.request_rows()[0], text="\ud800")
+
+    assert parsed(export.requests_csv([row], history.wall_time))[0]["completion"] == "?"
+
+
+def test_that_figures_are_told_every_second_under_the_settings_of_that_time(history: History) -> None:
+    moments = export.moments(history)
+    lines = parsed(export.figures_csv([export.figures_at(history, at_s) for at_s in moments], history.wall_time))
+
+    assert moments == [BEGAN_S, BEGAN_S + 1, BEGAN_S + 2]
+    assert [line["settings_version"] for line in lines] == ["", "1", "2"]
+    assert [line["max_batch_size"] for line in lines] == ["", "16", "8"]
+    assert [line["p50_s"] for line in lines] == ["", "0.5", ""]
+
+
+def test_that_without_data_only_the_heads_are_written() -> None:
+    history = History(CLOCK)
+
+    assert export.moments(history) == []
+    assert export.figures_csv([], history.wall_time).decode().strip() == ",".join(export.FIGURE_COLUMNS)
+    assert export.requests_csv([], history.wall_time).decode().strip() == ",".join(export.REQUEST_COLUMNS)
