@@ -60,7 +60,7 @@ QPushButton[tall="true"] { min-height: ${toolbar_inner}px; }
 #segmented { background: $segment; border: none; border-radius: ${r6}px; }
 #segmented QPushButton {
     background: transparent; border: 1px solid transparent; border-radius: ${r4}px; color: $t2;
-    font-weight: 500; padding: 0 6px; min-height: ${segment_inner}px; margin: ${segment_margin}px;
+    font-weight: 500; padding: 0 3px; min-height: ${segment_inner}px; margin: ${segment_margin}px;
 }
 #segmented QPushButton:hover { color: $t1; }
 #segmented QPushButton:checked { background: $segment_selected; color: $t1; }
@@ -79,7 +79,7 @@ QLineEdit:disabled { color: $t2; }
 QLineEdit[refused="true"] { border-color: $error; }
 QLineEdit[tall="true"] { min-height: ${toolbar_inner}px; }
 QTextEdit { background: $plot; padding: 2px 4px; }
-#log { border: none; background: $plot; color: $t2; }
+#log { border: none; background: $plot; color: $t2; padding: 0 12px; }
 
 QTableView { background: $panel; border: none; outline: none; }
 QScrollArea, QScrollArea > QWidget > QWidget { background: transparent; border: none; }

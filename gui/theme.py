@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontDatabase, QPainter, QPaintEvent, QPalette, QPen
-from PySide6.QtWidgets import QApplication, QFocusFrame, QProxyStyle, QStyle, QStyleOption, QWidget
+from PySide6.QtWidgets import QApplication, QFocusFrame, QProxyStyle, QStyle, QStyleHintReturn, QStyleOption, QWidget
 
 from gui import tokens
 from gui.stylesheet import style_sheet
@@ -117,7 +117,7 @@ def colour(spelled: str, alpha: float = 1.0) -> QColor:
 def _dress_for_the_first_time(app: QApplication) -> None:
     for name in tokens.FONT_FILES:
         QFontDatabase.addApplicationFont(str(ASSETS / name))
-    app.setStyle(_Style("Fusion"))
+    app.setStyle("Fusion")
     app.setFont(font())
 
 
@@ -153,44 +153,32 @@ def _qt_palette(p: Palette) -> QPalette:
     return made
 
 
-class _Style(QProxyStyle):
-    """Fusion with room for the focus ring outside the control."""
-
-    def pixelMetric(
-        self, metric: QStyle.PixelMetric, option: QStyleOption | None = None, widget: QWidget | None = None
-    ) -> int:
-        if metric in (QStyle.PixelMetric.PM_FocusFrameHMargin, QStyle.PixelMetric.PM_FocusFrameVMargin):
-            return tokens.FOCUS_MARGIN
-        return super().pixelMetric(metric, option, widget)
-
-
 class FocusRing(QFocusFrame):
     """A ring around the widget that got the focus by keyboard; no widget has to leave room for it."""
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
-        self._by_keyboard = False
+        self._style = _RingStyle("Fusion")
+        self.setStyle(self._style)
+        self.hide()
+        self._watcher = _FocusWatcher(self)
         for widget in window.findChildren(QWidget):
             self.watch(widget)
 
     def watch(self, widget: QWidget) -> None:
         """Show the ring on `widget` too; for what is made after the window."""
         if widget.focusPolicy() != Qt.FocusPolicy.NoFocus:
-            widget.installEventFilter(self)
+            widget.installEventFilter(self._watcher)
+
+    def surround(self, widget: QWidget | None) -> None:
+        self.setWidget(widget)  # type: ignore[arg-type]  # None is allowed: it hides the ring
+        self.raise_()
 
     def settle(self) -> None:
         """Find the widget again once it stands where it will stay."""
         widget = self.widget()
-        if widget is not None:
-            self.setWidget(None)  # type: ignore[arg-type]
-            self.setWidget(widget)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.FocusIn and isinstance(watched, QWidget) and isinstance(event, QFocusEvent):
-            self._on_focus_in(watched, event.reason())
-        elif event.type() == QEvent.Type.FocusOut and watched is self.widget():
-            self.setWidget(None)  # type: ignore[arg-type]
-        return super().eventFilter(watched, event)
+        self.surround(None)
+        self.surround(widget)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -200,11 +188,49 @@ class FocusRing(QFocusFrame):
         radius = _focus_radius(self.widget()) + tokens.FOCUS_RADIUS_EXTRA
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(half, half, -half, -half), radius, radius)
 
+
+class _RingStyle(QProxyStyle):
+    """The ring's own style, so that no other widget pays for a style in Python."""
+
+    def pixelMetric(
+        self, metric: QStyle.PixelMetric, option: QStyleOption | None = None, widget: QWidget | None = None
+    ) -> int:
+        if metric in (QStyle.PixelMetric.PM_FocusFrameHMargin, QStyle.PixelMetric.PM_FocusFrameVMargin):
+            return tokens.FOCUS_MARGIN
+        return super().pixelMetric(metric, option, widget)
+
+    def styleHint(
+        self,
+        hint: QStyle.StyleHint,
+        option: QStyleOption | None = None,
+        widget: QWidget | None = None,
+        answer: QStyleHintReturn | None = None,
+    ) -> int:
+        if hint == QStyle.StyleHint.SH_FocusFrame_AboveWidget:  # or the widget's parent would cut the ring
+            return 1
+        return super().styleHint(hint, option, widget, answer)
+
+
+class _FocusWatcher(QObject):
+    """Sees focus come and go; apart from the ring, which takes its own event filter away when it moves on."""
+
+    def __init__(self, ring: FocusRing) -> None:
+        super().__init__(ring)
+        self._ring = ring
+        self._by_keyboard = False
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if isinstance(watched, QWidget):
+            if event.type() == QEvent.Type.FocusIn and isinstance(event, QFocusEvent):
+                self._on_focus_in(watched, event.reason())
+            elif event.type() == QEvent.Type.FocusOut and watched is self._ring.widget():
+                self._ring.surround(None)
+        return False
+
     def _on_focus_in(self, widget: QWidget, reason: Qt.FocusReason) -> None:
-        if reason != Qt.FocusReason.ActiveWindowFocusReason:
+        if reason != Qt.FocusReason.ActiveWindowFocusReason:  # that one comes back to where it was
             self._by_keyboard = reason in KEYBOARD_REASONS
-        self.setWidget(widget if self._by_keyboard else None)  # type: ignore[arg-type]
-        self.raise_()
+        self._ring.surround(widget if self._by_keyboard else None)
 
 
 def _focus_radius(widget: QWidget | None) -> float:

@@ -97,6 +97,8 @@ class BatchingPanel(QWidget):
 
     def set_compact(self, compact: bool) -> None:
         self._limits.set_folded(compact)
+        for field in ("max_batch_size", "batch_wait_timeout_s"):
+            self._settings[field].set_compact(compact)
 
     # Construction ----------------------------------------------------------------------------------------------------
 

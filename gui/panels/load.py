@@ -131,6 +131,8 @@ class LoadPanel(QWidget):
 
     def set_compact(self, compact: bool) -> None:
         self._lag.setVisible(not compact)
+        for setting in (*self._amounts.values(), self._tokens):
+            setting.set_compact(compact)
 
     # Construction ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from gui.panels import shortcuts
 from gui.theme import fixed_font
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import column, row
 
 MOST_LINES: Final = 2000
 INTERVAL_MS: Final = 100
@@ -70,7 +70,7 @@ class LogPanel(QWidget):
         head = QWidget()
         head.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
         head.setLayout(row(label("Service log", "title"), None, self._copy, self._close, margins=margins))
-        self.setLayout(column(hairline(), head, self._lines, gap=0))
+        self.setLayout(column(head, self._lines, gap=0))
 
     def _connect(self) -> None:
         self._timer.timeout.connect(self._flush)

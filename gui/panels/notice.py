@@ -188,7 +188,9 @@ class _FailedPage(QFrame):
         self.restart.setToolTip(shortcuts.tip("Start the service again", shortcuts.STEP))
         self.setMinimumHeight(tokens.HEIGHT_NOTICE_FAILED)
         margins = (tokens.PANEL_PADDING, tokens.GAP_3, tokens.PANEL_PADDING, tokens.GAP_3)
-        line = row(Glyph("alert", "error"), self._sentence, self.show_log, self.restart, margins=margins)
+        line = row(
+            Glyph("alert", "error", tokens.GLYPH_LARGE), self._sentence, self.show_log, self.restart, margins=margins
+        )
         line.setStretch(1, 1)
         self.setLayout(line)
 

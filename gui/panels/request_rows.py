@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from service.messages import FINAL_STATES, RequestState
 
 Filter: TypeAlias = Literal["all", "waiting", "running", "done", "failed"]
-FILTERS: Final[tuple[Filter, ...]] = ("all", "waiting", "running", "done", "failed")
+FILTERS: Final[tuple[Filter, ...]] = ("all", "waiting", "running", "failed", "done")
 
 _FILTER_OF: Final[dict[RequestState, Filter]] = {
     "waiting": "waiting",

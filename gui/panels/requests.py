@@ -23,8 +23,8 @@ NAMES: Final[dict[Filter, str]] = {
     "all": "All",
     "waiting": "Waiting",
     "running": "Running",
-    "done": "Done",
     "failed": "Failed",
+    "done": "Done",
 }
 SHORT: Final[dict[Filter, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
 EMPTY_TEXT: Final = "Every request gets a row here: its state, its tokens as they stream, and its latency."
@@ -47,12 +47,13 @@ class RequestsPanel(QWidget):
     def refresh_counts(self) -> None:
         """Counts are read by people: call this a few times a second, not for every request."""
         counts = self.model.counts()
-        for name in FILTERS:
-            self._filters.set_text(name, f"{SHORT[name]} {counts.of(name)}" if counts.all else NAMES[name])
         has_live = counts.waiting + counts.running > 0
         for name in ("waiting", "running"):
             self._filters.set_shown(name, has_live or not counts.failed or self.model.filter == name)
         self._filters.set_shown("failed", counts.failed > 0 or self.model.filter == "failed")
+        self._filters.set_texts(
+            {name: f"{SHORT[name]} {counts.of(name)}" if counts.all else NAMES[name] for name in FILTERS}, SHORT
+        )
         self._show_table(counts)
         self._cancel_all.setEnabled(self._can_cancel and has_live)
 

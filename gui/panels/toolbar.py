@@ -155,6 +155,8 @@ class Toolbar(QWidget):
 
     def set_drawer(self, offered: bool, is_open: bool) -> None:
         self._drawer_button.setVisible(offered)
+        self._model.setFixedWidth(tokens.WIDTH_MODEL_SMALL if offered else tokens.WIDTH_MODEL)
+        self._device_button.setFixedWidth(tokens.WIDTH_DEVICE_SMALL if offered else tokens.WIDTH_DEVICE)
         self._drawer_button.setChecked(is_open)
 
     # What is done ----------------------------------------------------------------------------------------------------
@@ -201,6 +203,7 @@ class Toolbar(QWidget):
 
     def _create_view(self) -> None:
         self._chip = label("", "chip")
+        self._chip.setFixedHeight(tokens.HEIGHT_CHIP)
         self._chip.setToolTip("The plots stand still at this time; so many requests have finished since")
         self._windows = Segmented([(f"{s:g}", text) for s, text in WINDOW_NAMES.items()], "Time window", large=True)
         self._window_button = Chooser(large=True)
@@ -216,7 +219,7 @@ class Toolbar(QWidget):
         self._theme_button = Button(icon="ph.sun", role="icon")
         self._theme_button.setAccessibleName("Light or dark")
         self._theme_button.setToolTip(shortcuts.tip("Light or dark", shortcuts.THEME))
-        self._drawer_button = Button(icon="ph.sidebar-simple", role="icon")
+        self._drawer_button = Button(icon="ph.columns", role="icon")
         self._drawer_button.setCheckable(True)
         self._drawer_button.setAccessibleName("Prompts and requests")
         self._drawer_button.setToolTip(shortcuts.tip("Prompts and requests", shortcuts.DRAWER))
@@ -238,11 +241,10 @@ class Toolbar(QWidget):
         view = (self._chip, self._windows, self._window_button, self.freeze_button, self.export_button)
         tools = row(self._theme_button, self._drawer_button, self._more_button, gap=0)
         start = (self.step_button, self._model, self._device_button, tokens.GAP_1, divider, tokens.GAP_1)
-        bar = row(*start, self._state_box, *view, tools, margins=(tokens.GAP_3, 0, tokens.GAP_3, 0))
+        above = (tokens.HEIGHT_TOOLBAR - tokens.HAIRLINE - tokens.HEIGHT_CONTROL_TOOLBAR) // 2
+        bar = row(*start, self._state_box, *view, tools, margins=(tokens.GAP_3, above, tokens.GAP_3, above))
         bar.setStretchFactor(self._state_box, 1)
-        whole = column(bar, hairline(), gap=0)
-        whole.setStretch(0, 1)
-        self.setLayout(whole)
+        self.setLayout(column(bar, None, hairline(), gap=0))
         for hidden in (self._detail, self._chip, self._window_button, self._drawer_button):
             hidden.hide()
         self.set_url(None)

@@ -22,7 +22,7 @@ class Collapsible(QWidget):
         super().__init__(parent)
         self._head = _Head(title)
         self._body = body
-        self.setLayout(column(self._head, body, gap=tokens.GAP_1))
+        self.setLayout(column(self._head, body, gap=tokens.GAP_SLIDER))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self._head.clicked.connect(self._on_head_clicked)
 

@@ -100,7 +100,7 @@ class Figure(QWidget):
         painter.setFont(font(tokens.FONT_CAPTION))
         painter.setPen(colour(palette.t3))
         painter.drawText(QPointF(0, tokens.FIGURE_BEFORE_Y), what)
-        left = painter.fontMetrics().horizontalAdvance(what) + tokens.GAP_UNIT if what else 0
+        left = painter.fontMetrics().horizontalAdvance(what) + tokens.GAP_BEFORE if what else 0
         painter.setFont(font(tokens.FONT_CAPTION, tokens.WEIGHT_BOLD))
         painter.setPen(colour(palette.t2))
         painter.drawText(QPointF(left, tokens.FIGURE_BEFORE_Y), value)

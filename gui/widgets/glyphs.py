@@ -17,8 +17,11 @@ Shape: TypeAlias = Literal["circle", "dot", "arc", "check", "cross", "dash", "al
 class Glyph(QWidget):
     """One state, as a shape."""
 
-    def __init__(self, shape: Shape = "none", ink: str = "t2", parent: QWidget | None = None) -> None:
+    def __init__(
+        self, shape: Shape = "none", ink: str = "t2", size: float = tokens.GLYPH, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
+        self._size = size
         self._shape: Shape = shape
         self._ink = ink
         self._share = 0.7
@@ -35,15 +38,18 @@ class Glyph(QWidget):
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
-        paint_glyph(painter, self._shape, QPointF(self.rect().center()) + QPointF(0.5, 0.5), self._ink, self._share)
+        paint_glyph(
+            painter, self._shape, QPointF(self.rect().center()) + QPointF(0.5, 0.5), self._ink, self._share, self._size
+        )
 
 
-def paint_glyph(painter: QPainter, shape: Shape, at: QPointF, ink: str, share: float = 0.0) -> None:
+def paint_glyph(
+    painter: QPainter, shape: Shape, at: QPointF, ink: str, share: float = 0.0, size: float = tokens.GLYPH
+) -> None:
     """Draw `shape` centred at `at` in the palette's colour `ink`."""
     palette = current()
     pen_colour = colour(getattr(palette, ink))
-    half = tokens.GLYPH / 2
-    box = QRectF(at.x() - half, at.y() - half, tokens.GLYPH, tokens.GLYPH)
+    box = QRectF(at.x() - size / 2, at.y() - size / 2, size, size)
     painter.save()
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setPen(QPen(pen_colour, tokens.STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))

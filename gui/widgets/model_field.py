@@ -39,10 +39,7 @@ class ModelField(QLineEdit):
 
     def set_spec(self, spec: str) -> None:
         self._spec = spec
-        self.setText(spec)
-        self.setModified(False)
-        if not self.hasFocus():
-            self.setCursorPosition(len(spec) if _is_path(spec) else 0)
+        self._show_spec()
         self.setToolTip(f"{spec}\nA model's name, a local folder or a GGUF file")
 
     def pop_up(self) -> None:
@@ -63,13 +60,28 @@ class ModelField(QLineEdit):
         else:
             super().keyPressEvent(event)
 
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        self._show_spec(is_whole=True)
+        super().focusInEvent(event)
+
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
-        self.setCursorPosition(len(self._spec) if _is_path(self._spec) else 0)
+        self._show_spec()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        if not self.hasFocus():
+            self._show_spec()
         self._opener.setGeometry(self.width() - self.height(), 0, self.height(), self.height())
+
+    def _show_spec(self, is_whole: bool = False) -> None:
+        """The name; shortened to what there is room for while nobody edits it."""
+        whole = is_whole or self.hasFocus()
+        room = self.width() - self.textMargins().right() - 2 * tokens.GAP_3
+        mode = Qt.TextElideMode.ElideLeft if _is_path(self._spec) else Qt.TextElideMode.ElideRight
+        self.setText(self._spec if whole else self.fontMetrics().elidedText(self._spec, mode, room))
+        self.setAccessibleDescription(self._spec)
+        self.setModified(False)
 
     def _choose(self, spec: str) -> None:
         changed = spec != self._spec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
@@ -44,9 +44,14 @@ class Segmented(QFrame):
             button.setChecked(each == key)
             button.setFocusPolicy(Qt.FocusPolicy.StrongFocus if each == key else Qt.FocusPolicy.ClickFocus)
 
-    def set_text(self, key: str, text: str) -> None:
-        if self._buttons[key].text() != text:
-            self._buttons[key].setText(text)
+    def set_texts(self, texts: Mapping[str, str], short: Mapping[str, str]) -> None:
+        """Name the segments; where all of `texts` together lack room, by `short`."""
+        shown = [key for key, button in self._buttons.items() if not button.isHidden()]
+        room = self.width() - len(shown) * tokens.SEGMENT_PADDING
+        needed = sum(self._buttons[key].fontMetrics().horizontalAdvance(texts[key]) for key in shown)
+        for key, text in (texts if needed <= room else short).items():
+            if self._buttons[key].text() != text:
+                self._buttons[key].setText(text)
 
     def set_shown(self, key: str, shown: bool) -> None:
         if self._buttons[key].isHidden() == shown:

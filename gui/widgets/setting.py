@@ -69,6 +69,9 @@ class Setting(QWidget):
         if self.measured is not None:
             self.measured.show_measured(number, text)
 
+    def set_compact(self, compact: bool) -> None:
+        self.field.setFixedWidth(tokens.WIDTH_NUMBER_COMPACT if compact else tokens.WIDTH_NUMBER)
+
     def set_plain(self) -> None:
         """A row among others: its name in the tone of text."""
         dress(self.title, "text")
@@ -86,9 +89,9 @@ class Setting(QWidget):
         self._error = _ErrorLine()
 
     def _lay_out(self) -> None:
-        parts: list[QWidget | QHBoxLayout | int | None] = [row(self.title, None, self.field), tokens.GAP_SLIDER]
+        parts: list[QWidget | QHBoxLayout | int | None] = [row(self.title, None, self.field)]
         if self.slider is not None and self.measured is not None:
-            parts += [self.slider, self.measured]
+            parts += [tokens.GAP_SLIDER, self.slider, self.measured]
         self.setLayout(column(*parts, self._error, gap=0))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
@@ -121,7 +124,7 @@ class _ErrorLine(QWidget):
         self._label = label("", "error", wrap=True)
         glyph = Glyph("alert", "error")
         glyph.setFixedSize(tokens.GLYPH + 1, tokens.ICON)
-        line = row(glyph, self._label, gap=tokens.GAP_1)
+        line = row(glyph, self._label, gap=tokens.GAP_1, margins=(0, tokens.GAP_SLIDER, 0, 0))
         line.setAlignment(glyph, Qt.AlignmentFlag.AlignTop)
         self.setLayout(line)
         self._label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)

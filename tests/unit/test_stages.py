@@ -1,0 +1,66 @@
+"""The stages of a start as the user reads them."""
+
+from __future__ import annotations
+
+from gui.panels.stages import StageLine, StartProgress
+from service.messages import Stage, StageProgress, Starting
+
+STAGES = (
+    Stage(name="ray", title="Start Ray", about_s=4.0),
+    Stage(name="fetch", title="Fetch the model"),
+    Stage(name="load", title="Load the model", about_s=12.0),
+)
+
+
+def started(*reports: StageProgress) -> StartProgress:
+    progress = StartProgress()
+    progress.take(Starting(instance="i", stages=STAGES))
+    for report in reports:
+        progress.take(report)
+    return progress
+
+
+RAY_DONE = StageProgress(name="ray", elapsed_s=4.04, finished=True)
+
+
+def test_that_before_any_report_the_first_stage_is_present() -> None:
+    assert [line.state for line in started().lines()] == ["present", "ahead", "ahead"]
+
+
+def test_that_a_finished_stage_says_how_long_it_took() -> None:
+    assert started(RAY_DONE).lines()[0] == StageLine("Start Ray", "done", "4.0 s")
+
+
+def test_that_a_stage_that_counts_bytes_tells_amount_rate_and_time_left() -> None:
+    at_first = StageProgress(name="fetch", elapsed_s=0.0, done=3e6, total=93e6, unit="bytes")
+    later = StageProgress(name="fetch", elapsed_s=5.0, done=58e6, total=93e6, unit="bytes")
+    line = started(RAY_DONE, at_first, later).lines()[1]
+    assert line.detail == "58 of 93 MB · 11 MB/s · 3 s left"
+    assert line.fraction == 58 / 93
+
+
+def test_that_what_a_resumed_fetch_found_does_not_count_as_speed() -> None:
+    at_first = StageProgress(name="fetch", elapsed_s=0.0, done=80e6, total=93e6, unit="bytes")
+    later = StageProgress(name="fetch", elapsed_s=1.0, done=82e6, total=93e6, unit="bytes")
+    assert "2.0 MB/s" in started(at_first, later).lines()[1].detail
+
+
+def test_that_a_stage_that_can_only_be_guessed_never_claims_its_end() -> None:
+    late = StageProgress(name="load", elapsed_s=60.0)
+    line = started(late).lines()[2]
+    assert (line.state, line.fraction, line.detail) == ("present", 0.97, "60 s of about 12 s")
+
+
+def test_that_stages_ahead_say_about_how_long_they_take() -> None:
+    assert started(RAY_DONE).lines()[2] == StageLine("Load the model", "ahead", "about 12 s")
+
+
+def test_that_a_new_start_forgets_the_one_before() -> None:
+    progress = started(RAY_DONE)
+    progress.take(Starting(instance="j", stages=STAGES))
+    assert progress.lines()[0].state == "present"
+
+
+def test_that_the_summary_is_the_present_stage_in_a_line() -> None:
+    assert started(RAY_DONE, StageProgress(name="load", elapsed_s=3.0)).summary == "Load the model: 3 s of about 12 s"
+    assert StartProgress().summary == "Starting"

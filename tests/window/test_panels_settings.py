@@ -1,0 +1,245 @@
+"""Sliders, numbers and refusals: what the user wants goes out once, what is in force comes back silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from gui import tokens
+from gui.panels.batching import BatchingPanel
+from gui.panels.load import LoadPanel
+from gui.theme import Theme
+from gui.widgets.number_field import NumberField
+from gui.widgets.slider import Slider, handle_x
+from service.messages import Burst, ClientTotals, ClosedLoop, Poisson, Settings, VersionedSettings
+
+
+def in_force(version: int, **settings: object) -> VersionedSettings:
+    return VersionedSettings(version=version, settings=Settings().revised(settings))
+
+
+@pytest.fixture
+def batching(qtbot: QtBot, theme: Theme) -> Iterator[BatchingPanel]:
+    panel = BatchingPanel()
+    qtbot.addWidget(panel)
+    panel.resize(tokens.WIDTH_LEFT, 500)
+    panel.show()
+    qtbot.waitExposed(panel)
+    yield panel
+
+
+@pytest.fixture
+def load(qtbot: QtBot, theme: Theme) -> Iterator[LoadPanel]:
+    panel = LoadPanel()
+    qtbot.addWidget(panel)
+    panel.resize(tokens.WIDTH_LEFT, 500)
+    panel.show()
+    panel.set_can_run(True)
+    yield panel
+
+
+def type_into(field: NumberField, text: str) -> None:
+    field.setFocus()
+    field.selectAll()
+    QTest.keyClicks(field, text)
+    QTest.keyClick(field, Qt.Key.Key_Return)
+
+
+def drag(slider: Slider, *positions: int, let_go: bool = True) -> None:
+    points = [QPoint(round(handle_x(position, slider.width())), slider.height() // 2) for position in positions]
+    QTest.mousePress(slider, Qt.MouseButton.LeftButton, pos=points[0])
+    for point in points[1:]:
+        QTest.mouseMove(slider, point)
+    if let_go:
+        QTest.mouseRelease(slider, Qt.MouseButton.LeftButton, pos=points[-1])
+
+
+def slider_of(panel: BatchingPanel, field: str) -> Slider:
+    slider = panel.control(field).slider
+    assert slider is not None
+    return slider
+
+
+def test_that_a_typed_number_is_asked_for_at_once(batching: BatchingPanel, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(batching.settings_wanted) as asked:
+        type_into(batching.control("max_batch_size").field, "32")
+    assert asked.args == [{"max_batch_size": 32}]
+    assert slider_of(batching, "max_batch_size").number == 32
+
+
+def test_that_dragging_asks_often_but_not_for_every_pixel_and_the_last_value_always(
+    batching: BatchingPanel, qtbot: QtBot
+) -> None:
+    asked: list[dict[str, object]] = []
+    batching.settings_wanted.connect(asked.append)
+    slider = slider_of(batching, "max_batch_size")
+    drag(slider, *range(500, 800, 5))
+    assert len(asked) <= 3
+    assert asked[-1] == {"max_batch_size": int(slider.number)}
+
+
+def test_that_a_drag_that_pauses_asks_without_being_let_go(batching: BatchingPanel, qtbot: QtBot) -> None:
+    slider = slider_of(batching, "max_batch_size")
+    with qtbot.waitSignal(batching.settings_wanted, timeout=1000) as asked:
+        drag(slider, 500, 750, let_go=False)
+    assert asked.args == [{"max_batch_size": int(slider.number)}]
+    QTest.mouseRelease(slider, Qt.MouseButton.LeftButton)
+
+
+def test_that_the_formation_is_asked_for(batching: BatchingPanel, qtbot: QtBot) -> None:
+    with qtbot.waitSignal(batching.settings_wanted) as asked:
+        batching._formation.button("early").click()
+    assert asked.args == [{"formation": "early"}]
+
+
+def test_that_what_is_in_force_is_shown_silently(batching: BatchingPanel, qtbot: QtBot) -> None:
+    with qtbot.assertNotEmitted(batching.settings_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
+        batching.show_in_force(in_force(7, max_batch_size=64, formation="early"), 3.2)
+    assert batching.settings == Settings(max_batch_size=64, formation="early")
+    assert batching._head.text() == "v7 in force after 3 ms"
+
+
+def test_that_an_answer_to_an_older_change_does_not_move_the_control_back(batching: BatchingPanel) -> None:
+    field = batching.control("max_batch_size").field
+    type_into(field, "8")
+    type_into(field, "32")
+    batching.show_in_force(in_force(2, max_batch_size=8))
+    assert field.number == 32
+    batching.show_in_force(in_force(3, max_batch_size=32))
+    batching.show_in_force(in_force(4, max_batch_size=4))  # somebody else
+    assert field.number == 4
+
+
+def test_that_a_handle_in_hand_is_not_moved(batching: BatchingPanel) -> None:
+    slider = slider_of(batching, "max_batch_size")
+    drag(slider, 500, 750, let_go=False)
+    held = slider.number
+    batching.show_in_force(in_force(2, max_batch_size=2))
+    assert slider.number == held > 16
+    QTest.mouseRelease(slider, Qt.MouseButton.LeftButton)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "line"),
+    [
+        ("batch_wait_timeout_s", "7.5", "Must be from 0 to 5. Still 0.050."),
+        ("batch_wait_timeout_s", "nan", "Must be a number from 0 to 5. Still 0.050."),
+        ("batch_wait_timeout_s", "-1", "Must be from 0 to 5. Still 0.050."),
+        ("batch_wait_timeout_s", "1e999", "Must be a number from 0 to 5. Still 0.050."),
+        ("batch_wait_timeout_s", "", "Must be a number from 0 to 5. Still 0.050."),
+        ("max_batch_size", "2.5", "Must be a whole number from 1 to 256. Still 16."),
+        ("max_batch_size", "０", "Must be a whole number from 1 to 256. Still 16."),
+        ("max_queued_requests", "0", "Must be from 1 to 4096. Still 256."),
+    ],
+)
+def test_that_a_refused_value_says_the_rule_and_what_still_holds(
+    batching: BatchingPanel, qtbot: QtBot, field: str, text: str, line: str
+) -> None:
+    control = batching.control(field)
+    with qtbot.assertNotEmitted(batching.settings_wanted):
+        control.field.setFocus()
+        control.field.selectAll()
+        QTest.keyClick(control.field, Qt.Key.Key_Delete)
+        control.field.insert(text)
+        control.field.setModified(True)
+        QTest.keyClick(control.field, Qt.Key.Key_Return)
+    assert control.refusal == line
+    assert control.field.is_refused
+    assert control.field.text() == text
+
+
+def test_that_escape_takes_a_refused_value_back(batching: BatchingPanel, qtbot: QtBot) -> None:
+    control = batching.control("batch_wait_timeout_s")
+    type_into(control.field, "7.5")
+    with qtbot.assertNotEmitted(batching.settings_wanted):
+        QTest.keyClick(control.field, Qt.Key.Key_Escape)
+    assert (control.refusal, control.field.text(), control.field.is_refused) == (None, "0.050", False)
+
+
+def test_that_a_good_value_clears_the_refusal(batching: BatchingPanel) -> None:
+    control = batching.control("batch_wait_timeout_s")
+    type_into(control.field, "7.5")
+    type_into(control.field, "0.2")
+    assert (control.refusal, control.field.text()) == (None, "0.200")
+
+
+def test_that_telemetry_leaves_a_refused_value_standing(batching: BatchingPanel) -> None:
+    control = batching.control("batch_wait_timeout_s")
+    type_into(control.field, "7.5")
+    batching.show_in_force(in_force(2))
+    assert (control.field.text(), control.refusal) == ("7.5", "Must be from 0 to 5. Still 0.050.")
+
+
+def test_that_a_refusal_by_the_service_is_shown_at_its_control(batching: BatchingPanel) -> None:
+    type_into(batching.control("max_batch_size").field, "64")
+    batching.show_refusal("max_batch_size", "Must be from 1 to 32.")
+    control = batching.control("max_batch_size")
+    assert control.refusal == "Must be from 1 to 32. Still 16."
+    assert batching.settings.max_batch_size == 16
+
+
+def test_that_a_change_that_could_not_be_sent_goes_back(batching: BatchingPanel) -> None:
+    type_into(batching.control("max_batch_size").field, "64")
+    batching.settle()
+    assert batching.control("max_batch_size").number == 16
+
+
+def test_that_the_limits_follow_from_the_settings(batching: BatchingPanel) -> None:
+    type_into(batching.control("max_batch_size").field, "100")
+    assert batching._derived["max_ongoing_requests"].field.text() == str(100 + 256)
+    assert batching._derived["max_ongoing_requests"].field.isReadOnly()
+
+
+def test_that_keys_move_a_slider_by_one_and_by_doubling(batching: BatchingPanel, qtbot: QtBot) -> None:
+    slider = slider_of(batching, "max_batch_size")
+    wanted: list[dict[str, object]] = []
+    batching.settings_wanted.connect(wanted.append)
+    for key in (Qt.Key.Key_Right, Qt.Key.Key_PageDown, Qt.Key.Key_Home):
+        QTest.keyClick(slider, key)
+    assert wanted == [{"max_batch_size": 17}, {"max_batch_size": 8}, {"max_batch_size": 1}]
+
+
+def test_that_a_load_is_asked_for_and_again_when_it_is_changed(load: LoadPanel, qtbot: QtBot) -> None:
+    load.set_load(Poisson(rate_per_s=4.0), 24)
+    with qtbot.waitSignal(load.load_wanted) as run:
+        load.button.click()
+    assert run.args == [Poisson(rate_per_s=4.0), 24]
+    load.show_running(Poisson(rate_per_s=4.0))
+    with qtbot.waitSignal(load.load_wanted) as changed:
+        type_into(load.amount("poisson").field, "6.4")
+    assert changed.args == [Poisson(rate_per_s=6.4), 24]
+    with qtbot.waitSignal(load.stop_wanted):
+        load.button.click()
+
+
+def test_that_nothing_is_asked_for_while_no_load_runs(load: LoadPanel, qtbot: QtBot) -> None:
+    with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
+        type_into(load.amount("poisson").field, "6.4")
+        load._pick("closed")
+
+
+@pytest.mark.parametrize("pattern", [Poisson(rate_per_s=0.5), ClosedLoop(users=32), Burst(count=100)])
+def test_that_every_pattern_comes_back_as_it_was_set(load: LoadPanel, pattern: Poisson | ClosedLoop | Burst) -> None:
+    load.set_load(pattern, 48)
+    assert (load.pattern, load.max_tokens) == (pattern, 48)
+
+
+def test_that_a_burst_is_not_repeated_by_choosing_it(load: LoadPanel, qtbot: QtBot) -> None:
+    load.show_running(Poisson(rate_per_s=1.0))
+    with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
+        load._pick("burst")
+
+
+def test_that_the_counts_say_what_was_dropped_and_refused(load: LoadPanel) -> None:
+    load.show_totals(ClientTotals(sent=322, dropped=2, refused=3), 0.84)
+    assert (load._sent.text(), load._lag.text()) == ("322 sent, 2 dropped, 3 refused", "own lag p99 0.8 ms")
+
+
+def test_that_run_waits_for_the_service_and_says_so(load: LoadPanel) -> None:
+    load.set_can_run(False, "Waits for the service.")
+    assert not load.button.isEnabled()
+    assert load._sent.text() == "Waits for the service."
