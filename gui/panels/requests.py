@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTa
 from gui import tokens
 from gui.panels import shortcuts
 from gui.panels.request_delegate import RequestDelegate
-from gui.panels.request_rows import FILTERS, Filter
+from gui.panels.request_rows import FILTERS
 from gui.panels.requests_model import ROW_ROLE, Counts, RequestsModel
 from gui.panels.section import section_head
 from gui.widgets.buttons import Button
@@ -19,14 +19,14 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.segmented import Segmented
 
-NAMES: Final[dict[Filter, str]] = {
+NAMES: Final[dict[str, str]] = {
     "all": "All",
     "waiting": "Waiting",
     "running": "Running",
     "failed": "Failed",
     "done": "Done",
 }
-SHORT: Final[dict[Filter, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
+SHORT: Final[dict[str, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
 EMPTY_TEXT: Final = "Every request gets a row here: its state, its tokens as they stream, and its latency."
 
 

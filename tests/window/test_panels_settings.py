@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
@@ -23,23 +21,23 @@ def in_force(version: int, **settings: object) -> VersionedSettings:
 
 
 @pytest.fixture
-def batching(qtbot: QtBot, theme: Theme) -> Iterator[BatchingPanel]:
+def batching(qtbot: QtBot, theme: Theme) -> BatchingPanel:
     panel = BatchingPanel()
     qtbot.addWidget(panel)
     panel.resize(tokens.WIDTH_LEFT, 500)
     panel.show()
     qtbot.waitExposed(panel)
-    yield panel
+    return panel
 
 
 @pytest.fixture
-def load(qtbot: QtBot, theme: Theme) -> Iterator[LoadPanel]:
+def load(qtbot: QtBot, theme: Theme) -> LoadPanel:
     panel = LoadPanel()
     qtbot.addWidget(panel)
     panel.resize(tokens.WIDTH_LEFT, 500)
     panel.show()
     panel.set_can_run(True)
-    yield panel
+    return panel
 
 
 def type_into(field: NumberField, text: str) -> None:
