@@ -114,23 +114,28 @@ class Batchscope(QObject):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Hold the window open until what it started has ended."""
-        if watched is self.window and event.type() == QEvent.Type.Close and self.is_complete:
+        if watched is self.window and event.type() == QEvent.Type.Close:
             self._leave()
-            if not self.workings.session.is_at_rest:
+            if self.is_complete and not self.workings.session.is_at_rest:
                 event.ignore()
                 return True
-            self.is_complete = False
-            self.workings.stop_clocks()
-            self.closed.emit()
+            self._end()
         return super().eventFilter(watched, event)
 
     def _leave(self) -> None:
-        if self._is_leaving:
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._save()
+            if self.is_complete:
+                self.workings.session.stop()
+        elif self.is_complete:
             self.workings.session.kill()
-            return
-        self._is_leaving = True
-        self._save()
-        self.workings.session.stop()
+
+    def _end(self) -> None:
+        if self.is_complete:
+            self.is_complete = False
+            self.workings.stop_clocks()
+        self.closed.emit()
 
     def _on_came_to_rest(self) -> None:
         if self._is_leaving:

@@ -55,6 +55,7 @@ class Demo(QObject):
         self._limit = self._timer(self._on_limit)
         self._half_way = self._timer(self._move_slider)
         self._end = self._timer(self._end_load)
+        self._limit.start(LONGEST_START_MS)
         batchscope.completed.connect(self._start)
         batchscope.closed.connect(self._on_closed)
 
@@ -72,7 +73,6 @@ class Demo(QObject):
         session.load_changed.connect(self._on_load_changed)
         session.telemetry_came.connect(self._on_telemetry_came)
         self._app.workings.look_at(next((s for s in WINDOWS_S if s >= self._demo_s), WINDOWS_S[-1]))
-        self._limit.start(LONGEST_START_MS)
         self._started_s = time.monotonic()
         self._app.workings.start_service()
 
