@@ -18,7 +18,6 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -34,7 +33,7 @@ INSTANCE_HEADER: Final = "x-batchscope-instance"
 
 PLACE_VARIABLE: Final = "BATCHSCOPE_DOORS"
 HOST_VARIABLE: Final = "BATCHSCOPE_DOORS_HOST"
-TOKEN_FILE_VARIABLE: Final = "BATCHSCOPE_DOORS_TOKEN_FILE"
+TOKEN_VARIABLE: Final = "BATCHSCOPE_DOORS_TOKEN_SHA256"
 INSTANCE_VARIABLE: Final = "BATCHSCOPE_DOORS_INSTANCE"
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -60,12 +59,12 @@ class DoorRules:
     Attributes:
         host: the address the service listens on; ``None`` where the doors do not know it.
         instance: stamped on every response, so that a caller knows which service answered.
-        token: the bearer token that every request must carry, or ``None``.
+        token_sha256: of the bearer token that every request must carry, or ``None``.
     """
 
     host: str | None = None
     instance: str | None = None
-    token: str | None = None
+    token_sha256: str | None = None
 
     @functools.cached_property
     def host_names(self) -> frozenset[str]:
@@ -154,12 +153,16 @@ class Doors:
 
 def rules_from_environment(environment: Mapping[str, str] = os.environ) -> DoorRules:
     """The rules that `environment` tells; without any of the variables those for an unknown port on loopback."""
-    token_file = environment.get(TOKEN_FILE_VARIABLE)
     return DoorRules(
         host=environment.get(HOST_VARIABLE),
         instance=environment.get(INSTANCE_VARIABLE),
-        token=Path(token_file).read_text().strip() if token_file else None,
+        token_sha256=environment.get(TOKEN_VARIABLE),
     )
+
+
+def digest(token: bytes) -> str:
+    """What the doors keep of a token, which itself is told to no other process."""
+    return hashlib.sha256(token).hexdigest()
 
 
 def doors_from_environment(app: ASGIApp) -> ASGIApp:
@@ -176,7 +179,7 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], port: int | None, rules: 
         return _WRONG_HOST
     if any(name in (b"origin", b"referer") or name.startswith(b"sec-fetch-") for name, _ in headers):
         return _FROM_BROWSER
-    if rules.token is not None and not _is_token(_values(headers, b"authorization"), rules.token):
+    if rules.token_sha256 is not None and not _is_token(_values(headers, b"authorization"), rules.token_sha256):
         return _NO_TOKEN
     length = next(iter(_values(headers, b"content-length")), b"0")
     if length.isdigit() and int(length) > MAX_BODY_BYTES:
@@ -265,13 +268,11 @@ def _is_host_ours(hosts: list[bytes], port: int | None, rules: DoorRules) -> boo
     return rules.host is None or int(match[2] or 80) == port
 
 
-def _is_token(authorizations: list[bytes], token: str) -> bool:
+def _is_token(authorizations: list[bytes], token_sha256: str) -> bool:
     if len(authorizations) != 1:
         return False
     scheme, _, given = authorizations[0].partition(b" ")
-    # Digests have one length, so that the comparison does not tell the token's.
-    same = hmac.compare_digest(hashlib.sha256(given.strip()).digest(), hashlib.sha256(token.encode()).digest())
-    return same and scheme.lower() == b"bearer"
+    return hmac.compare_digest(digest(given.strip()), token_sha256) and scheme.lower() == b"bearer"
 
 
 def _has_body(headers: Headers) -> bool:

@@ -35,7 +35,9 @@ def start_serve(host: str, port: int) -> None:
         if "Failed to bind" not in str(error):
             raise
         serve.shutdown()  # type: ignore[no-untyped-call]
-        raise PortTakenError(f"Port {port} was taken by another program just now; start again.") from error
+        raise PortTakenError(
+            f"Port {port} was taken by another program just now. End that program, or name another port with --port."
+        ) from error
 
 
 def deploy(app: str, options: ServiceOptions) -> None:

@@ -17,13 +17,13 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
-from service.http.doors import rules_from_environment
 from service.messages import Failed, Ready, Stage, Starting
 from service.model.errors import ModelError
 from service.model.resolve import pending_stages, resolve
 from service.process import checks
-from service.process.environment import door_variables
+from service.process.deployed import deployed_file
 from service.process.plan import DriverMessage, DriverPlan, VitalProcesses
+from service.process.run_options import read_token
 from service.process.stages import StageReporter, stages_to
 from service.process.start_error import StartError
 
@@ -47,6 +47,7 @@ class Driver:
         self._emit = emit
         self._stages = StageReporter(emit)
         self._cluster: Cluster | None = None
+        self._releasing = threading.Lock()
 
     def start(self) -> None:
         """Go through all stages to `Ready`; raises `StartError` or `ModelError`."""
@@ -70,8 +71,10 @@ class Driver:
 
     def release(self) -> None:
         """Leave nothing on a cluster that goes on without us."""
-        if self._cluster is not None:
-            self._cluster.release()
+        with self._releasing:
+            if self._cluster is not None:
+                self._cluster.release()
+                self._cluster = None
 
     def _stages_ahead(self) -> tuple[Stage, ...]:
         # On a cluster of somebody else's each replica gets the model where it runs, as part of loading it.
@@ -92,7 +95,7 @@ class Driver:
             return OwnRay(self._options, self._plan.directory)
         from service.process.foreign_ray import ForeignRay
 
-        return ForeignRay(self._options, self._plan.instance)
+        return ForeignRay(self._options, self._plan.instance, deployed_file(self._plan.directory))
 
     def _load(self) -> None:
         from service.process import application
@@ -103,7 +106,7 @@ class Driver:
     def _have_answered(self, host: str, port: int) -> Ready:
         from service.process.first_answer import Caller
 
-        token = rules_from_environment(door_variables(self._options, self._plan.instance, place="proxy")).token
+        token = read_token(self._options.token_file) if self._options.token_file is not None else None
         answers = Caller(host, port, self._plan.instance, token).first_answer()
         return Ready(
             url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from service.http.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_FILE_VARIABLE
-from service.process.run_options import RunOptions
+from service.http.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
+from service.process.run_options import RunOptions, read_token
 from service.process.sweep import MARK
 
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[st
     """What `service.http.doors` reads; `place` says where the doors stand, in Serve's `proxy` or in the `app`."""
     variables = {PLACE_VARIABLE: place, HOST_VARIABLE: options.host, INSTANCE_VARIABLE: instance}
     if options.token_file is not None:
-        variables[TOKEN_FILE_VARIABLE] = os.path.abspath(options.token_file)
+        variables[TOKEN_VARIABLE] = digest(read_token(options.token_file).encode())
     return variables
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 from typing import Final
 
 import ray
@@ -22,10 +23,10 @@ ANY_ADDRESS: Final = ("0.0.0.0", "::")
 class ForeignRay:
     """The cluster at the address that the user typed. The doors stand in our application, not in its proxy."""
 
-    def __init__(self, options: RunOptions, instance: str) -> None:
+    def __init__(self, options: RunOptions, instance: str, note: Path) -> None:
         self._options = options
         self._instance = instance
-        self._is_ours_deployed = False
+        self._note = note
 
     def start(self) -> VitalProcesses:
         address = self._options.address
@@ -50,12 +51,14 @@ class ForeignRay:
                 f"The cluster already runs an application named {application.APP_NAME}, and it stays untouched. Delete "
                 f"it there with: serve delete {application.APP_NAME}"
             )
-        self._is_ours_deployed = True
-        return self._listening_address()
+        where = self._listening_address()
+        self._note.write_text(self._options.address or "")
+        return where
 
     def release(self) -> None:
-        if self._is_ours_deployed:
+        if self._note.exists():
             application.delete()
+            self._note.unlink()
 
     def _listening_address(self) -> tuple[str, int]:
         # WORKAROUND ray 2.60: nothing public tells the options that Serve was started with.
@@ -65,10 +68,10 @@ class ForeignRay:
         host = str(options.host)
         if host in ANY_ADDRESS:
             host = self._head_address()
-        if not is_loopback(host) and self._options.token_file is None:
+        if not is_loopback(host) and is_loopback(self._options.host):
             raise StartError(
-                f"The cluster's proxy listens on {host}, where other machines reach it: give a bearer token with "
-                "--token-file FILE."
+                f"The cluster's proxy listens on {host}, where other machines reach it: give --host {host} and a "
+                "bearer token with --token-file FILE."
             )
         return host, int(options.port)
 

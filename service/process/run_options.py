@@ -107,7 +107,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 def _check_token(options: RunOptions) -> None:
     if options.token_file is not None:
-        _check_token_file(Path(options.token_file))
+        _check_token_file(options.token_file)
     elif not is_loopback(options.host):
         raise OptionError(
             f"Listening on {options.host} would let other machines in: give a bearer token with --token-file FILE, or "
@@ -115,10 +115,15 @@ def _check_token(options: RunOptions) -> None:
         )
 
 
-def _check_token_file(path: Path) -> None:
+def read_token(path: str) -> str:
+    """The token in the file at `path`; raises `OSError` or `UnicodeError`."""
+    return Path(path).read_text(encoding="ascii").strip()
+
+
+def _check_token_file(path: str) -> None:
     try:
-        token = path.read_text(encoding="ascii").strip()
-        mode = path.stat().st_mode
+        token = read_token(path)
+        mode = os.stat(path).st_mode
     except (OSError, UnicodeError) as error:
         raise OptionError(f"The token file {path} cannot be read: {error}.") from error
     if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:

@@ -34,7 +34,7 @@ from service.process.sweeper import SweepPlan
 from service.process.watch import ended, parent_ended
 
 GRACE_S: Final = 1.0
-RELEASE_S: Final = 3.0  # for taking the application off somebody else's cluster
+RELEASE_S: Final = 8.0  # for taking the application off somebody else's cluster
 SWEEPER_LIMIT_S: Final = 2.0
 CAUSE_LIMIT_S: Final = 0.3
 

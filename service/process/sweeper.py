@@ -12,6 +12,7 @@ import sys
 
 import msgspec
 
+from service.process.deployed import release_forgotten
 from service.process.sweep import Lineage, sweep
 
 
@@ -31,6 +32,7 @@ class SweepPlan(msgspec.Struct, frozen=True):
     def carry_out(self) -> list[str]:
         """End the processes and remove the files; returns what could not be ended, in words."""
         survivors = sweep(self.lineage, patience_s=self.patience_s, grace_s=self.grace_s)
+        release_forgotten(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
         return [str(process) for process in survivors]
 

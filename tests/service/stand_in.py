@@ -7,6 +7,7 @@ from fastapi import FastAPI, Request
 from ray import serve
 from ray.serve import Application, Deployment
 
+from service.http.doors import doors_from_environment
 from service.model.errors import ModelError
 from service.options import ServiceOptions
 from service.process.loopback import keep_replica_on_loopback
@@ -14,6 +15,7 @@ from service.process.loopback import keep_replica_on_loopback
 REFUSED_DEVICE = "refused"
 
 api = FastAPI()
+api.add_middleware(cast(Any, doors_from_environment))
 
 
 @serve.deployment(name="BatchTextGenerator", ray_actor_options={"num_cpus": 0.1}, max_constructor_retry_count=1)

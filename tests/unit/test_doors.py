@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from service.http.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Messag
 
 TOKEN = "a-token-of-some-length"
 OURS = DoorRules(host="127.0.0.1", instance="4711")
-ON_THE_NETWORK = DoorRules(host="0.0.0.0", instance="4711", token=TOKEN)
+ON_THE_NETWORK = DoorRules(host="0.0.0.0", instance="4711", token_sha256=doors.digest(TOKEN.encode()))
 PORT = 8000
 HOST = (b"host", b"127.0.0.1:8000")
 
@@ -356,12 +355,11 @@ async def test_that_the_lifespan_passes() -> None:
 # -- configuration ----------------------------------------------------------------------------------------------------
 
 
-def test_that_rules_come_from_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
+def test_that_rules_come_from_the_environment() -> None:
     variables = {
         doors.HOST_VARIABLE: "0.0.0.0",
         doors.INSTANCE_VARIABLE: "4711",
-        doors.TOKEN_FILE_VARIABLE: str(tmp_path / "token"),
+        doors.TOKEN_VARIABLE: doors.digest(TOKEN.encode()),
     }
     assert doors.rules_from_environment(variables) == ON_THE_NETWORK
 

@@ -177,6 +177,14 @@ def test_that_what_goes_to_this_machine_takes_no_proxy() -> None:
     )
 
 
+def test_that_the_token_itself_is_told_to_nobody(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef\n")
+    options = RunOptions(host="0.0.0.0", token_file=str(tmp_path / "token"))
+    environment = driver_environment(options, "4711", {})
+    assert doors.rules_from_environment(environment).token_sha256 == doors.digest(b"0123456789abcdef")
+    assert not any("0123456789abcdef" in value for value in environment.values())
+
+
 def test_that_a_cluster_of_somebody_else_is_left_as_it_is() -> None:
     environment = driver_environment(RunOptions(address="1.2.3.4:6379"), "4711", {})
     assert "RAY_AUTH_MODE" not in environment
