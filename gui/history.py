@@ -15,7 +15,8 @@ from gui.store.columns import Floats
 from gui.store.marks import LoadMark, Outage, SettingsMark, describe_load_change
 from gui.store.percentiles import RollingPercentiles
 from gui.store.replicas import ReplicaSlots
-from gui.store.requests import RequestRow, RequestTable
+from gui.store.requests import RequestRow as RequestRow  # part of what this module offers
+from gui.store.requests import RequestTable
 from service.messages import (
     Burst,
     FramesMissed,

@@ -1,0 +1,111 @@
+"""The surface of a plot: pyqtgraph's view with pixels as its coordinates, so that what is drawn lands on whole ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QMouseEvent, QPen, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QSizePolicy, QWidget
+
+from gui.plots.frame import Frame, Layout
+from gui.plots.marks import MarkLines, Marks, OutageTint
+from gui.plots.pointer import PointerItem
+from gui.tokens import PLOT_MIN_HEIGHT, Palette
+
+
+class Canvas(pg.GraphicsView):  # type: ignore[misc]
+    """Holds the frame, the data (clipped, one clip a strip), the marks and the pointer, from back to front."""
+
+    pointed = Signal(object)  # QPointF, or None when the pointer left
+    dragged = Signal(float)  # pixels to the right since the last time
+    wheeled = Signal(QPointF, object, object)  # where, QPoint of the angle, modifiers
+    double_clicked = Signal()
+    resized = Signal()
+
+    def __init__(self, palette: Palette, strips: int, with_words: bool, parent: QWidget | None = None) -> None:
+        super().__init__(parent, background=palette.plot)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setMinimumSize(0, PLOT_MIN_HEIGHT)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
+        self._dragged_from: QPointF | None = None
+        self.frame = Frame(palette)
+        self.tint = OutageTint(palette)
+        self.mark_lines = MarkLines(palette, with_words)
+        self.pointer = PointerItem(palette)
+        for item in (self.frame, self.tint, self.mark_lines, self.pointer):
+            self.addItem(item)
+        self.clips = [self._clip() for _ in range(strips)]
+
+    def set_palette(self, palette: Palette) -> None:
+        self.setBackground(palette.plot)
+        for item in (self.frame, self.tint, self.mark_lines, self.pointer):
+            item.set_palette(palette)
+
+    def add_data(self, item: QGraphicsItem, strip: int = 0) -> None:
+        item.setParentItem(self.clips[strip])
+
+    def set_layout(self, layout: Layout, marks: Marks) -> None:
+        self.frame.set_layout(layout)
+        for clip, strip in zip(self.clips, layout.strips, strict=True):
+            rect = QRectF(layout.left, strip.top, layout.right - layout.left, strip.height)
+            if clip.rect() != rect:
+                clip.setRect(rect)
+        self.tint.set_marks(layout, marks)
+        self.mark_lines.set_marks(layout, marks)
+
+    def show_data(self, is_shown: bool) -> None:
+        """Without data nothing but the frame is to be seen."""
+        items: tuple[QGraphicsItem, ...] = (*self.clips, self.tint, self.mark_lines, self.pointer)
+        for item in items:
+            item.setVisible(is_shown)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        position = event.position()
+        if self._dragged_from is not None:
+            self.dragged.emit(position.x() - self._dragged_from.x())
+            self._dragged_from = position
+        self.pointed.emit(position)
+        event.accept()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self._dragged_from = event.position()
+        event.ignore()  # so that the panel around it takes the focus
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        self._dragged_from = None
+        event.accept()
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self._dragged_from = None
+        self.double_clicked.emit()
+        event.accept()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._dragged_from = None
+        self.pointed.emit(None)
+        event.accept()
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        self.wheeled.emit(event.position(), event.angleDelta(), event.modifiers())
+        event.accept()
+
+    def resizeEvent(self, event: QResizeEvent | None) -> None:
+        super().resizeEvent(event)
+        if hasattr(self, "clips"):
+            self.resized.emit()
+
+    def _clip(self) -> QGraphicsRectItem:
+        clip = QGraphicsRectItem()
+        clip.setPen(QPen(Qt.PenStyle.NoPen))
+        clip.setFlag(QGraphicsItem.GraphicsItemFlag.ItemClipsChildrenToShape)
+        clip.setFlag(QGraphicsItem.GraphicsItemFlag.ItemHasNoContents)
+        self.addItem(clip)
+        return clip
+
+
+def curve(**options: Any) -> pg.PlotCurveItem:
+    """A curve made once, then set."""
+    return pg.PlotCurveItem(antialias=True, skipFiniteCheck=False, connect="finite", **options)

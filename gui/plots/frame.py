@@ -1,0 +1,169 @@
+"""What stands still behind the data: grid, zero line, ticks and units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyqtgraph as pg
+from PySide6.QtCore import QPointF, QRectF, QSize
+from PySide6.QtGui import QColor, QPainter, QPixmap
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gui.plots.paint import baseline, color, font, pen, text_width
+from gui.series.scale import Axis
+from gui.series.time_axis import Tick
+from gui.series.time_range import TimeRange
+from gui.store.columns import Floats
+from gui.tokens import GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A y axis and the stretch of pixels that it has."""
+
+    top: int
+    bottom: int
+    unit: str = ""
+    axis: Axis | None = None
+
+    @property
+    def height(self) -> int:
+        return self.bottom - self.top
+
+    def y(self, values: Floats) -> Floats:
+        """Pixels from the top of the canvas."""
+        assert self.axis is not None
+        result: Floats = self.bottom - values * (self.height / self.axis.top)
+        return result
+
+    def y_of(self, value: float) -> float:
+        assert self.axis is not None
+        return self.bottom - value * self.height / self.axis.top
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything lies on a canvas, in its pixels."""
+
+    size: QSize
+    strips: tuple[Strip, ...]
+    view: TimeRange
+    ticks: tuple[Tick, ...] = ()
+
+    @property
+    def left(self) -> int:
+        return PLOT_GUTTER
+
+    @property
+    def right(self) -> int:
+        return max(self.size.width() - PLOT_MARGIN_RIGHT, PLOT_GUTTER + 1)
+
+    @property
+    def top(self) -> int:
+        return self.strips[0].top
+
+    @property
+    def bottom(self) -> int:
+        return self.strips[-1].bottom
+
+    def x(self, times: Floats) -> Floats:
+        result: Floats = self.left + self.view.positions(times)
+        return result
+
+    def x_of(self, at_s: float) -> float:
+        return self.left + self.view.position(at_s)
+
+    def time_at(self, x: float) -> float:
+        return self.view.time_at(x - self.left)
+
+
+class Frame(pg.GraphicsObject):  # type: ignore[misc]
+    """Painted once into a picture, again only when scale, size or palette change."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self.setZValue(-10)
+        self._palette = palette
+        self._layout: Layout | None = None
+        self._ticks: Sequence[tuple[int, str]] = ()
+        self._picture: QPixmap | None = None
+        self._picture_of: object = None
+        self.tick_rects: list[QRectF] = []
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self._picture = None
+        self.update()
+
+    def set_layout(self, layout: Layout) -> None:
+        ticks = [(round(layout.x_of(tick.at_s)), tick.text) for tick in layout.ticks]
+        looks = (layout.size, layout.strips, tuple(ticks))
+        if looks == self._picture_of and self._picture is not None:
+            self._layout = layout
+            return
+        self.prepareGeometryChange()
+        self._layout, self._ticks, self._picture_of, self._picture = layout, ticks, looks, None
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        size = self._layout.size if self._layout else QSize(0, 0)
+        return QRectF(0, 0, size.width(), size.height())
+
+    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if self._layout is None:
+            return
+        ratio = painter.device().devicePixelRatio()
+        if self._picture is None or self._picture.devicePixelRatio() != ratio:
+            self._picture = self._painted(self._layout, ratio)
+        painter.drawPixmap(0, 0, self._picture)
+
+    def _painted(self, layout: Layout, ratio: float) -> QPixmap:
+        picture = QPixmap(layout.size * ratio)
+        picture.setDevicePixelRatio(ratio)
+        picture.fill(QColor(self._palette.plot))
+        painter = QPainter(picture)
+        self._paint_time_grid(painter, layout)
+        for strip in layout.strips:
+            self._paint_strip(painter, layout, strip)
+        painter.end()
+        return picture
+
+    def _paint_time_grid(self, painter: QPainter, layout: Layout) -> None:
+        painter.setPen(pen(self._palette.grid, LINE_GRID))
+        self.tick_rects = []
+        for x, text in self._ticks:
+            for strip in layout.strips:
+                painter.setPen(pen(self._palette.grid, LINE_GRID))
+                painter.drawLine(x, strip.top, x, strip.bottom)
+            if text:
+                self._paint_tick(painter, layout, x, text)
+
+    def _paint_tick(self, painter: QPainter, layout: Layout, x: int, text: str) -> None:
+        used = font()
+        width = text_width(text, used)
+        left = min(x - width / 2, layout.right - width)
+        if left < layout.left - GAP_2:
+            return
+        middle = layout.bottom + (layout.size.height() - layout.bottom) / 2
+        painter.setFont(used)
+        painter.setPen(color(self._palette.t3))
+        painter.drawText(QPointF(round(left), baseline(middle, used)), text)
+        self.tick_rects.append(QRectF(left, layout.bottom + 1, width, layout.size.height() - layout.bottom - 1))
+
+    def _paint_strip(self, painter: QPainter, layout: Layout, strip: Strip) -> None:
+        used = font()
+        right = layout.left - GAP_2
+        painter.setFont(used)
+        if strip.axis is not None:
+            for value in strip.axis.ticks:
+                y = round(strip.y_of(value))
+                painter.setPen(pen(self._palette.grid if value else self._palette.line, LINE_GRID))
+                painter.drawLine(layout.left, y, layout.right, y)
+                label = strip.axis.label(value)
+                painter.setPen(color(self._palette.t3))
+                painter.drawText(QPointF(right - text_width(label, used), baseline(y, used)), label)
+        if strip.unit:
+            painter.setPen(color(self._palette.t3))
+            middle = strip.top + GAP_2
+            painter.drawText(QPointF(right - text_width(strip.unit, used), baseline(middle, used)), strip.unit)

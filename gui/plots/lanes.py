@@ -1,0 +1,138 @@
+"""The bars of the timeline as one picture, and what stands around it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyqtgraph as pg
+from numpy.typing import NDArray
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QColor, QImage, QPainter
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gui.plots.frame import Layout
+from gui.plots.paint import blended, color, draw_text, font, pen, text_width
+from gui.series.lanes import LaneGrid
+from gui.series.timeline import FIRST_RUNNING, STAGES, Block, Lanes
+from gui.tokens import (
+    FONT_CAPTION,
+    GAP_2,
+    LANE_GAP,
+    LANE_HEIGHTS,
+    LANE_SCROLL_BAR,
+    LINE_MARKER,
+    Palette,
+)
+
+
+class LanesItem(pg.GraphicsObject):  # type: ignore[misc]
+    """Whole pixels made by numpy: the cost does not grow with the number of requests."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self._layout: Layout | None = None
+        self._pixels: NDArray[np.uint32] | None = None
+        self._image: QImage | None = None
+        self.set_palette(palette)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._bar = np.array([0] + [QColor(getattr(palette, stage)).rgb() for stage in STAGES[1:]], np.uint32)
+        self._between = np.zeros_like(self._bar)
+        for stage in range(FIRST_RUNNING, len(STAGES)):
+            tint = blended(getattr(palette, STAGES[stage]), palette.plot, palette.bar_alpha)
+            self._between[stage] = tint.rgb()
+
+    def set_stages(self, layout: Layout, stages: NDArray[np.int8], grid: LaneGrid) -> None:
+        """Show these lanes, from the top of the plot on."""
+        if self._layout is None or layout.size != self._layout.size:
+            self.prepareGeometryChange()
+        self._layout = layout
+        lanes, columns = stages.shape
+        pixels = np.empty((lanes, grid.height, columns), np.uint32)
+        bar_height = grid.height - LANE_GAP if grid.height >= LANE_HEIGHTS[0] else grid.height
+        pixels[:, :bar_height] = self._bar[stages][:, None]
+        if bar_height < grid.height:
+            pixels[:, bar_height:] = self._between[stages][:, None]
+        self._pixels = pixels.reshape(lanes * grid.height, columns)
+        self._image = QImage(
+            self._pixels.data, columns, lanes * grid.height, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied
+        )
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        if self._layout is None:
+            return QRectF()
+        return QRectF(0, 0, self._layout.size.width(), self._layout.size.height())
+
+    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
+        if self._layout is not None and self._image is not None:
+            painter.drawImage(self._layout.left, self._layout.top, self._image)
+
+
+class LaneSurroundings(pg.GraphicsObject):  # type: ignore[misc]
+    """Names of the replicas, the outline of the batch under the pointer, and how far the lanes are scrolled."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self.setZValue(25)
+        self._palette = palette
+        self._layout: Layout | None = None
+        self._lanes: Lanes | None = None
+        self._grid = LaneGrid(1, 1, 1)
+        self._offset = 0
+        self._outline: list[QRectF] = []
+
+    @property
+    def outline(self) -> list[QRectF]:
+        return self._outline
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def set_lanes(self, layout: Layout, lanes: Lanes, grid: LaneGrid, offset: int, block: Block | None) -> None:
+        if self._layout is None or layout.size != self._layout.size:
+            self.prepareGeometryChange()
+        self._layout, self._lanes, self._grid, self._offset = layout, lanes, grid, offset
+        self._outline = self._rects_of(layout, block) if block is not None else []
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        if self._layout is None:
+            return QRectF()
+        return QRectF(0, 0, self._layout.size.width(), self._layout.size.height())
+
+    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
+        if self._layout is None or self._lanes is None:
+            return
+        self._paint_names(painter, self._layout, self._lanes)
+        painter.setPen(pen(self._palette.t1, LINE_MARKER))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        for rect in self._outline:
+            painter.drawRect(rect)
+        if self._grid.overflows:
+            self._paint_scroll_bar(painter, self._layout)
+
+    def _paint_names(self, painter: QPainter, layout: Layout, lanes: Lanes) -> None:
+        used = font()
+        for group in lanes.groups:
+            middle = layout.top + (group.first - self._offset) * self._grid.height + FONT_CAPTION / 2
+            if layout.top <= middle <= layout.bottom:
+                left = layout.left - GAP_2 - text_width(group.replica, used)
+                draw_text(painter, left, middle, group.replica, used, self._palette.t3)
+
+    def _paint_scroll_bar(self, painter: QPainter, layout: Layout) -> None:
+        height = layout.bottom - layout.top
+        top = layout.top + height * self._offset / self._grid.total
+        length = height * self._grid.shown / self._grid.total
+        painter.fillRect(QRectF(layout.right + GAP_2, top, LANE_SCROLL_BAR, length), color(self._palette.border))
+
+    def _rects_of(self, layout: Layout, block: Block) -> list[QRectF]:
+        left = max(int(layout.x_of(block.start_s)), layout.left) - 0.5
+        right = min(int(layout.x_of(min(block.end_s, layout.view.end_s))), layout.right) + 0.5
+        rects = []
+        for first, last in block.spans():
+            top = layout.top + (first - self._offset) * self._grid.height
+            bottom = layout.top + (last + 1 - self._offset) * self._grid.height
+            if right > left and bottom > layout.top and top < layout.bottom:
+                rects.append(QRectF(left, top - 0.5, max(right - left, 2), bottom - top))
+        return rects

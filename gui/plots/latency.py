@@ -1,0 +1,70 @@
+"""The plot of latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyqtgraph as pg
+
+from gui.history import History
+from gui.plots.canvas import curve
+from gui.plots.frame import Layout
+from gui.plots.paint import brush, pen
+from gui.plots.panel import PlotPanel
+from gui.plots.pointer import Dot
+from gui.series import latency
+from gui.series.declaration import Readout
+from gui.series.latency import Latencies
+from gui.series.scale import StepScale
+from gui.series.time_range import TimeRange
+from gui.tokens import LATENCY_ALPHA, LINE_WIDTHS, MARK_LATENCY, Palette
+
+LEAST_STEP_S = 0.01
+
+
+class LatencyPanel(PlotPanel):
+    """Points behind three lines, the strongest in front."""
+
+    def __init__(self, history: History, palette: Palette, has_axis: bool = True) -> None:
+        scale = StepScale(most_ticks=5, least_step=LEAST_STEP_S)
+        super().__init__(latency.PLOT, [scale], history, palette, has_axis)
+        self._latencies: Latencies | None = None
+        self._points = pg.ScatterPlotItem(symbol="o", size=MARK_LATENCY, pen=None, antialias=True)
+        self._lines = {name: curve() for name in latency.NAMES}
+        self.canvas.add_data(self._points)
+        for name in reversed(latency.NAMES):
+            self.canvas.add_data(self._lines[name])
+        self.set_colors(palette)
+
+    def set_colors(self, palette: Palette) -> None:
+        self._points.setBrush(brush(palette.t3, LATENCY_ALPHA))
+        for name, line in self._lines.items():
+            line.setPen(pen(palette.percentiles[name], LINE_WIDTHS[name]))
+
+    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+        self._latencies = latency.latencies(self.history, view, height)
+        return (self._latencies.peak,)
+
+    def draw(self, layout: Layout) -> None:
+        assert self._latencies is not None
+        strip = layout.strips[0]
+        times, values = self._latencies.points
+        self._points.setData(np.floor(layout.x(times)) + 0.5, strip.y(values))
+        for name, (times, values) in self._latencies.lines.items():
+            known = len(values) and not np.isnan(values).all()
+            self._lines[name].setVisible(bool(known))
+            if known:
+                self._lines[name].setData(layout.x(times), strip.y(values))
+
+    def readout_now(self) -> Readout:
+        return latency.readout(self.history, self.end_s if self.end_s is not None else self.history.now_s())
+
+    def readout_at(self, at_s: float) -> Readout:
+        return latency.readout(self.history, at_s)
+
+    def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
+        values = latency.values_at(self.history, at_s)
+        strip = layout.strips[0]
+        known = [(name, value) for name, value in values.items() if value == value]
+        return [Dot(strip.y_of(value), self.palette_.percentiles[name]) for name, value in reversed(known)]

@@ -1,0 +1,207 @@
+"""Changes of settings and load, failures and gaps, drawn over the data of a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyqtgraph as pg
+from PySide6.QtCore import QLineF, QRectF, QSize, Qt
+from PySide6.QtGui import QFontMetricsF, QPainter
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gui.plots.frame import Layout
+from gui.plots.paint import bold, brush, color, draw_text, font, pen, text_width
+from gui.store.marks import LoadMark, Outage, SettingsMark
+from gui.tokens import (
+    DASH_CHANGE,
+    DASH_LOAD,
+    FAILURE_ALPHA,
+    FAILURE_EDGE,
+    FLAG_HEIGHT,
+    FLAG_PADDING,
+    FLAG_ROW,
+    FONT_CAPTION,
+    GAP_1,
+    GAP_2,
+    GAP_3,
+    LINE_MARKER,
+    RADIUS_FLAG,
+    WEIGHT_MEDIUM,
+    Palette,
+)
+
+LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What stands in view."""
+
+    settings: Sequence[SettingsMark] = ()
+    loads: Sequence[LoadMark] = ()
+    outages: Sequence[Outage] = ()
+
+
+class _MarksItem(pg.GraphicsObject):  # type: ignore[misc]
+    """Covers the canvas and paints marks where the layout says."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self._palette = palette
+        self._layout: Layout | None = None
+        self._marks = Marks()
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def set_marks(self, layout: Layout, marks: Marks) -> None:
+        if self._layout is None or layout.size != self._layout.size:
+            self.prepareGeometryChange()
+        self._layout, self._marks = layout, marks
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        size = self._layout.size if self._layout else QSize(0, 0)
+        return QRectF(0, 0, size.width(), size.height())
+
+
+class OutageTint(_MarksItem):
+    """Behind the data: a tint from a failure to its end, with an edge where it began."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__(palette)
+        self.setZValue(-5)
+
+    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
+        layout = self._layout
+        if layout is None:
+            return
+        for outage in self._marks.outages:
+            left = max(round(layout.x_of(outage.start_s)), layout.left)
+            right = layout.right if outage.end_s is None else min(round(layout.x_of(outage.end_s)), layout.right)
+            if right < layout.left or left > layout.right:
+                continue
+            is_gap = outage.text == "gap"
+            ink = self._palette.t3 if is_gap else self._palette.error
+            for strip in layout.strips:
+                area = QRectF(left, strip.top, max(right - left, FAILURE_EDGE), strip.height)
+                painter.fillRect(area, brush(ink, FAILURE_ALPHA))
+                if outage.start_s >= layout.view.start_s:
+                    painter.fillRect(QRectF(left, strip.top, FAILURE_EDGE, strip.height), brush(ink))
+
+
+class MarkLines(_MarksItem):
+    """Over the data: lines and flags; in the timeline also what changed, in words."""
+
+    def __init__(self, palette: Palette, with_words: bool) -> None:
+        super().__init__(palette)
+        self.setZValue(20)
+        self._with_words = with_words
+
+    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
+        if self._layout is None:
+            return
+        layout = self._layout
+        for load in self._visible(self._marks.loads):
+            self._paint_line(painter, layout, load.at_s, self._palette.t2, DASH_LOAD, FLAG_ROW)
+        settings = self._visible(self._marks.settings)
+        for mark in settings:
+            self._paint_line(painter, layout, mark.at_s, self._palette.t1, DASH_CHANGE, 0)
+        taken = self._paint_flags(painter, layout, settings)
+        if self._with_words:
+            self._paint_words(painter, layout, taken)
+
+    def _visible(self, marks: Sequence[SettingsMark] | Sequence[LoadMark]) -> list:  # type: ignore[type-arg]
+        assert self._layout is not None
+        view = self._layout.view
+        return [mark for mark in marks if view.contains(mark.at_s)]
+
+    def _paint_line(
+        self, painter: QPainter, layout: Layout, at_s: float, ink: str, dashes: tuple[int, int], below: int
+    ) -> None:
+        x = int(layout.x_of(at_s)) + 0.5
+        painter.setPen(pen(ink, LINE_MARKER, dashes))
+        for number, strip in enumerate(layout.strips):
+            top = strip.top + (below if number == 0 and not self._with_words else 0)
+            painter.drawLine(QLineF(x, top, x, strip.bottom))
+
+    def _paint_flags(self, painter: QPainter, layout: Layout, marks: Sequence[SettingsMark]) -> list[_Flag]:
+        """The newest first; one that has no room beside a newer one is left out, its line stands."""
+        flags: list[_Flag] = []
+        for mark in reversed(marks):
+            text = f"v{mark.version}"
+            width = round(text_width(text, bold())) + 2 * FLAG_PADDING
+            x = int(layout.x_of(mark.at_s))
+            left = min(max(x - width // 2, 0), layout.size.width() - width)
+            if flags and left + width + 1 > flags[-1].left:
+                continue
+            flags.append(_Flag(left, left + width, text, mark))
+        for flag in flags:
+            self._paint_flag(painter, flag, self._palette.primary, self._palette.primary_text)
+        return flags
+
+    def _paint_flag(self, painter: QPainter, flag: _Flag, ground: str, ink: str) -> None:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(color(ground))
+        painter.drawRoundedRect(QRectF(flag.left, 1, flag.right - flag.left, FLAG_HEIGHT), RADIUS_FLAG, RADIUS_FLAG)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        draw_text(painter, flag.left + FLAG_PADDING, 1 + FLAG_HEIGHT / 2, flag.text, bold(), ink)
+
+    def _paint_words(self, painter: QPainter, layout: Layout, flags: Sequence[_Flag]) -> None:
+        """What changed, each text up to where the next begins."""
+        loads = self._visible(self._marks.loads)
+        outages = self._paint_outage_flags(painter, layout)
+        starts = [flag.left for flag in (*flags, *outages)] + [int(layout.x_of(load.at_s)) for load in loads]
+
+        def room_after(x: float) -> float:
+            following = [start for start in starts if start > x]
+            return min((*following, layout.size.width())) - x - GAP_2
+
+        for load in loads:
+            x = int(layout.x_of(load.at_s)) + GAP_1 + 1
+            self._paint_elided(painter, x, room_after(x - 1), load.text, self._palette.t2)
+        for flag in flags:
+            start = flag.right + GAP_2 - 2
+            room = room_after(flag.left + 1) - (start - flag.left - 1)
+            used = self._paint_elided(painter, start, room, flag.mark.text, self._palette.t1) if flag.mark else 0.0
+            if used and flag.mark:
+                self._paint_elided(
+                    painter, start + used + GAP_3, room - used - GAP_3, flag.mark.detail, self._palette.t3, False
+                )
+
+    def _paint_elided(
+        self, painter: QPainter, x: float, room: float, text: str, ink: str, is_strong: bool = True
+    ) -> float:
+        """Paint as much as there is room for; the width, or 0 where that would be next to nothing."""
+        used = font(FONT_CAPTION, WEIGHT_MEDIUM) if is_strong else font()
+        if room < min(LEAST_WORDS, text_width(text, used)) or not text:
+            return 0.0
+        elided = QFontMetricsF(used).elidedText(text, Qt.TextElideMode.ElideRight, room)
+        draw_text(painter, x, 1 + FLAG_HEIGHT / 2, elided, used, ink)
+        return text_width(elided, used)
+
+    def _paint_outage_flags(self, painter: QPainter, layout: Layout) -> list[_Flag]:
+        flags = []
+        for outage in self._marks.outages:
+            if layout.view.contains(outage.start_s):
+                width = round(text_width(outage.text, bold())) + 2 * FLAG_PADDING
+                left = min(round(layout.x_of(outage.start_s)), layout.size.width() - width)
+                flags.append(_Flag(left, left + width, outage.text, None))
+                is_gap = outage.text == "gap"
+                ground = self._palette.t3 if is_gap else self._palette.error
+                self._paint_flag(painter, flags[-1], ground, self._palette.plot)
+        return flags
+
+
+@dataclass(frozen=True)
+class _Flag:
+    """A flag and the pixels it takes."""
+
+    left: int
+    right: int
+    text: str
+    mark: SettingsMark | None

@@ -1,0 +1,70 @@
+"""Pens, brushes, fonts and texts made from the tokens."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen
+from PySide6.QtWidgets import QApplication
+
+from gui.tokens import FONT_CAPTION, WEIGHT_BOLD, WEIGHT_REGULAR
+
+
+def color(name: str, alpha: float = 1.0) -> QColor:
+    result = QColor(name)
+    result.setAlphaF(alpha)
+    return result
+
+
+def blended(name: str, ground: str, alpha: float) -> QColor:
+    """The opaque colour that `name` has on `ground`: what is opaque can be painted back to front."""
+    over, under = QColor(name), QColor(ground)
+    pairs = ((over.red(), under.red()), (over.green(), under.green()), (over.blue(), under.blue()))
+    return QColor(*(round(alpha * a + (1 - alpha) * b) for a, b in pairs))
+
+
+def pen(name: str, width: float = 1.0, dashes: tuple[int, int] | None = None, alpha: float = 1.0) -> QPen:
+    result = QPen(color(name, alpha), width)
+    result.setCapStyle(Qt.PenCapStyle.FlatCap)
+    result.setJoinStyle(Qt.PenJoinStyle.BevelJoin)
+    if dashes is not None:
+        result.setDashPattern([length / width for length in dashes])
+    return result
+
+
+def brush(name: str, alpha: float = 1.0) -> QBrush:
+    return QBrush(color(name, alpha))
+
+
+def font(size: int = FONT_CAPTION, weight: int = WEIGHT_REGULAR) -> QFont:
+    """The application's font (with its tabular figures) in a size of ours."""
+    return _font(QApplication.font().toString(), size, weight)
+
+
+@lru_cache(maxsize=64)
+def _font(_family: str, size: int, weight: int) -> QFont:
+    result = QFont(QApplication.font())
+    result.setPixelSize(size)
+    result.setWeight(QFont.Weight(weight))
+    return result
+
+
+def bold(size: int = FONT_CAPTION) -> QFont:
+    return font(size, WEIGHT_BOLD)
+
+
+def text_width(text: str, used: QFont) -> float:
+    return QFontMetricsF(used).horizontalAdvance(text)
+
+
+def draw_text(painter: QPainter, x: float, middle: float, text: str, used: QFont, ink: str) -> None:
+    """A line of text from `x` on, whose small letters are centred about `middle`."""
+    painter.setFont(used)
+    painter.setPen(QColor(ink))
+    painter.drawText(QPointF(x, baseline(middle, used)), text)
+
+
+def baseline(middle: float, used: QFont) -> float:
+    """Where the baseline lies so that capitals and figures stand centred about `middle`; a whole pixel."""
+    return round(middle + QFontMetricsF(used).capHeight() / 2)

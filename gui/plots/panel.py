@@ -1,0 +1,289 @@
+"""What the plots have in common: a header above a canvas, both following the common time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from PySide6.QtCore import QPointF, QRect, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from gui.history import History
+from gui.plots.canvas import Canvas
+from gui.plots.frame import Layout, Strip
+from gui.plots.header import Header
+from gui.plots.marks import Marks
+from gui.plots.paint import font
+from gui.plots.pointer import Dot
+from gui.series.declaration import Declaration, Readout
+from gui.series.scale import StepScale
+from gui.series.time_axis import Tick, clock_ticks, relative_ticks
+from gui.series.time_range import TimeRange
+from gui.tokens import (
+    FONT_TEXT,
+    GAP_2,
+    HAIRLINE,
+    PLOT_AXIS,
+    PLOT_BOTTOM,
+    PLOT_GUTTER,
+    PLOT_MARGIN_RIGHT,
+    STRIP_GAP,
+    TICK_DISTANCE,
+    TICK_WIDTH,
+    Palette,
+)
+
+MOST_TICKS_Y: Final = 5
+LEAST_TICKS_Y: Final = 3
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the time axis shows.
+
+    Attributes:
+        now_s: on the service's clock, for the pace of the scales.
+        wall_offset_s: leads to seconds since 1970; ``None`` where ticks count back from now.
+    """
+
+    end_s: float
+    window_s: float
+    now_s: float
+    wall_offset_s: float | None
+
+
+class PlotPanel(QWidget):
+    """A plot; subclasses say what its data are.
+
+    Attributes:
+        canvas, header: its two parts.
+    """
+
+    def __init__(
+        self,
+        plot: Declaration,
+        scales: Sequence[StepScale],
+        history: History,
+        palette: Palette,
+        has_axis: bool,
+        with_words: bool = False,
+    ) -> None:
+        super().__init__()
+        self.plot = plot
+        self.history = history
+        self.palette_ = palette
+        self.scales = scales
+        self.setObjectName(plot.name)
+        self.setAccessibleName(plot.title)
+        self._has_axis = has_axis
+        self._shown: object = None
+        self._moment: Moment | None = None
+        self._pointed_s: float | None = None
+        self._is_empty = False
+        self.header = Header(plot, palette)
+        self.canvas = Canvas(palette, strips=max(len(scales), 1), with_words=with_words)
+        self._empty = EmptyText(plot.empty_text, palette, self.canvas)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.header)
+        layout.addWidget(self.canvas, 1)
+        self._empty.hide()
+        self.canvas.resized.connect(self._on_canvas_resized)
+
+    # ----------------------------------------------------------------------------------------------- for subclasses
+
+    def set_colors(self, palette: Palette) -> None:
+        """Give every item of the data its colours."""
+        raise NotImplementedError
+
+    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+        """Gather what is to be shown in `view`; returns the peak of each strip."""
+        raise NotImplementedError
+
+    def draw(self, layout: Layout) -> None:
+        """Set what was computed last into the items."""
+        raise NotImplementedError
+
+    def readout_now(self) -> Readout:
+        """What the legend says at rest."""
+        raise NotImplementedError
+
+    def readout_at(self, at_s: float) -> Readout:
+        """What the legend says for the moment under the pointer."""
+        raise NotImplementedError
+
+    def dots_at(self, _layout: Layout, _at_s: float) -> Sequence[Dot]:
+        return ()
+
+    @property
+    def hides_missing_under_pointer(self) -> bool:
+        return False
+
+    # ---------------------------------------------------------------------------------------------------- following
+
+    @property
+    def layout_(self) -> Layout | None:
+        """Where everything lies at present; ``None`` before the first `follow`."""
+        return self._layout_at(self._moment) if self._moment is not None else None
+
+    def set_palette(self, palette: Palette) -> None:
+        self.palette_ = palette
+        self.header.set_palette(palette)
+        self.canvas.set_palette(palette)
+        self._empty.set_palette(palette)
+        self.set_colors(palette)
+        self._shown = None
+
+    def set_empty(self, is_empty: bool) -> None:
+        """Say what will be shown instead of showing it."""
+        self._is_empty = is_empty
+        self._empty.setVisible(is_empty)
+        self.canvas.show_data(not is_empty)
+        self._shown = None
+        if is_empty:
+            self.header.show_readout({})
+            self.header.forget_widths()
+
+    def release_scales(self) -> None:
+        for scale in self.scales:
+            scale.release()
+        self.header.forget_widths()
+
+    def follow(self, moment: Moment, marks: Marks) -> None:
+        """Show this moment; costs nothing if that would look as it does now."""
+        if self.width() <= 1 or not self.isVisible():
+            return
+        self._moment = moment
+        view = self._view(moment)
+        looks = (view, self.canvas.size(), self.history.revision if self._may_change(view) else None, self._is_empty)
+        if looks == self._shown and not self._is_rescaling:
+            return
+        self._shown = looks
+        if self._is_empty:
+            self._show_empty_frame(view)
+            return
+        self._fit_scales(self.compute(view, self.canvas.height()), moment.now_s)
+        layout = self._layout_at(moment)
+        self.canvas.set_layout(layout, marks)
+        self.draw(layout)
+        self._show_pointer(layout)
+
+    def point_at(self, at_s: float | None, with_chip: bool = True) -> None:
+        """Show the pointer's line at `at_s`, or take it away."""
+        self._pointed_s = at_s
+        layout = self.layout_
+        if layout is not None and not self._is_empty:
+            self._show_pointer(layout)
+            self.show_numbers()
+
+    def show_numbers(self) -> None:
+        """Bring the legend up to date."""
+        if self._is_empty:
+            return
+        if self._pointed_s is None:
+            self.header.show_readout(self.readout_now())
+        else:
+            self.header.show_readout(self.readout_at(self._pointed_s), self.hides_missing_under_pointer)
+
+    def time_at(self, position: QPointF) -> float | None:
+        """The moment at a position on the canvas, if it is on the plot."""
+        layout = self.layout_
+        if layout is None or self._is_empty or not layout.left <= position.x() <= layout.right:
+            return None
+        return layout.time_at(position.x())
+
+    @property
+    def end_s(self) -> float | None:
+        return self._view(self._moment).end_s if self._moment is not None else None
+
+    def seconds_per_pixel(self) -> float:
+        return self._view(self._moment).column_s if self._moment is not None else 0.0
+
+    # -------------------------------------------------------------------------------------------------------- inner
+
+    @property
+    def _is_rescaling(self) -> bool:
+        return False
+
+    def _may_change(self, view: TimeRange) -> bool:
+        """Whether what is yet to come can alter this view."""
+        last_s = self.history.last_s
+        return last_s is None or view.end_s >= last_s - 1.0
+
+    def _view(self, moment: Moment) -> TimeRange:
+        columns = self.canvas.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT
+        return TimeRange.ending_at(moment.end_s, moment.window_s, columns)
+
+    def _layout_at(self, moment: Moment) -> Layout:
+        view = self._view(moment)
+        strips = tuple(
+            Strip(top, bottom, unit, scale.axis)
+            for (top, bottom), unit, scale in zip(self._strip_edges(), self.plot.axis_units, self.scales, strict=True)
+        )
+        return Layout(self.canvas.size(), strips, view, self._ticks(view, moment))
+
+    def _ticks(self, view: TimeRange, moment: Moment) -> tuple[Tick, ...]:
+        most = max(2, min(6, view.columns // TICK_WIDTH))
+        if moment.wall_offset_s is None:
+            ticks = relative_ticks(view, most)
+        else:
+            ticks = clock_ticks(view, moment.wall_offset_s, most)
+        return ticks if self._has_axis else tuple(Tick(tick.at_s, "") for tick in ticks)
+
+    def _strip_edges(self) -> list[tuple[int, int]]:
+        count = len(self.scales)
+        bottom = self.canvas.height() - (PLOT_AXIS if self._has_axis else PLOT_BOTTOM)
+        height = max((bottom - (count - 1) * STRIP_GAP) // count, 1)
+        return [(n * (height + STRIP_GAP), n * (height + STRIP_GAP) + height) for n in range(count)]
+
+    def _fit_scales(self, peaks: Sequence[float], now_s: float) -> None:
+        edges = self._strip_edges() if self.scales else []
+        for scale, peak, (top, bottom) in zip(self.scales, peaks, edges, strict=True):
+            room = (bottom - top) // TICK_DISTANCE
+            scale.allow(min(max(room, LEAST_TICKS_Y), MOST_TICKS_Y))
+            scale.fit(peak, now_s)
+
+    def _show_pointer(self, layout: Layout) -> None:
+        at_s = self._pointed_s
+        dots = self.dots_at(layout, at_s) if at_s is not None else ()
+        self.canvas.pointer.point(layout, at_s, dots)
+
+    def _show_empty_frame(self, view: TimeRange) -> None:
+        edges = self._strip_edges() or [(0, self.canvas.height() - PLOT_AXIS)]
+        self.canvas.frame.set_layout(Layout(self.canvas.size(), (Strip(*edges[-1], axis=None),), view))
+
+    def _on_canvas_resized(self) -> None:
+        self._empty.setGeometry(QRect(0, 0, self.canvas.width(), self.canvas.height()))
+        self.release_scales()
+        self._shown = None
+
+
+class EmptyText(QWidget):
+    """A sentence in the middle of a plot, above the line where its data will stand."""
+
+    def __init__(self, text: str, palette: Palette, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._text = text
+        self._palette = palette
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setFont(font(FONT_TEXT))
+        painter.setPen(QColor(self._palette.t3))
+        painter.drawText(self.rect().adjusted(0, 0, 0, -GAP_2), Qt.AlignmentFlag.AlignCenter, self._text)
+        y = self.height() - PLOT_BOTTOM
+        painter.fillRect(
+            PLOT_GUTTER, y, self.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT, HAIRLINE, QColor(self._palette.line)
+        )
+        painter.end()

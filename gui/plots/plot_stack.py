@@ -1,0 +1,398 @@
+"""The centre of the window: four plots and the timeline on one time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QIODevice, QPoint, QPointF, QSaveFile, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPixmap, QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+
+from gui.history import History
+from gui.plots.batch_size import BatchSizePanel
+from gui.plots.latency import LatencyPanel
+from gui.plots.marks import Marks
+from gui.plots.panel import Moment, PlotPanel
+from gui.plots.queue_depth import QueueDepthPanel
+from gui.plots.throughput import ThroughputPanel
+from gui.plots.timeline import TimelinePanel
+from gui.series.timeline import neighbour
+from gui.series.viewport import Viewport
+from gui.tokens import (
+    HAIRLINE,
+    HEIGHT_TIMELINE,
+    HEIGHT_TIMELINE_SMALL,
+    NUMBERS_HZ,
+    PLOTS_HEIGHT,
+    PLOTS_HEIGHT_SMALL,
+    PLOTS_HEIGHT_TALL,
+    Palette,
+)
+
+WHEEL_NOTCH: Final = 120.0
+SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel
+KEY_SHARE: Final = 0.25  # of the window, a press of Page Up
+ZOOM: Final = 1.25
+PNG_SCALE: Final = 2.0
+LANES_A_NOTCH: Final = 24
+
+
+class PlotStack(QWidget):
+    """Follows now until it is frozen or scrolled back; a moment pointed at in one plot is shown in all.
+
+    Signals:
+        batch_hovered: the id of the batch under the pointer, or ``None``.
+        scrolled_back: whether the right edge has left the newest moment.
+        window_changed: seconds that the plots show, after the user zoomed.
+        live_requested: the user asked for now while frozen.
+    """
+
+    batch_hovered = Signal(object)
+    scrolled_back = Signal(bool)
+    window_changed = Signal(float)
+    live_requested = Signal()
+
+    def __init__(self, history: History, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._history = history
+        self._palette = palette
+        self._viewport = Viewport()
+        self._pointed_ago_s: float | None = None
+        self._pointed_in: PlotPanel | None = None
+        self._pointed_place = QPointF()
+        self._selected: int | None = None
+        self._hovered: int | None = None
+        self._numbers_s = float("-inf")
+        self._create_panels()
+        self._lay_out()
+        self._connect()
+
+    def _create_panels(self) -> None:
+        self.batch_size = BatchSizePanel(self._history, self._palette)
+        self.queue_depth = QueueDepthPanel(self._history, self._palette)
+        self.latency = LatencyPanel(self._history, self._palette)
+        self.throughput = ThroughputPanel(self._history, self._palette)
+        self.timeline = TimelinePanel(self._history, self._palette)
+        self.panels: tuple[PlotPanel, ...] = (
+            self.batch_size,
+            self.queue_depth,
+            self.latency,
+            self.throughput,
+            self.timeline,
+        )
+
+    def _lay_out(self) -> None:
+        self._grid = _Focusable("Plots", self)
+        grid = QGridLayout(self._grid)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setSpacing(HAIRLINE)
+        for place, panel in enumerate(self.panels[:4]):
+            grid.addWidget(panel, place // 2, place % 2)
+        for line in (0, 1):
+            grid.setColumnStretch(line, 1)
+            grid.setRowStretch(line, 1)
+        self._below = _Focusable("Timeline", self)
+        below = QVBoxLayout(self._below)
+        below.setContentsMargins(0, 0, 0, 0)
+        below.addWidget(self.timeline)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(HAIRLINE)
+        layout.addWidget(self._grid, 1)
+        layout.addWidget(self._below)
+
+    def _connect(self) -> None:
+        for panel in self.panels:
+            canvas = panel.canvas
+            canvas.pointed.connect(partial(self._on_pointed, panel))
+            canvas.dragged.connect(partial(self._on_dragged, panel))
+            canvas.wheeled.connect(partial(self._on_wheeled, panel))
+            canvas.double_clicked.connect(self._on_double_clicked)
+        self._grid.key_pressed.connect(self._on_key_pressed)
+        self._below.key_pressed.connect(self._on_timeline_key_pressed)
+
+    # -------------------------------------------------------------------------------------------------------- public
+
+    @property
+    def plot_names(self) -> tuple[str, ...]:
+        return tuple(panel.plot.name for panel in self.panels)
+
+    @property
+    def is_live(self) -> bool:
+        return self._viewport.is_live
+
+    @property
+    def window_s(self) -> float:
+        return self._viewport.window_s
+
+    def view_end_s(self) -> float:
+        """The moment at the right edge, on the service's clock."""
+        return self._viewport.end_s(self._history.now_s())
+
+    def refresh(self) -> None:
+        """Paint what changed; to be called at the pace of the curves."""
+        now_s = self._history.now_s()
+        moment = self._moment(now_s)
+        marks = Marks(self._history.settings_marks(), self._history.load_marks, self._history.outages)
+        for panel in self.panels:
+            panel.follow(moment, marks)
+        if self._pointed_ago_s is not None or self._selected is not None:
+            self._show_pointer()
+        if now_s - self._numbers_s >= 1 / NUMBERS_HZ or now_s < self._numbers_s:
+            self._numbers_s = now_s
+            for panel in self.panels:
+                panel.show_numbers()
+
+    def set_window_s(self, window_s: float) -> None:
+        """Show so many seconds."""
+        if window_s != self._viewport.window_s:
+            self._change_view(lambda: setattr(self._viewport, "window_s", window_s))
+            self._release_scales()
+
+    def set_frozen(self, is_frozen: bool) -> None:
+        """Stand still at this moment, or follow now again."""
+        if is_frozen != self._viewport.is_frozen:
+            self._change_view(
+                (lambda: self._viewport.freeze(self._history.now_s())) if is_frozen else self._viewport.thaw
+            )
+
+    def set_empty(self, is_empty: bool) -> None:
+        """Say what the plots will show, as long as there is nothing to show."""
+        for panel in self.panels:
+            panel.set_empty(is_empty)
+        self.refresh()
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        for panel in self.panels:
+            panel.set_palette(palette)
+        self.update()
+        self.refresh()
+
+    def back_to_live(self) -> None:
+        """Show the newest moment again; while frozen, the one it stands still at."""
+        self._change_view(self._viewport.to_live)
+
+    def save_png(self, path: Path) -> None:
+        """Write all plots as a picture; an earlier file survives a failure. Raises `OSError`."""
+        _save_png(self, path)
+
+    def save_plot_png(self, name: str, path: Path) -> None:
+        """Write one of `plot_names` as a picture. Raises `OSError`."""
+        _save_png(next(panel for panel in self.panels if panel.plot.name == name), path)
+
+    # ------------------------------------------------------------------------------------------------------ pointer
+
+    def _on_pointed(self, panel: PlotPanel, place: QPointF | None) -> None:
+        at_s = panel.time_at(place) if place is not None else None
+        self._selected = None
+        end_s = panel.end_s
+        if at_s is None or place is None or end_s is None:
+            self._forget_pointer()
+            return
+        self._pointed_in, self._pointed_place = panel, place
+        self._pointed_ago_s = end_s - at_s
+        self._show_pointer()
+
+    def _forget_pointer(self) -> None:
+        self._pointed_ago_s, self._pointed_in, self._selected = None, None, None
+        for panel in self.panels:
+            panel.point_at(None)
+        self._hover(None, with_card=False)
+
+    def _show_pointer(self) -> None:
+        """The place stays while time runs on, unless a batch was selected by key: then the pointer stays with it."""
+        at_s = self._pointed_moment()
+        if at_s is None:
+            self._forget_pointer()
+            return
+        for panel in self.panels:
+            panel.point_at(at_s)
+        if self._selected is not None:
+            self._hover(self._selected, with_card=True)
+        elif self._pointed_in is self.timeline:
+            self._hover(self.timeline.batch_at(self._pointed_place), with_card=True)
+        else:
+            is_batch_size = self._pointed_in is self.batch_size
+            self._hover(self._history.batch_running_at(at_s) if is_batch_size else None, with_card=True)
+
+    def _pointed_moment(self) -> float | None:
+        if self._selected is not None:
+            batch = self._history.batch(self._selected)
+            if batch is None or batch.started_s is None:
+                return None
+            return batch.started_s + (batch.ran_s or 0.0) / 2
+        end_s = self.timeline.end_s
+        if self._pointed_ago_s is None or end_s is None:
+            return None
+        return end_s - self._pointed_ago_s
+
+    def _hover(self, row: int | None, with_card: bool) -> None:
+        self.timeline.highlight(row, with_card)
+        if row != self._hovered:
+            self._hovered = row
+            batch = self._history.batch(row) if row is not None else None
+            self.batch_hovered.emit(batch.id if batch is not None else None)
+
+    # ------------------------------------------------------------------------------------------------------- moving
+
+    def _on_dragged(self, panel: PlotPanel, pixels: float) -> None:
+        self._scroll(-pixels * panel.seconds_per_pixel())
+
+    def _on_wheeled(self, panel: PlotPanel, place: QPointF, angle: QPoint, modifiers: Qt.KeyboardModifier) -> None:
+        notches = angle.y() / WHEEL_NOTCH
+        if modifiers & Qt.KeyboardModifier.ControlModifier:
+            at_s = panel.time_at(place)
+            self._zoom(ZOOM**-notches, self.view_end_s() if at_s is None else at_s)
+        elif angle.x():
+            self._scroll(-angle.x() / WHEEL_NOTCH * SCROLL_SHARE * self.window_s)
+        elif panel is self.timeline and self.timeline.overflows:
+            if self.timeline.scroll_lanes(-round(notches * LANES_A_NOTCH)):
+                self.refresh()
+        else:
+            self._scroll(-notches * SCROLL_SHARE * self.window_s)
+
+    def _on_double_clicked(self) -> None:
+        if self._viewport.is_frozen and not self._viewport.is_scrolled:
+            self.live_requested.emit()
+        self.back_to_live()
+
+    def _on_key_pressed(self, event: QKeyEvent) -> None:
+        steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
+        step = steps.get(Qt.Key(event.key()))
+        if step is not None and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self._move_pointer(step)
+        else:
+            self._handle_common_key(event)
+
+    def _on_timeline_key_pressed(self, event: QKeyEvent) -> None:
+        is_shifted = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        match event.key():
+            case Qt.Key.Key_Left | Qt.Key.Key_Right if not is_shifted:
+                self._select_neighbour(-1 if event.key() == Qt.Key.Key_Left else 1)
+            case Qt.Key.Key_Up | Qt.Key.Key_Down if self.timeline.overflows:
+                self.timeline.scroll_lanes(-LANES_A_NOTCH if event.key() == Qt.Key.Key_Up else LANES_A_NOTCH)
+                self.refresh()
+            case _:
+                self._handle_common_key(event)
+
+    def _handle_common_key(self, event: QKeyEvent) -> None:
+        actions: dict[int, Callable[[], None]] = {
+            Qt.Key.Key_Left: lambda: self._scroll(-KEY_SHARE * self.window_s),
+            Qt.Key.Key_Right: lambda: self._scroll(KEY_SHARE * self.window_s),
+            Qt.Key.Key_PageUp: lambda: self._scroll(-KEY_SHARE * self.window_s),
+            Qt.Key.Key_PageDown: lambda: self._scroll(KEY_SHARE * self.window_s),
+            Qt.Key.Key_Home: lambda: self._scroll(float("-inf")),
+            Qt.Key.Key_End: self._on_double_clicked,
+            Qt.Key.Key_Plus: lambda: self._zoom(1 / ZOOM, self._pointed_moment() or self.view_end_s()),
+            Qt.Key.Key_Equal: lambda: self._zoom(1 / ZOOM, self._pointed_moment() or self.view_end_s()),
+            Qt.Key.Key_Minus: lambda: self._zoom(ZOOM, self._pointed_moment() or self.view_end_s()),
+            Qt.Key.Key_Escape: self._forget_pointer,
+        }
+        action = actions.get(event.key())
+        if action is None:
+            event.ignore()
+            return
+        event.accept()
+        action()
+
+    def _move_pointer(self, columns: int) -> None:
+        """By one pixel of the upper plots; from the right edge where nothing was pointed at."""
+        step_s = self.batch_size.seconds_per_pixel()
+        moved_s = (self._pointed_ago_s or 0.0) - columns * step_s
+        self._selected, self._pointed_in = None, self.batch_size
+        self._pointed_ago_s = min(max(moved_s, 0.0), self.window_s - step_s)
+        self._show_pointer()
+
+    def _select_neighbour(self, step: int) -> None:
+        view = self.timeline.layout_
+        if view is None:
+            return
+        row = neighbour(self._history, self._selected if self._selected is not None else self._hovered, step, view.view)
+        if row is None:
+            return
+        self._selected = row
+        at_s = self._pointed_moment()
+        if at_s is not None and not view.view.contains(at_s):
+            self._scroll(at_s - view.view.end_s + self.window_s / 2)
+        self._show_pointer()
+
+    def _scroll(self, by_s: float) -> None:
+        self._change_view(lambda: self._viewport.scroll(by_s, self._history.now_s()))
+
+    def _zoom(self, factor: float, at_s: float) -> None:
+        before_s = self.window_s
+        self._change_view(lambda: self._viewport.zoom(factor, at_s, self._history.now_s()))
+        if self.window_s != before_s:
+            self._release_scales()
+            self.window_changed.emit(self.window_s)
+
+    def _change_view(self, change: Callable[[], object]) -> None:
+        was_scrolled = self._viewport.is_scrolled
+        change()
+        if self._viewport.is_scrolled != was_scrolled:
+            self.scrolled_back.emit(self._viewport.is_scrolled)
+        self.refresh()
+
+    def _release_scales(self) -> None:
+        for panel in self.panels:
+            panel.release_scales()
+        self.refresh()
+
+    def _moment(self, now_s: float) -> Moment:
+        is_live = self._viewport.is_live
+        offset_s = None if is_live else self._history.wall_time(now_s) - now_s
+        return Moment(self._viewport.end_s(now_s), self._viewport.window_s, now_s, offset_s)
+
+    # ------------------------------------------------------------------------------------------------------- widget
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._below.setFixedHeight(timeline_height(event.size().height()))
+        super().resizeEvent(event)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        """The hairlines between the plots are what of this ground remains visible."""
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), QColor(self._palette.line))
+        painter.end()
+
+    def sizeHint(self) -> QSize:
+        return QSize(PLOTS_HEIGHT, PLOTS_HEIGHT)
+
+
+class _Focusable(QWidget):
+    """One stop of the Tab key, which hands on what is pressed there."""
+
+    key_pressed = Signal(QKeyEvent)
+
+    def __init__(self, name: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        self.key_pressed.emit(event)
+
+
+def timeline_height(available: int) -> int:
+    """What the timeline gets: a third on tall screens, else what `gui.tokens` gives for two heights, and between.
+
+    >>> timeline_height(746), timeline_height(646), timeline_height(926)
+    (266, 236, 308)
+    """
+    if available >= PLOTS_HEIGHT_TALL:
+        return available // 3
+    slope = (HEIGHT_TIMELINE - HEIGHT_TIMELINE_SMALL) / (PLOTS_HEIGHT - PLOTS_HEIGHT_SMALL)
+    return round(HEIGHT_TIMELINE_SMALL + slope * (available - PLOTS_HEIGHT_SMALL))
+
+
+def _save_png(widget: QWidget, path: Path) -> None:
+    picture = QPixmap(widget.size() * PNG_SCALE)
+    picture.setDevicePixelRatio(PNG_SCALE)
+    widget.render(picture)
+    file = QSaveFile(str(path))
+    if not (file.open(QIODevice.OpenModeFlag.WriteOnly) and picture.save(file, "PNG") and file.commit()):
+        raise OSError(f"{path} could not be written: {file.errorString()}")

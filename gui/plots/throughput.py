@@ -1,0 +1,87 @@
+"""The plot of throughput: two strips, each with a scale of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from PySide6.QtGui import QBrush
+
+from gui.history import History
+from gui.plots.canvas import curve
+from gui.plots.frame import Layout
+from gui.plots.paint import blended, pen
+from gui.plots.panel import PlotPanel
+from gui.plots.pointer import Dot
+from gui.series import throughput
+from gui.series.declaration import Readout
+from gui.series.scale import StepScale
+from gui.series.throughput import Throughput
+from gui.series.time_range import TimeRange
+from gui.tokens import DASH_CAP, LINE_EDGE, LINE_MARKER, THROUGHPUT_FILL_ALPHA, Palette
+
+TOKENS, REQUESTS = 0, 1
+
+
+class ThroughputPanel(PlotPanel):
+    """Grey curves on a faint ground."""
+
+    def __init__(self, history: History, palette: Palette, has_axis: bool = True) -> None:
+        scales = [StepScale(most_ticks=3, least_step=10), StepScale(most_ticks=3, least_step=1)]
+        super().__init__(throughput.PLOT, scales, history, palette, has_axis)
+        self._rates: Throughput | None = None
+        self._curves = (curve(), curve())
+        self._grounds = (curve(), curve())
+        self._offered = curve()
+        self._offered.opts["antialias"] = False
+        for strip in (TOKENS, REQUESTS):
+            self.canvas.add_data(self._grounds[strip], strip)
+        self.canvas.add_data(self._offered, REQUESTS)
+        for strip in (TOKENS, REQUESTS):
+            self.canvas.add_data(self._curves[strip], strip)
+        self.set_colors(palette)
+
+    def set_colors(self, palette: Palette) -> None:
+        for line, ground in zip(self._curves, self._grounds, strict=True):
+            line.setPen(pen(palette.running, LINE_EDGE))
+            ground.setPen(None)
+            ground.setBrush(QBrush(blended(palette.running, palette.plot, THROUGHPUT_FILL_ALPHA)))
+        self._offered.setPen(pen(palette.t3, LINE_MARKER, DASH_CAP))
+
+    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+        self._rates = throughput.throughput(self.history, view)
+        return self._rates.peaks
+
+    def draw(self, layout: Layout) -> None:
+        assert self._rates is not None
+        for strip, (times, values) in ((TOKENS, self._rates.tokens), (REQUESTS, self._rates.requests)):
+            axis = layout.strips[strip]
+            known = ~np.isnan(values)
+            xs, ys = layout.x(times), axis.y(values)
+            is_known = bool(known.any())
+            self._curves[strip].setVisible(is_known)
+            self._grounds[strip].setVisible(is_known)
+            if is_known:
+                self._curves[strip].setData(xs, ys)
+                ground = np.where(known, ys, float(axis.bottom))
+                self._grounds[strip].setData(xs, ground, fillLevel=float(axis.bottom))
+        self._draw_offered(layout)
+
+    def readout_now(self) -> Readout:
+        return throughput.readout(self.history, self.end_s if self.end_s is not None else self.history.now_s())
+
+    def readout_at(self, at_s: float) -> Readout:
+        return throughput.readout(self.history, at_s)
+
+    def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
+        tokens, requests, _ = throughput.values_at(self.history, at_s)
+        values = ((TOKENS, tokens), (REQUESTS, requests))
+        return [Dot(layout.strips[n].y_of(value), self.palette_.running) for n, value in values if value == value]
+
+    def _draw_offered(self, layout: Layout) -> None:
+        assert self._rates is not None
+        times, rates = self._rates.offered
+        is_known = len(rates) > 0 and not np.isnan(rates).all()
+        self._offered.setVisible(is_known)
+        if is_known:
+            self._offered.setData(np.floor(layout.x(times)) + 0.5, np.floor(layout.strips[REQUESTS].y(rates)) + 0.5)

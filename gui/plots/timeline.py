@@ -1,0 +1,145 @@
+"""The timeline: lanes of requests, the batch under the pointer and its card."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF
+
+from gui.history import History
+from gui.plots.card import BatchCard
+from gui.plots.frame import Layout, Strip
+from gui.plots.how_to_read import HowToRead
+from gui.plots.lanes import LanesItem, LaneSurroundings
+from gui.plots.panel import Moment, PlotPanel
+from gui.series import timeline
+from gui.series.declaration import Readout
+from gui.series.lanes import LaneChoice
+from gui.series.time_axis import chip_text, clock_text
+from gui.series.time_range import TimeRange
+from gui.series.timeline import Lanes
+from gui.tokens import FLAG_ROW, PLOT_AXIS, Palette
+
+
+class TimelinePanel(PlotPanel):
+    """Has no y axis: its lanes are dealt out anew when more are needed."""
+
+    def __init__(self, history: History, palette: Palette) -> None:
+        self._choice = LaneChoice()
+        self._lanes = Lanes.dealt(history, 1)
+        self._offset = 0
+        self._highlighted: int | None = None
+        self._has_card = False
+        super().__init__(timeline.PLOT, [], history, palette, has_axis=True, with_words=True)
+        self._bars = LanesItem(palette)
+        self._surroundings = LaneSurroundings(palette)
+        self.card = BatchCard(palette)
+        self._how_to_read = HowToRead(palette, self.canvas)
+        self._how_to_read.hide()
+        self.canvas.add_data(self._bars)
+        for item in (self._surroundings, self.card):
+            self.canvas.addItem(item)
+
+    # --------------------------------------------------------------------------------------------------- declaration
+
+    def set_colors(self, palette: Palette) -> None:
+        for part in (self._bars, self._surroundings, self.card, self._how_to_read):
+            part.set_palette(palette)
+
+    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+        top, bottom = self._strip_edges()[0]
+        needed = timeline.lanes_needed(self.history, view)
+        replicas = max(len(self.history.slots), 1)
+        now_s = self._moment.now_s if self._moment is not None else 0.0
+        grid = self._choice.choose(needed, replicas, bottom - top, now_s)
+        self._lanes = Lanes.dealt(self.history, grid.total)
+        self._offset = max(min(self._offset, grid.total - grid.shown), 0)
+        self._stages = timeline.timeline(self.history, view, self._lanes)
+        return ()
+
+    def draw(self, layout: Layout) -> None:
+        grid = self._choice.grid
+        shown = self._stages[self._offset : self._offset + grid.shown]
+        self._bars.set_stages(layout, shown, grid)
+        self._show_highlight(layout)
+
+    def readout_now(self) -> Readout:
+        return {}
+
+    def readout_at(self, at_s: float) -> Readout:
+        return {}
+
+    # ------------------------------------------------------------------------------------------------------- batches
+
+    @property
+    def highlighted(self) -> int | None:
+        """The row of the outlined batch."""
+        return self._highlighted
+
+    def batch_at(self, position: QPointF) -> int | None:
+        """The row of the batch at a position on the canvas."""
+        layout = self.layout_
+        at_s = self.time_at(position)
+        if layout is None or at_s is None or not layout.top <= position.y() < layout.bottom:
+            return None
+        lane = int(position.y() - layout.top) // self._choice.grid.height + self._offset
+        return timeline.batch_at(self.history, at_s, lane, self._lanes)
+
+    def highlight(self, row: int | None, with_card: bool) -> None:
+        """Outline this batch and, with the card, tell of it."""
+        self._highlighted, self._has_card = row, with_card
+        layout = self.layout_
+        if layout is not None:
+            self._show_highlight(layout)
+
+    def scroll_lanes(self, by: int) -> bool:
+        """Show other lanes, where there are more than fit; true if they moved."""
+        grid = self._choice.grid
+        offset = max(min(self._offset + by, grid.total - grid.shown), 0)
+        if offset == self._offset:
+            return False
+        self._offset = offset
+        self._shown = None
+        return True
+
+    @property
+    def overflows(self) -> bool:
+        return self._choice.grid.overflows
+
+    # --------------------------------------------------------------------------------------------------------- inner
+
+    def set_empty(self, is_empty: bool) -> None:
+        super().set_empty(is_empty)
+        self._empty.hide()
+        self._how_to_read.setVisible(is_empty)
+        for item in (self._surroundings, self.card):
+            item.setVisible(not is_empty)
+
+    def _strip_edges(self) -> list[tuple[int, int]]:
+        return [(FLAG_ROW, max(self.canvas.height() - PLOT_AXIS, FLAG_ROW + 1))]
+
+    def _layout_at(self, moment: Moment) -> Layout:
+        view = self._view(moment)
+        top, bottom = self._strip_edges()[0]
+        return Layout(self.canvas.size(), (Strip(top, bottom),), view, self._ticks(view, moment))
+
+    def _show_highlight(self, layout: Layout) -> None:
+        row = self._highlighted
+        block = timeline.block_of(self.history, row, self._lanes) if row is not None else None
+        self._surroundings.set_lanes(layout, self._lanes, self._choice.grid, self._offset, block)
+        batch = self.history.batch(row) if row is not None and self._has_card else None
+        self.card.tell(batch, layout, self._surroundings.outline)
+
+    def _show_pointer(self, layout: Layout) -> None:
+        at_s = self._pointed_s
+        chip = "" if at_s is None else self._chip(layout.view, at_s)
+        self.canvas.pointer.point(layout, at_s, (), chip, self.canvas.frame.tick_rects)
+
+    def _chip(self, view: TimeRange, at_s: float) -> str:
+        offset_s = self._moment.wall_offset_s if self._moment is not None else None
+        return chip_text(at_s, view) if offset_s is None else clock_text(at_s + offset_s, decimals=1)
+
+    def _show_empty_frame(self, view: TimeRange) -> None:
+        self.canvas.frame.set_layout(Layout(self.canvas.size(), (Strip(0, 0),), view))
+
+    def _on_canvas_resized(self) -> None:
+        super()._on_canvas_resized()
+        self._how_to_read.setGeometry(self.canvas.rect())
