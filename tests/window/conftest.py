@@ -1,20 +1,55 @@
-"""What every test of the window needs: Qt without a screen, one theme, and nothing left behind."""
+"""What every test of the window has: no screen, and nothing left behind."""
 
 from __future__ import annotations
 
 import gc
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-import pytest
-from PySide6.QtCore import QCoreApplication, QEvent, QThread, QTimer
+from PySide6.QtCore import QEvent, QObject, QTimer
 from PySide6.QtWidgets import QApplication, QWidget
-from shiboken6 import isValid
+from pytestqt.qtbot import QtBot
 
+from gui.app import Batchscope
+from gui.arguments import Arguments
+from gui.lifecycle import LifeCycle
+from gui.preferences import PreferencesFile
+from gui.service_process import ServiceStart
 from gui.theme import Theme
+from tests.window.children import scripted
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(qapp: QApplication) -> Iterator[None]:
+    """Fails a test that leaves a window, a running timer or a thread."""
+    widgets = set(map(id, qapp.topLevelWidgets()))
+    timers = set(map(id, active_timers()))
+    threads = set(threading.enumerate())
+    yield
+    qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    qapp.processEvents()
+    left = [widget for widget in qapp.topLevelWidgets() if id(widget) not in widgets and not _is_qt_s_own(widget)]
+    assert not left, f"widgets left behind: {left}"
+    running = [timer for timer in active_timers() if id(timer) not in timers]
+    assert not running, f"timers left running: {running}"
+    assert not set(threading.enumerate()) - threads, "threads left behind"
+
+
+def active_timers() -> list[QTimer]:
+    """All timers of Python that run, whoever owns them."""
+    import shiboken6
+
+    timers = [thing for thing in gc.get_objects() if type(thing) is QTimer]
+    return [timer for timer in timers if shiboken6.isValid(timer) and timer.isActive()]
+
+
+def _is_qt_s_own(thing: QObject) -> bool:
+    return not isinstance(thing, QWidget) or type(thing).__module__.startswith("PySide6")
 
 
 @pytest.fixture(scope="session")
@@ -23,28 +58,49 @@ def theme(qapp: QApplication) -> Theme:
     return Theme(qapp, "dark")
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left(qapp: QApplication) -> Iterator[None]:
-    """No top-level widget, no running timer and no thread outlives its test."""
-    widgets, threads = set(map(id, qapp.topLevelWidgets())), set(threading.enumerate())
-    yield
-    _let_go()
-    assert [w for w in qapp.topLevelWidgets() if id(w) not in widgets and not _is_qts_own(w)] == []
-    assert [t for t in threading.enumerate() if t not in threads and t.is_alive() and not t.daemon] == []
-    assert [timer for timer in _live(QTimer) if timer.isActive()] == []
-    assert [thread for thread in _live(QThread) if thread.isRunning() and thread is not qapp.thread()] == []
+MakeBatchscope = Callable[..., Batchscope]
 
 
-def _let_go() -> None:
-    for _ in range(3):
-        gc.collect()
-        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
-        QCoreApplication.processEvents()
+@pytest.fixture
+def make_batchscope(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeBatchscope]:
+    """Opens the real window on a scripted service; it is closed, with all that it started, when the test is over."""
+    opened: list[Batchscope] = []
+
+    def make(
+        start: ServiceStart | None = None,
+        arguments: Arguments = Arguments(theme="dark"),  # noqa: B008  frozen
+        preferences: PreferencesFile | None = None,
+    ) -> Batchscope:
+        batchscope = Batchscope(qapp, arguments, preferences, start or scripted())
+        opened.append(batchscope)
+        with qtbot.waitSignal(batchscope.completed):
+            batchscope.show()
+        return batchscope
+
+    yield make
+    for batchscope in opened:
+        if batchscope.is_complete:
+            with qtbot.waitSignal(batchscope.closed):
+                batchscope.close()
+        batchscope.window.deleteLater()
+        batchscope.deleteLater()
 
 
-def _live(kind: type) -> list:  # type: ignore[type-arg]
-    return [each for each in gc.get_objects() if isinstance(each, kind) and isValid(each)]
+@pytest.fixture
+def batchscope(make_batchscope: MakeBatchscope) -> Batchscope:
+    """The window, nothing started."""
+    return make_batchscope()
 
 
-def _is_qts_own(widget: QWidget) -> bool:
-    return widget.metaObject().className() in ("QTipLabel", "QComboBoxPrivateContainer")
+@pytest.fixture
+def running(qtbot: QtBot, batchscope: Batchscope) -> Batchscope:
+    """The window with a service that answers."""
+    start_service(qtbot, batchscope)
+    return batchscope
+
+
+def start_service(qtbot: QtBot, batchscope: Batchscope) -> None:
+    """Press Start, and wait until the service runs and its settings are known."""
+    batchscope.window.toolbar.step_wanted.emit("start")
+    session, history = batchscope.workings.session, batchscope.workings.history
+    qtbot.waitUntil(lambda: session.state is LifeCycle.RUNNING and history.in_force is not None)
