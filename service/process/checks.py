@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from service.process import ports
 from service.process.run_options import RunOptions
 from service.process.start_error import StartError
 
+ADDRESS_LIMIT_S: Final = 5.0
 RAY_BYTES: Final = 1_200_000_000
 COPY_FACTOR: Final = 1.2  # of the weights, while a replica loads them
 
@@ -41,6 +43,23 @@ def choose_port(options: RunOptions) -> int:
             "leave --port out to take the next free one."
         )
     return options.port
+
+
+def check_address(address: str) -> None:
+    """Raise `StartError` where nothing listens at a Ray address; Ray itself would try for more than a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return  # "auto", for example, which Ray knows to read
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ADDRESS_LIMIT_S).close()
+    except (OSError, OverflowError) as error:
+        raise no_cluster(address) from error
+
+
+def no_cluster(address: str | None) -> StartError:
+    return StartError(
+        f"There is no Ray cluster to be reached at {address}. Check the address, and that `ray status` works there."
+    )
 
 
 def check_memory_for_ray() -> None:

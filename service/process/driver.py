@@ -83,7 +83,9 @@ class Driver:
         return stages_to(os.path.basename(model), pending, is_own_ray=is_own_ray)
 
     def _check(self) -> None:
-        if self._options.address is None:
+        if self._options.address is not None:
+            checks.check_address(self._options.address)
+        else:
             checks.check_memory_for_ray()
             checks.check_port(self._options)
 

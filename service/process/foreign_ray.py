@@ -11,7 +11,7 @@ from ray import serve
 from ray.serve import context
 
 from service.http.doors import is_loopback
-from service.process import application
+from service.process import application, checks
 from service.process.environment import SOURCE_ROOT, door_variables
 from service.process.plan import VitalProcesses
 from service.process.run_options import RunOptions
@@ -37,10 +37,7 @@ class ForeignRay:
                 runtime_env={"env_vars": variables, "py_modules": [str(SOURCE_ROOT / "service")]},
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise StartError(
-                f"There is no Ray cluster to be reached at {address}. Check the address and that `ray status` works "
-                "there."
-            ) from error
+            raise checks.no_cluster(address) from error
         return VitalProcesses({})
 
     def start_serve(self) -> tuple[str, int]:

@@ -15,7 +15,7 @@ import pytest
 
 from service.http import doors
 from service.messages import ServiceState, StageProgress, Stopping
-from service.process import checks
+from service.process import checks, ports
 from service.process.environment import driver_environment
 from service.process.run_options import RunOptions
 from service.process.stages import StageReporter, stages_to
@@ -103,6 +103,17 @@ def test_that_without_a_port_the_next_free_one_is_chosen() -> None:
 def test_that_an_address_of_another_machine_is_refused_in_words() -> None:
     with pytest.raises(StartError, match=r"192\.0\.2\.1: it is no address of this machine"):
         checks.check_port(RunOptions(host="192.0.2.1"))
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "localhost:{}"])
+def test_that_a_cluster_that_is_not_there_is_told_at_once(form: str) -> None:
+    address = form.format(ports.any_free_port("127.0.0.1"))
+    with pytest.raises(StartError, match=f"no Ray cluster to be reached at {address}"):
+        checks.check_address(address)
+
+
+def test_that_an_address_that_ray_alone_can_read_is_left_to_it() -> None:
+    checks.check_address("auto")
 
 
 def test_that_a_model_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
