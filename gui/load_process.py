@@ -43,6 +43,7 @@ class LoadProcess(QObject):
         self._child.ended.connect(self._on_child_ended)
         self._url: str | None = None
         self._next_url: str | None = None
+        self._for_next: list[LoadCommand] = []
 
     @property
     def is_running(self) -> bool:
@@ -58,12 +59,18 @@ class LoadProcess(QObject):
             self._url, self._next_url = url, None
             program, *arguments = self._program
             self._child.start(program, [*arguments, "--url", url])
+            held, self._for_next = self._for_next, []
+            for command in held:
+                self.send(command)
         elif url != self._url or self._next_url is not None:
             self._next_url = url
             self._child.end(by_end_of_file=True)
 
     def send(self, command: LoadCommand) -> None:
-        """Hand it a command; a generator that died is started anew for it."""
+        """Hand it a command; a generator that died is started anew for it, one that is being replaced passes it on."""
+        if self._next_url is not None:
+            self._for_next.append(command)
+            return
         if not self._child.is_running:
             if self._url is None:
                 self.refused.emit("There is no service to ask: start it first.")
@@ -73,6 +80,7 @@ class LoadProcess(QObject):
 
     def stop(self) -> None:
         """Cancel all it has under way and end it, without waiting; `stopped` follows."""
+        self._for_next.clear()
         self._url = self._next_url = None
         if self._child.is_running:
             self._child.end(by_end_of_file=True)

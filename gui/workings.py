@@ -41,7 +41,7 @@ class Workings(QObject):
         self._choices = choices
         self._service_start = service_start
         self.history = History(monotonic_clock_id())
-        self.session = Session(self.history, ServiceProcess(), LoadProcess(), self)
+        self.session = Session(self.history, ServiceProcess(parent=self), LoadProcess(parent=self), self)
         self.meter = FrameMeter()
         self.plots = PlotStack(self.history, theme.palette)
         self.view = ServiceView(window, self.session, self.history, self.start_service)
