@@ -101,7 +101,7 @@ def _is_byte_level(backend: Any) -> bool:
 def _byte_table(backend: Any) -> dict[int, bytes]:
     """The bytes of every token of a byte-level vocabulary; special tokens, which are not shown, are left out."""
     hidden = {token for token, added in backend.get_added_tokens_decoder().items() if added.special}
-    byte_of = _byte_alphabet()
+    byte_of = byte_alphabet()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     return {token: _token_bytes(text, byte_of) for text, token in vocabulary.items() if token not in hidden}
 
@@ -113,7 +113,7 @@ def _token_bytes(text: str, byte_of: dict[str, int]) -> bytes:
         return text.encode()
 
 
-def _byte_alphabet() -> dict[str, int]:
+def byte_alphabet() -> dict[str, int]:
     """GPT-2's way of writing bytes as visible characters: printable Latin-1 as it is, the rest from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]

@@ -51,8 +51,8 @@ class TextEngine:
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit) -> None:
         """Decode `sequences` together until all have ended; blocks.
 
-        `emit` gets the progress of all rows once a step, in this thread. Each sequence gets exactly one `Progress`
-        with a `finish_reason`. If the model raises, the step is repeated by halves until only those sequences that
+        `emit` gets the progress of all rows once a step, in this thread; nothing but a sign of life while long prompts
+        are being read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the model raises, the step is repeated by halves until only those sequences that
         cause it have ended with an error; the others go on where they were. What `emit` raises passes through.
         """
         self._decode([Row(sequence, self._detokenizer, self._eos) for sequence in sequences], emit)
@@ -86,10 +86,9 @@ class TextEngine:
             step = attempt(batch.step)
             if isinstance(step, Failure):
                 return step
-            if step is not None:
-                emit(_advance(batch.rows, step))
-                if single_step:
-                    return None
+            emit(_advance(batch.rows, step) if step else [])
+            if step and single_step:
+                return None
             if not _end_cancelled(rows, emit):
                 return None
         return batch

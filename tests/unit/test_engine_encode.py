@@ -1,0 +1,97 @@
+"""Prompts become tokens or are refused with the reason."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from service.engine.encode import EmptyPrompt, Encoder, InvalidText, PromptError, PromptTooLong
+from service.engine.engine import TextEngine
+from service.model.load import LoadedModel, load
+from service.model.resolve import ModelFolder
+from tests.unit.tiny_models import CONTEXT, END, byte_level_tokenizer
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return Encoder(byte_level_tokenizer(), CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def real_model(model_folder: ModelFolder) -> LoadedModel:
+    return load(model_folder, "cpu", "bfloat16")
+
+
+def test_that_an_empty_prompt_is_refused(encoder: Encoder) -> None:
+    with pytest.raises(EmptyPrompt, match="empty"):
+        encoder.encode("", 1)
+
+
+def test_that_a_prompt_fits_up_to_the_last_token_of_the_context(encoder: Encoder) -> None:
+    assert len(encoder.encode("a" * (CONTEXT - 24), 24)) == CONTEXT - 24
+    with pytest.raises(PromptTooLong, match=f"{CONTEXT - 23} tokens and max_tokens is 24.* {CONTEXT} tokens") as caught:
+        encoder.encode("a" * (CONTEXT - 23), 24)
+    assert (caught.value.tokens, caught.value.limit) == (CONTEXT - 23, CONTEXT)
+
+
+def test_that_max_tokens_alone_may_be_too_many(encoder: Encoder) -> None:
+    with pytest.raises(PromptTooLong, match="1000000"):
+        encoder.encode("a", 1_000_000)
+
+
+def test_that_a_huge_prompt_is_refused_by_its_beginning(encoder: Encoder) -> None:
+    with pytest.raises(PromptTooLong, match="at least"):
+        encoder.encode("a" * 1_000_000, 24)
+
+
+def test_that_half_a_surrogate_pair_is_refused_in_words(encoder: Encoder) -> None:
+    with pytest.raises(InvalidText, match=r"character 3 .*U\+D800"):
+        encoder.encode("ab\ud800", 1)
+
+
+def test_that_all_refusals_are_value_errors() -> None:
+    assert issubclass(PromptError, ValueError)
+
+
+def test_that_text_which_looks_like_a_special_token_is_plain_text(encoder: Encoder) -> None:
+    tokenizer = byte_level_tokenizer()
+    end = tokenizer.convert_tokens_to_ids(END)
+    assert tokenizer.encode(END) == [end]
+    tokens = encoder.encode(f"a{END}", 1)
+    assert end not in tokens
+    assert tokenizer.decode(tokens) == f"a{END}"
+
+
+def test_that_others_use_of_the_tokenizer_changes_nothing() -> None:
+    tokenizer = byte_level_tokenizer()
+    tokenizer.pad_token = END
+    encoder = Encoder(tokenizer, CONTEXT)
+    before = encoder.encode(f"abc{END}", 1)
+    tokenizer(["a", "bb"], padding="max_length", truncation=True, max_length=2)
+    assert encoder.encode(f"abc{END}", 1) == before
+
+
+def test_that_threads_encode_at_once(real_model: LoadedModel) -> None:
+    engine = TextEngine(real_model)
+    texts = [f"Prompt number {i} says hello." for i in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda text: engine.encode(text, 8), texts))
+    assert together == [real_model.tokenizer.encode(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "text", ["word " * 200_000, "a" * 1_000_000, "é̂" * 300_000, "<|im_end|>" * 100_000, " " * 1_000_000]
+)
+def test_that_a_megabyte_is_refused_or_read_soon(real_model: LoadedModel, text: str) -> None:
+    encoder = Encoder(real_model.tokenizer, real_model.context_length)
+    started = time.thread_time()
+    with pytest.raises(PromptTooLong):
+        encoder.encode(text, 24)
+    assert time.thread_time() - started < 2  # far below the test's own timeout, far above what a busy machine needs
+
+
+@pytest.mark.parametrize("text", ["\x00", "a" + "\u0301" * 5000, "\u202e\u200d\ufeff", "🏳️‍🌈" * 50, "\n", " "])
+def test_that_odd_text_is_read(real_model: LoadedModel, text: str) -> None:
+    assert Encoder(real_model.tokenizer, 20_000).encode(text, 1)

@@ -1,0 +1,110 @@
+"""Random models and tokenizers small enough to compute thousands of steps a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from service.engine.detokenize import byte_alphabet
+from service.engine.engine import TextEngine
+from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.model.load import LoadedModel
+
+END = "<|end|>"
+CONTEXT = 128
+_VOCABULARY = 260
+
+
+def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+    """GPT-2's kind: a token for each byte."""
+    vocabulary = {character: number for number, character in enumerate(byte_alphabet())}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens(["  "])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
+
+
+def byte_fallback_tokenizer() -> PreTrainedTokenizerFast:
+    """Llama 2's kind: words with a mark for the space before them, bytes for what the vocabulary lacks."""
+    words = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghijklmnopqrstuvwxyz"]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
+
+
+def tiny_llama() -> Any:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=_VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+def tiny_gpt2() -> Any:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=_VOCABULARY,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=CONTEXT,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return GPT2LMHeadModel(config).eval().requires_grad_(False)
+
+
+def loaded(model: Any, tokenizer: Any = None) -> LoadedModel:
+    tokenizer = tokenizer or byte_level_tokenizer()
+    return LoadedModel("tiny", model, tokenizer, torch.device("cpu"), torch.float32, CONTEXT)
+
+
+def sequence(engine: TextEngine, prompt: str, **sampling: Any) -> Sequence:
+    params = SamplingParams(**sampling)
+    return Sequence(prompt, engine.encode(prompt, params.max_tokens), params)
+
+
+class Listener:
+    """An `emit` that remembers: the text and the one ending of each sequence."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[Progress]] = []
+        self.texts: dict[str, str] = {}
+        self.endings: dict[str, Progress] = {}
+
+    def __call__(self, progress: list[Progress]) -> None:
+        self.steps.append(progress)
+        for each in progress:
+            name = each.sequence.id
+            assert name not in self.endings, f"{name} went on after its end"
+            self.texts[name] = self.texts.get(name, "") + each.text
+            if each.finish_reason is not None:
+                self.endings[name] = each
+
+    def reason(self, name: str) -> str | None:
+        return self.endings[name].finish_reason
+
+
+def run(engine: TextEngine, *sequences: Sequence) -> Listener:
+    listener = Listener()
+    engine.generate(list(sequences), listener)
+    assert set(listener.endings) == {each.id for each in sequences}
+    return listener
