@@ -48,6 +48,8 @@ class Workings(QObject):
         self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
         self.exporter = Exporter(window, self.history, self.plots)
         self.frame_clock = FrameClock(self._paint, self.meter, self)
+        self._is_empty = True
+        self.plots.set_empty(True)
         self.plots.set_window_s(choices.window_s)
         theme.changed.connect(self.plots.set_palette)
         self._connect_looking()
@@ -102,5 +104,7 @@ class Workings(QObject):
 
     def _paint(self) -> None:
         """Once a frame."""
-        self.plots.set_empty(self.history.is_empty)
+        if self._is_empty != self.history.is_empty:
+            self._is_empty = not self._is_empty
+            self.plots.set_empty(self._is_empty)
         self.plots.refresh()
