@@ -51,9 +51,10 @@ class TextEngine:
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit) -> None:
         """Decode `sequences` together until all have ended; blocks.
 
-        `emit` gets the progress of all rows once a step, in this thread; nothing but a sign of life while long prompts
-        are being read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the model raises, the step is repeated by halves until only those sequences that
-        cause it have ended with an error; the others go on where they were. What `emit` raises passes through.
+        `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
+        part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
+        model raises, the step is repeated by halves until only those sequences that cause it have ended with an error;
+        the others go on where they were. What `emit` raises passes through.
         """
         self._decode([Row(sequence, self._detokenizer, self._eos) for sequence in sequences], emit)
 
