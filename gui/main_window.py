@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QSplitter, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QSplitter, QWidget
 
 from gui import tokens
 from gui.lifecycle import LifeCycle, enabled
@@ -29,6 +29,7 @@ from gui.panels.toolbar import Toolbar
 from gui.theme import FocusRing, Theme
 from gui.tokens import Palette
 from gui.widgets import icons
+from gui.widgets.labels import redress
 from gui.widgets.layouts import column, hairline
 
 TITLE: Final = "Batchscope"
@@ -55,6 +56,8 @@ class MainWindow(QWidget):
         self._connect()
         self._bind_shortcuts()
         self._ring = FocusRing(self)
+        plots.installEventFilter(self)
+        self._include_plots()
         self.toolbar.step_button.setFocus(Qt.FocusReason.OtherFocusReason)  # or Qt gives it away as if by Tab
         self.show_life_cycle(LifeCycle.NOT_STARTED)
         self.toolbar.show_theme(theme.palette.is_dark)
@@ -126,7 +129,7 @@ class MainWindow(QWidget):
         self.setWindowTitle(TITLE)
         self.setMinimumSize(*tokens.WINDOW_MIN)
         self.resize(*tokens.WINDOW_DEFAULT)
-        self._left = _panel(self.batching, hairline(), self.load, hairline(), self.findings)
+        self._left = _scrolled(_panel(self.batching, hairline(), self.load, hairline(), self.findings))
         self._right = _panel(self.prompts, hairline(), self.requests)
         self._centre = self._made_centre()
         self._columns = QSplitter(Qt.Orientation.Horizontal)
@@ -191,6 +194,11 @@ class MainWindow(QWidget):
 
     # Events ----------------------------------------------------------------------------------------------------------
 
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if watched is self.plots and event.type() == QEvent.Type.ChildAdded:
+            QTimer.singleShot(0, self, self._include_plots)  # the child is not yet what it will be
+        return super().eventFilter(watched, event)
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._adapt()
@@ -209,6 +217,15 @@ class MainWindow(QWidget):
         self.first_shown.emit()
         self._ring.settle()
         icons.load()
+
+    def _include_plots(self) -> None:
+        """Ring and tab order also for plots that are put in their place after the window was built."""
+        before = self.findings.last_in_tab_order
+        for widget in (self.plots, *self.plots.findChildren(QWidget)):
+            self._ring.watch(widget)
+            if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
+                QWidget.setTabOrder(before, widget)
+                before = widget
 
     def _on_theme_changed(self, palette: Palette) -> None:
         self.toolbar.show_theme(palette.is_dark)
@@ -251,16 +268,20 @@ class MainWindow(QWidget):
         self._has_drawer = wanted
         if wanted:
             self._right.setParent(self)
-            self._right.setObjectName("drawer")
+            self._name_right("drawer")
             self._right.hide()
         else:
-            self._right.setObjectName("panel")
+            self._name_right("panel")
             self._columns.addWidget(self._right)
             self._columns.setStretchFactor(2, 0)
             self._columns.setCollapsible(2, False)
             self._right.show()
             self._apply_widths()
         self.toolbar.set_drawer(wanted, is_open=False)
+
+    def _name_right(self, name: str) -> None:
+        self._right.setObjectName(name)
+        redress(self._right)
 
     def _place_drawer(self) -> None:
         if self._has_drawer:
@@ -296,6 +317,20 @@ def _panel(*parts: QWidget) -> QWidget:
     layout.setStretch(len(parts) - 1, 1)
     panel.setLayout(layout)
     return panel
+
+
+def _scrolled(panel: QWidget) -> QScrollArea:
+    """Scrolls in a window too low for its controls; in any other only the findings do."""
+    area = QScrollArea()
+    area.setWidget(panel)
+    area.setWidgetResizable(True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setMinimumWidth(tokens.WIDTH_SIDE_MIN)
+    area.setMaximumWidth(tokens.WIDTH_SIDE_MAX)
+    panel.setMinimumWidth(0)
+    return area
 
 
 def _two_numbers(value: object) -> tuple[int, int] | None:

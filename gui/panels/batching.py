@@ -132,7 +132,7 @@ class BatchingPanel(QWidget):
         )
         layout.setSpacing(tokens.GAP_3)
         self.setLayout(layout)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
 
     def _connect(self) -> None:
         self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))

@@ -52,6 +52,10 @@ class FindingsPanel(QWidget):
         for at, shown in enumerate(self._rows):
             shown.show_finding(findings[at] if at < len(findings) else None)
 
+    @property
+    def last_in_tab_order(self) -> QWidget:
+        return self._rows[-1].link
+
     def titles(self) -> list[str]:
         """What is shown, in order."""
         return [shown.title for shown in self._rows if not shown.isHidden()]
@@ -64,6 +68,7 @@ class FindingsPanel(QWidget):
         scroll.setWidgetResizable(True)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setMinimumHeight(tokens.HEIGHT_FINDINGS_MIN)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         margins = (SECTION_MARGINS[0], SECTION_MARGINS[1], SECTION_MARGINS[2], 0)
         self.setLayout(column(section_head("What it means"), scroll, gap=tokens.GAP_1, margins=margins))
@@ -77,16 +82,16 @@ class _FindingRow(QWidget):
         self._icon = Icon()
         self._title = label("", "name", wrap=True)
         self._evidence = label("", "text", wrap=True)
-        self._link = Button(role="link")
-        self._link.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.link = Button(role="link")
+        self.link.setCursor(Qt.CursorShape.PointingHandCursor)
         self._control = ""
-        words = column(self._title, self._evidence, self._link, gap=1)
-        words.setAlignment(self._link, Qt.AlignmentFlag.AlignLeft)
+        words = column(self._title, self._evidence, self.link, gap=1)
+        words.setAlignment(self.link, Qt.AlignmentFlag.AlignLeft)
         line = row(self._icon, words, gap=tokens.GAP_2 - 2)
         line.setAlignment(self._icon, Qt.AlignmentFlag.AlignTop)
         line.setStretch(1, 1)
         self.setLayout(line)
-        self._link.clicked.connect(lambda: self.control_wanted.emit(self._control))
+        self.link.clicked.connect(lambda: self.control_wanted.emit(self._control))
 
     @property
     def title(self) -> str:
@@ -100,5 +105,5 @@ class _FindingRow(QWidget):
         self._title.setText(finding.title)
         self._evidence.setText(finding.evidence)
         self._control = finding.control or ""
-        self._link.setText(f"Change {self._control} ›")
-        self._link.setVisible(bool(self._control))
+        self.link.setText(f"Change {self._control} ›")
+        self.link.setVisible(bool(self._control))

@@ -72,6 +72,7 @@ class LoadPanel(QWidget):
         self._kind = "poisson"
         self._running: Pattern | None = None
         self._can_run = False
+        self._why = ""
         self._create()
         self._lay_out()
         self._connect()
@@ -104,8 +105,9 @@ class LoadPanel(QWidget):
     def set_can_run(self, can_run: bool, why: str = "") -> None:
         """`why` says what it waits for."""
         self._can_run = can_run
-        if why or not self._sent.text():
+        if why or self._sent.text() == self._why:  # what the load came to stays
             self.set_note(why)
+        self._why = why
         self._show_button()
 
     def set_note(self, text: str) -> None:
@@ -160,7 +162,7 @@ class LoadPanel(QWidget):
         head = column(section_head("Load"), self._chooser, gap=tokens.GAP_HEAD)
         parts: list[Item] = [head, *self._amounts.values(), self._tokens, actions]
         self.setLayout(column(*parts, gap=tokens.GAP_3, margins=SECTION_MARGINS))
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
 
     def _connect(self) -> None:
         self._chooser.clicked.connect(self._pop_up)

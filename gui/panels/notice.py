@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QGridLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from gui import tokens
 from gui.panels import shortcuts
@@ -40,7 +40,7 @@ class Notice(QFrame):
         super().__init__(parent)
         self.setObjectName("notice")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         self.empty, self.starting, self.failed = _EmptyPage(), _StartingPage(), _FailedPage()
         self._pages = (self.empty, self.starting, self.failed)
         self.setLayout(column(*self._pages, hairline(), gap=0))
@@ -89,7 +89,7 @@ class Notice(QFrame):
 class _EmptyPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
-        self._lead = label("", "text")
+        self._lead = label("", "text", wrap=True)
         self.start = Button("Start", "ph.play-fill", "primary", hint=shortcuts.STEP.hint)
         self.start.setFixedHeight(tokens.HEIGHT_PRIMARY)
         self.start.setMinimumWidth(tokens.WIDTH_PRIMARY)
@@ -103,14 +103,12 @@ class _EmptyPage(QWidget):
 
     def _lay_out(self) -> None:
         heading = column(label("Start the service, then put it under load", "heading"), self._lead, gap=tokens.GAP_1)
-        steps = QGridLayout()
-        steps.setHorizontalSpacing(tokens.GAP_4)
-        steps.setContentsMargins(0, 0, 0, 0)
-        for number, ((title, _text), text) in enumerate(zip(STEPS, self._texts, strict=True)):
-            steps.addLayout(_step(number + 1, title, text), 0, number)
-            steps.setColumnStretch(number, 1)
+        steps = row(gap=tokens.GAP_4)
+        for number, ((title, _text), text) in enumerate(zip(STEPS, self._texts, strict=True), start=1):
+            steps.addWidget(_Step(number, title, text), 1)
         margins = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
-        top = row(heading, None, self.start)
+        top = row(heading, self.start, gap=tokens.GAP_4)
+        top.setStretch(0, 1)
         self.setLayout(column(top, steps, gap=tokens.GAP_STEPS, margins=margins))
 
 
@@ -199,12 +197,12 @@ class _FailedPage(QFrame):
         self._sentence.setAccessibleName(sentence)
 
 
-def _step(number: int, title: str, text: QWidget) -> QVBoxLayout:
-    circle = label(str(number), "text")
-    circle.setObjectName("step")
-    circle.setFixedSize(tokens.STEP_CIRCLE, tokens.STEP_CIRCLE)
-    circle.setAlignment(Qt.AlignmentFlag.AlignCenter)
-    head = row(circle, label(title, "title"), None)
-    below = row(tokens.STEP_CIRCLE + tokens.GAP_2, text, gap=0)
-    below.setStretch(1, 1)
-    return column(head, below, None, gap=tokens.GAP_1)
+class _Step(QWidget):
+    def __init__(self, number: int, title: str, text: QLabel) -> None:
+        super().__init__()
+        circle = label(str(number), "text")
+        circle.setObjectName("step")
+        circle.setFixedSize(tokens.STEP_CIRCLE, tokens.STEP_CIRCLE)
+        circle.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        text.setContentsMargins(tokens.STEP_CIRCLE + tokens.GAP_2, 0, 0, 0)
+        self.setLayout(column(row(circle, label(title, "title"), None), text, None, gap=tokens.GAP_1))

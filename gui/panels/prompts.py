@@ -68,7 +68,7 @@ class PromptsPanel(QWidget):
     def fire(self) -> None:
         """As if Fire had been clicked."""
         self._copies.commit()
-        if self.button.isEnabled():
+        if self.button.isEnabled() and not self._copies.is_refused:
             self.fire_wanted.emit(self.prompts, self.copies)
 
     def set_compact(self, compact: bool) -> None:
@@ -96,15 +96,13 @@ class PromptsPanel(QWidget):
     def _connect(self) -> None:
         self.editor.textChanged.connect(self._on_text_changed)
         self._copies.entered.connect(lambda _number: self._show_count())
-        self._copies.refused.connect(self._on_copies_refused)
+        self._copies.refused.connect(self._count.setText)
+        self._copies.restored.connect(self._show_count)
         self.button.clicked.connect(self.fire)
 
     def _on_text_changed(self) -> None:
         self._show_count()
         self.prompts_changed.emit(self.prompts)
-
-    def _on_copies_refused(self, rule: str) -> None:
-        self._count.setText(rule)
 
     def _show_count(self) -> None:
         count = len(self.prompts) * self.copies

@@ -42,7 +42,7 @@ WINDOWS: Final = tuple(
 HELP: Final = Shortcut("F1", "Keyboard shortcuts")
 QUIT: Final = Shortcut("Ctrl+Q", "Close the window and stop the service")
 IN_PLACE: Final = (
-    Shortcut("Left", "One step down on a slider; Page Up and Page Down double and halve"),
+    Shortcut("Left, Right", "One step on a slider; Page Up and Page Down double and halve"),
     Shortcut("Esc", "Take back a refused value, close the log or the drawer"),
     Shortcut("Del", "Cancel the selected requests"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMenu, QToolButton, QWidget
 
@@ -25,7 +25,6 @@ class ModelField(QLineEdit):
         self.setProperty("tall", True)
         self.setAccessibleName("Model")
         self.setFixedWidth(tokens.WIDTH_MODEL)
-        self.setTextMargins(0, 0, tokens.ICON + tokens.GAP_1, 0)
         self._opener = _Opener(self)
         self._opener.clicked.connect(self.pop_up)
         self.editingFinished.connect(self._on_editing_finished)
@@ -60,6 +59,11 @@ class ModelField(QLineEdit):
         else:
             super().keyPressEvent(event)
 
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.EnabledChange:
+            self._show_spec()
+
     def focusInEvent(self, event: QFocusEvent) -> None:
         self._show_spec(is_whole=True)
         super().focusInEvent(event)
@@ -77,9 +81,13 @@ class ModelField(QLineEdit):
     def _show_spec(self, is_whole: bool = False) -> None:
         """The name; shortened to what there is room for while nobody edits it."""
         whole = is_whole or self.hasFocus()
-        room = self.width() - self.textMargins().right() - 2 * tokens.GAP_3
+        for_caret = tokens.ICON + tokens.GAP_1 if self.isEnabled() else 0
+        self.setTextMargins(0, 0, for_caret, 0)
+        room = self.width() - for_caret - 2 * tokens.GAP_3
         mode = Qt.TextElideMode.ElideLeft if _is_path(self._spec) else Qt.TextElideMode.ElideRight
         self.setText(self._spec if whole else self.fontMetrics().elidedText(self._spec, mode, room))
+        if not whole:
+            self.setCursorPosition(0)
         self.setAccessibleDescription(self._spec)
         self.setModified(False)
 

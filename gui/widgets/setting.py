@@ -93,7 +93,7 @@ class Setting(QWidget):
         if self.slider is not None and self.measured is not None:
             parts += [tokens.GAP_SLIDER, self.slider, self.measured]
         self.setLayout(column(*parts, self._error, gap=0))
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
 
     def _connect(self) -> None:
         self.field.entered.connect(self._on_number_entered)

@@ -1,0 +1,519 @@
+"""The window as a whole: states, widths, keyboard, themes, and the smaller panels."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetrics, QGuiApplication
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+import gui
+from gui import tokens
+from gui.lifecycle import LifeCycle
+from gui.main_window import MainWindow
+from gui.panels.shortcuts import ALL
+from gui.panels.stages import StageLine
+from gui.panels.toolbar import spelled_duration
+from gui.theme import FocusRing, Theme, font
+from gui.widgets import icons
+from gui.widgets.glyphs import Glyph
+
+WIDE, COMPACT, NARROW = (1440, 900), (1280, 800), (1000, 700)
+
+
+@dataclass(frozen=True)
+class Values:
+    requests_per_s: float | None = 6.84
+    tokens_per_s: float | None = 161.2
+    p50_s: float | None = 1.884
+    p95_s: float | None = 2.5
+    p99_s: float | None = 2.54
+    mean_batch: float | None = 8.0
+    queue: float | None = 2
+    speedup_over_batch_1: float | None = 5.42
+
+
+@dataclass(frozen=True)
+class Finding:
+    icon: str = "info"
+    title: str = "Load is 57 % of capacity"
+    evidence: str = "6.4 of 11.3 requests/s at batch 16."
+    control: str | None = None
+
+
+@pytest.fixture
+def window(qtbot: QtBot, theme: Theme) -> MainWindow:
+    window = MainWindow(QWidget(), theme)
+    qtbot.addWidget(window)
+    window.resize(*WIDE)
+    window.show()
+    qtbot.waitActive(window)
+    return window
+
+
+def resize(window: MainWindow, size: tuple[int, int]) -> None:
+    window.resize(*size)
+    QApplication.processEvents()
+
+
+def focused() -> QWidget:
+    widget = QApplication.focusWidget()
+    assert widget is not None
+    return widget
+
+
+# States -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "word", "step"),
+    [
+        (LifeCycle.NOT_STARTED, "Not started", "start"),
+        (LifeCycle.STARTING, "Starting", "cancel"),
+        (LifeCycle.RUNNING, "Running", "stop"),
+        (LifeCycle.FAILED, "Failed", "restart"),
+    ],
+)
+def test_that_the_first_button_does_the_next_step(
+    window: MainWindow, qtbot: QtBot, state: LifeCycle, word: str, step: str
+) -> None:
+    window.show_life_cycle(state)
+    assert window.toolbar._state_word.text() == word
+    assert window.toolbar.step_button.text().lower() == step
+    with qtbot.waitSignal(window.toolbar.step_wanted) as wanted:
+        window.toolbar.step_button.click()
+    assert wanted.args == [step]
+
+
+def test_that_fire_and_load_wait_for_the_service(window: MainWindow) -> None:
+    window.show_life_cycle(LifeCycle.STARTING)
+    assert not window.prompts.button.isEnabled()
+    assert not window.load.button.isEnabled()
+    window.show_life_cycle(LifeCycle.RUNNING)
+    assert window.prompts.button.isEnabled()
+    assert window.load.button.isEnabled()
+
+
+def test_that_the_notice_says_one_thing_at_a_time_and_nothing_while_it_runs(window: MainWindow) -> None:
+    notice = window.notice
+    notice.show_empty()
+    assert (notice.empty.isVisible(), notice.starting.isVisible(), notice.failed.isVisible()) == (True, False, False)
+    notice.show_starting([StageLine("Start Ray", "present", "3 s of about 4 s", 0.75)], "It takes about 15 s.")
+    assert (notice.empty.isVisible(), notice.starting.isVisible()) == (False, True)
+    notice.show_failed("The replica ran out of memory.")
+    assert notice.failed._sentence.text() == "The replica ran out of memory."
+    notice.clear()
+    assert notice.isHidden()
+
+
+def test_that_the_notice_s_buttons_are_the_toolbar_s_steps(window: MainWindow, qtbot: QtBot) -> None:
+    window.notice.show_failed("It died.")
+    with qtbot.waitSignal(window.toolbar.step_wanted) as wanted:
+        window.notice.failed.restart.click()
+    assert wanted.args == ["restart"]
+    window.notice.failed.show_log.click()
+    assert not window.log.isHidden()
+
+
+def test_that_start_can_be_given_the_focus_with_its_ring(window: MainWindow) -> None:
+    window.notice.show_empty()
+    window.notice.take_focus()
+    assert focused() is window.notice.empty.start
+    assert ring_of(window).widget() is window.notice.empty.start
+
+
+def test_that_fewer_stages_leave_no_old_line(window: MainWindow) -> None:
+    lines = [StageLine(f"stage {n}", "ahead", "") for n in range(5)]
+    window.notice.show_starting(lines)
+    window.notice.show_starting(lines[:2])
+    assert sum(row.isVisible() for row in window.notice.starting._rows) == 2
+
+
+# Figures ------------------------------------------------------------------------------------------------------------
+
+
+def test_that_figures_keep_their_decimals_and_name_the_version_before(window: MainWindow) -> None:
+    window.figures.show_figures(Values(), Values(requests_per_s=3.6, speedup_over_batch_1=3.1), 6)
+    texts = {key: window.figures.figure(key).text for key in ("requests_per_s", "tokens_per_s", "p50_s", "queue")}
+    assert texts == {"requests_per_s": "6.8", "tokens_per_s": "161", "p50_s": "1.88 s", "queue": "2"}
+    assert window.figures.figure("requests_per_s").before == "v6 3.6"
+    assert window.figures.figure("speedup_over_batch_1").before == "v6 3.1 ×"
+
+
+def test_that_what_is_unknown_is_a_dash_never_zero(window: MainWindow) -> None:
+    window.figures.show_figures(Values(p50_s=None, queue=0))
+    assert (window.figures.figure("p50_s").text, window.figures.figure("queue").text) == ("–", "0")
+    window.figures.show_figures(None)
+    assert window.figures.figure("requests_per_s").text == "–"
+
+
+def test_that_frozen_figures_say_at_which_time_they_stand(window: MainWindow) -> None:
+    window.figures.show_figures(Values(), Values(), 6)
+    window.figures.set_frozen_at("14:32:07")
+    assert window.figures.figure("requests_per_s").before == "at 14:32:07"
+    window.figures.set_frozen_at(None)
+    assert window.figures.figure("requests_per_s").before == "v6 6.8"
+
+
+# Toolbar ------------------------------------------------------------------------------------------------------------
+
+
+def test_that_freezing_keeps_the_button_pressed_and_counts_what_came_since(window: MainWindow, qtbot: QtBot) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING, has_data=True)
+    with qtbot.waitSignal(window.toolbar.freeze_toggled) as frozen:
+        window.toolbar.freeze_button.click()
+    assert frozen.args == [True]
+    window.toolbar.set_frozen(True, "14:32:07", 128)
+    assert window.toolbar.freeze_button.isChecked()
+    assert window.toolbar._chip.text() == "at 14:32:07 · 128 new"
+    window.toolbar.set_frozen(False)
+    assert window.toolbar._chip.isHidden()
+
+
+def test_that_the_address_can_be_copied(window: MainWindow) -> None:
+    window.toolbar.set_url("http://127.0.0.1:8000")
+    assert window.toolbar._address.text() == "127.0.0.1:8000"
+    window.toolbar._copy.click()
+    assert QGuiApplication.clipboard().text() == "http://127.0.0.1:8000"
+
+
+def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> None:
+    window.toolbar.set_models(["SmolLM2-135M-Instruct", "gpt2"], "SmolLM2-135M-Instruct")
+    field = window.toolbar._model
+    field.setFocus()
+    field.selectAll()
+    with qtbot.waitSignal(window.toolbar.model_chosen) as chosen:
+        QTest.keyClicks(field, "gpt2")
+        QTest.keyClick(field, Qt.Key.Key_Return)
+    assert chosen.args == ["gpt2"]
+
+
+def test_that_a_long_path_is_shown_by_its_end_and_kept_whole(window: MainWindow) -> None:
+    path = "/home/somebody/models/with/a/long/name/SmolLM2-135M-Instruct"
+    window.toolbar.set_model(path)
+    window.toolbar.step_button.setFocus()
+    assert window.toolbar._model.spec == path
+    assert window.toolbar._model.text().startswith("…")
+    assert window.toolbar._model.text().endswith("Instruct")
+    window.toolbar._model.setFocus()
+    assert window.toolbar._model.text() == path
+
+
+def test_that_exports_are_offered_once_there_are_data(window: MainWindow, qtbot: QtBot) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING, has_data=False)
+    assert not window.toolbar.export_button.isEnabled()
+    window.show_life_cycle(LifeCycle.FAILED, has_data=True)
+    assert window.toolbar.export_button.isEnabled()
+    with qtbot.waitSignal(window.toolbar.export_wanted) as wanted:
+        window.toolbar.export_menu.actions()[0].trigger()
+    assert wanted.args == ["figures_csv"]
+
+
+def test_that_device_and_precision_are_chosen_apart(window: MainWindow, qtbot: QtBot) -> None:
+    actions = {action.data(): action for action in window.toolbar._device_menu.actions()}
+    with qtbot.waitSignal(window.toolbar.device_chosen) as device:
+        actions["device", "cuda"].trigger()
+    with qtbot.waitSignal(window.toolbar.dtype_chosen) as dtype:
+        actions["dtype", "float16"].trigger()
+    assert (device.args, dtype.args) == (["cuda"], ["float16"])
+    assert (window.toolbar._device_button.text(), window.toolbar._device_button._remark) == ("CUDA", "f16")
+
+
+@pytest.mark.parametrize(("seconds", "spelled"), [(12.9, "12 s"), (252, "4 min 12 s"), (7300, "2 h 1 min")])
+def test_that_durations_read_as_words(seconds: float, spelled: str) -> None:
+    assert spelled_duration(seconds) == spelled
+
+
+# Widths -------------------------------------------------------------------------------------------------------------
+
+
+def test_that_the_columns_have_the_widths_of_the_look(window: MainWindow) -> None:
+    assert [window._columns.sizes()[at] for at in (0, 2)] == [tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT]
+    resize(window, COMPACT)
+    assert [window._columns.sizes()[at] for at in (0, 2)] == [tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL]
+
+
+def test_that_below_1400_the_time_window_becomes_a_menu(window: MainWindow, qtbot: QtBot) -> None:
+    assert window.toolbar._windows.isVisible()
+    resize(window, COMPACT)
+    assert not window.toolbar._windows.isVisible()
+    assert window.toolbar._window_button.isVisible()
+    assert window.batching._limits.is_folded
+    with qtbot.waitSignal(window.toolbar.window_chosen) as chosen:
+        window.toolbar._window_menu.actions()[2].trigger()
+    assert chosen.args == [300.0]
+    resize(window, WIDE)
+    assert window.toolbar._windows.key == "300"
+
+
+def test_that_below_1120_the_right_panel_becomes_a_drawer(window: MainWindow) -> None:
+    resize(window, NARROW)
+    assert not window.prompts.isVisible()
+    window.toolbar._drawer_button.click()
+    assert window.prompts.isVisible()
+    assert window.prompts.mapTo(window, window.prompts.rect().topRight()).x() == window.width() - 1
+    QTest.keyClick(window, Qt.Key.Key_Escape)
+    assert not window.prompts.isVisible()
+    resize(window, WIDE)
+    assert window.prompts.isVisible()
+    assert window._columns.sizes()[2] == tokens.WIDTH_RIGHT
+
+
+@pytest.mark.parametrize("size", [WIDE, COMPACT, NARROW, (1920, 1080), tokens.WINDOW_MIN])
+def test_that_no_button_s_words_are_cut(window: MainWindow, size: tuple[int, int]) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING, has_data=True)
+    window.toolbar.set_url("http://127.0.0.1:8000")
+    resize(window, size)
+    for button in window.findChildren(QPushButton):
+        if button.isVisible() and button.text() and button.minimumSizeHint().width() > 0:
+            words = QFontMetrics(button.font()).horizontalAdvance(button.text())
+            assert words <= button.width(), button.text()
+
+
+def test_that_sizes_are_remembered_as_plain_values(window: MainWindow, qtbot: QtBot, theme: Theme) -> None:
+    window._columns.setSizes([300, 740, 400])
+    window._remember_widths()
+    state = json.loads(json.dumps(window.layout_state()))
+    other = MainWindow(QWidget(), theme)
+    qtbot.addWidget(other)
+    other.restore_layout(state)
+    other.show()
+    QApplication.processEvents()
+    assert (other.width(), other.height()) == WIDE
+    assert other._columns.sizes() == window._columns.sizes()
+
+
+@pytest.mark.parametrize("state", [{}, {"size": "wide"}, {"size": [1, 2]}, {"widths": [1e9, None]}, {"widths": [9, 9]}])
+def test_that_nonsense_in_the_remembered_layout_is_passed_over(window: MainWindow, state: dict[str, object]) -> None:
+    window.restore_layout(state)
+    assert window.width() >= tokens.WINDOW_MIN[0]
+    assert window._columns.sizes()[0] >= tokens.WIDTH_SIDE_MIN
+
+
+# Keyboard -----------------------------------------------------------------------------------------------------------
+
+
+def ring_of(window: MainWindow) -> FocusRing:
+    ring = window.findChild(FocusRing)
+    assert ring is not None
+    return ring
+
+
+def test_that_the_ring_is_for_the_keyboard_alone(window: MainWindow) -> None:
+    ring, button = ring_of(window), window.load.button
+    window.show_life_cycle(LifeCycle.RUNNING)
+    assert not ring.isVisible()
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert (focused() is button, ring.isVisible()) == (True, False)
+    QTest.keyClick(button, Qt.Key.Key_Tab)
+    assert (ring.isVisible(), ring.widget() is focused()) == (True, True)
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert not ring.isVisible()
+
+
+def test_that_the_ring_stands_two_pixels_outside_and_is_cut_nowhere(window: MainWindow) -> None:
+    field = window.batching.control("max_batch_size").field
+    field.setFocus(Qt.FocusReason.TabFocusReason)
+    ring = ring_of(window)
+    around = ring.geometry().translated(-field.mapTo(ring.parentWidget(), field.rect().topLeft()))
+    margin = tokens.FOCUS_MARGIN
+    assert around == field.rect().adjusted(-margin, -margin, margin, margin)
+    assert ring.parentWidget().rect().contains(ring.geometry())
+
+
+def test_that_tab_goes_from_toolbar_to_left_to_plots_to_right(window: MainWindow) -> None:
+    plot = QWidget(window.plots)
+    plot.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+    plot.resize(10, 10)
+    plot.show()
+    window.show_life_cycle(LifeCycle.RUNNING, has_data=True)
+    QApplication.processEvents()
+    window.toolbar.step_button.setFocus()
+    visited = []
+    for _ in range(60):
+        visited.append(_place_of(window, focused()))
+        QTest.keyClick(focused(), Qt.Key.Key_Tab)
+        if focused() is window.toolbar.step_button:
+            break
+    assert list(dict.fromkeys(visited)) == ["toolbar", "batching", "load", "plots", "prompts", "requests", "status"]
+    assert visited == sorted(visited, key=list(dict.fromkeys(visited)).index)
+
+
+def _place_of(window: MainWindow, widget: QWidget) -> str:
+    names = ("toolbar", "batching", "load", "findings", "plots", "prompts", "requests", "status")
+    return next(name for name in names if getattr(window, name).isAncestorOf(widget))
+
+
+def test_that_everything_one_can_reach_has_a_name(window: MainWindow) -> None:
+    nameless = [
+        widget
+        for widget in window.findChildren(QWidget)
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+        and not widget.accessibleName()
+        and not (isinstance(widget, QPushButton) and widget.text())
+        and widget.isVisibleTo(window)
+        and not (isinstance(widget, QLineEdit) and widget.isReadOnly())
+    ]
+    assert nameless == []
+
+
+def test_that_icon_buttons_have_a_tooltip(window: MainWindow) -> None:
+    bare = [b for b in window.findChildren(QPushButton) if b.property("role") == "icon" and not b.toolTip()]
+    assert bare == []
+
+
+def test_that_shortcuts_do_what_their_buttons_do(window: MainWindow, qtbot: QtBot) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING, has_data=True)
+    control = Qt.KeyboardModifier.ControlModifier
+    with qtbot.waitSignal(window.toolbar.step_wanted):
+        QTest.keyClick(window, Qt.Key.Key_R, control)
+    with qtbot.waitSignal(window.prompts.fire_wanted):
+        QTest.keyClick(window.prompts.editor, Qt.Key.Key_Return, control)
+    with qtbot.waitSignal(window.load.load_wanted):
+        QTest.keyClick(window, Qt.Key.Key_L, control)
+    with qtbot.waitSignal(window.toolbar.freeze_toggled):
+        QTest.keyClick(window, Qt.Key.Key_F)
+    with qtbot.waitSignal(window.toolbar.window_chosen) as chosen:
+        QTest.keyClick(window, Qt.Key.Key_4, control)
+    assert chosen.args == [600.0]
+    QTest.keyClick(window, Qt.Key.Key_J, control)
+    assert window.log.isVisible()
+    QTest.keyClick(window, Qt.Key.Key_Escape)
+    assert not window.log.isVisible()
+
+
+def test_that_an_f_in_the_editor_is_a_letter(window: MainWindow, qtbot: QtBot) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING)
+    window.prompts.set_prompts([])
+    window.prompts.editor.setFocus()
+    with qtbot.assertNotEmitted(window.toolbar.freeze_toggled):
+        QTest.keyClick(window.prompts.editor, Qt.Key.Key_F)
+    assert window.prompts.prompts == ("f",)
+
+
+def test_that_the_help_lists_every_shortcut_once(window: MainWindow) -> None:
+    keys = [shortcut.keys for shortcut in ALL]
+    assert len(keys) == len(set(keys))
+    QTest.keyClick(window, Qt.Key.Key_F1)
+    assert window._help is not None
+    assert window._help.isVisible()
+    window._help.close()
+
+
+# Smaller panels -----------------------------------------------------------------------------------------------------
+
+
+def test_that_prompts_are_lines_and_fire_sends_them_in_copies(window: MainWindow, qtbot: QtBot) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING)
+    window.prompts.set_prompts(["  Once upon a time ", "", "A batch"])
+    window.prompts.set_copies(3)
+    assert window.prompts._count.text() == "6 requests"
+    with qtbot.waitSignal(window.prompts.fire_wanted) as fired:
+        window.prompts.button.click()
+    assert fired.args == [("Once upon a time", "A batch"), 3]
+
+
+def test_that_no_prompt_means_no_fire(window: MainWindow) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING)
+    window.prompts.set_prompts(["", "  "])
+    assert not window.prompts.button.isEnabled()
+
+
+def test_that_copies_out_of_range_say_the_rule_and_fire_nothing(window: MainWindow, qtbot: QtBot) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING)
+    window.prompts.set_copies(8)
+    window.prompts._copies.setFocus()
+    window.prompts._copies.selectAll()
+    QTest.keyClicks(window.prompts._copies, "0")
+    with qtbot.assertNotEmitted(window.prompts.fire_wanted):
+        window.prompts.fire()
+    assert window.prompts._count.text() == "Must be from 1 to 10000."
+
+
+def test_that_a_finding_leads_to_its_control(window: MainWindow) -> None:
+    window.findings.show_findings([Finding(control="max_batch_size"), Finding(title="Another")])
+    assert window.findings.titles() == ["Load is 57 % of capacity", "Another"]
+    window.findings._rows[0].link.click()
+    assert focused() is window.batching.control("max_batch_size").slider
+
+
+def test_that_a_finding_leads_to_a_limit_that_was_folded_away(window: MainWindow) -> None:
+    resize(window, COMPACT)
+    window.batching.focus_control("max_queued_requests")
+    assert focused() is window.batching.control("max_queued_requests").field
+
+
+def test_that_the_log_is_bounded_and_follows_its_end(window: MainWindow) -> None:
+    window.show_log(True)
+    for start in range(0, 3000, 500):
+        window.log.append("\n".join(f"line {n}" for n in range(start, start + 500)))
+    lines = window.log.text().splitlines()
+    assert (len(lines), lines[-1]) == (2000, "line 2999")
+    bar = window.log._lines.verticalScrollBar()
+    assert bar.value() == bar.maximum()
+
+
+def test_that_the_status_bar_shows_what_it_is_told(window: MainWindow) -> None:
+    window.status.set_activity("replica 1: batch 244")
+    window.status.set_facts(["settings v7", "CPU 188 %"])
+    assert (window.status.activity, window.status.facts) == ("replica 1: batch 244", ("settings v7", "CPU 188 %"))
+
+
+# Look ---------------------------------------------------------------------------------------------------------------
+
+
+def test_that_figures_do_not_change_their_width(theme: Theme) -> None:
+    for weight in (tokens.WEIGHT_REGULAR, tokens.WEIGHT_MEDIUM, tokens.WEIGHT_BOLD):
+        face = font(tokens.FONT_FIGURE, weight)
+        assert QFontInfo(face).family().startswith("Inter")
+        metrics = QFontMetrics(face)
+        assert metrics.horizontalAdvance("1" * 10) == metrics.horizontalAdvance("0" * 10)
+
+
+def test_that_tabular_figures_survive_the_style_sheet(window: MainWindow) -> None:
+    metrics = QFontMetrics(QFont(window.load._sent.font()))
+    assert metrics.horizontalAdvance("1" * 10) == metrics.horizontalAdvance("0" * 10)
+
+
+def test_that_the_theme_can_be_turned_and_everything_follows(window: MainWindow, theme: Theme, qtbot: QtBot) -> None:
+    try:
+        with qtbot.waitSignal(theme.changed) as changed:
+            QTest.keyClick(window, Qt.Key.Key_T, Qt.KeyboardModifier.ControlModifier)
+        assert changed.args == [tokens.LIGHT]
+        picture = window.grab().toImage()
+        assert picture.pixelColor(4, 4) == QColor(tokens.LIGHT.panel)
+        assert picture.pixelColor(window.width() // 2, 500) == QColor(tokens.LIGHT.plot)
+    finally:
+        theme.set_preference("dark")
+
+
+def test_that_every_icon_that_is_named_exists(window: MainWindow) -> None:
+    icons.load()
+    sources = Path(gui.__file__).parent.rglob("*.py")
+    names = {name for source in sources for name in re.findall(r'"(ph\.[a-z-]+)"', source.read_text(encoding="utf-8"))}
+    assert names
+    for name in names:
+        assert icons.pixmap(name, tokens.DARK.t2) is not None
+
+
+def test_that_every_shape_can_be_painted(window: MainWindow) -> None:
+    for shape in ("circle", "dot", "arc", "check", "cross", "dash", "alert", "none"):
+        glyph = Glyph(shape)  # type: ignore[arg-type]
+        assert not glyph.grab().isNull()
+
+
+def test_that_no_module_but_the_tokens_spells_a_colour() -> None:
+    spelled = re.compile(r"#[0-9A-Fa-f]{6}\b|#[0-9A-Fa-f]{3}\b|QColor\(\s*\d")
+    offenders = [
+        source.name
+        for source in Path(gui.__file__).parent.rglob("*.py")
+        if source.name != "tokens.py" and spelled.search(source.read_text(encoding="utf-8"))
+    ]
+    assert offenders == []
