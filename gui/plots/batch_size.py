@@ -10,8 +10,9 @@ import pyqtgraph as pg
 
 from gui.history import History
 from gui.plots.canvas import curve
+from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer
 from gui.plots.frame import Layout
-from gui.plots.paint import brush, pen
+from gui.plots.paint import brush, color, pen
 from gui.plots.panel import PlotPanel
 from gui.series import batch_size
 from gui.series.batch_size import Bars, BatchSizes
@@ -32,14 +33,14 @@ class BatchSizePanel(PlotPanel):
         scale = StepScale(most_ticks=5, least_step=1)
         super().__init__(batch_size.PLOT, [scale], history, palette, has_axis)
         self._sizes: BatchSizes | None = None
-        self._bars = {reason: pg.BarGraphItem(x0=[], x1=[], y0=[], y1=[], pen=None) for reason in REASONS}
+        self._bars = ColumnsItem()
         self._cap = curve()
         self._cap.opts["antialias"] = False
         self._marks = {
             reason: pg.ScatterPlotItem(symbol=SYMBOLS[reason], size=MARK_SIZES[reason], pen=None, antialias=True)
             for reason in REASONS
         }
-        for item in (*self._bars.values(), self._cap, *self._marks.values()):
+        for item in (self._bars, self._cap, *self._marks.values()):
             self.canvas.add_data(item)
         self.set_colors(palette)
 
@@ -48,9 +49,10 @@ class BatchSizePanel(PlotPanel):
         return True
 
     def set_colors(self, palette: Palette) -> None:
+        self._inks = {}
         for reason in REASONS:
             ink = palette.release_reasons[reason]
-            self._bars[reason].setOpts(brush=brush(ink, palette.bar_alpha), pen=None)
+            self._inks[reason] = Ink.of(color(ink, palette.bar_alpha))
             self._marks[reason].setBrush(brush(ink))
         self._cap.setPen(pen(palette.t2, LINE_MARKER, DASH_CAP))
 
@@ -60,8 +62,8 @@ class BatchSizePanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._sizes is not None
-        for reason, bars in self._sizes.bars.items():
-            self._draw_bars(layout, reason, bars)
+        layers = [self._draw_bars(layout, reason, bars) for reason, bars in self._sizes.bars.items()]
+        self._bars.set_layers(layout, layout.strips[0], layers)
         times, caps = self._sizes.cap
         self._cap.setData(np.floor(layout.x(times)) + 0.5, np.floor(layout.strips[0].y(caps)) + 0.5)
 
@@ -71,11 +73,13 @@ class BatchSizePanel(PlotPanel):
     def readout_at(self, at_s: float) -> Readout:
         return batch_size.readout(self.history, at_s)
 
-    def _draw_bars(self, layout: Layout, reason: ReleaseReason, bars: Bars) -> None:
-        strip = layout.strips[0]
-        left, right = np.floor(layout.x(bars.left)), np.floor(layout.x(bars.right))
+    def _draw_bars(self, layout: Layout, reason: ReleaseReason, bars: Bars) -> Layer:
+        """Set the marks of one release reason; returns the layer of its bars."""
+        strip, view = layout.strips[0], layout.view
+        left = np.floor(view.positions(bars.left)).astype(np.int64)
+        right = np.floor(view.positions(bars.right)).astype(np.int64)
         right = np.maximum(right - BAR_GAP, left + 1)
-        tops = np.round(strip.y(bars.size))
-        self._bars[reason].setOpts(x0=left, x1=right, y0=tops, y1=np.full(len(tops), float(strip.bottom)))
-        middles = np.floor((left + right) / 2)[bars.marks] + 0.5
-        self._marks[reason].setData(middles, tops[bars.marks] + 0.5)
+        middles = np.floor((left + right) / 2)[bars.marks] + layout.left + 0.5
+        if len(middles) or len(self._marks[reason].data):
+            self._marks[reason].setData(middles, np.round(strip.y(bars.size[bars.marks])) + 0.5)
+        return bars_layer(self._inks[reason], strip, view.columns, left, right, bars.size)

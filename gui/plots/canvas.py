@@ -7,7 +7,7 @@ from typing import Any
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QPen, QResizeEvent, QWheelEvent
-from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QSizePolicy, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, QGraphicsView, QSizePolicy, QWidget
 
 from gui.plots.frame import Frame, Layout
 from gui.plots.marks import MarkLines, Marks, OutageTint
@@ -26,6 +26,8 @@ class Canvas(pg.GraphicsView):  # type: ignore[misc]
 
     def __init__(self, palette: Palette, strips: int, with_words: bool, parent: QWidget | None = None) -> None:
         super().__init__(parent, background=palette.plot)
+        self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.FullViewportUpdate)
+        self.sceneObj.setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setMinimumSize(0, PLOT_MIN_HEIGHT)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)

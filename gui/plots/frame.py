@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, QSize
@@ -15,7 +16,9 @@ from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.time_range import TimeRange
 from gui.store.columns import Floats
-from gui.tokens import GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
+from gui.tokens import FONT_CAPTION, GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
+
+UNIT_ROOM: Final = GAP_2 + FONT_CAPTION  # what the unit needs above the topmost tick that is named
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,15 @@ class Layout:
         return self.view.time_at(x - self.left)
 
 
+@dataclass(frozen=True)
+class _PlacedTick:
+    """A tick of the time axis: its line, and its text with the room that has; no text where there is none."""
+
+    x: int
+    text: str
+    rect: QRectF
+
+
 class Frame(pg.GraphicsObject):  # type: ignore[misc]
     """Painted once into a picture, again only when scale, size or palette change."""
 
@@ -86,10 +98,14 @@ class Frame(pg.GraphicsObject):  # type: ignore[misc]
         self.setZValue(-10)
         self._palette = palette
         self._layout: Layout | None = None
-        self._ticks: Sequence[tuple[int, str]] = ()
+        self._ticks: Sequence[_PlacedTick] = ()
         self._picture: QPixmap | None = None
         self._picture_of: object = None
-        self.tick_rects: list[QRectF] = []
+
+    @property
+    def tick_rects(self) -> list[QRectF]:
+        """Where the texts of the time axis stand."""
+        return [tick.rect for tick in self._ticks if tick.text]
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -103,7 +119,8 @@ class Frame(pg.GraphicsObject):  # type: ignore[misc]
             self._layout = layout
             return
         self.prepareGeometryChange()
-        self._layout, self._ticks, self._picture_of, self._picture = layout, ticks, looks, None
+        self._layout, self._picture_of, self._picture = layout, looks, None
+        self._ticks = list(self._placed(layout, ticks))
         self.update()
 
     def boundingRect(self) -> QRectF:
@@ -129,27 +146,28 @@ class Frame(pg.GraphicsObject):  # type: ignore[misc]
         painter.end()
         return picture
 
-    def _paint_time_grid(self, painter: QPainter, layout: Layout) -> None:
-        painter.setPen(pen(self._palette.grid, LINE_GRID))
-        self.tick_rects = []
-        for x, text in self._ticks:
-            for strip in layout.strips:
-                painter.setPen(pen(self._palette.grid, LINE_GRID))
-                painter.drawLine(x, strip.top, x, strip.bottom)
-            if text:
-                self._paint_tick(painter, layout, x, text)
-
-    def _paint_tick(self, painter: QPainter, layout: Layout, x: int, text: str) -> None:
+    def _placed(self, layout: Layout, ticks: Sequence[tuple[int, str]]) -> Iterator[_PlacedTick]:
+        """Each text centred below its line; one that would touch the text before it or the gutter is left out."""
         used = font()
-        width = text_width(text, used)
-        left = min(x - width / 2, layout.right - width)
-        if left < layout.left - GAP_2:
-            return
-        middle = layout.bottom + (layout.size.height() - layout.bottom) / 2
+        height = layout.size.height() - layout.bottom - 1
+        taken = layout.left - PLOT_GUTTER / 2
+        for x, text in ticks:
+            width = text_width(text, used)
+            left = round(min(x - width / 2, layout.right - width))
+            fits = bool(text) and left >= taken
+            taken = left + width + GAP_2 if fits else taken
+            yield _PlacedTick(x, text if fits else "", QRectF(left, layout.bottom + 1, width, height))
+
+    def _paint_time_grid(self, painter: QPainter, layout: Layout) -> None:
+        used = font()
         painter.setFont(used)
-        painter.setPen(color(self._palette.t3))
-        painter.drawText(QPointF(round(left), baseline(middle, used)), text)
-        self.tick_rects.append(QRectF(left, layout.bottom + 1, width, layout.size.height() - layout.bottom - 1))
+        for tick in self._ticks:
+            painter.setPen(pen(self._palette.grid, LINE_GRID))
+            for strip in layout.strips:
+                painter.drawLine(tick.x, strip.top, tick.x, strip.bottom)
+            if tick.text:
+                painter.setPen(color(self._palette.t3))
+                painter.drawText(QPointF(tick.rect.left(), baseline(tick.rect.center().y(), used)), tick.text)
 
     def _paint_strip(self, painter: QPainter, layout: Layout, strip: Strip) -> None:
         used = font()
@@ -160,6 +178,8 @@ class Frame(pg.GraphicsObject):  # type: ignore[misc]
                 y = round(strip.y_of(value))
                 painter.setPen(pen(self._palette.grid if value else self._palette.line, LINE_GRID))
                 painter.drawLine(layout.left, y, layout.right, y)
+                if strip.unit and y - strip.top < UNIT_ROOM:
+                    continue
                 label = strip.axis.label(value)
                 painter.setPen(color(self._palette.t3))
                 painter.drawText(QPointF(right - text_width(label, used), baseline(y, used)), label)

@@ -17,7 +17,6 @@ from gui.tokens import (
     FONT_CAPTION,
     GAP_2,
     LANE_GAP,
-    LANE_HEIGHTS,
     LANE_SCROLL_BAR,
     LINE_MARKER,
     Palette,
@@ -48,7 +47,7 @@ class LanesItem(pg.GraphicsObject):  # type: ignore[misc]
         self._layout = layout
         lanes, columns = stages.shape
         pixels = np.empty((lanes, grid.height, columns), np.uint32)
-        bar_height = grid.height - LANE_GAP if grid.height >= LANE_HEIGHTS[0] else grid.height
+        bar_height = grid.height - LANE_GAP if grid.height > LANE_GAP else grid.height
         pixels[:, :bar_height] = self._bar[stages][:, None]
         if bar_height < grid.height:
             pixels[:, bar_height:] = self._between[stages][:, None]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pyqtgraph as pg
 
 from gui.history import History
 from gui.plots.canvas import curve
+from gui.plots.columns import PointsItem
 from gui.plots.frame import Layout
-from gui.plots.paint import brush, pen
+from gui.plots.paint import color, pen
 from gui.plots.panel import PlotPanel
 from gui.plots.pointer import Dot
 from gui.series import latency
@@ -18,7 +18,7 @@ from gui.series.declaration import Readout
 from gui.series.latency import Latencies
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
-from gui.tokens import LATENCY_ALPHA, LINE_WIDTHS, MARK_LATENCY, Palette
+from gui.tokens import LATENCY_ALPHA, LINE_WIDTHS, Palette
 
 LEAST_STEP_S = 0.01
 
@@ -30,7 +30,7 @@ class LatencyPanel(PlotPanel):
         scale = StepScale(most_ticks=5, least_step=LEAST_STEP_S)
         super().__init__(latency.PLOT, [scale], history, palette, has_axis)
         self._latencies: Latencies | None = None
-        self._points = pg.ScatterPlotItem(symbol="o", size=MARK_LATENCY, pen=None, antialias=True)
+        self._points = PointsItem()
         self._lines = {name: curve() for name in latency.NAMES}
         self.canvas.add_data(self._points)
         for name in reversed(latency.NAMES):
@@ -38,19 +38,19 @@ class LatencyPanel(PlotPanel):
         self.set_colors(palette)
 
     def set_colors(self, palette: Palette) -> None:
-        self._points.setBrush(brush(palette.t3, LATENCY_ALPHA))
+        self._ink = color(palette.t3, LATENCY_ALPHA)
         for name, line in self._lines.items():
             line.setPen(pen(palette.percentiles[name], LINE_WIDTHS[name]))
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
-        self._latencies = latency.latencies(self.history, view, height)
+        self._latencies = latency.latencies(self.history, view)
         return (self._latencies.peak,)
 
     def draw(self, layout: Layout) -> None:
         assert self._latencies is not None
         strip = layout.strips[0]
         times, values = self._latencies.points
-        self._points.setData(np.floor(layout.x(times)) + 0.5, strip.y(values))
+        self._points.set_points(layout, strip, times, values, self._ink)
         for name, (times, values) in self._latencies.lines.items():
             known = len(values) and not np.isnan(values).all()
             self._lines[name].setVisible(bool(known))

@@ -167,17 +167,18 @@ class MarkLines(_MarksItem):
         for flag in flags:
             start = flag.right + GAP_2 - 2
             room = room_after(flag.left + 1) - (start - flag.left - 1)
-            used = self._paint_elided(painter, start, room, flag.mark.text, self._palette.t1) if flag.mark else 0.0
-            if used and flag.mark:
-                self._paint_elided(
-                    painter, start + used + GAP_3, room - used - GAP_3, flag.mark.detail, self._palette.t3, False
-                )
+            if flag.mark is not None:
+                width = self._paint_elided(painter, start, room, flag.mark.text, self._palette.t1)
+                self._paint_detail(painter, start + width + GAP_3, room - width - GAP_3, flag.mark.detail)
 
-    def _paint_elided(
-        self, painter: QPainter, x: float, room: float, text: str, ink: str, is_strong: bool = True
-    ) -> float:
+    def _paint_detail(self, painter: QPainter, x: float, room: float, text: str) -> None:
+        """All of it or nothing."""
+        if text_width(text, font()) <= room:
+            draw_text(painter, x, 1 + FLAG_HEIGHT / 2, text, font(), self._palette.t3)
+
+    def _paint_elided(self, painter: QPainter, x: float, room: float, text: str, ink: str) -> float:
         """Paint as much as there is room for; the width, or 0 where that would be next to nothing."""
-        used = font(FONT_CAPTION, WEIGHT_MEDIUM) if is_strong else font()
+        used = font(FONT_CAPTION, WEIGHT_MEDIUM)
         if room < min(LEAST_WORDS, text_width(text, used)) or not text:
             return 0.0
         elided = QFontMetricsF(used).elidedText(text, Qt.TextElideMode.ElideRight, room)

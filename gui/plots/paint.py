@@ -37,13 +37,9 @@ def brush(name: str, alpha: float = 1.0) -> QBrush:
     return QBrush(color(name, alpha))
 
 
+@lru_cache(maxsize=64)
 def font(size: int = FONT_CAPTION, weight: int = WEIGHT_REGULAR) -> QFont:
     """The application's font (with its tabular figures) in a size of ours."""
-    return _font(QApplication.font().toString(), size, weight)
-
-
-@lru_cache(maxsize=64)
-def _font(_family: str, size: int, weight: int) -> QFont:
     result = QFont(QApplication.font())
     result.setPixelSize(size)
     result.setWeight(QFont.Weight(weight))
@@ -55,7 +51,18 @@ def bold(size: int = FONT_CAPTION) -> QFont:
 
 
 def text_width(text: str, used: QFont) -> float:
-    return QFontMetricsF(used).horizontalAdvance(text)
+    return _width(text, used.pixelSize(), used.weight())
+
+
+@lru_cache(maxsize=4096)
+def _width(text: str, size: int, weight: int) -> float:
+    return QFontMetricsF(font(size, weight)).horizontalAdvance(text)
+
+
+def forget_fonts() -> None:
+    """The application's font may have changed."""
+    font.cache_clear()
+    _width.cache_clear()
 
 
 def draw_text(painter: QPainter, x: float, middle: float, text: str, used: QFont, ink: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +38,8 @@ from gui.tokens import (
 
 MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3
+SHARE_OF_COLUMN: Final = 0.2
+SLOWEST_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class PlotPanel(QWidget):
         self.setAccessibleName(plot.title)
         self._has_axis = has_axis
         self._shown: object = None
+        self._shown_view: TimeRange | None = None
+        self._computed_s = -math.inf
         self._moment: Moment | None = None
         self._pointed_s: float | None = None
         self._is_empty = False
@@ -162,7 +167,7 @@ class PlotPanel(QWidget):
         self._moment = moment
         view = self._view(moment)
         looks = (view, self.canvas.size(), self.history.revision if self._may_change(view) else None, self._is_empty)
-        if looks == self._shown and not self._is_rescaling:
+        if looks == self._shown or not self._is_due(view, moment.now_s):
             return
         self._shown = looks
         if self._is_empty:
@@ -207,9 +212,15 @@ class PlotPanel(QWidget):
 
     # -------------------------------------------------------------------------------------------------------- inner
 
-    @property
-    def _is_rescaling(self) -> bool:
-        return False
+    def _is_due(self, view: TimeRange, now_s: float) -> bool:
+        """Whether new data can be seen: where a column lasts long, it need not be painted anew with each frame."""
+        if self._shown is None or view != self._shown_view or now_s < self._computed_s:
+            is_due = True
+        else:
+            is_due = now_s - self._computed_s >= min(view.column_s * SHARE_OF_COLUMN, SLOWEST_S)
+        if is_due:
+            self._shown_view, self._computed_s = view, now_s
+        return is_due
 
     def _may_change(self, view: TimeRange) -> bool:
         """Whether what is yet to come can alter this view."""

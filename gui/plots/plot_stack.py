@@ -15,6 +15,7 @@ from gui.history import History
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.latency import LatencyPanel
 from gui.plots.marks import Marks
+from gui.plots.paint import forget_fonts
 from gui.plots.panel import Moment, PlotPanel
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
@@ -66,6 +67,7 @@ class PlotStack(QWidget):
         self._selected: int | None = None
         self._hovered: int | None = None
         self._numbers_s = float("-inf")
+        forget_fonts()
         self._create_panels()
         self._lay_out()
         self._connect()
@@ -166,6 +168,7 @@ class PlotStack(QWidget):
         self.refresh()
 
     def set_palette(self, palette: Palette) -> None:
+        forget_fonts()
         self._palette = palette
         for panel in self.panels:
             panel.set_palette(palette)
@@ -174,6 +177,7 @@ class PlotStack(QWidget):
 
     def back_to_live(self) -> None:
         """Show the newest moment again; while frozen, the one it stands still at."""
+        self.timeline.follow_lanes()
         self._change_view(self._viewport.to_live)
 
     def save_png(self, path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from gui.history import History
-from gui.plots.canvas import curve
+from gui.plots.columns import ColumnsItem, Ink, stepped_layer
 from gui.plots.frame import Layout
-from gui.plots.paint import blended, pen
+from gui.plots.paint import blended
 from gui.plots.panel import PlotPanel
 from gui.plots.pointer import Dot
 from gui.series import queue_depth
@@ -15,9 +16,9 @@ from gui.series.declaration import Readout
 from gui.series.queue_depth import QueueDepths
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
-from gui.tokens import LINE_EDGE, Palette
+from gui.tokens import RUNNING_FILL_ALPHA, Palette
 
-LAYERS = ("running", "formed", "waiting")  # from the bottom up
+JUST_BEFORE_S: Final = 1e-6
 
 
 class QueueDepthPanel(PlotPanel):
@@ -27,16 +28,15 @@ class QueueDepthPanel(PlotPanel):
         scale = StepScale(most_ticks=5, least_step=1)
         super().__init__(queue_depth.PLOT, [scale], history, palette, has_axis)
         self._depths: QueueDepths | None = None
-        self._areas = {stage: curve() for stage in LAYERS}
-        for stage in reversed(LAYERS):
-            self.canvas.add_data(self._areas[stage])
+        self._areas = ColumnsItem()
+        self.canvas.add_data(self._areas)
         self.set_colors(palette)
 
     def set_colors(self, palette: Palette) -> None:
-        for stage, area in self._areas.items():
-            ink = palette.stages[stage]
-            area.setPen(pen(ink, LINE_EDGE))
-            area.setBrush(blended(ink, palette.plot, palette.fill_alpha))
+        self._inks = {}
+        for stage, ink in palette.stages.items():
+            alpha = RUNNING_FILL_ALPHA if stage == "running" else palette.fill_alpha
+            self._inks[stage] = Ink.of(blended(ink, palette.plot, alpha), edge=ink)
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
         self._depths = queue_depth.queue_depths(self.history, view)
@@ -44,14 +44,16 @@ class QueueDepthPanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._depths is not None
-        strip = layout.strips[0]
-        xs = layout.x(self._depths.times)
-        below = None
-        for stage, layer in zip(LAYERS, self._depths.layers, strict=True):
-            area = self._areas[stage]
-            area.setVisible(below is None or bool((layer > below).any()))  # hidden where it adds nothing
-            area.setData(xs, strip.y(layer), fillLevel=float(strip.bottom))
-            below = layer
+        strip, low, high = layout.strips[0], self._depths.low, self._depths.high
+        self._areas.set_layers(
+            layout,
+            strip,
+            [
+                stepped_layer(self._inks["waiting"], strip, low.waiting, high.waiting),
+                stepped_layer(self._inks["formed"], strip, low.formed, high.formed),
+                stepped_layer(self._inks["running"], strip, low.running, high.running),
+            ],
+        )
 
     def readout_now(self) -> Readout:
         return queue_depth.readout(self.history, self._edge_s())
@@ -70,5 +72,8 @@ class QueueDepthPanel(PlotPanel):
         return dots
 
     def _edge_s(self) -> float:
+        """The latest moment in view that has data; after a failure the one before it."""
         now_s = self.history.now_s()
-        return now_s if self.end_s is None else min(self.end_s, now_s)
+        edge_s = now_s if self.end_s is None else min(self.end_s, now_s)
+        failed_s = self.history.failed_since_s
+        return edge_s if failed_s is None else min(edge_s, failed_s - JUST_BEFORE_S)

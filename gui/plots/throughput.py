@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from PySide6.QtGui import QBrush
 
 from gui.history import History
 from gui.plots.canvas import curve
+from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.frame import Layout
-from gui.plots.paint import blended, pen
+from gui.plots.paint import color, pen
 from gui.plots.panel import PlotPanel
 from gui.plots.pointer import Dot
 from gui.series import throughput
@@ -31,7 +31,7 @@ class ThroughputPanel(PlotPanel):
         super().__init__(throughput.PLOT, scales, history, palette, has_axis)
         self._rates: Throughput | None = None
         self._curves = (curve(), curve())
-        self._grounds = (curve(), curve())
+        self._grounds = (ColumnsItem(), ColumnsItem())
         self._offered = curve()
         self._offered.opts["antialias"] = False
         for strip in (TOKENS, REQUESTS):
@@ -42,10 +42,9 @@ class ThroughputPanel(PlotPanel):
         self.set_colors(palette)
 
     def set_colors(self, palette: Palette) -> None:
-        for line, ground in zip(self._curves, self._grounds, strict=True):
+        self._ground = Ink.of(color(palette.running, THROUGHPUT_FILL_ALPHA))
+        for line in self._curves:
             line.setPen(pen(palette.running, LINE_EDGE))
-            ground.setPen(None)
-            ground.setBrush(QBrush(blended(palette.running, palette.plot, THROUGHPUT_FILL_ALPHA)))
         self._offered.setPen(pen(palette.t3, LINE_MARKER, DASH_CAP))
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
@@ -56,25 +55,25 @@ class ThroughputPanel(PlotPanel):
         assert self._rates is not None
         for strip, (times, values) in ((TOKENS, self._rates.tokens), (REQUESTS, self._rates.requests)):
             axis = layout.strips[strip]
-            known = ~np.isnan(values)
-            xs, ys = layout.x(times), axis.y(values)
-            is_known = bool(known.any())
+            is_known = len(values) > 0 and not np.isnan(values).all()
             self._curves[strip].setVisible(is_known)
             self._grounds[strip].setVisible(is_known)
             if is_known:
-                self._curves[strip].setData(xs, ys)
-                ground = np.where(known, ys, float(axis.bottom))
-                self._grounds[strip].setData(xs, ground, fillLevel=float(axis.bottom))
+                self._curves[strip].setData(layout.x(times), axis.y(values))
+                middles = layout.view.start_s + (np.arange(layout.view.columns) + 0.5) * layout.view.column_s
+                heights = np.interp(middles, times, values, left=np.nan, right=np.nan)
+                self._grounds[strip].set_layers(layout, axis, [plain_layer(self._ground, axis, heights)])
         self._draw_offered(layout)
 
     def readout_now(self) -> Readout:
-        return throughput.readout(self.history, self.end_s if self.end_s is not None else self.history.now_s())
+        at_s = self.end_s if self.end_s is not None else self.history.now_s()
+        return throughput.readout(self.history, at_s, self.seconds_per_pixel())
 
     def readout_at(self, at_s: float) -> Readout:
-        return throughput.readout(self.history, at_s)
+        return throughput.readout(self.history, at_s, self.seconds_per_pixel())
 
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
-        tokens, requests, _ = throughput.values_at(self.history, at_s)
+        tokens, requests, _ = throughput.values_at(self.history, at_s, layout.view.column_s)
         values = ((TOKENS, tokens), (REQUESTS, requests))
         return [Dot(layout.strips[n].y_of(value), self.palette_.running) for n, value in values if value == value]
 

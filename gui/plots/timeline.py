@@ -12,7 +12,7 @@ from gui.plots.lanes import LanesItem, LaneSurroundings
 from gui.plots.panel import Moment, PlotPanel
 from gui.series import timeline
 from gui.series.declaration import Readout
-from gui.series.lanes import LaneChoice
+from gui.series.lanes import LaneChoice, LaneGrid
 from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Lanes
@@ -26,6 +26,7 @@ class TimelinePanel(PlotPanel):
         self._choice = LaneChoice()
         self._lanes = Lanes.dealt(history, 1)
         self._offset = 0
+        self._follows = True
         self._highlighted: int | None = None
         self._has_card = False
         super().__init__(timeline.PLOT, [], history, palette, has_axis=True, with_words=True)
@@ -51,14 +52,14 @@ class TimelinePanel(PlotPanel):
         now_s = self._moment.now_s if self._moment is not None else 0.0
         grid = self._choice.choose(needed, replicas, bottom - top, now_s)
         self._lanes = Lanes.dealt(self.history, grid.total)
+        self._offset = self._offset_to_follow(grid) if self._follows else self._offset
         self._offset = max(min(self._offset, grid.total - grid.shown), 0)
-        self._stages = timeline.timeline(self.history, view, self._lanes)
+        shown = range(self._offset, min(self._offset + grid.shown, grid.total))
+        self._stages = timeline.timeline(self.history, view, self._lanes, shown)
         return ()
 
     def draw(self, layout: Layout) -> None:
-        grid = self._choice.grid
-        shown = self._stages[self._offset : self._offset + grid.shown]
-        self._bars.set_stages(layout, shown, grid)
+        self._bars.set_stages(layout, self._stages, self._choice.grid)
         self._show_highlight(layout)
 
     def readout_now(self) -> Readout:
@@ -96,15 +97,30 @@ class TimelinePanel(PlotPanel):
         offset = max(min(self._offset + by, grid.total - grid.shown), 0)
         if offset == self._offset:
             return False
-        self._offset = offset
+        self._offset, self._follows = offset, False
         self._shown = None
         return True
+
+    def follow_lanes(self) -> None:
+        """Show the lanes of what runs again."""
+        self._follows = True
 
     @property
     def overflows(self) -> bool:
         return self._choice.grid.overflows
 
     # --------------------------------------------------------------------------------------------------------- inner
+
+    def _offset_to_follow(self, grid: LaneGrid) -> int:
+        """The lanes of the batch that started last, moved by whole pages since continuous motion cannot be read."""
+        end_s = self._moment.end_s if self._moment is not None else 0.0
+        row = self.history.batch_running_at(end_s) if grid.overflows else None
+        block = timeline.block_of(self.history, row, self._lanes) if row is not None else None
+        if block is None:
+            return self._offset
+        first, last = min(block.lanes), max(block.lanes)
+        is_in_view = self._offset <= first and last < self._offset + grid.shown
+        return self._offset if is_in_view else first - grid.shown // 8
 
     def set_empty(self, is_empty: bool) -> None:
         super().set_empty(is_empty)

@@ -18,6 +18,7 @@ from service.messages import ReleaseReason
 
 CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
 LEAST_VIEW: Final = 4
+MARK_CELL: Final = 3  # columns of pixels: marks of one size closer than this are one
 
 PLOT: Final = Declaration(
     name="batch-size",
@@ -71,7 +72,7 @@ def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
     for code, name in enumerate(REASONS):
         of_reason = reason == code
         count[name] = int(np.count_nonzero(of_reason))
-        bars[name] = _bars(started[of_reason], finished[of_reason], size[of_reason], largest, view)
+        bars[name] = _bars(started[of_reason], finished[of_reason], size[of_reason], view)
     cap = _cap(history, view)
     highest_cap = float(cap[1].max()) if len(cap[1]) else 0.0
     fits = highest_cap <= CAP_IN_VIEW * max(largest, LEAST_VIEW)
@@ -96,19 +97,20 @@ def summary(history: History, sizes: BatchSizes) -> Readout:
     return texts
 
 
-def _bars(started: Floats, finished: Floats, size: Floats, largest: float, view: TimeRange) -> Bars:
+def _bars(started: Floats, finished: Floats, size: Floats, view: TimeRange) -> Bars:
     if len(started) > view.columns:
         started, finished, size = _largest_per_column(started, size, view)
-    middles = view.positions((started + finished) / 2)
-    return Bars(started, finished, size, one_per_cell(np.maximum(middles, 0.0), size / max(largest, 1.0), 256))
+    chosen = one_per_cell(view.grid_columns((started + finished) / 2), size.astype(np.int64), MARK_CELL)
+    return Bars(started, finished, size, chosen)
 
 
 def _largest_per_column(started: Floats, size: Floats, view: TimeRange) -> tuple[Floats, Floats, Floats]:
-    columns = np.clip(np.floor(view.positions(started)).astype(np.int64), 0, view.columns - 1)
-    largest = np.zeros(view.columns)
-    np.maximum.at(largest, columns, size)
+    columns = np.maximum(view.grid_columns(started), view.grid_columns(np.array([view.start_s]))[0])
+    first = int(columns.min())
+    largest = np.zeros(int(columns.max()) - first + 1)
+    np.maximum.at(largest, columns - first, size)
     taken = np.flatnonzero(largest)
-    left = view.start_s + taken * view.column_s
+    left = (first + taken) * view.column_s
     return left, left + view.column_s, largest[taken]
 
 

@@ -10,14 +10,13 @@ import numpy as np
 
 from gui.history import History
 from gui.series.declaration import Declaration, Entry, Readout, rounded
-from gui.series.thinning import one_per_cell, thinned
+from gui.series.thinning import stride
 from gui.series.time_range import TimeRange
 from gui.store.columns import Floats
 from gui.store.requests import samples_between
 from gui.store.rolling import STEP_S, step_of
 
 NAMES: Final = ("p50", "p95", "p99")
-CELL: Final = 2  # pixels: points closer than this are one
 
 PLOT: Final = Declaration(
     name="latency",
@@ -43,14 +42,12 @@ class Latencies:
     peak: float
 
 
-def latencies(history: History, view: TimeRange, rows: int) -> Latencies:
-    """Points no closer than can be told apart on a plot `rows` pixels high, and the lines, broken at each change."""
+def latencies(history: History, view: TimeRange) -> Latencies:
+    """All points, and the lines, broken at each change of settings."""
     finished, latency, _ = samples_between(history.requests.samples, view.start_s, view.end_s)
-    peak = float(latency.max()) if len(latency) else 0.0
-    chosen = one_per_cell(view.positions(finished) / CELL, latency / max(peak, 1e-9), max(rows // CELL, 1))
     lines = _lines(history, view)
-    highest = max((float(np.nanmax(ys)) for _, ys in lines.values() if not np.isnan(ys).all()), default=0.0)
-    return Latencies((finished[chosen], latency[chosen]), lines, max(peak, highest))
+    peaks = [float(np.nanmax(ys)) for _, ys in lines.values() if not np.isnan(ys).all()]
+    return Latencies((finished, latency), lines, max([*peaks, float(latency.max(initial=0.0))]))
 
 
 def readout(history: History, at_s: float) -> Readout:
@@ -66,15 +63,17 @@ def values_at(history: History, at_s: float) -> Mapping[str, float]:
 
 
 def _lines(history: History, view: TimeRange) -> Mapping[str, tuple[Floats, Floats]]:
-    first, last = step_of(view.start_s) - 1, step_of(view.end_s) + 1
+    every = stride(view)
+    first, last = step_of(view.start_s) // every * every, step_of(view.end_s) + 1
     if history.last_s is not None:
         last = min(last, step_of(history.last_s))
-    times = np.arange(first, last + 1) * STEP_S
-    breaks = [step_of(regime.start_s) + 1 - first for regime in history.batches.regimes]
-    inside = [index for index in breaks if 0 <= index < len(times)]
+    steps = np.arange(first, last + 1, every)
+    starts = np.array([regime.start_s for regime in history.batches.regimes]) / STEP_S
+    after = np.searchsorted(steps, starts, side="right")
+    breaks = after[(after > 0) & (after < len(steps))]
     lines = {}
     for name, grid in zip(NAMES, history.percentiles.grids, strict=True):
-        values = grid.read(first, last)
-        values[inside] = np.nan
-        lines[name] = thinned(times, values, view)
+        values = grid.read(first, last)[::every]
+        values[breaks] = np.nan
+        lines[name] = steps * STEP_S, values
     return lines

@@ -28,37 +28,39 @@ PLOT: Final = Declaration(
 
 
 @dataclass(frozen=True)
-class QueueDepths:
-    """Requests by stage at `times`, of which there are two a column; stacked, running is at the bottom."""
+class Stack:
+    """Requests by stage, one above the other with running at the bottom; the upper edge of each."""
 
-    times: Floats
     running: Floats
     formed: Floats
     waiting: Floats
 
-    @property
-    def layers(self) -> tuple[Floats, Floats, Floats]:
-        """The upper edges of running, formed and waiting."""
-        formed = self.running + self.formed
-        return self.running, formed, formed + self.waiting
+
+@dataclass(frozen=True)
+class QueueDepths:
+    """For each column the stack at its shallowest and at its deepest moment."""
+
+    low: Stack
+    high: Stack
 
     @property
     def peak(self) -> float:
-        return float(self.layers[-1].max()) if len(self.times) else 0.0
+        return float(self.high.waiting.max(initial=0.0))
 
 
 def queue_depths(history: History, view: TimeRange) -> QueueDepths:
-    """For each column the moments with the fewest and with the most requests."""
+    """What each column shows, whether few requests were in view or tens of thousands."""
     columns = history.requests.columns
-    finished = columns["finished"]
-    visible = view.overlaps(np.minimum(columns["queued"], columns["received"]), finished)
+    visible = view.overlaps(columns["queued"], columns["finished"])
     queued, formed, started, finished = (columns[n][visible] for n in ("queued", "formed", "started", "finished"))
     moments = _Moments(view)
-    waiting = moments.level(queued, np.minimum(formed, finished))
-    sealed = moments.level(formed, np.minimum(started, finished))
     running = moments.level(started, finished)
-    chosen = moments.extremes(waiting + sealed + running)
-    return QueueDepths(moments.times[chosen], running[chosen], sealed[chosen], waiting[chosen])
+    sealed = running + moments.level(formed, np.minimum(started, finished))
+    waiting = sealed + moments.level(queued, np.minimum(formed, finished))
+    low, high = moments.extremes(waiting)
+    return QueueDepths(
+        Stack(running[low], sealed[low], waiting[low]), Stack(running[high], sealed[high], waiting[high])
+    )
 
 
 def readout(history: History, at_s: float) -> Readout:
@@ -73,7 +75,6 @@ class _Moments:
     def __init__(self, view: TimeRange) -> None:
         self._view = view
         self._count = view.columns * PER_COLUMN
-        self.times: Floats = view.start_s + np.arange(self._count) * (view.column_s / PER_COLUMN)
 
     def level(self, starts: Floats, ends: Floats) -> Floats:
         """How many of the half-open intervals contain each moment; an empty interval contains none."""
@@ -81,11 +82,11 @@ class _Moments:
         change = self._histogram(starts[real]) - self._histogram(ends[real])
         return np.cumsum(change).astype(np.float64)
 
-    def extremes(self, values: Floats) -> Ints:
-        """Of each column the moments of the smallest and the largest value, in order of time."""
+    def extremes(self, values: Floats) -> tuple[Ints, Ints]:
+        """Of each column the moments of the smallest and the largest value."""
         table = values.reshape(self._view.columns, PER_COLUMN)
-        both = np.sort(np.stack((table.argmin(axis=1), table.argmax(axis=1)), axis=1), axis=1)
-        return (both + np.arange(self._view.columns)[:, None] * PER_COLUMN).ravel()
+        firsts = np.arange(self._view.columns) * PER_COLUMN
+        return firsts + table.argmin(axis=1), firsts + table.argmax(axis=1)
 
     def _histogram(self, times: Floats) -> Ints:
         """How many of `times` come into force at each moment."""

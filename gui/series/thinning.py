@@ -1,30 +1,35 @@
-"""Fewer points that look the same: the smallest and the largest value of each column of pixels."""
+"""Fewer points that look the same."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from gui.series.time_range import TimeRange
 from gui.store.columns import Floats, Ints
+from gui.store.rolling import STEP_S
 
 
-def thinned(times: Floats, values: Floats, view: TimeRange) -> tuple[Floats, Floats]:
-    """At most two points a column, for `times` in order; a column without any number is a break (NaN)."""
-    if len(times) <= 2 * view.columns:
-        return times, values
-    columns = np.floor(view.positions(times)).astype(np.int64)
-    firsts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
-    low, high = np.fmin.reduceat(values, firsts), np.fmax.reduceat(values, firsts)
-    return np.repeat(times[firsts], 2), np.stack((low, high), axis=1).ravel()
+def stride(view: TimeRange) -> int:
+    """Every how many steps of time a line needs a point: one a column of pixels suffices.
+
+    The lines are sums and percentiles over seconds, longer than a column lasts, so no peak falls between two points.
+    """
+    return max(1, math.floor(view.column_s / STEP_S))
 
 
-def one_per_cell(positions: Floats, heights: Floats, rows: int) -> Ints:
-    """Indices of points so chosen that no two stand in the same cell of pixels; `heights` run from 0 to 1."""
-    if len(positions) == 0:
+def one_per_cell(columns: Ints, rows: Ints, width: int) -> Ints:
+    """Indices of points so chosen that no two stand in the same cell of `width` columns and one row.
+
+    Columns are counted on the grid of time, not from the edge of the view, so that the choice stays as time runs on.
+    """
+    if len(columns) == 0:
         return np.zeros(0, np.int64)
-    cells = np.floor(positions).astype(np.int64) * (rows + 1) + np.clip(heights * rows, 0, rows).astype(np.int64)
-    chosen = np.full(int(cells.max()) + 1, -1, np.int64)
-    chosen[cells] = np.arange(len(cells))
+    cells = columns // width
+    places = (cells - cells.min()) * (int(rows.max()) + 1) + rows
+    chosen = np.full(int(places.max()) + 1, -1, np.int64)
+    chosen[places] = np.arange(len(places))
     return chosen[chosen >= 0]
 
 

@@ -10,15 +10,16 @@ import numpy as np
 
 from gui.history import History
 from gui.series.declaration import Declaration, Entry, Readout, rounded
-from gui.series.thinning import step_line, thinned
+from gui.series.thinning import step_line, stride
 from gui.series.time_range import TimeRange
 from gui.store.columns import Floats
 from gui.store.requests import samples_between
 from gui.store.rolling import STEP_S, step_of
 
 TOKENS_WINDOW_S: Final = 1.0
-REQUESTS_WINDOW_S: Final = 3.0
+REQUESTS_WINDOW_S: Final = 2.0  # twice over, since requests end by whole batches
 FRESH_S: Final = 1.5
+COLUMNS_AVERAGED: Final = 3  # in a long window of time what is faster than this would only be a hedge of lines
 
 PLOT: Final = Declaration(
     name="throughput",
@@ -49,23 +50,24 @@ class Throughput:
 
 
 def throughput(history: History, view: TimeRange) -> Throughput:
-    """Rates over a sliding window that ends at each step of time."""
-    first, last = step_of(view.start_s) - 1, step_of(view.end_s)
+    """Rates over a sliding window that ends at each step of time, and is as wide as two columns at least."""
+    every = stride(view)
+    first, last = step_of(view.start_s) // every * every - 1, step_of(view.end_s)
     if history.last_s is not None:
         last = min(last, step_of(history.last_s) - 1)
     times = (np.arange(first, last + 1) + 1) * STEP_S
-    tokens = _blank_without_service(history, times, _tokens_per_s(history, first, last))
-    requests = _blank_without_service(history, times, _requests_per_s(history, first, last))
+    tokens = _blank_without_service(history, times, _tokens_per_s(history, first, last, view.column_s))
+    requests = _blank_without_service(history, times, _requests_per_s(history, first, last, view.column_s))
     return Throughput(
-        tokens=_held(history, view, thinned(times, tokens, view)),
-        requests=_held(history, view, thinned(times, requests, view)),
+        tokens=_held(history, view, (times[::every], tokens[::every])),
+        requests=_held(history, view, (times[::every], requests[::every])),
         offered=_offered(history, view),
     )
 
 
-def readout(history: History, at_s: float) -> Readout:
+def readout(history: History, at_s: float, column_s: float = 0.0) -> Readout:
     """The rates at that moment."""
-    tokens, requests, offered = values_at(history, at_s)
+    tokens, requests, offered = values_at(history, at_s, column_s)
     return {
         "tokens/s": rounded(tokens, 0),
         "requests/s": rounded(requests, 1),
@@ -73,29 +75,35 @@ def readout(history: History, at_s: float) -> Readout:
     }
 
 
-def values_at(history: History, at_s: float) -> tuple[float, float, float]:
-    """Tokens, requests and offered requests a second; NaN where unknown."""
+def values_at(history: History, at_s: float, column_s: float = 0.0) -> tuple[float, float, float]:
+    """Tokens, requests and offered requests a second, as a plot with such columns shows them; NaN where unknown."""
     if history.last_s is None or history.first_s is None or at_s < history.first_s:
         return math.nan, math.nan, math.nan
     step = min(step_of(at_s), step_of(history.last_s)) - 1
     rates = [x for x in history.offered if x[0] <= at_s]
     offered = rates[-1][1] if rates else None
-    tokens, requests = _tokens_per_s(history, step, step), _requests_per_s(history, step, step)
+    tokens = _tokens_per_s(history, step, step, column_s)
+    requests = _requests_per_s(history, step, step, column_s)
     return float(tokens[0]), float(requests[0]), math.nan if offered is None else offered
 
 
-def _tokens_per_s(history: History, first: int, last: int) -> Floats:
-    width = round(TOKENS_WINDOW_S / STEP_S)
-    return _sliding_sum(history.batches.tokens.read(first - width + 1, last), width) / TOKENS_WINDOW_S
+def _tokens_per_s(history: History, first: int, last: int, column_s: float) -> Floats:
+    width = _width(TOKENS_WINDOW_S, column_s)
+    return _sliding_sum(history.batches.tokens.read(first - width + 1, last), width) / (width * STEP_S)
 
 
-def _requests_per_s(history: History, first: int, last: int) -> Floats:
-    width = round(REQUESTS_WINDOW_S / STEP_S)
-    begin = first - width + 1
+def _requests_per_s(history: History, first: int, last: int, column_s: float) -> Floats:
+    width = _width(REQUESTS_WINDOW_S, column_s)
+    begin = first - 2 * (width - 1)
     finished, _, _ = samples_between(history.requests.samples, begin * STEP_S, (last + 1) * STEP_S)
     steps = np.clip(np.floor(finished / STEP_S).astype(np.int64) - begin, 0, last - begin)
     counts = np.bincount(steps, minlength=last - begin + 1).astype(np.float64)
-    return _sliding_sum(counts, width) / REQUESTS_WINDOW_S
+    return _sliding_sum(_sliding_sum(counts, width) / width, width) / (width * STEP_S)
+
+
+def _width(window_s: float, column_s: float) -> int:
+    """Steps of time to average over."""
+    return math.ceil(max(window_s, COLUMNS_AVERAGED * column_s) / STEP_S)
 
 
 def _sliding_sum(values: Floats, width: int) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gui.store.columns import Floats
+from gui.store.columns import Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class TimeRange:
     def positions(self, times: Floats) -> Floats:
         """Where moments lie, in columns from the left edge."""
         result: Floats = (times - self.start_s) * (self.columns / self.span_s)
+        return result
+
+    def grid_columns(self, times: Floats) -> Ints:
+        """The columns of the grid that moments fall into, whatever part of it is in view."""
+        result: Ints = np.floor(times / self.column_s).astype(np.int64)
         return result
 
     def position(self, at_s: float) -> float:

@@ -17,6 +17,8 @@ from service.messages import ReleaseReason
 
 Stage = str
 STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *REASONS)  # a later one hides an earlier one
+WAITING: Final = 1
+FORMED: Final = 2
 FIRST_RUNNING: Final = 3
 BITS: Final = 3  # so many bars of one stage may fall into the same pixel: 2 ** BITS - 1
 
@@ -27,9 +29,9 @@ PLOT: Final = Declaration(
     entries=(
         Entry("waiting", "lane", "waiting"),
         Entry("formed", "lane", "formed"),
-        Entry("full", "square", "full"),
-        Entry("timeout", "square", "timeout"),
-        Entry("drained", "square", "drained"),
+        Entry("full", "area", "full"),
+        Entry("timeout", "area", "timeout"),
+        Entry("drained", "area", "drained"),
     ),
     empty_text="Each request is a bar, each batch a block, coloured by why it was released.",
 )
@@ -89,19 +91,17 @@ class Block:
         return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
 
 
-def timeline(history: History, view: TimeRange, lanes: Lanes) -> NDArray[np.int8]:
-    """For each lane and column of pixels the index in `STAGES` of what is to be seen there."""
+def timeline(history: History, view: TimeRange, lanes: Lanes, shown: range | None = None) -> NDArray[np.int8]:
+    """For each lane (of `shown`, or all) and column of pixels the index in `STAGES` of what is to be seen there."""
     visible = _visible(history, view)
     columns = history.requests.columns
     queued, formed, started, finished = (columns[n][visible] for n in ("queued", "formed", "started", "finished"))
     lane = lanes.of(columns["slot"][visible], columns["arrival"][visible])
-    canvas = _Canvas(lanes.total, view)
-    canvas.add(1, lane, queued, np.minimum(formed, finished))
-    canvas.add(2, lane, formed, np.minimum(started, finished))
-    reason = _reasons(history, columns["batch"][visible])
-    for code in range(len(REASONS)):
-        of_reason = reason == code
-        canvas.add(FIRST_RUNNING + code, lane[of_reason], started[of_reason], finished[of_reason])
+    canvas = _Canvas(shown if shown is not None else range(lanes.total), view)
+    running = FIRST_RUNNING + _reasons(history, columns["batch"][visible])
+    canvas.add(WAITING, lane, queued, np.minimum(formed, finished))
+    canvas.add(FORMED, lane, formed, np.minimum(started, finished))
+    canvas.add(running, lane, started, finished)
     return canvas.stages()
 
 
@@ -111,8 +111,9 @@ def lanes_needed(history: History, view: TimeRange) -> int:
     columns = history.requests.columns
     slots, received, finished = (columns[name][visible] for name in ("slot", "received", "finished"))
     needed = 1
-    for slot in np.unique(slots):
-        begun, ended = np.sort(received[slots == slot]), finished[slots == slot]
+    for slot in range(len(history.slots)):
+        of_slot = slots == slot
+        begun, ended = np.sort(received[of_slot]), finished[of_slot]
         later = np.searchsorted(begun, ended) - np.arange(len(begun))
         needed = max(needed, int(later.max(initial=1)))
     return needed
@@ -165,41 +166,53 @@ def _visible(history: History, view: TimeRange) -> NDArray[np.bool_]:
 
 
 def _reasons(history: History, batches: Ints) -> Ints:
-    """Why the batch of each request was released; -1 where it is not known."""
+    """Why the batch of each request was released; as the first reason where that is not known any more."""
     columns = history.batches.columns
     rows = batches - columns.first
     known = (rows >= 0) & (rows < len(columns))
-    result = np.full(len(batches), -1, np.int64)
+    result = np.zeros(len(batches), np.int64)
     result[known] = columns["reason"][rows[known]]
     return result
+
+
+def _highest_stages() -> NDArray[np.int8]:
+    """For each number of three bits a stage the highest stage that is counted in it."""
+    numbers = np.arange(1 << (BITS * (len(STAGES) - 1)))
+    stages = np.zeros(len(numbers), np.int8)
+    for stage in range(1, len(STAGES)):
+        stages[numbers >> (BITS * (stage - 1)) > 0] = stage
+    return stages
+
+
+HIGHEST: Final = _highest_stages()
+WEIGHTS: Final = np.array([0.0, *(float(1 << (BITS * stage)) for stage in range(len(STAGES) - 1))])
 
 
 class _Canvas:
     """Counts for each pixel the bars of each stage, in three bits a stage, by the differences along a lane."""
 
-    def __init__(self, lanes: int, view: TimeRange) -> None:
+    def __init__(self, lanes: range, view: TimeRange) -> None:
         self._view = view
-        self._shape = (lanes, view.columns + 1)
+        self._lanes = lanes
+        self._shape = (len(lanes), view.columns + 1)
         self._places: list[Ints] = []
         self._weights: list[Floats] = []
 
-    def add(self, stage: int, lane: Ints, starts: Floats, ends: Floats) -> None:
+    def add(self, stage: int | Ints, lane: Ints, starts: Floats, ends: Floats) -> None:
         """A bar of at least one pixel for every interval that is not empty."""
-        real = starts < ends
+        real = np.flatnonzero((starts < ends) & (lane >= self._lanes.start) & (lane < self._lanes.stop))
         left = self._columns(starts[real])
         right = np.minimum(np.maximum(self._columns(ends[real]), left + 1), self._view.columns)
-        row = lane[real] * self._shape[1]
-        weight = np.full(len(left), float(1 << (BITS * (stage - 1))))
+        row = (lane[real] - self._lanes.start) * self._shape[1]
+        weight = WEIGHTS[np.broadcast_to(stage, starts.shape)[real]]
         self._places += [row + left, row + right]
         self._weights += [weight, -weight]
 
     def stages(self) -> NDArray[np.int8]:
         size = self._shape[0] * self._shape[1]
         change = np.bincount(np.concatenate(self._places), np.concatenate(self._weights), minlength=size)
-        bits = np.cumsum(change.reshape(self._shape), axis=1)[:, :-1]
-        exponent = np.frexp(bits)[1]
-        highest: NDArray[np.int8] = ((exponent + BITS - 1) // BITS).astype(np.int8)
-        return highest
+        counts = np.cumsum(change.astype(np.int16).reshape(self._shape), axis=1, dtype=np.int16)[:, :-1]
+        return HIGHEST[counts]
 
     def _columns(self, times: Floats) -> Ints:
         return np.floor(np.clip(self._view.positions(times), 0, self._view.columns)).astype(np.int64)
