@@ -75,6 +75,7 @@ class FiguresRow(QWidget):
         super().__init__(parent)
         self._figures = {key: Figure(shown.name, shown.unit, shown.swatch, shown.tip) for key, shown in FIGURES.items()}
         self._frozen_at: str | None = None
+        self._has_data = False
         self._shown: tuple[FigureValues | None, FigureValues | None, int | None] = (None, None, None)
         self._lay_out()
         self.show_figures(None)
@@ -90,7 +91,7 @@ class FiguresRow(QWidget):
         for key, shown in FIGURES.items():
             number = _spelled(shown.read(now) if now is not None else None, shown.decimals)
             self._figures[key].show_number(number, self._below(key, shown))
-        self.setFixedHeight(tokens.HEIGHT_FIGURES_EMPTY if now is None else tokens.HEIGHT_FIGURES)
+        self._make_room(now)
 
     def set_dimmed(self, dimmed: bool) -> None:
         """Grey, once they no longer are what is."""
@@ -105,6 +106,14 @@ class FiguresRow(QWidget):
     def set_compact(self, compact: bool) -> None:
         for figure in self._figures.values():
             figure.set_size(tokens.FONT_FIGURE_SMALL if compact else tokens.FONT_FIGURE)
+
+    def _make_room(self, now: FigureValues | None) -> None:
+        """Lower until there is a first figure; from then on its height stays, whatever is unknown for a while."""
+        if now is None:
+            self._has_data = False
+        elif any(shown.read(now) is not None for shown in FIGURES.values()):
+            self._has_data = True
+        self.setFixedHeight(tokens.HEIGHT_FIGURES if self._has_data else tokens.HEIGHT_FIGURES_EMPTY)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)

@@ -154,6 +154,16 @@ def test_that_what_is_unknown_is_a_dash_never_zero(window: MainWindow) -> None:
     assert window.figures.figure("requests_per_s").text == "–"
 
 
+def test_that_the_row_is_lower_until_there_are_data_and_then_keeps_its_height(window: MainWindow) -> None:
+    unknown = Values(*[None] * 8)
+    heights = []
+    for values in (None, unknown, Values(), unknown, None):
+        window.figures.show_figures(values)
+        heights.append(window.figures.height())
+    low, high = tokens.HEIGHT_FIGURES_EMPTY, tokens.HEIGHT_FIGURES
+    assert heights == [low, low, high, high, low]
+
+
 def test_that_frozen_figures_say_at_which_time_they_stand(window: MainWindow) -> None:
     window.figures.show_figures(Values(), Values(), 6)
     window.figures.set_frozen_at("14:32:07")
