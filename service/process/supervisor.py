@@ -119,8 +119,14 @@ class Supervisor:
     def _heed_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), lambda *_: loop.call_soon_threadsafe(self._end_because, ASKED))
+            if not hasattr(signal, name):
+                continue
+            number = getattr(signal, name)
+            try:
+                # Not `signal.signal`: one that comes just before the loop waits is heeded only after the next event.
+                loop.add_signal_handler(number, self._end_because, ASKED)
+            except NotImplementedError:  # on Windows the loop wakes up by itself
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._end_because, ASKED))
 
     async def _end_with_parent(self) -> None:
         await parent_ended(self._options.parent_pid)

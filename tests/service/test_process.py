@@ -266,6 +266,14 @@ def test_that_a_start_can_be_broken_off(stage: str) -> None:
         assert family.remaining() == []
 
 
+def test_that_it_heeds_a_signal_in_whatever_moment_it_comes() -> None:
+    for _ in range(10):  # by plain `signal.signal` one in five was not heeded
+        with running() as run:
+            run.read_until(lambda state: isinstance(state, StageProgress) and state.finished)
+            run.service.process.terminate()
+            assert run.service.process.wait(5) == 0
+
+
 # -- violent ends -----------------------------------------------------------------------------------------------------
 
 
@@ -305,17 +313,23 @@ def test_that_the_death_of_a_vital_process_is_seen_and_told(name: str, reason: s
 STARTS_A_SERVICE = "import subprocess, sys; subprocess.Popen([sys.executable, '-m', 'service', *sys.argv[1:]]).wait()"
 
 
-def test_that_the_service_ends_with_its_parent() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", STARTS_A_SERVICE, *STAND_IN], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as parent:
-        assert parent.stdout is not None
-        states = map(STATES.decode, parent.stdout)
-        starting = next(states)
-        assert isinstance(starting, Starting)
-        ready = next(state for state in states if isinstance(state, Ready))
-        (supervisor,) = psutil.Process(parent.pid).children()
-        family = Family(supervisor, starting.instance)
-        parent.kill()
-        family.assert_gone(port_of(ready))
-        assert not is_alive(supervisor)
+@pytest.fixture
+def parent() -> Iterator[subprocess.Popen[bytes]]:
+    """A program that starts a service."""
+    command = [sys.executable, "-c", STARTS_A_SERVICE, *STAND_IN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        yield process
+        process.kill()
+
+
+def test_that_the_service_ends_with_its_parent(parent: subprocess.Popen[bytes]) -> None:
+    assert parent.stdout is not None
+    states = map(STATES.decode, parent.stdout)
+    starting = next(states)
+    assert isinstance(starting, Starting)
+    ready = next(state for state in states if isinstance(state, Ready))
+    (supervisor,) = psutil.Process(parent.pid).children()
+    family = Family(supervisor, starting.instance)
+    family.descendants.append(supervisor)
+    parent.kill()
+    family.assert_gone(port_of(ready))
