@@ -20,7 +20,7 @@ class Fault:
 
 
 class ScriptedEngine:
-    """The interface of `TextEngine`; token n of a prompt's completion is ``<prompt#n>``, so that no two can be mistaken.
+    """`TextEngine` by script; token n of a prompt's completion is ``<prompt#n>``, so that no two can be mistaken.
 
     Attributes:
         batches: the ids of each batch so far.
