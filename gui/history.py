@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 
 from gui.store.batches import REASONS, BatchTable, Regime
-from gui.store.clock_offset import ClockOffset
 from gui.store.columns import Floats
 from gui.store.marks import LoadMark, Outage, SettingsMark, describe_load_change
 from gui.store.percentiles import RollingPercentiles
 from gui.store.replicas import ReplicaSlots
 from gui.store.requests import RequestRow as RequestRow  # part of what this module offers
 from gui.store.requests import RequestTable
+from service.clock import ClockOffset
 from service.messages import (
     Burst,
     FramesMissed,
@@ -328,8 +328,8 @@ class History:
     def _note_pattern(self, previous: Pattern | None, pattern: Pattern | None, at_s: float) -> None:
         rate = pattern.rate_per_s if isinstance(pattern, Poisson) else None
         self.offered = [*self.offered[-MAX_MARKS:], (at_s, rate)]
-        if isinstance(previous, Burst) and pattern is None:
-            return  # a burst ends by itself
+        if pattern is None and (isinstance(previous, Burst) or self.failed_since_s is not None):
+            return  # a burst ends by itself, any load with its service
         follows = bool(self.load_marks) and at_s - self.load_marks[-1].at_s < LOAD_MARK_GAP_S
         self._load_mark_from = self._load_mark_from if follows else previous
         mark = LoadMark(at_s, describe_load_change(self._load_mark_from, pattern))

@@ -10,8 +10,8 @@ from PySide6.QtCore import QObject, QTimer, QUrl, QUrlQuery, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
 from gui import network
-from gui.event_stream import EventStream, EventTooLargeError
 from service.clock import monotonic_clock_id
+from service.event_stream import EventReader, EventTooLongError
 from service.messages import FramesMissed, TelemetryEvent, TelemetryFrame
 
 FIRST_RETRY_MS: Final = 50
@@ -39,7 +39,7 @@ class TelemetryClient(QObject):
         self._url: str | None = None
         self._instance = ""
         self._reply: QNetworkReply | None = None
-        self._stream = EventStream()
+        self._stream = EventReader()
         self._last_number: int | None = None
         self._behind_s: float | None = None
         self._retry_ms = FIRST_RETRY_MS
@@ -73,7 +73,7 @@ class TelemetryClient(QObject):
         request = network.request(self._address())
         request.setRawHeader(b"Accept", b"text/event-stream")
         request.setRawHeader(b"Accept-Encoding", b"identity")
-        self._stream = EventStream()
+        self._stream = EventReader()
         self._reply = self._manager.get(request)
         self._reply.readyRead.connect(self._on_reply_ready)
         self._reply.finished.connect(self._on_reply_finished)
@@ -100,7 +100,7 @@ class TelemetryClient(QObject):
                 self._take(event.data)
                 if self._reply is not reply:  # whoever got the event wanted no more
                     return
-        except (EventTooLargeError, msgspec.MsgspecError) as error:
+        except (EventTooLongError, msgspec.MsgspecError) as error:
             self._try_again(f"The telemetry could not be read: {error}.")
 
     def _take(self, data: bytes) -> None:

@@ -12,8 +12,8 @@ from typing import Self
 import aiohttp
 import msgspec
 
+from service.event_stream import EventReader, EventTooLongError, ServerEvent
 from service.load.flight import Answer, Flight, Observer
-from service.load.sse import EventReader, EventTooLongError, ServerEvent
 from service.load.wire import completion_body, decode_chunk, error_message, error_text, first_model
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from service.clock import monotonic_clock_id
+from service.clock import ClockOffset, monotonic_clock_id
 from service.messages import (
     BatchRecord,
     FramesMissed,
@@ -19,8 +19,8 @@ from service.messages import (
     TelemetryFrame,
     VersionedSettings,
 )
-from service.telemetry.clock_offset import ClockOffset, shifted
 from service.telemetry.recorder import ReplicaReport
+from service.telemetry.translation import on_our_clock
 
 FRAME_INTERVAL_S = 0.05
 KEPT_FRAMES = 1200
@@ -62,10 +62,10 @@ class FrameLog:
         replica = report.status.replica
         self._heard_s[replica] = self._clock()
         offset = self._offsets.setdefault(replica, ClockOffset(monotonic_clock_id()))
-        offset_s = offset.learn(report.clock, report.sent_s, self._clock())
-        self._statuses[replica] = shifted(report.status, offset_s)
-        self._batches.update((batch.id, shifted(batch, offset_s)) for batch in report.batches)
-        self._requests.update((request.id, shifted(request, offset_s)) for request in report.requests)
+        offset.note(report.clock, report.sent_s, self._clock())
+        self._statuses[replica] = on_our_clock(report.status, offset)
+        self._batches.update((batch.id, on_our_clock(batch, offset)) for batch in report.batches)
+        self._requests.update((request.id, on_our_clock(request, offset)) for request in report.requests)
 
     def add_change(self, change: SettingsChange) -> None:
         self._changes.append(change)

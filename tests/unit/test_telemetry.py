@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from service.clock import monotonic_clock_id
+from service.clock import ClockOffset, monotonic_clock_id
 from service.messages import (
     FramesMissed,
     ReplicaStatus,
@@ -17,7 +17,6 @@ from service.messages import (
     TelemetryFrame,
     VersionedSettings,
 )
-from service.telemetry.clock_offset import ClockOffset
 from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, FrameLog
 from service.telemetry.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
 from tests.virtual_time import now_s, run_in_virtual_time
@@ -146,10 +145,13 @@ def test_that_times_of_another_machine_are_moved_to_this_clock() -> None:
 
 def test_that_the_clock_offset_is_that_of_the_fastest_message() -> None:
     offset = ClockOffset("ours")
-    assert offset.learn("ours", 1.0, 7.0) == 0.0
-    assert [offset.learn("theirs", sent, got) for sent, got in [(1, 11.5), (2, 12.1), (3, 13.9)]] == pytest.approx(
-        [10.5, 10.1, 10.1]
-    )
+    translated = []
+    for sent_s, received_s in [(1, 11.5), (2, 12.1), (3, 13.9)]:
+        offset.note("theirs", sent_s, received_s)
+        translated.append(offset.to_ours(sent_s))
+    assert translated == pytest.approx([11.5, 12.1, 13.1])
+    offset.note("ours", 20.0, 20.3)
+    assert offset.to_ours(20.0) == 20.0
 
 
 class Recordable:
