@@ -75,7 +75,7 @@ class Batchscope(QObject):
         self._place = PlotsPlace()
         self.window = MainWindow(self._place, self.theme)
         self.choices = Choices(self.window, self.theme, arguments, preferences)
-        self.window.notice.show_empty()
+        self.window.notice.show_empty(*self.choices.invitation)
         self.window.installEventFilter(self)
         self.window.first_shown.connect(self._on_first_shown)
 

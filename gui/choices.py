@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+from typing import Final
+
 from PySide6.QtCore import QObject
 
 from gui.arguments import Arguments
@@ -9,6 +12,8 @@ from gui.main_window import MainWindow
 from gui.preferences import Preferences
 from gui.theme import Theme
 from service.options import ServiceOptions
+
+DEFAULT_MODEL_SIZE: Final = "93 MB"
 
 
 class Choices(QObject):
@@ -52,6 +57,14 @@ class Choices(QObject):
         settings = self._window.batching.settings
         return ServiceOptions(model=self.model, device=self.device, dtype=self.dtype, settings=settings)
 
+    @property
+    def invitation(self) -> tuple[str, str]:
+        """What the user is told before the first start, and what that will do."""
+        is_default = self.model == ServiceOptions().model
+        once = f" The first start fetches the model ({DEFAULT_MODEL_SIZE})." if is_default else ""
+        name = PurePath(self.model).name or self.model
+        return f"Everything runs on this machine, on 127.0.0.1.{once}", f"Loads {name} into a Ray Serve replica."
+
     def preferences(self) -> Preferences:
         """All that is to be remembered."""
         window = self._window
@@ -71,6 +84,8 @@ class Choices(QObject):
 
     def _on_model_chosen(self, model: str) -> None:
         self.model = model
+        if self._window.notice.empty.isVisible():
+            self._window.notice.show_empty(*self.invitation)
 
     def _on_device_chosen(self, device: str) -> None:
         self.device = device

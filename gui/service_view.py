@@ -8,6 +8,7 @@ from typing import Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from gui.choices import Choices
 from gui.history import History
 from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
@@ -26,11 +27,14 @@ class ServiceView(QObject):
 
     complained = Signal(str)
 
-    def __init__(self, window: MainWindow, session: Session, history: History, start: Callable[[], None]) -> None:
+    def __init__(
+        self, window: MainWindow, session: Session, history: History, choices: Choices, start: Callable[[], None]
+    ) -> None:
         super().__init__(window)
         self._window = window
         self._session = session
         self._history = history
+        self._choices = choices
         self._start = start
         self._prompts_quiet = QTimer(self, singleShot=True, interval=PROMPTS_QUIET_MS)
         self._connect_intents()
@@ -56,6 +60,7 @@ class ServiceView(QObject):
         session.setting_refused.connect(window.batching.show_refusal)
         session.settings_not_sent.connect(self._on_settings_not_sent)
         session.died.connect(self._on_died)
+        session.cost_known.connect(self._on_cost_known)
         session.load_changed.connect(self._on_load_changed)
         session.load_refused.connect(self._on_load_refused)
         session.logged.connect(window.log.append)
@@ -102,7 +107,7 @@ class ServiceView(QObject):
         self._window.load.show_running(None)
         self._window.status.set_activity(AT_REST)
         if self._history.is_empty:
-            self._window.notice.show_empty()
+            self._window.notice.show_empty(*self._choices.invitation)
         else:
             self._window.notice.clear()
 
@@ -131,6 +136,10 @@ class ServiceView(QObject):
         if self._history.load is not None:
             window.load.set_note(f"Stopped with the service: {self._history.load.totals.sent:,} sent.")
         self._tell(sentence)
+
+    def _on_cost_known(self, sentence: str) -> None:
+        self._window.notice.show_failed(sentence)
+        self._window.status.set_activity(sentence)
 
     def _on_settings_applied(self, in_force: VersionedSettings, after_ms: float | None) -> None:
         self._window.batching.show_in_force(in_force, after_ms)

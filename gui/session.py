@@ -6,6 +6,7 @@ The window asks (`start`, `fire`, `change_settings`, …) and hears by signals w
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 
 from PySide6.QtCore import QObject, Signal
 
@@ -45,6 +46,7 @@ class Session(QObject):
         start_progressed: `progress` knows more.
         settings_applied: the `VersionedSettings` in force, and after how many ms, or ``None`` while that is unknown.
         setting_refused: a field and its rule.
+        cost_known: after `died`: its sentence with what it has cost by now.
         settings_not_sent: a change got no answer; a sentence.
         died: the sentence that says how, and what it cost.
         load_changed: a `LoadFrame` came in.
@@ -60,6 +62,7 @@ class Session(QObject):
     setting_refused = Signal(str, str)
     settings_not_sent = Signal(str)
     died = Signal(str)
+    cost_known = Signal(str)
     load_changed = Signal(object)
     load_refused = Signal(str)
     telemetry_came = Signal(object)
@@ -81,6 +84,7 @@ class Session(QObject):
         self._service = service
         self._load = load
         self._is_service_stop_due = False
+        self._death: _Death | None = None
         manager = network.manager(self)
         self._settings = SettingsClient(manager, self)
         self._telemetry = TelemetryClient(manager, self)
@@ -201,7 +205,18 @@ class Session(QObject):
         if self._load.is_running:
             self._load.send(StopLoad())
         self._move(Event.DIED)
-        self.died.emit(with_cost(reason, in_flight))
+        self._death = _Death(reason, in_flight, self._failed_so_far())
+        self.died.emit(self._death.sentence(in_flight))
+
+    def _reckon(self, death: _Death) -> None:
+        """Count what was sent into the void before the load generator heard of the death."""
+        failed = max(death.in_flight, self._failed_so_far() - death.failed_before)
+        if failed != death.told:
+            death.told = failed
+            self.cost_known.emit(death.sentence(failed))
+
+    def _failed_so_far(self) -> int:
+        return self._history.load.totals.failed if self._history.load is not None else 0
 
     def _on_load_stopped(self) -> None:
         if self._is_service_stop_due:
@@ -229,6 +244,8 @@ class Session(QObject):
 
     def _on_load_frame(self, frame: LoadFrame) -> None:
         self._history.add_load(frame)
+        if self.state is LifeCycle.FAILED and self._death is not None:
+            self._reckon(self._death)
         self.load_changed.emit(frame)
 
     def _move(self, event: Event) -> None:
@@ -238,12 +255,23 @@ class Session(QObject):
             self.life_cycle_changed.emit(state)
 
 
-def with_cost(reason: str, failed: int) -> str:
-    """The reason of a death and what it cost, as one sentence.
+@dataclass
+class _Death:
+    """How the service died, and what that cost.
 
-    >>> with_cost("The service was killed by signal 9 (SIGKILL).", 15)
+    >>> _Death("The service was killed by signal 9 (SIGKILL).", 15, 0).sentence(15)
     'The service was killed by signal 9 (SIGKILL); 15 requests failed.'
     """
-    if not failed:
-        return reason
-    return f"{reason.removesuffix('.')}; {failed} request{'s' if failed != 1 else ''} failed."
+
+    reason: str
+    in_flight: int
+    failed_before: int
+    told: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.told = self.in_flight
+
+    def sentence(self, failed: int) -> str:
+        if not failed:
+            return self.reason
+        return f"{self.reason.removesuffix('.')}; {failed} request{'s' if failed != 1 else ''} failed."

@@ -44,7 +44,7 @@ class Workings(QObject):
         self.session = Session(self.history, ServiceProcess(parent=self), LoadProcess(parent=self), self)
         self.meter = FrameMeter()
         self.plots = PlotStack(self.history, theme.palette)
-        self.view = ServiceView(window, self.session, self.history, self.start_service)
+        self.view = ServiceView(window, self.session, self.history, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
         self.exporter = Exporter(window, self.history, self.plots)
         self.frame_clock = FrameClock(self._paint, self.meter, self)

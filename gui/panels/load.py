@@ -121,8 +121,10 @@ class LoadPanel(QWidget):
         self._show_button()
 
     def show_totals(self, totals: ClientTotals, lag_p99_ms: float | None = None) -> None:
-        parts = [f"{totals.sent} sent", f"{totals.dropped} dropped"]
-        parts += [f"{n} {what}" for n, what in ((totals.refused, "refused"), (totals.failed, "failed")) if n]
+        losses = ((totals.dropped, "dropped"), (totals.refused, "refused"), (totals.failed, "failed"))
+        parts = [f"{totals.sent} sent", *(f"{n} {what}" for n, what in losses if n)]
+        if len(parts) == 1:
+            parts.append("0 dropped")
         self._sent.setText(", ".join(parts))
         self._lag.setText("" if lag_p99_ms is None else f"own lag p99 {lag_p99_ms:.1f} ms")
 

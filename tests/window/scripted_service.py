@@ -41,6 +41,11 @@ from service.telemetry.recorder import Recorder
 from service.telemetry.settings_board import SettingsBoard
 
 REPLICA = "r1"
+STAGES = (
+    Stage(name="check", title="Check ports and memory", about_s=0.1),
+    Stage(name="ray", title="Start Ray", about_s=5.0),
+    Stage(name="load", title="Load the model", about_s=2.0),
+)
 INSTANCE = os.urandom(4).hex()
 
 
@@ -246,7 +251,8 @@ async def serve(options: argparse.Namespace) -> None:
         max_queued_requests=options.max_queued_requests,
     )
     began_s = time.monotonic()
-    say(Starting(instance=INSTANCE, stages=(Stage(name="ray", title="Start Ray", about_s=options.start_s),)))
+    say(Starting(instance=INSTANCE, stages=STAGES))
+    say(StageProgress(name="check", elapsed_s=0.1, finished=True))
     say(StageProgress(name="ray", elapsed_s=0.0))
     print("scripted service: starting", file=sys.stderr, flush=True)
     wanted = asyncio.Event()
@@ -295,7 +301,8 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
     await site.start()
     host, port = runner.addresses[0][:2]
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(scripted.generate()), asyncio.create_task(scripted.report())]
-    say(StageProgress(name="ray", elapsed_s=time.monotonic() - began_s, finished=True))
+    for stage in STAGES[1:]:
+        say(StageProgress(name=stage.name, elapsed_s=time.monotonic() - began_s, finished=True))
     say(
         Ready(
             url=f"http://{host}:{port}",
