@@ -1,0 +1,306 @@
+"""The store: what frames become, and that it stays bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from gui.history import KEPT_S, SPAN_S, History
+from gui.store.columns import Columns
+from gui.store.marks import describe_load_change
+from gui.store.rolling import STEP_S, Grid, step_of
+from service.messages import (
+    BatchRecord,
+    Burst,
+    ClientRequest,
+    ClientTotals,
+    ClosedLoop,
+    FramesMissed,
+    LoadFrame,
+    Pattern,
+    Poisson,
+    ReplicaStatus,
+    RequestRecord,
+    RequestState,
+    Settings,
+    SettingsChange,
+    TelemetryFrame,
+    VersionedSettings,
+)
+from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
+
+V1 = VersionedSettings(version=1, settings=Settings(max_batch_size=4))
+
+
+def frame(number: int, at_s: float, **contents: object) -> TelemetryFrame:
+    return TelemetryFrame(**{"number": number, "at_s": at_s, "clock": CLOCK, "in_force": V1, **contents})  # type: ignore[arg-type]
+
+
+def load(at_s: float, *requests: ClientRequest, pattern: Pattern | None = None) -> LoadFrame:
+    return LoadFrame(at_s=at_s, clock=CLOCK, pattern=pattern, totals=ClientTotals(), requests=requests)
+
+
+def request(name: str, state: RequestState = "waiting", **times: object) -> RequestRecord:
+    fields = {"id": name, "replica": "r1", "state": state, "prompt_tokens": 3, "max_tokens": 8, "received_s": 10.0}
+    return RequestRecord(**{**fields, **times})  # type: ignore[arg-type]
+
+
+def batch(number: int, formed_s: float, version: int = 1, **fields: object) -> BatchRecord:
+    given = {
+        "id": f"r1-{number}",
+        "number": number,
+        "replica": "r1",
+        "settings_version": version,
+        "formation": "late",
+        "size": 1,
+        "cap": 4,
+        "release_reason": "timeout",
+        "formed_s": formed_s,
+    }
+    return BatchRecord(**{**given, **fields})  # type: ignore[arg-type]
+
+
+def status(replica: str, at_s: float) -> ReplicaStatus:
+    return ReplicaStatus(
+        replica=replica,
+        pid=1,
+        at_s=at_s,
+        settings_version=1,
+        waiting=0,
+        formed=0,
+        running=0,
+        model="m",
+        device="cpu",
+        dtype="float32",
+        cpu_percent=0.0,
+        memory_bytes=0,
+    )
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(20.0)
+
+
+@pytest.fixture
+def history(clock: FakeClock) -> History:
+    return History(CLOCK, clock, wall_clock=lambda: 1_000_000.0 + clock.now_s)
+
+
+def sent(name: str, **fields: object) -> ClientRequest:
+    given = {"id": name, "source": "fire", "prompt": "Once", "max_tokens": 8, "intended_s": 9.5}
+    return ClientRequest(**{**given, **fields})  # type: ignore[arg-type]
+
+
+def test_that_the_service_s_record_and_the_sender_s_become_one_row(history: History) -> None:
+    history.add_load(load(10.0, sent("c1", sent_s=9.6)))
+    history.add_telemetry(frame(1, 10.1, requests=(request("q1", client_id="c1"),)))
+    (row,) = history.request_rows()
+    assert (row.id, row.client_id, row.source, row.prompt, row.state) == ("q1", "c1", "fire", "Once", "waiting")
+    assert (row.intended_s, row.received_s, row.started_at_s) == (9.5, 10.0, 9.5)
+
+
+def test_that_the_order_in_which_the_two_records_come_does_not_matter(history: History) -> None:
+    history.add_telemetry(frame(1, 10.1, requests=(request("q1", client_id="c1"),)))
+    history.add_load(load(10.2, sent("c1")))
+    assert [(row.id, row.prompt) for row in history.request_rows()] == [("q1", "Once")]
+
+
+def test_that_a_later_record_replaces_the_earlier_one_and_texts_add_up(history: History) -> None:
+    history.add_load(load(10.0, sent("c1", new_text="there ")))
+    history.add_load(load(10.5, sent("c1", new_text="was", tokens=2, finished_s=10.4, outcome="ok")))
+    (row,) = history.request_rows()
+    assert (row.text, row.tokens, row.state) == ("there was", 2, "done")
+    assert row.latency_s == pytest.approx(0.9)
+
+
+def test_that_latency_counts_from_the_intended_send_time_or_else_from_receipt(history: History) -> None:
+    done = {"started_s": 11.0, "formed_s": 11.0, "finished_s": 12.0}
+    history.add_load(load(12.1, sent("c1", finished_s=12.05, outcome="ok")))
+    known = request("q1", "done", client_id="c1", **done)
+    stranger = request("q2", "done", client_id="curl-7", **done)
+    history.add_telemetry(frame(1, 12.1, requests=(known, stranger)))
+    assert sorted(history.requests.samples["latency"].tolist()) == pytest.approx([2.0, 2.55])
+    assert [row.source for row in history.request_rows()] == ["fire", "other"]
+
+
+def test_that_changed_rows_are_handed_out_once(history: History) -> None:
+    history.add_telemetry(frame(1, 10.1, requests=(request("q1"), request("q2"))))
+    assert [row.id for row in history.take_changed_requests()] == ["q1", "q2"]
+    history.add_telemetry(frame(2, 10.2, requests=(request("q2", "running", formed_s=10.1, started_s=10.1),)))
+    assert [(row.id, row.state) for row in history.take_changed_requests()] == [("q2", "running")]
+    assert history.take_changed_requests() == []
+
+
+def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(history: History) -> None:
+    new = Settings(max_batch_size=16)
+    change = SettingsChange(version=2, previous=V1.settings, settings=new, requested_s=11.0, in_force_s=11.003)
+    history.add_telemetry(frame(1, 10.5, batches=(batch(1, 10.2),)))
+    history.add_telemetry(frame(2, 11.1, changes=(change,), in_force=VersionedSettings(version=2, settings=new)))
+    assert history.settings_marks() == []
+    history.add_telemetry(frame(3, 11.6, batches=(batch(2, 11.3, version=2), batch(3, 11.5, version=2))))
+    (mark,) = history.settings_marks()
+    assert (mark.at_s, mark.version) == (11.3, 2)
+    assert (mark.text, mark.detail) == ("max_batch_size 4 → 16", "in force after 3 ms")
+
+
+def test_that_versions_no_batch_obeyed_are_told_with_the_next_that_one_did(history: History) -> None:
+    values = (Settings(max_batch_size=4), Settings(max_batch_size=8), Settings(max_batch_size=16))
+    changes = tuple(
+        SettingsChange(version=n + 2, previous=values[n], settings=values[n + 1], requested_s=11.0, in_force_s=11.0)
+        for n in (0, 1)
+    )
+    history.add_telemetry(frame(1, 10.5, batches=(batch(1, 10.2),)))
+    history.add_telemetry(frame(2, 11.5, changes=changes, batches=(batch(2, 11.2, version=3),)))
+    assert [(mark.version, mark.text) for mark in history.settings_marks()] == [(3, "max_batch_size 4 → 16")]
+
+
+def test_that_another_replica_s_earlier_batch_moves_the_mark_back(history: History) -> None:
+    history.add_telemetry(frame(1, 10.5, batches=(batch(1, 10.2),)))
+    history.add_telemetry(frame(2, 11.5, batches=(batch(2, 11.3, version=2),)))
+    other = batch(1, 11.1, version=2, id="r2-1", replica="r2")
+    history.add_telemetry(frame(3, 11.6, batches=(other,)))
+    assert [mark.at_s for mark in history.settings_marks()] == [11.1]
+
+
+def test_that_a_new_service_s_ids_are_not_those_of_the_one_before(history: History) -> None:
+    done = {"formed_s": 10.0, "started_s": 10.0, "finished_s": 11.0, "state": "done"}
+    history.add_telemetry(frame(9, 11.0, requests=(request("q1", **done),), batches=(batch(1, 10.0),)))
+    history.mark_failure(12.0)
+    history.service_started()
+    history.add_telemetry(frame(1, 22.0, requests=(request("q1", received_s=21.0),), batches=(batch(1, 21.5),)))
+    assert [row.state for row in history.request_rows()] == ["done", "waiting"]
+    assert len(history.batches.columns) == 2
+    assert history.settings_marks() == []
+
+
+def test_that_a_frame_that_comes_twice_counts_once_and_one_of_a_new_service_is_seen(history: History) -> None:
+    first = frame(5, 11.0, requests=(request("q1"),))
+    history.add_telemetry(first)
+    history.add_telemetry(first)
+    assert len(history.request_rows()) == 1
+    history.add_telemetry(frame(1, 12.0, requests=(request("q1", received_s=11.5),)))
+    assert [row.state for row in history.request_rows()] == ["failed", "waiting"]
+
+
+def test_that_a_failure_ends_what_was_under_way_until_a_service_starts(history: History, clock: FakeClock) -> None:
+    history.add_telemetry(frame(1, 11.0, requests=(request("q1"),)))
+    history.mark_failure(12.0)
+    assert history.depth_at(11.5) == (1, 0, 0)
+    assert history.depth_at(12.5) == (0, 0, 0)
+    assert history.failed_since_s == 12.0
+    assert [(row.state, row.error) for row in history.request_rows()] == [("failed", "The service stopped.")]
+    clock.now_s = 15.0
+    history.service_started()
+    assert history.failed_since_s is None
+    assert [(outage.start_s, outage.end_s) for outage in history.outages] == [(12.0, 15.0)]
+
+
+def test_that_a_lost_replica_s_requests_end_and_the_gap_closes_with_its_successor(history: History) -> None:
+    history.add_telemetry(frame(1, 11.0, requests=(request("q1"),), replicas=(status("r1", 11.0),)))
+    history.add_telemetry(frame(2, 12.0, lost_replicas=("r1",)))
+    assert [(row.state, row.error) for row in history.request_rows()] == [("failed", "The replica stopped.")]
+    assert [(outage.text, outage.end_s) for outage in history.outages] == [("r1 lost", None)]
+    history.add_telemetry(frame(3, 14.0, replicas=(status("r2", 13.5),)))
+    assert [outage.end_s for outage in history.outages] == [13.5]
+    assert history.slots.slot_of("r2") == 0
+
+
+def test_that_missed_frames_leave_a_gap_and_nothing_that_waits_for_ever(history: History) -> None:
+    history.add_telemetry(frame(1, 11.0, requests=(request("q1"), request("q2"))))
+    history.add_missed(FramesMissed(first=2, last=20))
+    assert [(outage.text, outage.end_s) for outage in history.outages] == [("gap", None)]
+    history.add_telemetry(frame(21, 12.0, requests=(request("q2"),)))
+    assert history.outages[0].end_s == 12.0
+    history.add_telemetry(frame(22, 15.0))
+    assert [row.state for row in history.request_rows()] == ["failed", "waiting"]
+
+
+def test_that_changes_of_load_are_marked_and_a_dragged_slider_makes_one_mark(history: History) -> None:
+    for at_s, pattern in (
+        (10.0, Poisson(rate_per_s=2.6)),
+        (20.0, Poisson(rate_per_s=3)),
+        (20.4, Poisson(rate_per_s=6.4)),
+    ):
+        history.add_load(load(at_s, pattern=pattern))
+    assert [(mark.at_s, mark.text) for mark in history.load_marks] == [
+        (10.0, "load 2.6 req/s"),
+        (20.0, "load 2.6 → 6.4 req/s"),
+    ]
+    assert history.offered == [(10.0, 2.6), (20.0, 3), (20.4, 6.4)]
+
+
+@pytest.mark.parametrize(
+    ("previous", "pattern", "text"),
+    [
+        (None, ClosedLoop(users=16), "load 16 users"),
+        (ClosedLoop(users=16), ClosedLoop(users=32), "load 16 → 32 users"),
+        (Poisson(rate_per_s=4), ClosedLoop(users=32), "load 4.0 req/s → 32 users"),
+        (None, Burst(count=64), "load burst of 64"),
+        (Poisson(rate_per_s=4), None, "load stopped"),
+    ],
+)
+def test_that_a_change_of_load_is_described(previous: Pattern | None, pattern: Pattern | None, text: str) -> None:
+    assert describe_load_change(previous, pattern) == text
+
+
+def test_that_the_sender_s_times_are_brought_to_a_far_service_s_clock(clock: FakeClock) -> None:
+    history = History("here", clock)
+    clock.now_s = 20.0
+    history.add_telemetry(TelemetryFrame(number=1, at_s=520.0, clock="there", in_force=V1))
+    assert history.now_s() == 520.0
+    asked = sent("c1", intended_s=19.0, finished_s=19.5, outcome="ok")
+    history.add_load(LoadFrame(at_s=20.0, clock="here", pattern=None, totals=ClientTotals(), requests=(asked,)))
+    (row,) = history.request_rows()
+    assert (row.intended_s, row.finished_s, row.latency_s) == (519.0, 519.5, 0.5)
+
+
+def test_that_ten_minutes_are_kept_and_no_more(history: History) -> None:
+    for number in range(1, 1001):
+        at_s = number * 2.0
+        done = request(
+            f"q{number}", "done", received_s=at_s - 1, formed_s=at_s - 0.9, started_s=at_s - 0.9, finished_s=at_s
+        )
+        history.add_telemetry(frame(number, at_s, requests=(done,), batches=(batch(number, at_s - 0.9),)))
+    oldest = min(row.started_at_s for row in history.request_rows())
+    assert 2000 - SPAN_S <= oldest <= 2000 - KEPT_S
+    assert len(history.batches.columns) < SPAN_S
+    assert len(history.requests._row_of_service) == len(history.request_rows())
+    assert len(history.requests.samples) <= len(history.request_rows()) + 1
+
+
+def test_that_columns_keep_their_rows_while_they_move_in_memory() -> None:
+    table = Columns({"value": float}, max_rows=5000)
+    for number in range(20_000):
+        table.append({"value": number})
+        table.drop_before(number - 700)
+    assert table["value"].tolist() == list(range(19_299, 20_000))
+    assert table.get(19_500, "value") == 19_500
+    with pytest.raises(IndexError):
+        table.get(19_000, "value")
+
+
+def test_that_a_grid_spreads_amounts_and_forgets_what_is_old() -> None:
+    grid = Grid(span_s=10.0, blank=0.0)
+    grid.add_over(1.1, 2.1, 40.0)
+    assert grid.read(0, 20).sum() == pytest.approx(40.0)
+    assert grid.read(step_of(1.5), step_of(1.5))[0] == pytest.approx(40.0 * STEP_S)
+    grid.add_over(100.0, 100.1, 3.0)
+    assert grid.read(step_of(1.1), step_of(2.1)).sum() == 0.0
+
+
+@pytest.mark.parametrize("run", [picture_run(), early_run(), SyntheticRun(20.0, outside_share=0.5)])
+def test_that_a_whole_run_is_joined_without_loss(run: SyntheticRun) -> None:
+    history, _ = filled_history(run)
+    rows = history.request_rows()
+    assert len(rows) == len(run.requests)
+    assert {row.source for row in rows if row.client_id is None} <= {"other"}
+    waiting, formed, running = history.depth_at(history.now_s())
+    assert waiting + formed + running == sum(row.state in ("waiting", "formed", "running") for row in rows)
+    ended = [row for row in rows if row.state == "done"]
+    assert len(history.requests.samples) == len(ended)
+
+
+def test_that_a_synthetic_run_is_the_same_for_the_same_seed() -> None:
+    steps = (Step(0.0, 8.0, Settings()),)
+    first, second = (list(SyntheticRun(3.0, steps, seed=5).frames()) for _ in range(2))
+    assert first == second

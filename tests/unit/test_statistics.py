@@ -1,0 +1,104 @@
+"""The row of figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gui.history import History
+from gui.statistics import UNKNOWN, figures, previous_figures, speedup
+from service.messages import Settings
+from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history, picture_run
+
+
+def test_that_nothing_is_known_before_the_first_frame() -> None:
+    history = History(CLOCK, FakeClock(5.0))
+    assert figures(history) == UNKNOWN
+    assert previous_figures(history) is None
+
+
+def test_that_figures_are_those_of_the_last_ten_seconds() -> None:
+    run = SyntheticRun(30.0, (Step(0.0, 6.0, Settings(max_batch_size=16)),))
+    history, _ = filled_history(run)
+    start_s, end_s = history.now_s() - 10, history.now_s()
+    ended = [row for row in history.request_rows() if row.finished_s is not None and start_s < row.finished_s <= end_s]
+    latencies = [row.latency_s for row in ended]
+    now = figures(history)
+    assert now.requests_per_s == pytest.approx(len(ended) / 10)
+    assert (now.p50_s, now.p95_s, now.p99_s) == pytest.approx(tuple(np.percentile(latencies, (50, 95, 99))))  # type: ignore[arg-type]
+    sizes = [
+        len(b.members)
+        for b in run.batches
+        if b.finished_s is not None and start_s < run.start_s + b.finished_s <= end_s
+    ]
+    assert now.mean_batch == pytest.approx(np.mean(sizes))
+
+
+def test_that_tokens_are_counted_while_they_are_generated() -> None:
+    history, _ = filled_history(SyntheticRun(30.0, (Step(0.0, 30.0, Settings(max_batch_size=8)),)))
+    step_s = 0.030 + 8 * 0.0018
+    assert figures(history).tokens_per_s == pytest.approx(8 / step_s, rel=0.05)
+
+
+def test_that_figures_never_reach_across_a_change() -> None:
+    run = picture_run()
+    history, _ = filled_history(run, until_s=44.0)
+    (mark,) = [mark for mark in history.settings_marks() if mark.version == 3]
+    now, (version, before) = figures(history), previous_figures(history) or (0, UNKNOWN)
+    assert history.now_s() - mark.at_s < 10
+    assert now.mean_batch == 16
+    assert (version, before.mean_batch) == (2, 4)
+    assert before.queue is not None
+    assert before.queue > 20
+
+
+def test_that_rates_wait_for_a_second_and_percentiles_for_an_answer() -> None:
+    run = SyntheticRun(30.0, (Step(0.0, 20.0, Settings(max_batch_size=4)),))
+    history, _ = filled_history(run, until_s=0.5)
+    now = figures(history)
+    assert (now.requests_per_s, now.tokens_per_s, now.p50_s, now.mean_batch) == (None, None, None, None)
+    assert now.queue is not None
+
+
+def test_that_figures_of_an_idle_service_are_zero_but_its_latency_is_unknown() -> None:
+    run = SyntheticRun(40.0, (Step(0.0, 4.0, Settings()), Step(20.0, rate_per_s=0.0)))
+    history, _ = filled_history(run)
+    now = figures(history)
+    assert (now.requests_per_s, now.tokens_per_s, now.queue, now.p50_s) == (0.0, 0.0, 0.0, None)
+
+
+def test_that_figures_stand_where_the_service_failed_or_fell_silent() -> None:
+    history, clock = filled_history(SyntheticRun(20.0))
+    at_the_end = figures(history)
+    history.mark_failure()
+    clock.now_s += 60
+    assert figures(history).requests_per_s == pytest.approx(at_the_end.requests_per_s)
+
+
+def test_that_figures_can_be_asked_for_an_earlier_moment() -> None:
+    history, _ = filled_history(picture_run())
+    early, _ = filled_history(picture_run(), until_s=36.0)
+    then, now = figures(history, early.now_s()), figures(early)
+    assert then.p95_s == pytest.approx(now.p95_s)
+    assert then.queue == now.queue
+
+
+def as_floats(*values: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.array(values, np.float64)
+
+
+def test_that_the_speed_up_follows_from_a_line_where_no_batch_of_one_was_seen() -> None:
+    def run_s(size: float) -> float:
+        return 24 * (0.030 + 0.002 * size)
+
+    sizes = as_floats(4, 8, 8)
+    history = (sizes, sizes * 24, as_floats(*(run_s(size) for size in sizes)))
+    now = (as_floats(16), as_floats(16 * 24), as_floats(run_s(16)))
+    assert speedup(*now, *history) == pytest.approx((16 / run_s(16)) / (1 / run_s(1)))
+
+
+def test_that_the_speed_up_is_unknown_where_all_batches_had_one_size() -> None:
+    same = (as_floats(8, 8), as_floats(192, 192), as_floats(1.0, 1.1))
+    assert speedup(*same, *same) is None
+    nothing = (as_floats(), as_floats(), as_floats())
+    assert speedup(*nothing, *same) is None
