@@ -18,18 +18,15 @@ from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from service.engine.engine import TextEngine
 from service.engine.sequence import SamplingParams
-from service.engine.threads import prepare_engine_thread
 from service.generation import Generation, TextChunk
 from service.http.completions import CompletionBody, answer_completion
 from service.http.doors import doors_from_environment
 from service.http.errors import PromptRefusedError, error_response, install_error_handlers
 from service.http.telemetry import telemetry_events
 from service.messages import ReplicaStatus, SettingError, VersionedSettings
-from service.model.load import choose_device, choose_dtype, load
-from service.model.resolve import resolve
 from service.options import ServiceOptions
+from service.process.loopback import keep_replica_on_loopback
 from service.telemetry.device import DeviceMeter
 from service.telemetry.frames import FRAME_INTERVAL_S
 
@@ -47,14 +44,6 @@ install_error_handlers(api)
 
 # Ray pickles the class below by value, with what its module holds by then: helpers stand in front of it, and its
 # annotations are no strings (`from __future__ import annotations`), whose names would not travel with it.
-
-
-def load_engine(options: ServiceOptions) -> tuple[TextEngine, str, str]:
-    """The engine, its device and its dtype; in the engine's own thread, whose priority its worker threads inherit."""
-    device = choose_device(options.device)
-    dtype = choose_dtype(options.dtype, device)
-    prepare_engine_thread(device)
-    return TextEngine(load(resolve(options.model), device, dtype)), device, dtype
 
 
 def json_response(value: msgspec.Struct) -> Response:
@@ -79,6 +68,9 @@ class BatchTextGenerator:
     async def __init__(  # type: ignore[misc]  # Serve awaits it; mypy knows no such thing
         self, options: ServiceOptions, hub: DeploymentHandle[Any]
     ) -> None:
+        from service.engine.loading import load_engine  # brings torch, which the driver can do without
+
+        keep_replica_on_loopback()
         self._hub = hub
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ import asyncio
 from ray import serve
 
 from service.messages import SettingError, Settings, VersionedSettings
+from service.process.loopback import keep_replica_on_loopback
 from service.telemetry.frames import FRAME_INTERVAL_S, FrameLog
 from service.telemetry.recorder import ReplicaReport
 from service.telemetry.settings_board import SettingsBoard
@@ -27,6 +28,7 @@ class Hub:
     """Every method may be called by every replica at any time; those that wait are answered within seconds."""
 
     def __init__(self, settings: Settings) -> None:
+        keep_replica_on_loopback()
         self._board = SettingsBoard(settings)
         self._log = FrameLog()
         self._replicas = 0

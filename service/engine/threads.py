@@ -15,6 +15,7 @@ import torch
 logger = logging.getLogger(__name__)
 
 NICENESS = 10
+LOWEST_PRIORITY = 19
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -49,10 +50,12 @@ def _quota_cores() -> int | None:
 
 
 def _be_nice() -> None:
-    """Lower the priority of this thread alone; only Linux has one for each thread."""
+    """Lower the priority of this thread below its process's; only Linux has one for each thread."""
     if sys.platform != "linux":
         return
+    thread = threading.get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + NICENESS
     try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, LOWEST_PRIORITY))
     except OSError as error:
         logger.warning("The engine's thread keeps its priority: %s", error)
