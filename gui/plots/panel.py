@@ -40,6 +40,7 @@ MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3
 SHARE_OF_COLUMN: Final = 0.2
 SLOWEST_S: Final = 0.1
+SETTLED_S: Final = 1.0  # what happened longer ago has been told of
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,14 @@ class Moment:
     Attributes:
         now_s: on the service's clock, for the pace of the scales.
         wall_offset_s: leads to seconds since 1970; ``None`` where ticks count back from now.
+        is_frozen: what comes to be known later is not shown, not even at the edge.
     """
 
     end_s: float
     window_s: float
     now_s: float
     wall_offset_s: float | None
+    is_frozen: bool = False
 
 
 class PlotPanel(QWidget):
@@ -82,7 +85,7 @@ class PlotPanel(QWidget):
         self.setAccessibleName(plot.title)
         self._has_axis = has_axis
         self._shown: object = None
-        self._shown_view: TimeRange | None = None
+        self._shown_revision = -1
         self._computed_s = -math.inf
         self._moment: Moment | None = None
         self._pointed_s: float | None = None
@@ -166,10 +169,10 @@ class PlotPanel(QWidget):
             return
         self._moment = moment
         view = self._view(moment)
-        looks = (view, self.canvas.size(), self.history.revision if self._may_change(view) else None, self._is_empty)
-        if looks == self._shown or not self._is_due(view, moment.now_s):
+        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.wall_offset_s is None)
+        if looks == self._shown and not self._has_news(view, moment):
             return
-        self._shown = looks
+        self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.now_s
         if self._is_empty:
             self._show_empty_frame(view)
             return
@@ -212,20 +215,14 @@ class PlotPanel(QWidget):
 
     # -------------------------------------------------------------------------------------------------------- inner
 
-    def _is_due(self, view: TimeRange, now_s: float) -> bool:
-        """Whether new data can be seen: where a column lasts long, it need not be painted anew with each frame."""
-        if self._shown is None or view != self._shown_view or now_s < self._computed_s:
-            is_due = True
-        else:
-            is_due = now_s - self._computed_s >= min(view.column_s * SHARE_OF_COLUMN, SLOWEST_S)
-        if is_due:
-            self._shown_view, self._computed_s = view, now_s
-        return is_due
-
-    def _may_change(self, view: TimeRange) -> bool:
-        """Whether what is yet to come can alter this view."""
+    def _has_news(self, view: TimeRange, moment: Moment) -> bool:
+        """Whether this view would look other than before; where a column lasts long, that is asked less often."""
+        if moment.is_frozen or self.history.revision == self._shown_revision:
+            return False
         last_s = self.history.last_s
-        return last_s is None or view.end_s >= last_s - 1.0
+        if last_s is not None and view.end_s < last_s - SETTLED_S:
+            return False
+        return not 0 <= moment.now_s - self._computed_s < min(view.column_s * SHARE_OF_COLUMN, SLOWEST_S)
 
     def _view(self, moment: Moment) -> TimeRange:
         columns = self.canvas.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT

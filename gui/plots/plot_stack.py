@@ -349,7 +349,7 @@ class PlotStack(QWidget):
     def _moment(self, now_s: float) -> Moment:
         is_live = self._viewport.is_live
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
-        return Moment(self._viewport.end_s(now_s), self._viewport.window_s, now_s, offset_s)
+        return Moment(self._viewport.end_s(now_s), self._viewport.window_s, now_s, offset_s, self._viewport.is_frozen)
 
     # ------------------------------------------------------------------------------------------------------- widget
 

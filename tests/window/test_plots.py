@@ -1,0 +1,368 @@
+"""The plots on a real widget: pointer, axis, scrolling, palettes and pictures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QEvent, QPoint, QPointF, QSize, Qt
+from PySide6.QtGui import QColor, QImage, QMouseEvent, QWheelEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from gui.history import History
+from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
+from gui.plots.frame import Strip
+from gui.plots.panel import PlotPanel
+from gui.plots.plot_stack import PlotStack, timeline_height
+from gui.series.scale import Axis
+from gui.series.timeline import block_of
+from gui.tokens import DARK, HEIGHT_TIMELINE, LIGHT
+from service.messages import Settings
+from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
+
+SIZE = QSize(856, 746)
+StackMaker = Callable[[History], PlotStack]
+
+
+@pytest.fixture(scope="module")
+def told() -> tuple[History, FakeClock]:
+    return filled_history(picture_run())
+
+
+@pytest.fixture
+def history(told: tuple[History, FakeClock]) -> History:
+    return told[0]
+
+
+@pytest.fixture
+def make_stack(qtbot: QtBot) -> StackMaker:
+    def make(history: History) -> PlotStack:
+        stack = PlotStack(history, DARK)
+        qtbot.addWidget(stack)
+        stack.resize(SIZE)
+        stack.show()
+        qtbot.waitExposed(stack)
+        stack.refresh()
+        return stack
+
+    return make
+
+
+@pytest.fixture
+def stack(history: History, make_stack: StackMaker) -> PlotStack:
+    return make_stack(history)
+
+
+def move(panel: PlotPanel, place: QPointF) -> None:
+    viewport = panel.canvas.viewport()
+    button, none = Qt.MouseButton.NoButton, Qt.KeyboardModifier.NoModifier
+    there = viewport.mapToGlobal(place.toPoint()).toPointF()
+    QApplication.sendEvent(viewport, QMouseEvent(QEvent.Type.MouseMove, place, there, button, button, none))
+
+
+def leave(panel: PlotPanel) -> None:
+    QApplication.sendEvent(panel.canvas, QEvent(QEvent.Type.Leave))
+
+
+def wheel(panel: PlotPanel, notches: float, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
+    viewport = panel.canvas.viewport()
+    place = QPointF(viewport.rect().center())
+    event = QWheelEvent(
+        place,
+        viewport.mapToGlobal(place.toPoint()).toPointF(),
+        QPoint(),
+        QPoint(0, round(120 * notches)),
+        Qt.MouseButton.NoButton,
+        modifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(viewport, event)
+
+
+def place_of_batch(stack: PlotStack, history: History, row: int) -> QPointF:
+    block, layout = block_of(history, row, stack.timeline._lanes), stack.timeline.layout_
+    assert block is not None
+    assert layout is not None
+    middle = layout.x_of((block.start_s + min(block.end_s, history.now_s())) / 2)
+    return QPointF(middle, layout.top + (block.lanes[0] + 0.5) * stack.timeline._choice.grid.height)
+
+
+def batch_ago(history: History, ago_s: float) -> int:
+    row = history.batch_running_at(history.now_s() - ago_s)
+    assert row is not None
+    return row
+
+
+def image(stack: PlotStack) -> QImage:
+    return stack.grab().toImage()
+
+
+def colors(picture: QImage) -> set[str]:
+    """The colours of every pixel, as the tokens spell them."""
+    pixels = np.frombuffer(picture.convertToFormat(QImage.Format.Format_RGB32).constBits(), np.uint32)
+    return {QColor.fromRgb(int(rgb)).name().upper() for rgb in np.unique(pixels)}
+
+
+def test_that_legends_show_what_is_now(stack: PlotStack, history: History) -> None:
+    waiting, formed, running = history.depth_at(history.now_s())
+    assert stack.queue_depth.header.readout == {
+        "waiting": str(waiting),
+        "formed": str(formed),
+        "running": str(running),
+    }
+    assert stack.batch_size.header.readout["cap"] == "16"
+    assert set(stack.latency.header.readout) == {"p50", "p95", "p99"}
+    assert stack.throughput.header.readout["offered"] == "6.4"
+
+
+def test_that_a_moment_pointed_at_is_read_in_all_plots_and_given_up_on_leaving(
+    stack: PlotStack, history: History
+) -> None:
+    at_rest = dict(stack.queue_depth.header.readout)
+    layout = stack.latency.layout_
+    assert layout is not None
+    at_s = history.now_s() - 17.0
+    move(stack.latency, QPointF(layout.x_of(at_s) + 0.5, 60))
+    waiting, _, running = history.depth_at(at_s)
+    readout = stack.queue_depth.header.readout
+    assert abs(int(readout["waiting"]) - waiting) <= 2
+    assert readout["running"] == str(running)
+    assert set(stack.batch_size.header.readout) == {"full", "cap"}
+    leave(stack.latency)
+    assert stack.queue_depth.header.readout == at_rest
+
+
+def test_that_the_batch_under_the_pointer_has_a_card_of_four_lines(stack: PlotStack, history: History) -> None:
+    hovered: list[str | None] = []
+    stack.batch_hovered.connect(hovered.append)
+    row = batch_ago(history, 16.9)
+    move(stack.timeline, place_of_batch(stack, history, row))
+    batch = history.batch(row)
+    assert batch is not None
+    assert hovered == [batch.id]
+    title, waited, ran, tokens = stack.timeline.card.lines
+    assert title == (f"Batch {batch.number}", "full, 16 of 16")
+    assert waited[0] == "waited"
+    assert " to " in waited[1]
+    assert ran == ("ran", f"{batch.ran_s:.2f} s")
+    assert tokens[1].startswith("384, ")
+    leave(stack.timeline)
+    assert hovered[-1] is None
+    assert stack.timeline.card.lines == ()
+
+
+def test_that_the_card_stays_within_the_plot_wherever_the_batch_is(stack: PlotStack, history: History) -> None:
+    for ago_s in (1.0, 16.9, 30.0, 55.0):
+        move(stack.timeline, place_of_batch(stack, history, batch_ago(history, ago_s)))
+        card = stack.timeline.card.boundingRect()
+        assert stack.timeline.canvas.rect().toRectF().adjusted(-1, -1, 1, 1).contains(card)
+
+
+def test_that_frozen_plots_stand_still_while_the_history_goes_on(qtbot: QtBot, make_stack: StackMaker) -> None:
+    run = picture_run()
+    history, clock = filled_history(run, until_s=30.0)
+    stack = make_stack(history)
+    stack.set_frozen(True)
+    stack.refresh()
+    end_s, before = stack.view_end_s(), stack.timeline.grab().toImage()
+    frames = [pair for pair in run.frames(40.0) if pair[0].at_s > history.now_s()]
+    for telemetry, load in frames:
+        clock.now_s = telemetry.at_s
+        history.add_telemetry(telemetry)
+        history.add_load(load)
+        stack.refresh()
+    assert stack.view_end_s() == end_s
+    assert stack.timeline.grab().toImage() == before
+    assert not stack.is_live
+    stack.set_frozen(False)
+    assert stack.view_end_s() == history.now_s()
+
+
+def test_that_the_axis_says_how_long_ago_while_live_and_the_time_of_day_otherwise(stack: PlotStack) -> None:
+    live = [tick.text for tick in stack.timeline.layout_.ticks]  # type: ignore[union-attr]
+    assert live[-1] == "now"
+    stack.set_frozen(True)
+    frozen = [tick.text for tick in stack.timeline.layout_.ticks]  # type: ignore[union-attr]
+    assert all(text.count(":") == 2 for text in frozen)
+
+
+def test_that_the_wheel_scrolls_back_and_a_double_click_returns(qtbot: QtBot, make_stack: StackMaker) -> None:
+    history, _ = filled_history(picture_run())
+    stack = make_stack(history)
+    told: list[bool] = []
+    stack.scrolled_back.connect(told.append)
+    wheel(stack.latency, notches=2)
+    assert stack.view_end_s() == pytest.approx(history.now_s() - 12.0)
+    QTest.mouseDClick(stack.latency.canvas.viewport(), Qt.MouseButton.LeftButton)
+    assert stack.is_live
+    assert told == [True, False]
+
+
+def test_that_dragging_moves_the_data_with_the_hand(stack: PlotStack, history: History) -> None:
+    viewport = stack.batch_size.canvas.viewport()
+    QTest.mousePress(viewport, Qt.MouseButton.LeftButton, pos=QPoint(100, 80))
+    move(stack.batch_size, QPointF(162, 80))
+    QTest.mouseRelease(viewport, Qt.MouseButton.LeftButton, pos=QPoint(162, 80))
+    moved_s = history.now_s() - stack.view_end_s()
+    assert moved_s == pytest.approx(62 * stack.batch_size.seconds_per_pixel())
+
+
+def test_that_the_wheel_with_control_zooms_and_says_so(stack: PlotStack) -> None:
+    told: list[float] = []
+    stack.window_changed.connect(told.append)
+    wheel(stack.throughput, 1, Qt.KeyboardModifier.ControlModifier)
+    assert told == [pytest.approx(48.0)]
+    assert stack.is_live
+
+
+def test_that_everything_can_be_done_by_key(stack: PlotStack, history: History) -> None:
+    hovered: list[str | None] = []
+    stack.batch_hovered.connect(hovered.append)
+    QTest.keyClick(stack._below, Qt.Key.Key_Left)
+    QTest.keyClick(stack._below, Qt.Key.Key_Left)
+    first, second = hovered[0], hovered[1]
+    assert first is not None
+    assert second is not None
+    assert int(first.removeprefix("r1-")) == int(second.removeprefix("r1-")) + 1
+    assert stack.timeline.card.lines
+    QTest.keyClick(stack._below, Qt.Key.Key_Escape)
+    assert hovered[-1] is None
+    QTest.keyClick(stack._grid, Qt.Key.Key_PageUp)
+    assert stack.view_end_s() == pytest.approx(history.now_s() - 15.0)
+    QTest.keyClick(stack._grid, Qt.Key.Key_Minus)
+    assert stack.window_s == pytest.approx(75.0)
+    QTest.keyClick(stack._grid, Qt.Key.Key_End)
+    assert stack.is_live
+    QTest.keyClick(stack._grid, Qt.Key.Key_Left)
+    assert set(stack.queue_depth.header.readout) == {"waiting", "formed", "running"}
+
+
+def test_that_end_while_frozen_asks_for_now(qtbot: QtBot, stack: PlotStack) -> None:
+    stack.set_frozen(True)
+    with qtbot.waitSignal(stack.live_requested):
+        QTest.keyClick(stack._grid, Qt.Key.Key_End)
+
+
+def test_that_empty_plots_say_what_they_will_show_and_have_no_values(make_stack: StackMaker) -> None:
+    stack = make_stack(History(CLOCK, FakeClock(5.0)))
+    stack.set_empty(True)
+    assert all(panel.header.readout == {} for panel in stack.panels)
+    assert all(panel._empty.isVisible() for panel in stack.panels if panel is not stack.timeline)
+    assert stack.timeline._how_to_read.isVisible()
+    stack.set_empty(False)
+    assert not any(panel._empty.isVisible() for panel in stack.panels)
+
+
+def test_that_every_size_from_the_smallest_on_can_be_drawn(stack: PlotStack, qtbot: QtBot) -> None:
+    for width, height in ((480, 400), (752, 646), (1336, 926)):
+        stack.resize(width, height)
+        stack.refresh()
+        assert image(stack).width() == width
+
+
+def test_that_another_palette_leaves_no_colour_of_the_one_before(make_stack: StackMaker) -> None:
+    history, _ = filled_history(early_run())
+    stack = make_stack(history)
+    dark = colors(image(stack))
+    assert {DARK.plot, DARK.formed, DARK.timeout, DARK.full} <= dark
+    stack.set_palette(LIGHT)
+    light = colors(image(stack))
+    assert {LIGHT.plot, LIGHT.formed, LIGHT.timeout, LIGHT.full} <= light
+    own = {DARK.plot, DARK.formed, DARK.timeout, DARK.full, DARK.line, DARK.grid}
+    assert not own & light
+
+
+def test_that_a_failure_is_seen_in_red_on_every_plot(make_stack: StackMaker) -> None:
+    history, clock = filled_history(picture_run(), until_s=40.0)
+    stack = make_stack(history)
+    history.mark_failure()
+    clock.now_s += 6
+    stack.refresh()
+    for panel in stack.panels:
+        assert DARK.error in colors(panel.grab().toImage())
+
+
+def test_that_nothing_is_painted_anew_as_long_as_nothing_changed(qtbot: QtBot, stack: PlotStack) -> None:
+    QApplication.processEvents()
+    stack.refresh()
+    painted_panels: list[str] = []
+    for panel in stack.panels:
+        panel.draw = lambda _layout, name=panel.plot.name: painted_panels.append(name)  # type: ignore[method-assign,misc]
+    for _ in range(5):
+        stack.refresh()
+    assert painted_panels == []
+
+
+def test_that_a_picture_of_all_plots_and_of_one_can_be_saved(stack: PlotStack, tmp_path: Path) -> None:
+    stack.save_png(tmp_path / "all.png")
+    assert QImage(str(tmp_path / "all.png")).size() == SIZE * 2
+    for name in stack.plot_names:
+        stack.save_plot_png(name, tmp_path / f"{name}.png")
+        assert not QImage(str(tmp_path / f"{name}.png")).isNull()
+    with pytest.raises(OSError, match="could not be written"):
+        stack.save_png(tmp_path / "missing" / "all.png")
+
+
+def test_that_the_timeline_gets_its_height(stack: PlotStack) -> None:
+    assert timeline_height(SIZE.height()) == HEIGHT_TIMELINE
+    assert stack.timeline.height() == HEIGHT_TIMELINE
+
+
+def test_that_more_requests_than_lanes_can_be_scrolled_to(make_stack: StackMaker) -> None:
+    run = SyntheticRun(25.0, (Step(0.0, 40.0, Settings(max_batch_size=16)),), tokens=48)
+    history, _ = filled_history(run)
+    stack = make_stack(history)
+    assert stack.timeline.overflows
+    before = stack.timeline._offset
+    assert stack.timeline.batch_at(place_of_running_batch(stack, history)) is not None
+    wheel(stack.timeline, -1 if before == 0 else 1)
+    assert stack.timeline._offset != before
+    assert stack.is_live
+
+
+def place_of_running_batch(stack: PlotStack, history: History) -> QPointF:
+    row = batch_ago(history, 0.2)
+    block, layout, timeline = block_of(history, row, stack.timeline._lanes), stack.timeline.layout_, stack.timeline
+    assert block is not None
+    assert layout is not None
+    lane = block.lanes[0] - timeline._offset
+    return QPointF(layout.x_of(history.now_s() - 0.2), layout.top + (lane + 0.5) * timeline._choice.grid.height)
+
+
+def test_that_a_frame_fits_while_256_requests_are_under_way(make_stack: StackMaker) -> None:
+    """By the processor's time, since others use it too; what is allowed is the whole frame, the aim is a quarter."""
+    settings = Settings(max_batch_size=256, max_queued_requests=4096)
+    run = SyntheticRun(22.0, (Step(0.0, 80.0, settings),), step_s=0.05, tokens=48)
+    history, clock = filled_history(run, until_s=16.0)
+    stack = make_stack(history)
+    spent = []
+    for telemetry, load in [pair for pair in run.frames(21.0) if pair[0].at_s > history.now_s()]:
+        clock.now_s = telemetry.at_s
+        history.add_telemetry(telemetry)
+        history.add_load(load)
+        begun = time.process_time()
+        stack.refresh()
+        QApplication.processEvents()
+        spent.append(time.process_time() - begun)
+    assert sum(history.depth_at(history.now_s())) >= 256
+    assert float(np.median(spent)) < 0.033
+
+
+def test_that_bars_areas_and_points_are_whole_pixels() -> None:
+    strip = Strip(0, 20, axis=Axis(step=4.0, ceiling=16.4))
+    ink = Ink.of(QColor("#102030"), edge="#FFFFFF")
+    bars = painted([bars_layer(ink, strip, 6, np.array([1, 4]), np.array([3, 9]), np.array([8.0, 4.0]))], 20, 6)
+    assert (bars > 0).sum(axis=0).tolist() == [0, 8, 8, 0, 4, 4]
+    high = np.array([4.0, 4.0, 12.0, 4.0])
+    area = painted([stepped_layer(ink, strip, high, high)], 20, 4)
+    assert (area == QColor("#FFFFFF").rgb()).sum(axis=0).tolist() == [1, 1, 8, 1]
+    points = dotted(np.array([5]), np.array([5]), 11, 11, QColor("#FFFFFF"))
+    assert points[5, 5] == 0xFFFFFFFF
+    assert (points == points.T).all()
+    assert (points > 0).sum() == 13
