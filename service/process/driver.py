@@ -23,6 +23,7 @@ from service.model.resolve import pending_stages, resolve
 from service.process import checks
 from service.process.deployed import deployed_file
 from service.process.plan import DriverMessage, DriverPlan, VitalProcesses
+from service.process.priority import yield_to_other_sessions
 from service.process.run_options import read_token
 from service.process.stages import StageReporter, stages_to
 from service.process.start_error import StartError
@@ -124,6 +125,7 @@ class Driver:
 
 def main() -> NoReturn:
     os.umask(0o077)
+    yield_to_other_sessions()
     emit = claim_stdout()
     plan = msgspec.json.decode(sys.argv[1], type=DriverPlan)
     driver = Driver(plan, emit)
