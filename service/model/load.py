@@ -72,7 +72,7 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
         tokenizer = _load_tokenizer(folder)
-        model = _load_model(folder, number).to(place)
+        model = _hold_in_memory(_load_model(folder, number).to(place))
     except ModelError:
         raise
     except torch.OutOfMemoryError as error:
@@ -87,6 +87,17 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
     if tokenizer.vocab_size > model.get_input_embeddings().num_embeddings:
         raise ModelError(f"The tokenizer in {folder.path} is not the model's: it has more tokens; get the files anew.")
     return LoadedModel(folder.name, model, tokenizer, place, number, _context_length(model, tokenizer))
+
+
+def _hold_in_memory(model: Any) -> Any:
+    """Copy the weights out of the mapped file.
+
+    Mapped, they are the system's to evict: a step then waits for the disk, for seconds where memory is reclaimed
+    eagerly. And whoever cut the file short would kill the process.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    return model
 
 
 def _reason(error: Exception) -> str:
