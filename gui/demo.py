@@ -29,9 +29,11 @@ LOAD: Final = Poisson(rate_per_s=4.0)
 MAX_TOKENS: Final = 24
 SLIDER: Final = "max_batch_size"
 HALVE: Final = Qt.Key.Key_PageDown
+DOUBLE: Final = Qt.Key.Key_PageUp
+TIMES: Final = 2  # 16 → 4 before the start, and back half-way: a queue that grows, then drains
 WINDOWS_S: Final = (30.0, 60.0, 300.0, 600.0)
 LONGEST_START_MS: Final = 15 * 60_000
-LONGEST_DRAIN_MS: Final = 60_000
+LONGEST_DRAIN_MS: Final = 5 * 60_000
 
 
 class Demo(QObject):
@@ -53,7 +55,7 @@ class Demo(QObject):
         self._is_draining = False
         self._is_over = False
         self._limit = self._timer(self._on_limit)
-        self._half_way = self._timer(self._move_slider)
+        self._half_way = self._timer(lambda: self._move_slider(DOUBLE))
         self._end = self._timer(self._end_load)
         self._limit.start(LONGEST_START_MS)
         batchscope.completed.connect(self._start)
@@ -73,6 +75,7 @@ class Demo(QObject):
         session.load_changed.connect(self._on_load_changed)
         session.telemetry_came.connect(self._on_telemetry_came)
         self._app.workings.look_at(next((s for s in WINDOWS_S if s >= self._demo_s), WINDOWS_S[-1]))
+        self._move_slider(HALVE)
         self._started_s = time.monotonic()
         self._app.workings.start_service()
 
@@ -90,11 +93,11 @@ class Demo(QObject):
         self._half_way.start(round(self._demo_s / 2 * 1e3))
         self._end.start(round(self._demo_s * 1e3))
 
-    def _move_slider(self) -> None:
+    def _move_slider(self, key: Qt.Key) -> None:
         slider = self._app.window.batching.control(SLIDER).slider
         assert slider is not None
-        for kind in (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
-            QApplication.sendEvent(slider, QKeyEvent(kind, HALVE, Qt.KeyboardModifier.NoModifier))
+        for kind in TIMES * (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
+            QApplication.sendEvent(slider, QKeyEvent(kind, key, Qt.KeyboardModifier.NoModifier))
 
     def _end_load(self) -> None:
         if self._is_over:

@@ -44,7 +44,7 @@ def test_that_a_demo_does_it_all_and_reports_what_it_measured(
     assert 0.4 < report["latency_s"]["p50"] <= report["latency_s"]["p99"]
     assert report["batches"]["count"] > 1
     [change] = report["settings_changes"]
-    assert (change["field"], change["value"]) == ("max_batch_size", 8)
+    assert (change["field"], change["value"]) == ("max_batch_size", 16)
     assert 0 < change["in_force_after_ms"] < 100
     assert report["frames"]["count"] > 60
     assert report["startup_s"]["ready"] > 0
