@@ -18,6 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from service.engine.loading import load_engine
 from service.engine.sequence import SamplingParams
 from service.generation import Generation, TextChunk
 from service.http.completions import CompletionBody, answer_completion
@@ -68,8 +69,6 @@ class BatchTextGenerator:
     async def __init__(  # type: ignore[misc]  # Serve awaits it; mypy knows no such thing
         self, options: ServiceOptions, hub: DeploymentHandle[Any]
     ) -> None:
-        from service.engine.loading import load_engine  # brings torch, which the driver can do without
-
         keep_replica_on_loopback()
         self._hub = hub
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 AUTOGROUP: Final = Path("/proc/self/autogroup")
-NICENESS: Final = 10
+NICENESS: Final = 5
 
 
 def yield_to_other_sessions(autogroup: Path = AUTOGROUP) -> None:
