@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from PySide6.QtCore import QBuffer, QIODevice, QObject, Qt, QThreadPool, QTimer, Signal
 from PySide6.QtGui import QImage
@@ -15,6 +16,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from gui import export
 from gui.files import NotWrittenError, write_whole
 from gui.history import History
+from gui.store.requests import RequestRow
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,11 @@ KINDS: Final = {
     "plots_png": Kind("plots", "png", "Export plots"),
     "window_png": Kind("window", "png", "Export the window"),
 }
-SLICE: Final = 20  # moments computed between two frames
+SLICE_S: Final = 0.004  # between two turns of the event loop
+PIECE: Final = 4
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 class Exporter(QObject):
@@ -68,10 +74,10 @@ class Exporter(QObject):
         """Write `kind` to `path`; `written` or `failed` follows."""
         match kind:
             case "figures_csv":
-                self._gather_figures(path, export.moments(self._history), [])
+                self._gather(export.moments(self._history), self._figures, lambda done: self._write_figures(path, done))
             case "requests_csv":
-                rows, wall_time = self._history.request_rows(), self._wall_time()
-                self._write(path, lambda: export.requests_csv(rows, wall_time))
+                numbers = self._history.requests.numbers()
+                self._gather(numbers, self._history.requests.rows, lambda done: self._write_requests(path, done))
             case "plots_png":
                 self._write_picture(path, self._plots)
             case _:
@@ -81,14 +87,36 @@ class Exporter(QObject):
         """Return when nothing is being written."""
         self._pool.waitForDone()
 
-    def _gather_figures(self, path: Path, ahead: list[float], done: list[export.FiguresAt]) -> None:
-        """Compute the figures a few at a time, for the window goes on meanwhile."""
-        done += [export.figures_at(self._history, at_s) for at_s in ahead[:SLICE]]
-        if ahead[SLICE:]:
-            QTimer.singleShot(0, self, lambda: self._gather_figures(path, ahead[SLICE:], done))
-        else:
-            wall_time = self._wall_time()
-            self._write(path, lambda: export.figures_csv(done, wall_time))
+    def _gather(
+        self, wanted: Sequence[Item], look: Callable[[Sequence[Item]], list[Found]], then: Callable[[list[Found]], None]
+    ) -> None:
+        """Look things up for as long as a frame can wait, again and again: the window goes on meanwhile."""
+        found: list[Found] = []
+        ahead = wanted
+
+        def go_on() -> None:
+            nonlocal ahead
+            until_s = time.monotonic() + SLICE_S
+            while ahead and time.monotonic() < until_s:
+                found.extend(look(ahead[:PIECE]))
+                ahead = ahead[PIECE:]
+            if ahead:
+                QTimer.singleShot(0, self, go_on)
+            else:
+                then(found)
+
+        go_on()
+
+    def _figures(self, moments: Sequence[float]) -> list[export.FiguresAt]:
+        return [export.figures_at(self._history, at_s) for at_s in moments]
+
+    def _write_figures(self, path: Path, found: list[export.FiguresAt]) -> None:
+        wall_time = self._wall_time()
+        self._write(path, lambda: export.figures_csv(found, wall_time))
+
+    def _write_requests(self, path: Path, found: list[RequestRow]) -> None:
+        wall_time = self._wall_time()
+        self._write(path, lambda: export.requests_csv(found, wall_time))
 
     def _wall_time(self) -> Callable[[float], float]:
         """A conversion that a thread may use: the history itself belongs to the window's."""

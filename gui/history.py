@@ -261,12 +261,12 @@ class History:
             return None
         return self.batch(int(np.argmax(finished)) + self.batches.columns.first)
 
-    def take_changed_requests(self) -> list[RequestRow]:
-        """The rows that are new or changed since the last call, oldest first."""
-        return self.requests.take_changed()
+    def take_changed_requests(self, most: int | None = None) -> list[RequestRow]:
+        """The rows that are new or changed since they were taken last, at most so many, oldest first."""
+        return self.requests.take_changed(most)
 
     def request_rows(self) -> list[RequestRow]:
-        return self.requests.all_rows()
+        return self.requests.rows(self.requests.numbers())
 
     # --------------------------------------------------------------------------------------------------------- inner
 

@@ -22,6 +22,7 @@ from gui.store.requests import RequestRow
 
 NUMBERS_INTERVAL_MS: Final = 250
 ROWS_INTERVAL_MS: Final = 100
+MOST_ROWS: Final = 500  # between two frames; what is left comes next time
 RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured over
 
 
@@ -64,7 +65,7 @@ class Presenter(QObject):
 
     def show_rows(self) -> None:
         """Hand the table the requests that changed."""
-        changed = self._history.take_changed_requests()
+        changed = self._history.take_changed_requests(MOST_ROWS)
         if changed:
             self._window.requests.model.update(map(shown, changed), self._history.now_s())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 import msgspec
@@ -10,7 +9,6 @@ from PySide6.QtCore import QObject, QTimer, QUrl, QUrlQuery, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
 from gui import network
-from service.clock import monotonic_clock_id
 from service.event_stream import EventReader, EventTooLongError
 from service.messages import FramesMissed, TelemetryEvent, TelemetryFrame
 
@@ -41,17 +39,11 @@ class TelemetryClient(QObject):
         self._reply: QNetworkReply | None = None
         self._stream = EventReader()
         self._last_number: int | None = None
-        self._behind_s: float | None = None
         self._retry_ms = FIRST_RETRY_MS
         self._retry = QTimer(self, singleShot=True)
         self._retry.timeout.connect(self._connect)
         self._silence = QTimer(self, singleShot=True, interval=SILENCE_MS)
         self._silence.timeout.connect(self._on_silence)
-
-    @property
-    def behind_s(self) -> float | None:
-        """How old the last frame was when it came in; ``None`` where the service's clock is another."""
-        return self._behind_s
 
     def follow(self, url: str, instance: str) -> None:
         """Read the telemetry of the service `instance` at `url` from its next frame on."""
@@ -64,7 +56,6 @@ class TelemetryClient(QObject):
     def leave(self) -> None:
         """Read no more."""
         self._url = None
-        self._behind_s = None
         self._retry.stop()
         self._drop()
 
@@ -112,8 +103,6 @@ class TelemetryClient(QObject):
                 self.frames_missed.emit(event)
             case TelemetryFrame() if self._last_number is None or event.number > self._last_number:
                 self._last_number = event.number
-                if event.clock == monotonic_clock_id():
-                    self._behind_s = time.monotonic() - event.at_s
                 self.frame_received.emit(event)
 
     def _on_reply_finished(self) -> None:
@@ -132,7 +121,6 @@ class TelemetryClient(QObject):
 
     def _try_again(self, why: str) -> None:
         self._drop()
-        self._behind_s = None
         self._retry.start(self._retry_ms)
         self._retry_ms = min(2 * self._retry_ms, LONGEST_RETRY_MS)
         self.trouble.emit(why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -235,13 +236,20 @@ class RequestTable:
             latency_s=None if finished_s is None else finished_s - started_at_s,
         )
 
-    def take_changed(self) -> list[RequestRow]:
-        rows = [self.row(row) for row in sorted(self._changed) if self.columns.has(row)]
-        self._changed.clear()
-        return rows
+    def take_changed(self, most: int | None = None) -> list[RequestRow]:
+        """The rows that changed since they were taken last; beyond `most` they are left for the next time."""
+        taken = list(itertools.islice(self._changed, most))
+        for row in taken:
+            del self._changed[row]
+        return self.rows(sorted(taken))
 
-    def all_rows(self) -> list[RequestRow]:
-        return [self.row(row) for row in range(self.columns.first, self.columns.next)]
+    def rows(self, numbers: Iterable[int]) -> list[RequestRow]:
+        """Those of them that are still kept."""
+        return [self.row(row) for row in numbers if self.columns.has(row)]
+
+    def numbers(self) -> range:
+        """The numbers of all rows that are kept, oldest first."""
+        return range(self.columns.first, self.columns.next)
 
     # --------------------------------------------------------------------------------------------------------- rows
 
