@@ -6,7 +6,7 @@ The window asks (`start`, `fire`, `change_settings`, …) and hears by signals w
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
@@ -46,7 +46,7 @@ class Session(QObject):
         start_progressed: `progress` knows more.
         settings_applied: the `VersionedSettings` in force, and after how many ms, or ``None`` while that is unknown.
         setting_refused: a field and its rule.
-        cost_known: after `died`: its sentence with what it has cost by now.
+        cost_known: after `died`: its sentence with what it has cost, now that this is known.
         settings_not_sent: a change got no answer; a sentence.
         died: the sentence that says how, and what it cost.
         load_changed: a `LoadFrame` came in.
@@ -85,6 +85,7 @@ class Session(QObject):
         self._load = load
         self._is_service_stop_due = False
         self._death: _Death | None = None
+        self._failed_before: int | None = None
         manager = network.manager(self)
         self._settings = SettingsClient(manager, self)
         self._telemetry = TelemetryClient(manager, self)
@@ -130,7 +131,7 @@ class Session(QObject):
         """Start the service; also after a failure."""
         self._move(Event.START_WANTED)
         self.progress = StartProgress()
-        self.ready = None
+        self.ready = self._failed_before = None
         self._service.start(start)
 
     def stop(self) -> None:
@@ -179,6 +180,7 @@ class Session(QObject):
             case Ready() if self.state is LifeCycle.STARTING:
                 self._begin(state)
             case Stopping() if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
+                self._failed_before = self._failed_so_far()
                 self.logged.emit("The service was told to stop from outside.")
 
     def _begin(self, ready: Ready) -> None:
@@ -198,22 +200,24 @@ class Session(QObject):
         self._tell_rest()
 
     def _fail(self, reason: str) -> None:
-        in_flight = len(self._history.requests.open_rows())
+        requests = self._history.requests
+        in_flight = [row for row in requests.rows(requests.open_rows()) if row.state not in FINAL_STATES]
         self._telemetry.leave()
         self._settings.leave()
         self._history.mark_failure()
         if self._load.is_running:
             self._load.send(StopLoad())
         self._move(Event.DIED)
-        self._death = _Death(reason, in_flight, self._failed_so_far())
-        self.died.emit(self._death.sentence(in_flight))
+        of_others = sum(row.source == "other" for row in in_flight)
+        failed = self._failed_so_far()
+        failed_before = failed if self._failed_before is None else self._failed_before
+        self._death = _Death(reason, of_others, failed_before)
+        self.died.emit(self._death.sentence(len(in_flight) + failed - failed_before))
 
     def _reckon(self, death: _Death) -> None:
-        """Count what was sent into the void before the load generator heard of the death."""
-        failed = max(death.in_flight, self._failed_so_far() - death.failed_before)
-        if failed != death.told:
-            death.told = failed
-            self.cost_known.emit(death.sentence(failed))
+        """The load generator has heard the end of all it had sent: now it is known what the death has cost."""
+        self._death = None
+        self.cost_known.emit(death.sentence(death.of_others + self._failed_so_far() - death.failed_before))
 
     def _failed_so_far(self) -> int:
         return self._history.load.totals.failed if self._history.load is not None else 0
@@ -244,7 +248,7 @@ class Session(QObject):
 
     def _on_load_frame(self, frame: LoadFrame) -> None:
         self._history.add_load(frame)
-        if self.state is LifeCycle.FAILED and self._death is not None:
+        if self.state is LifeCycle.FAILED and self._death is not None and not frame.totals.outstanding:
             self._reckon(self._death)
         self.load_changed.emit(frame)
 
@@ -255,21 +259,21 @@ class Session(QObject):
             self.life_cycle_changed.emit(state)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Death:
     """How the service died, and what that cost.
 
-    >>> _Death("The service was killed by signal 9 (SIGKILL).", 15, 0).sentence(15)
+    Attributes:
+        of_others: requests under way that were not ours.
+        failed_before: of ours, until its end began.
+
+    >>> _Death("The service was killed by signal 9 (SIGKILL).", 0, 0).sentence(15)
     'The service was killed by signal 9 (SIGKILL); 15 requests failed.'
     """
 
     reason: str
-    in_flight: int
+    of_others: int
     failed_before: int
-    told: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.told = self.in_flight
 
     def sentence(self, failed: int) -> str:
         if not failed:

@@ -262,9 +262,9 @@ async def serve(options: argparse.Namespace) -> None:
     await loop.connect_read_pipe(lambda: Parent(wanted), sys.stdin)
     try:
         await asyncio.wait_for(wanted.wait(), options.start_s)
+        say(Stopping())
     except TimeoutError:
         await answer(settings, options, began_s, wanted)
-    say(Stopping())
     say(Stopped())
 
 
@@ -316,6 +316,7 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
         )
     )
     await wanted.wait()
+    say(Stopping())
     for task in tasks:
         task.cancel()
     await runner.cleanup()
