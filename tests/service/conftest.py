@@ -130,7 +130,7 @@ class Telemetry:
         )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
     process = ServiceProcess("--port", str(free_port()), "--dtype", "float32")
     try:

@@ -28,6 +28,10 @@ def requests_seen(telemetry: Telemetry) -> list[RequestRecord]:
     return list({request.id: request for frame in telemetry.frames for request in frame.requests}.values())
 
 
+def done(telemetry: Telemetry) -> int:
+    return sum(request.state == "done" for request in requests_seen(telemetry))
+
+
 async def ask(session: aiohttp.ClientSession, service: Service, number: int, max_tokens: int = 8) -> int:
     body = {"prompt": f"Number {number}", "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
     async with session.post(f"{service.url}/v1/completions", json=body) as response:
@@ -53,7 +57,7 @@ def mean_batch_under(service: Service, formation: str) -> float:
     assert service.change(formation=formation, max_batch_size=16, batch_wait_timeout_s=0.01).status_code == 200
     with service.telemetry() as telemetry:
         statuses = asyncio.run(poisson(service, rate_per_s=12, count=30))
-        telemetry.read_until(lambda _: sum(r.state == "done" for r in requests_seen(telemetry)) == 30)
+        telemetry.read_until(lambda _: done(telemetry) == 30)
     assert statuses == [200] * 30
     assert {batch.formation for batch in batches(telemetry)} == {formation}
     return statistics.mean(batch.size for batch in batches(telemetry))
@@ -96,7 +100,7 @@ def test_that_every_replica_adopts_a_change_and_every_batch_obeys_the_version_it
         answers = [clients.submit(service.complete, f"Item {i}", max_tokens=12) for i in range(24)]
         caps = {service.change(max_batch_size=cap).json()["version"]: cap for cap in (3, 5, 2)}
         assert all(answer.result().status_code == 200 for answer in answers)
-        telemetry.read_until_idle()
+        telemetry.read_until(lambda _: done(telemetry) == 24)
     seen = [change for frame in telemetry.frames for change in frame.changes]
     changes: list[SettingsChange] = [change for change in seen if change.version in caps]
     assert [change.version for change in changes] == list(caps)
@@ -147,7 +151,7 @@ def test_that_the_stages_of_every_request_follow_each_other(service: Service) ->
     with service.telemetry() as telemetry:
         with ThreadPoolExecutor(8) as clients:
             list(clients.map(service.complete, [f"Item {i}" for i in range(8)]))
-        telemetry.read_until_idle()
+        telemetry.read_until(lambda _: done(telemetry) == 8)
     for request in requests_seen(telemetry):
         stages = [request.received_s, request.enqueued_s, request.formed_s, request.started_s, request.first_token_s]
         stages.append(request.finished_s)

@@ -37,7 +37,7 @@ def held(qapp: QApplication) -> tuple[int, int, int]:
         qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
         qapp.processEvents()
         gc.collect()
-    objects = [thing for thing in gc.get_objects() if isinstance(thing, QObject) and shiboken6.isValid(thing)]
+    objects = [thing for thing in gc.get_objects() if issubclass(type(thing), QObject) and shiboken6.isValid(thing)]
     return len(objects), len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
