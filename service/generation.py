@@ -196,7 +196,11 @@ class Generation:
         self._note_batch(batch, started_s=started_s)
 
         def emit(progress: list[Progress]) -> None:
-            loop.call_soon_threadsafe(self._on_step, progress, time.monotonic())
+            loop.call_soon_threadsafe(on_step, progress, time.monotonic())
+
+        def on_step(progress: list[Progress], at_s: float) -> None:
+            self._on_step(progress, at_s)
+            self._note_batch(batch, tokens=sum(r.completion_tokens for r in present))
 
         if present:
             await loop.run_in_executor(self._thread, self._generate, [r.sequence for r in present], emit)

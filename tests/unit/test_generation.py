@@ -108,6 +108,14 @@ async def test_that_a_stream_adds_up_to_the_whole(replica: Replica) -> None:
     assert chunks[-1].completion_tokens == 5
 
 
+async def test_that_the_tokens_of_a_batch_are_told_while_it_runs(replica: Replica) -> None:
+    await replica.submit("x", max_tokens=5)
+    batches = replica.generation.recorder._batches
+    replica.engine.allow(3)
+    await replica.until(lambda: [batch.tokens for batch in batches.values()] == [3])
+    assert [batch.finished_s for batch in batches.values()] == [None]
+
+
 async def test_that_a_poisonous_request_harms_only_itself(replica: Replica) -> None:
     await replica.submit("first")
     await replica.until(lambda: replica.generation.running == 1)
