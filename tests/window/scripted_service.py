@@ -136,6 +136,7 @@ class Scripted:
             await asyncio.sleep(self.step_s)
             for member in live:
                 self.step(member)
+            self.recorder.note_batch(msgspec.structs.replace(record, tokens=sum(member.tokens for member in members)))
             live = [member for member in live if member.state == "running"]
         self.running = 0
         tokens = sum(member.tokens for member in members)
