@@ -204,7 +204,8 @@ class Session(QObject):
         in_flight = [row for row in requests.rows(requests.open_rows()) if row.state not in FINAL_STATES]
         self._telemetry.leave()
         self._settings.leave()
-        self._history.mark_failure()
+        if self.ready is not None:  # a start that fails interrupts nothing
+            self._history.mark_failure()
         if self._load.is_running:
             self._load.send(StopLoad())
         self._move(Event.DIED)
@@ -217,7 +218,8 @@ class Session(QObject):
     def _reckon(self, death: _Death) -> None:
         """The load generator has heard the end of all it had sent: now it is known what the death has cost."""
         self._death = None
-        self.cost_known.emit(death.sentence(death.of_others + self._failed_so_far() - death.failed_before))
+        ours = max(0, self._failed_so_far() - death.failed_before)
+        self.cost_known.emit(death.sentence(death.of_others + ours))
 
     def _failed_so_far(self) -> int:
         return self._history.load.totals.failed if self._history.load is not None else 0
@@ -248,7 +250,8 @@ class Session(QObject):
 
     def _on_load_frame(self, frame: LoadFrame) -> None:
         self._history.add_load(frame)
-        if self.state is LifeCycle.FAILED and self._death is not None and not frame.totals.outstanding:
+        is_over = frame.pattern is None and not frame.totals.outstanding
+        if self.state is LifeCycle.FAILED and self._death is not None and is_over:
             self._reckon(self._death)
         self.load_changed.emit(frame)
 

@@ -66,7 +66,7 @@ class Workings(QObject):
     def _connect_complaints(self) -> None:
         self.view.complained.connect(self.complained)
         self.exporter.failed.connect(self.complain)
-        self.exporter.written.connect(lambda path: self._window.status.set_activity(f"Written to {path}"))
+        self.exporter.written.connect(self._on_written)
 
     def start_clocks(self) -> None:
         self.frame_clock.start()
@@ -97,6 +97,10 @@ class Workings(QObject):
         self._window.status.set_activity(sentence)
         self._window.log.append(sentence)
         self.complained.emit(sentence)
+
+    def _on_written(self, path: str) -> None:
+        # A method, not a lambda: the signal comes from another thread, and only a QObject's slot is called in its own.
+        self._window.status.set_activity(f"Written to {path}")
 
     def _on_plots_window_changed(self, seconds: float) -> None:
         self._choices.window_s = seconds
