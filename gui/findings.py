@@ -160,7 +160,7 @@ def _timeout_matters(facts: _Facts) -> Iterator[Finding]:
         return
     held_to_the_end = _share(facts.held_s >= 0.9 * timeout_s)
     if _share(facts.held_s <= AT_ONCE_S) >= MOSTLY:
-        evidence = "Requests were waiting whenever the engine came free."
+        evidence = "A full batch was waiting whenever the engine came free."
         yield Finding("info", "batch_wait_timeout_s has no effect", evidence)
     elif held_to_the_end >= MOSTLY:
         mean = float(facts.size.mean())

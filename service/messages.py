@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         formation: `late` forms a batch when the engine is free; `early` is Ray's `@serve.batch` as shipped.
         max_batch_size: requests a batch may hold (the cap).
-        batch_wait_timeout_s: how long the first request of a batch may wait for company.
+        batch_wait_timeout_s: how long a free engine waits for a batch to fill, from its first request on.
         max_queued_requests: requests a replica lets wait before it refuses more with 503.
     """
 

@@ -158,7 +158,7 @@ class SyntheticRun:
         """Seal the batch that begins with the request at `place`, once the batcher looks at the queue at `ready_s`."""
         version, settings = self._settings_at(ready_s)
         first = self.requests[place]
-        deadline_s = max(first.received_s + settings.batch_wait_timeout_s, ready_s)
+        deadline_s = ready_s + settings.batch_wait_timeout_s
         coming = self.requests[place : place + settings.max_batch_size]
         members = [request for request in coming if request.received_s <= deadline_s]
         reason: ReleaseReason = "timeout" if settings.batch_wait_timeout_s else "drained"

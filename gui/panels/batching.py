@@ -22,7 +22,7 @@ TIPS: Final = {
     "late": "The engine pulls its next batch when it is free; what waits can still join",
     "early": "Ray's @serve.batch as shipped: batches are sealed every timeout, even while one runs",
     "max_batch_size": "Requests a batch may hold",
-    "batch_wait_timeout_s": "How long the first request of a batch may wait for company",
+    "batch_wait_timeout_s": "How long a free engine waits for a batch to fill, from its first request on",
     "max_concurrent_batches": "Batches a replica runs at once: there is one engine",
     "max_ongoing_requests": "Follows from the others: a full batch and a full queue, so that it never caps the batch",
     "max_queued_requests": "Requests a replica lets wait before it refuses more with 503",

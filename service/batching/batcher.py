@@ -69,14 +69,15 @@ class Batcher(Generic[Item]):
 
     async def next_batch(self) -> Batch[Item]:
         """Wait for the next batch; to be called when the engine is free."""
+        free_since_s = time.monotonic()
         while True:
             now_s = time.monotonic()
             for formation in (self._left, self._active):
-                if batch := formation.take(now_s):
+                if batch := formation.take(now_s, free_since_s):
                     if formation is self._late:
                         self._on_formed(batch)
                     return batch
-            await wait_for_change(self._changed, self._late.deadline_s(), now_s)
+            await wait_for_change(self._changed, self._late.deadline_s(free_since_s), now_s)
 
     def note_batch_time(self, seconds: float) -> None:
         """Tell how long a batch ran, from which the time until there is room again is estimated."""

@@ -49,7 +49,7 @@ class Batch(Generic[Item]):
     """Entries that run together; two batches are never equal.
 
     Attributes:
-        release_reason: `full` (the cap was reached), `timeout` (the first entry's wait was over) or `drained`
+        release_reason: `full` (the cap was reached), `timeout` (the wait for more was over) or `drained`
             (there is no wait, and nothing more waited).
         rules_version: number of the rules it was formed under, as given to `configure`.
         cap: the `max_batch_size` of these rules.
@@ -66,8 +66,9 @@ class Batch(Generic[Item]):
 class BatchQueue(Generic[Item]):
     """First in, first out; deadlines on a monotonic clock.
 
-    A batch is released when it is full, or when its first entry has waited `batch_wait_timeout_s`, whichever comes
-    first, and never before somebody asks for it.
+    A batch is released when it is full, or when the engine was free with an entry waiting for `batch_wait_timeout_s`,
+    whichever comes first. Time spent behind a running batch does not count: with it, users who ask again as soon as
+    they are answered stay in the groups they once fell into, each group leaving before the other can come back.
     """
 
     def __init__(
@@ -103,13 +104,15 @@ class BatchQueue(Generic[Item]):
 
     async def next_batch(self) -> Batch[Item]:
         """Wait for the next batch. Safe to cancel: nothing leaves the queue unless the batch is returned."""
-        while (batch := self.take(now_s := self._clock())) is None:
-            await wait_for_change(self._changed, self.deadline_s(), now_s)
+        free_since_s = now_s = self._clock()
+        while (batch := self.take(now_s, free_since_s)) is None:
+            await wait_for_change(self._changed, self.deadline_s(free_since_s), now_s)
+            now_s = self._clock()
         return batch
 
-    def take(self, now_s: float) -> Batch[Item] | None:
-        """The batch that the rules release at `now_s`, if any."""
-        reason = self._release_reason(now_s)
+    def take(self, now_s: float, free_since_s: float) -> Batch[Item] | None:
+        """The batch that the rules release at `now_s`, if any, to an engine that is free since `free_since_s`."""
+        reason = self._release_reason(now_s, free_since_s)
         if reason is None:
             return None
         entries = tuple(self._entries)[: self._max_batch_size]
@@ -117,13 +120,13 @@ class BatchQueue(Generic[Item]):
             del self._entries[entry]
         return Batch(entries, reason, now_s, self._version, self._max_batch_size)
 
-    def deadline_s(self) -> float | None:
-        """When the first entry's wait is over; ``None`` while the queue is empty."""
+    def deadline_s(self, free_since_s: float) -> float | None:
+        """When the wait for a full batch is over; ``None`` while the queue is empty."""
         first = next(iter(self._entries), None)
-        return None if first is None else first.enqueued_s + self._batch_wait_timeout_s
+        return None if first is None else max(first.enqueued_s, free_since_s) + self._batch_wait_timeout_s
 
-    def _release_reason(self, now_s: float) -> ReleaseReason | None:
-        deadline_s = self.deadline_s()
+    def _release_reason(self, now_s: float, free_since_s: float) -> ReleaseReason | None:
+        deadline_s = self.deadline_s(free_since_s)
         if deadline_s is None:
             return None
         if len(self._entries) >= self._max_batch_size:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from service.engine.cores import bind_openmp_threads, usable_cores
 from service.options import ServiceOptions
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def load_engine(options: ServiceOptions) -> LoadedEngine:
     The threads that torch computes with inherit this one's priority, and OpenMP reads its settings, and binds the
     thread that loads it, when torch is imported.
     """
+    cores = max(1, usable_cores() // options.replicas)
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
     from service.engine.engine import TextEngine
@@ -34,15 +35,5 @@ def load_engine(options: ServiceOptions) -> LoadedEngine:
 
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
-    prepare_engine_thread(device, options.replicas)
+    prepare_engine_thread(device, cores)
     return LoadedEngine(TextEngine(load(resolve(options.model), device, dtype)), device, dtype)
-
-
-def bind_openmp_threads() -> None:
-    """Give each of torch's threads a core of its own.
-
-    They meet at a barrier several hundred times a step. Nice as they are, Linux does not care to part two of them that
-    sit on one core, and then each barrier takes a time slice: on two cores with a busy window, no batch in 10 s
-    instead of 120 tokens a second.
-    """
-    os.environ.setdefault("OMP_PROC_BIND", "true")

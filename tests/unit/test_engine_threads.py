@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from service.engine import threads
+from service.engine import cores, threads
+from tests.unit.tiny_models import byte_level_tokenizer, tiny_llama
 
 SCRIPT = """
-import json, os, threading
-import torch
-from service.engine.threads import prepare_engine_thread
+import json, os, sys, threading
+from service.engine.loading import load_engine
+from service.options import ServiceOptions
 
 def niceness():
     return {int(tid): os.getpriority(os.PRIO_PROCESS, int(tid)) for tid in os.listdir("/proc/self/task")}
 
 def work():
     before = set(niceness())
-    prepare_engine_thread("cpu")
+    load_engine(ServiceOptions(model=sys.argv[1], device="cpu", replicas=int(sys.argv[2])))
+    import torch
     square = torch.randn(512, 512)
     square @ square
     after = niceness()
@@ -36,35 +38,45 @@ thread.join()
 """
 
 
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny_llama().save_pretrained(folder)
+    byte_level_tokenizer().save_pretrained(folder)
+    return folder
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
-def test_that_the_engine_and_its_workers_are_nice_and_the_rest_of_the_process_is_not() -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_that_an_engine_computes_on_its_share_of_the_cores_behind_all_else(tiny_folder: Path, replicas: int) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    run = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", SCRIPT, str(tiny_folder), str(replicas)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     count, mine, workers, main = json.loads(run.stdout)
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert count == threads.usable_cores()
+    assert count == max(1, cores.usable_cores() // replicas)
     assert mine == threads.NICENESS
-    assert set(workers) == {threads.NICENESS}
+    assert set(workers) <= {threads.NICENESS}
     assert len(workers) >= count - 1
     assert main == own
 
 
 def test_that_a_gpus_engine_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads.torch, "set_num_threads", None)
-    threads.prepare_engine_thread("cuda:1")
+    threads.prepare_engine_thread("cuda:1", 2)
 
 
-@pytest.mark.parametrize(("text", "cores"), [("max 100000", None), ("150000 100000", 2), ("50000 100000", 1)])
+@pytest.mark.parametrize(("text", "granted"), [("max 100000", None), ("150000 100000", 2), ("50000 100000", 1)])
 def test_that_a_control_groups_quota_counts(
-    text: str, cores: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, granted: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quota = tmp_path / "cpu.max"
     quota.write_text(text)
-    monkeypatch.setattr(threads, "_CGROUP_QUOTA", quota)
-    assert threads._quota_cores() == cores
+    monkeypatch.setattr(cores, "_CGROUP_QUOTA", quota)
+    assert cores._quota_cores() == granted
 
 
 def test_that_no_control_group_is_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "_CGROUP_QUOTA", tmp_path / "missing")
-    assert threads._quota_cores() is None
-    assert threads.usable_cores() >= 1
+    monkeypatch.setattr(cores, "_CGROUP_QUOTA", tmp_path / "missing")
+    assert cores._quota_cores() is None
+    assert cores.usable_cores() >= 1

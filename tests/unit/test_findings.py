@@ -61,8 +61,8 @@ def test_that_too_much_load_is_a_warning() -> None:
 
 
 def test_that_a_timeout_without_effect_and_one_that_every_batch_waits_are_told_apart() -> None:
-    busy, _ = filled_history(picture_run())
-    assert "batch_wait_timeout_s has no effect" in titles(busy)
+    at_the_cap, _ = filled_history(picture_run(), until_s=38.0)
+    assert "batch_wait_timeout_s has no effect" in titles(at_the_cap)
     idle = Settings(max_batch_size=64, batch_wait_timeout_s=0.5)
     waiting, _ = filled_history(SyntheticRun(40.0, (Step(0.0, 1.0, idle),), tokens=4))
     assert "Batches wait their whole timeout" in titles(waiting)

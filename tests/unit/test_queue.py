@@ -131,6 +131,39 @@ async def test_that_batches_grow_while_the_engine_is_busy() -> None:
 
 
 @in_virtual_time
+async def test_that_users_who_fell_into_two_groups_share_a_batch_again() -> None:
+    """16 users who ask again 5 ms after their answer; six of them came late to the first batch."""
+    q = queue(16, 0.05)
+    sizes: list[int] = []
+
+    async def use(first_s: float) -> None:
+        await asyncio.sleep(first_s)
+        while True:
+            await q.submit("again")
+            await asyncio.sleep(0.005)
+
+    users = [asyncio.create_task(use(0.1 if i < 6 else 0.0)) for i in range(16)]
+    for _ in range(3):
+        batch = await q.next_batch()
+        sizes.append(len(batch.entries))
+        await asyncio.sleep(1.0)
+        for entry in batch.entries:
+            entry.answer("done")
+    for user in users:
+        user.cancel()
+    assert sizes == [10, 16, 16]
+
+
+@in_virtual_time
+async def test_that_a_free_engine_waits_no_longer_than_the_timeout() -> None:
+    q = queue(8, 0.05)
+    q.submit("while it was busy")
+    await asyncio.sleep(1.0)
+    batch = await q.next_batch()
+    assert batch.formed_s == pytest.approx(1.05)
+
+
+@in_virtual_time
 async def test_that_nobody_is_overtaken() -> None:
     q = queue(3, 0.0)
     for i in range(100):

@@ -133,8 +133,9 @@ def test_that_throughput_adds_up_to_all_tokens_and_requests(history: History) ->
     rates = throughput.throughput(history, view)
     tokens, generated = np.nansum(rates.tokens[1][:-1]) * 0.25, history.batches.columns["tokens"].sum()
     assert tokens == pytest.approx(generated, rel=0.02)
-    answered = np.nansum(rates.requests[1][:-1]) * 0.25
-    assert answered == pytest.approx(len(history.requests.samples), rel=0.06)
+    finished = history.requests.samples["finished"]
+    settled = np.count_nonzero(finished < history.now_s() - 2 * throughput.REQUESTS_WINDOW_S)
+    assert settled <= np.nansum(rates.requests[1][:-1]) * 0.25 <= len(finished)
 
 
 def test_that_offered_is_the_rate_of_an_open_loop(history: History, view: TimeRange) -> None:
@@ -192,8 +193,10 @@ def test_that_no_two_requests_are_in_a_lane_at_once(history: History) -> None:
 
 def test_that_a_batch_is_found_where_it_stands(history: History) -> None:
     lanes = Lanes.dealt(history, 90)
-    row = history.batch_running_at(history.now_s() - 12.0)
-    assert row is not None
+    columns = history.batches.columns
+    middle_s = (columns["started"][-20] + columns["finished"][-20]) / 2
+    row = history.batch_running_at(middle_s)
+    assert row == columns.first + len(columns) - 20
     block = timeline.block_of(history, row, lanes)
     assert block is not None
     middle_s = (block.start_s + block.end_s) / 2
