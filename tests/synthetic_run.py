@@ -157,7 +157,6 @@ class SyntheticRun:
     def _form(self, place: int, ready_s: float) -> _Batch:
         """Seal the batch that begins with the request at `place`, once the batcher looks at the queue at `ready_s`."""
         version, settings = self._settings_at(ready_s)
-        first = self.requests[place]
         deadline_s = ready_s + settings.batch_wait_timeout_s
         coming = self.requests[place : place + settings.max_batch_size]
         members = [request for request in coming if request.received_s <= deadline_s]
