@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
@@ -102,9 +103,10 @@ class Service:
 
 
 class Telemetry:
-    """A reader of the stream; keeps all frames that it has read."""
+    """A reader of the stream; keeps all frames that it has read, which may tell of what was before it."""
 
     def __init__(self, response: requests.Response) -> None:
+        self.opened_s = time.monotonic()
         self._lines = response.iter_lines(chunk_size=1)
         self.frames: list[TelemetryFrame] = []
         self.missed: list[FramesMissed] = []

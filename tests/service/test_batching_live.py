@@ -15,17 +15,19 @@ import pytest
 import requests
 
 from service.messages import BatchRecord, RequestRecord, SettingsChange
-from service.telemetry.settings_board import ADOPTION_TIMEOUT_S
 from tests.service.conftest import Service, Telemetry, error_of
 
 
 def batches(telemetry: Telemetry) -> list[BatchRecord]:
-    """The latest record of each batch that has been read of."""
-    return list({batch.id: batch for frame in telemetry.frames for batch in frame.batches}.values())
+    """The latest record of each batch formed since the reader came."""
+    latest = {batch.id: batch for frame in telemetry.frames for batch in frame.batches}
+    return [batch for batch in latest.values() if batch.formed_s >= telemetry.opened_s]
 
 
 def requests_seen(telemetry: Telemetry) -> list[RequestRecord]:
-    return list({request.id: request for frame in telemetry.frames for request in frame.requests}.values())
+    """The latest record of each request that has come since the reader."""
+    latest = {request.id: request for frame in telemetry.frames for request in frame.requests}
+    return [request for request in latest.values() if request.received_s >= telemetry.opened_s]
 
 
 def done(telemetry: Telemetry) -> int:
@@ -105,7 +107,7 @@ def test_that_every_replica_adopts_a_change_and_every_batch_obeys_the_version_it
     seen = [change for frame in telemetry.frames for change in frame.changes]
     changes: list[SettingsChange] = [change for change in seen if change.version in caps]
     assert [change.version for change in changes] == list(caps)
-    assert max(change.in_force_after_ms for change in changes) < ADOPTION_TIMEOUT_S * 1e3, "not adopted, but given up"
+    assert max(change.in_force_after_ms for change in changes) < 100
     for batch in batches(telemetry):
         assert batch.cap == caps.get(batch.settings_version, batch.cap)
         assert batch.size <= batch.cap

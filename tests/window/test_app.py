@@ -92,7 +92,7 @@ def test_that_a_start_shows_its_stages_and_can_be_cancelled(qtbot: QtBot, make_b
 
 def test_that_stop_ends_service_and_load_and_keeps_the_data(qtbot: QtBot, running: Batchscope) -> None:
     fire(running, "one")
-    qtbot.waitUntil(lambda: outcomes(running) == ["done"])
+    qtbot.waitUntil(lambda: outcomes(running) == ["done"] and rows(running)[0].finished_s is not None)
 
     running.window.toolbar.step_wanted.emit("stop")
     qtbot.waitUntil(lambda: running.workings.session.state is LifeCycle.NOT_STARTED)
