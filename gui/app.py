@@ -17,7 +17,7 @@ from gui.choices import Choices
 from gui.files import NotWrittenError
 from gui.main_window import MainWindow
 from gui.preferences import Preferences, PreferencesFile, default_path
-from gui.service_process import ServiceStart
+from gui.processes.service import ServiceStart
 from gui.startup import process_age_s
 from gui.theme import Theme
 

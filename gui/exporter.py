@@ -146,5 +146,5 @@ def png(image: QImage) -> bytes:
     """The picture as the content of a PNG file."""
     buffer = QBuffer()
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-    image.save(buffer, "PNG")  # type: ignore[call-overload]
+    image.save(buffer, "PNG")  # type: ignore[call-overload]  # PySide6's types want bytes here, PySide6 does not
     return bytes(buffer.data().data())

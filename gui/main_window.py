@@ -145,8 +145,9 @@ class MainWindow(QWidget):
         upper = QWidget()
         upper.setObjectName("centre")
         upper.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        upper.setLayout(column(self.figures, self.notice, self.plots, gap=0))
-        upper.layout().setStretch(2, 1)  # type: ignore[union-attr]
+        parts = column(self.figures, self.notice, self.plots, gap=0)
+        parts.setStretchFactor(self.plots, 1)
+        upper.setLayout(parts)
         centre = QSplitter(Qt.Orientation.Vertical)
         centre.setHandleWidth(tokens.HAIRLINE)
         centre.setMinimumWidth(tokens.WIDTH_CENTRE_MIN)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
-from gui import network
+from gui.clients import network
+from gui.clients.settings import SettingsClient
+from gui.clients.telemetry import TelemetryClient
 from gui.history import History
 from gui.lifecycle import Event, LifeCycle, after
-from gui.load_process import LoadProcess
 from gui.panels.stages import StartProgress
-from gui.service_process import ServiceProcess, ServiceStart
-from gui.settings_client import SettingsClient
-from gui.telemetry_client import TelemetryClient
+from gui.processes.load import LoadProcess
+from gui.processes.service import ServiceProcess, ServiceStart
 from service.messages import (
     FINAL_STATES,
     Cancel,

@@ -15,11 +15,11 @@ from gui.choices import Choices
 from gui.exporter import Exporter
 from gui.frames import FrameClock, FrameMeter
 from gui.history import History
-from gui.load_process import LoadProcess
 from gui.main_window import MainWindow
 from gui.plots.plot_stack import PlotStack
 from gui.presenter import Presenter
-from gui.service_process import ServiceProcess, ServiceStart
+from gui.processes.load import LoadProcess
+from gui.processes.service import ServiceProcess, ServiceStart
 from gui.service_view import ServiceView
 from gui.session import Session
 from gui.theme import Theme

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from PySide6.QtCore import QEvent, QModelIndex, QPoint, Qt, Signal
 from PySide6.QtGui import QEnterEvent, QKeyEvent
@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTa
 from gui import tokens
 from gui.panels import shortcuts
 from gui.panels.request_delegate import RequestDelegate
-from gui.panels.request_rows import FILTERS
+from gui.panels.request_rows import FILTERS, Filter
 from gui.panels.requests_model import ROW_ROLE, Counts, RequestsModel
 from gui.panels.section import section_head
 from gui.widgets.buttons import Button
@@ -105,8 +105,9 @@ class RequestsPanel(QWidget):
         self._columns.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
         self._empty.setContentsMargins(padding, tokens.GAP_4, padding, 0)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.setLayout(column(head, self._columns, self.table, self._empty, gap=0))
-        self.layout().setStretch(2, 1)  # type: ignore[union-attr]
+        parts = column(head, self._columns, self.table, self._empty, gap=0)
+        parts.setStretchFactor(self.table, 1)
+        self.setLayout(parts)
         self._newer.hide()
 
     def _connect(self) -> None:
@@ -126,7 +127,7 @@ class RequestsPanel(QWidget):
             self._columns.setVisible(bool(counts.all))
 
     def _on_filter_chosen(self, name: str) -> None:
-        self.model.set_filter(name)  # type: ignore[arg-type]
+        self.model.set_filter(cast(Filter, name))
         self.table.scrollToTop()
 
     def _on_newer_above(self, count: int) -> None:

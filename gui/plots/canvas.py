@@ -15,7 +15,7 @@ from gui.plots.pointer import PointerItem
 from gui.tokens import PLOT_MIN_HEIGHT, Palette
 
 
-class Canvas(pg.GraphicsView):  # type: ignore[misc]
+class Canvas(pg.GraphicsView):
     """Holds the frame, the data (clipped, one clip a strip), the marks and the pointer, from back to front."""
 
     pointed = Signal(object)  # QPointF, or None when the pointer left

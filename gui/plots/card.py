@@ -25,7 +25,7 @@ from gui.tokens import (
 )
 
 
-class BatchCard(pg.GraphicsObject):  # type: ignore[misc]
+class BatchCard(pg.GraphicsObject):
     """Invisible as long as there is no batch to tell of."""
 
     def __init__(self, palette: Palette) -> None:

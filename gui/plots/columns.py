@@ -49,7 +49,7 @@ class Layer:
     edge_ends: Ints | None = None
 
 
-class ColumnsItem(pg.GraphicsObject):  # type: ignore[misc]
+class ColumnsItem(pg.GraphicsObject):
     """Layers from back to front within one strip."""
 
     def __init__(self) -> None:

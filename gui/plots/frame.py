@@ -90,7 +90,7 @@ class _PlacedTick:
     rect: QRectF
 
 
-class Frame(pg.GraphicsObject):  # type: ignore[misc]
+class Frame(pg.GraphicsObject):
     """Painted once into a picture, again only when scale, size or palette change."""
 
     def __init__(self, palette: Palette) -> None:

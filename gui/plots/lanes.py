@@ -23,7 +23,7 @@ from gui.tokens import (
 )
 
 
-class LanesItem(pg.GraphicsObject):  # type: ignore[misc]
+class LanesItem(pg.GraphicsObject):
     """Whole pixels made by numpy: the cost does not grow with the number of requests."""
 
     def __init__(self, palette: Palette) -> None:
@@ -67,7 +67,7 @@ class LanesItem(pg.GraphicsObject):  # type: ignore[misc]
             painter.drawImage(self._layout.left, self._layout.top, self._image)
 
 
-class LaneSurroundings(pg.GraphicsObject):  # type: ignore[misc]
+class LaneSurroundings(pg.GraphicsObject):
     """Names of the replicas, the outline of the batch under the pointer, and how far the lanes are scrolled."""
 
     def __init__(self, palette: Palette) -> None:

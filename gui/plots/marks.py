@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pyqtgraph as pg
 from PySide6.QtCore import QLineF, QRectF, QSize, Qt
@@ -34,6 +34,8 @@ from gui.tokens import (
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 
+Mark = TypeVar("Mark", SettingsMark, LoadMark)
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -44,7 +46,7 @@ class Marks:
     outages: Sequence[Outage] = ()
 
 
-class _MarksItem(pg.GraphicsObject):  # type: ignore[misc]
+class _MarksItem(pg.GraphicsObject):
     """Covers the canvas and paints marks where the layout says."""
 
     def __init__(self, palette: Palette) -> None:
@@ -114,7 +116,7 @@ class MarkLines(_MarksItem):
         if self._with_words:
             self._paint_words(painter, layout, taken)
 
-    def _visible(self, marks: Sequence[SettingsMark] | Sequence[LoadMark]) -> list:  # type: ignore[type-arg]
+    def _visible(self, marks: Sequence[Mark]) -> list[Mark]:
         assert self._layout is not None
         view = self._layout.view
         return [mark for mark in marks if view.contains(mark.at_s)]

@@ -32,7 +32,7 @@ class Dot:
     color: str
 
 
-class PointerItem(pg.GraphicsObject):  # type: ignore[misc]
+class PointerItem(pg.GraphicsObject):
     """Nothing as long as no moment is pointed at."""
 
     def __init__(self, palette: Palette) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gui.service_process import ServiceStart
+from gui.processes.service import ServiceStart
 from service.messages import Settings
 from service.options import ServiceOptions
 

@@ -19,7 +19,7 @@ from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.lifecycle import LifeCycle
 from gui.preferences import PreferencesFile
-from gui.service_process import ServiceStart
+from gui.processes.service import ServiceStart
 from gui.theme import Theme
 from tests.window.children import scripted
 

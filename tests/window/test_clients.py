@@ -10,10 +10,10 @@ import pytest
 from PySide6.QtNetwork import QNetworkAccessManager
 from pytestqt.qtbot import QtBot
 
-from gui.load_process import LoadProcess
-from gui.service_process import ServiceProcess
-from gui.settings_client import SettingsClient
-from gui.telemetry_client import TelemetryClient
+from gui.clients.settings import SettingsClient
+from gui.clients.telemetry import TelemetryClient
+from gui.processes.load import LoadProcess
+from gui.processes.service import ServiceProcess
 from service.messages import Fire, LoadFrame, Ready, TelemetryFrame, VersionedSettings
 from tests.window.children import scripted
 

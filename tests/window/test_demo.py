@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.demo import Demo
-from gui.service_process import ServiceStart
+from gui.processes.service import ServiceStart
 from tests.window.children import scripted
 
 

@@ -9,8 +9,8 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gui.child_process import ChildProcess, Ending, LineBuffer
-from gui.service_process import ServiceProcess, ServiceStart
+from gui.processes.child import ChildProcess, Ending, LineBuffer
+from gui.processes.service import ServiceProcess, ServiceStart
 from service.messages import Ready, Settings, StageProgress, Starting, Stopped, Stopping
 from service.options import ServiceOptions
 from tests.window.children import scripted
@@ -150,7 +150,7 @@ def test_that_a_line_that_is_no_state_goes_to_the_log(qtbot: QtBot, service: Ser
     with qtbot.waitSignal(service.logged) as log:
         service.start(ServiceStart(program=(sys.executable, "-c", "print('hello')")))
 
-    assert log.args[0].startswith("hello  (not a state:")
+    assert log.args[0].startswith("hello  (not understood:")
 
 
 def test_that_the_child_sees_the_window_s_end_as_end_of_file(qtbot: QtBot) -> None:

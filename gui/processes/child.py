@@ -10,12 +10,14 @@ import signal
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
+import msgspec
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal, SignalInstance
 
 LONGEST_LINE_BYTES: Final = 32 * 1024 * 1024
 KEPT_LOG_LINES: Final = 20
+Message = TypeVar("Message")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,15 @@ class LineBuffer:
         """What was left without an end of line."""
         rest, self._rest = bytes(self._rest), bytearray()
         return [rest] if rest else []
+
+
+def decoded(line: bytes, decoder: msgspec.json.Decoder[Message], logged: SignalInstance) -> Message | None:
+    """What a child says on its standard output; a line that is no message of its kind goes to the log."""
+    try:
+        return decoder.decode(line)
+    except msgspec.MsgspecError as error:
+        logged.emit(f"{line[:500].decode('utf-8', 'replace')}  (not understood: {error})")
+        return None
 
 
 class ChildProcess(QObject):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.child_process import ChildProcess, Ending
+from gui.processes.child import ChildProcess, Ending, decoded
 from service.messages import LoadCommand, LoadEvent, LoadFrame, LoadRefused
 
 GRACE_MS: Final = 3_000
@@ -93,12 +93,7 @@ class LoadProcess(QObject):
         self._child.kill()
 
     def _on_child_line(self, line: bytes) -> None:
-        try:
-            event = self._decoder.decode(line)
-        except msgspec.MsgspecError as error:
-            self.logged.emit(f"{line[:500].decode('utf-8', 'replace')}  (not an event: {error})")
-            return
-        match event:
+        match event := decoded(line, self._decoder, self.logged):
             case LoadFrame():
                 self.frame_received.emit(event)
             case LoadRefused():

@@ -9,7 +9,7 @@ import msgspec
 from PySide6.QtCore import QElapsedTimer, QObject, QTimer, QUrl, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
 
-from gui import network
+from gui.clients import network
 from service.messages import SettingError, Settings, VersionedSettings
 
 QUIET_MS: Final = 60

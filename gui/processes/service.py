@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.child_process import ChildProcess, Ending
+from gui.processes.child import ChildProcess, Ending, decoded
 from service.messages import Failed, Ready, ServiceState, Starting, Stopped
 from service.options import ServiceOptions
 
@@ -120,12 +120,9 @@ class ServiceProcess(QObject):
         self._child.kill()
 
     def _on_child_line(self, line: bytes) -> None:
-        try:
-            state = self._decoder.decode(line)
-        except msgspec.MsgspecError as error:
-            self.logged.emit(f"{line[:500].decode('utf-8', 'replace')}  (not a state: {error})")
-            return
-        match state:
+        match state := decoded(line, self._decoder, self.logged):
+            case None:
+                return
             case Starting():
                 self.instance = state.instance
             case Ready():

@@ -8,7 +8,7 @@ import msgspec
 from PySide6.QtCore import QObject, QTimer, QUrl, QUrlQuery, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
-from gui import network
+from gui.clients import network
 from service.event_stream import EventReader, EventTooLongError
 from service.messages import FramesMissed, TelemetryEvent, TelemetryFrame
 
