@@ -10,6 +10,7 @@ from typing import Final, Literal
 from service.messages import ServiceState, Stage, StageName, StageProgress
 
 REPORT_INTERVAL_S: Final = 0.1
+UNCHANGED_INTERVAL_S: Final = 1.0
 
 ABOUT_S: Final[dict[StageName, float]] = {"check": 0.1, "convert": 25, "ray": 4, "serve": 4, "load": 10, "answer": 1}
 UNITS: Final[dict[StageName, Literal["bytes", "replicas"]]] = {"fetch": "bytes", "load": "replicas"}
@@ -36,24 +37,27 @@ def stages_to(model: str, pending: tuple[StageName, ...], *, is_own_ray: bool) -
 class StageReporter:
     """Tells where a start is; a stage ends when the next begins."""
 
-    def __init__(self, emit: Callable[[ServiceState], None]) -> None:
+    def __init__(self, emit: Callable[[ServiceState], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._emit = emit
+        self._clock = clock
         self._name: StageName | None = None
         self._began_s = 0.0
         self._told_s = 0.0
         self._done: float | None = None
         self._total: float | None = None
+        self._told: tuple[float | None, float | None] = (None, None)
 
     def begin(self, name: StageName) -> None:
         self.finish()
-        self._name, self._began_s = name, time.monotonic()
+        self._name, self._began_s = name, self._clock()
         self._done = self._total = None
         self._tell()
 
     def progress(self, done: float, total: float | None) -> None:
-        """How far the stage is; told at most every `REPORT_INTERVAL_S`."""
+        """How far the stage is; told at most every `REPORT_INTERVAL_S`, and seldom where it stands still."""
         self._done, self._total = done, total
-        if time.monotonic() - self._told_s >= REPORT_INTERVAL_S:
+        is_news = (done, total) != self._told
+        if self._clock() - self._told_s >= (REPORT_INTERVAL_S if is_news else UNCHANGED_INTERVAL_S):
             self._tell()
 
     def model_progress(self, name: StageName, done: float, total: float | None) -> None:
@@ -76,7 +80,7 @@ class StageReporter:
 
     def _tell(self, *, finished: bool = False) -> None:
         assert self._name is not None
-        self._told_s = time.monotonic()
+        self._told_s, self._told = self._clock(), (self._done, self._total)
         progress = StageProgress(
             name=self._name,
             elapsed_s=round(self._told_s - self._began_s, 3),

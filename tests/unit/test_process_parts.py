@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import subprocess
@@ -83,6 +84,15 @@ def test_that_progress_is_throttled_but_the_last_is_told() -> None:
             reporter.progress(done, 1000)
     assert len(told) < 100
     assert told[-1].done == 999
+
+
+def test_that_progress_that_stands_still_is_told_once_a_second() -> None:
+    told, times = Told(), itertools.count(0.0, 0.125)
+    reporter = StageReporter(told, clock=lambda: next(times))
+    reporter.begin("load")
+    for _ in range(24):  # three seconds
+        reporter.progress(0, 1)
+    assert len(told) == 4
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
