@@ -103,10 +103,11 @@ def image(stack: PlotStack) -> QImage:
     return stack.grab().toImage()
 
 
-def colors(picture: QImage) -> set[str]:
-    """The colours of every pixel, as the tokens spell them."""
+def colors(picture: QImage, least: int = 1) -> set[str]:
+    """The colours of at least so many pixels, as the tokens spell them."""
     pixels = np.frombuffer(picture.convertToFormat(QImage.Format.Format_RGB32).constBits(), np.uint32)
-    return {QColor.fromRgb(int(rgb)).name().upper() for rgb in np.unique(pixels)}
+    found, counts = np.unique(pixels, return_counts=True)
+    return {QColor.fromRgb(int(rgb)).name().upper() for rgb in found[counts >= least]}
 
 
 def test_that_legends_show_what_is_now(stack: PlotStack, history: History) -> None:
@@ -269,13 +270,17 @@ def test_that_every_size_from_the_smallest_on_can_be_drawn(stack: PlotStack, qtb
 def test_that_another_palette_leaves_no_colour_of_the_one_before(make_stack: StackMaker) -> None:
     history, _ = filled_history(early_run())
     stack = make_stack(history)
-    dark = colors(image(stack))
+    dark_picture = image(stack)
+    dark = colors(dark_picture)
     assert {DARK.plot, DARK.formed, DARK.timeout, DARK.full} <= dark
     stack.set_palette(LIGHT)
-    light = colors(image(stack))
+    light_picture = image(stack)
+    light = colors(light_picture)
     assert {LIGHT.plot, LIGHT.formed, LIGHT.timeout, LIGHT.full} <= light
-    own = {DARK.plot, DARK.formed, DARK.timeout, DARK.full, DARK.line, DARK.grid}
-    assert not own & light
+    assert {DARK.plot, DARK.formed, DARK.timeout, DARK.full} & light == set()
+    lines = {DARK.line, DARK.grid}  # the edge of a black letter may have such a grey, here and there
+    assert lines <= colors(dark_picture, least=100)
+    assert lines & colors(light_picture, least=100) == set()
 
 
 def test_that_a_failure_is_seen_in_red_on_every_plot(make_stack: StackMaker) -> None:
