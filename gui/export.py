@@ -9,10 +9,10 @@ from dataclasses import astuple, dataclass, fields
 from datetime import datetime
 from typing import Final
 
-from gui.history import History
-from gui.statistics import Figures, figures
-from gui.store.requests import RequestRow
 from service.messages import Settings
+from service.observed.history import History
+from service.observed.requests import RequestRow
+from service.observed.statistics import Figures, figures
 
 FIGURES_STEP_S: Final = 1.0
 KEPT_S: Final = 600.0

@@ -15,8 +15,8 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from gui import export
 from gui.files import NotWrittenError, write_whole
-from gui.history import History
-from gui.store.requests import RequestRow
+from service.observed.history import History
+from service.observed.requests import RequestRow
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 import numpy as np
 
-from gui.history import History
-from gui.store.batches import REASON_CODES, Regime
-from gui.store.columns import Floats, Ints
-from gui.store.percentiles import WINDOW_S
-from gui.store.requests import STATE_CODES
 from service.messages import Poisson, Settings
+from service.observed.batches import REASON_CODES, Regime
+from service.observed.columns import Floats, Ints
+from service.observed.history import History
+from service.observed.percentiles import WINDOW_S
+from service.observed.requests import STATE_CODES
 
 MOST: Final = 3
 LEAST_BATCHES: Final = 5

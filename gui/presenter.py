@@ -11,14 +11,14 @@ from PySide6.QtCore import QObject, QTimer
 from gui import status_text
 from gui.findings import findings
 from gui.frames import FrameMeter
-from gui.history import History
 from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
 from gui.panels.request_rows import RequestRow as Shown
 from gui.plots.plot_stack import PlotStack
 from gui.session import Session
-from gui.statistics import figures, previous_figures
-from gui.store.requests import RequestRow
+from service.observed.history import History
+from service.observed.requests import RequestRow
+from service.observed.statistics import figures, previous_figures
 
 NUMBERS_INTERVAL_MS: Final = 250
 ROWS_INTERVAL_MS: Final = 100

@@ -9,11 +9,11 @@ from typing import Final
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from gui.choices import Choices
-from gui.history import History
 from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
 from gui.session import Session
 from service.messages import LoadFrame, Pattern, VersionedSettings
+from service.observed.history import History
 
 PROMPTS_QUIET_MS: Final = 300
 AT_REST: Final = "Service log"

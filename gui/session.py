@@ -13,7 +13,6 @@ from PySide6.QtCore import QObject, Signal
 from gui.clients import network
 from gui.clients.settings import SettingsClient
 from gui.clients.telemetry import TelemetryClient
-from gui.history import History
 from gui.lifecycle import Event, LifeCycle, after
 from gui.panels.stages import StartProgress
 from gui.processes.load import LoadProcess
@@ -33,6 +32,7 @@ from service.messages import (
     Stopping,
     TelemetryFrame,
 )
+from service.observed.history import History
 
 
 class Session(QObject):

@@ -8,7 +8,7 @@ from typing import Final
 
 import psutil
 
-from gui.history import History
+from service.observed.history import History
 
 GIGABYTE: Final = 1e9
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")

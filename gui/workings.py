@@ -14,7 +14,6 @@ from PySide6.QtCore import QObject, Signal
 from gui.choices import Choices
 from gui.exporter import Exporter
 from gui.frames import FrameClock, FrameMeter
-from gui.history import History
 from gui.main_window import MainWindow
 from gui.plots.plot_stack import PlotStack
 from gui.presenter import Presenter
@@ -24,6 +23,7 @@ from gui.service_view import ServiceView
 from gui.session import Session
 from gui.theme import Theme
 from service.clock import monotonic_clock_id
+from service.observed.history import History
 
 
 class Workings(QObject):

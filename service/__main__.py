@@ -1,15 +1,21 @@
-"""`python -m service`: runs the service, or the subcommand that its first argument names."""
+"""`python -m service`: runs the service, or the command that its first argument names."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Final
+
+COMMANDS: Final = {
+    "load": "service.load.main",
+}
 
 
 def main(argv: list[str]) -> int:
-    if argv[:1] == ["load"]:
-        from service.load.main import main as run_load
-
-        return run_load(argv[1:])
+    """The exit code of the command; each imports only what it needs."""
+    named = COMMANDS.get(argv[0]) if argv else None
+    if named is not None:
+        return int(import_module(named).main(argv[1:]))
     from service.process.supervisor import main as run_service
 
     return run_service(argv)

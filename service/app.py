@@ -18,7 +18,9 @@ def build(options: ServiceOptions) -> Application:
     """The application for these options: replicas that generate, and the hub that they share."""
     gpus = 1 if options.device.startswith("cuda") or (options.device == "auto" and gpu_count() >= 1) else 0
     replicas = cast(Deployment, BatchTextGenerator).options(
-        num_replicas=options.replicas, ray_actor_options={"num_cpus": 1, "num_gpus": gpus}
+        num_replicas=options.replicas,
+        max_ongoing_requests=options.max_ongoing_requests,
+        ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
     )
     return replicas.bind(options, cast(Deployment, Hub).bind(options.settings))
 

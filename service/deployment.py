@@ -53,8 +53,6 @@ def json_response(value: msgspec.Struct) -> Response:
 
 @serve.deployment(
     name="BatchTextGenerator",
-    # Queueing is ours: were Ray to hold requests back (its default is 5), batches could not fill and nobody would see.
-    max_ongoing_requests=100_000,
     health_check_period_s=2,
     health_check_timeout_s=10,
     graceful_shutdown_timeout_s=2,
@@ -77,6 +75,8 @@ class BatchTextGenerator:
         replica, in_force = await hub.register.remote()
         self._generation = Generation(replica, self._engine, self._thread, in_force)
         self._meter = DeviceMeter(self._device)
+        # WORKAROUND ray 2.60: what a Serve config file made of it is told by no public name.
+        self._max_ongoing_requests = serve.get_replica_context()._deployment_config.max_ongoing_requests
         self._tasks = [
             loop.create_task(work) for work in (self._generation.run(), self._follow_settings(), self._report())
         ]
@@ -216,4 +216,5 @@ class BatchTextGenerator:
             gpu_percent=load.gpu_percent,
             gpu_memory_bytes=load.gpu_memory_bytes,
             ledger=generation.recorder.ledger,
+            max_ongoing_requests=self._max_ongoing_requests,
         )

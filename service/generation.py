@@ -16,7 +16,7 @@ import msgspec
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.sequence import Progress, SamplingParams, Sequence
-from service.messages import FINAL_STATES, BatchRecord, RequestRecord, RequestState, VersionedSettings
+from service.messages import FINAL_STATES, BatchRecord, BatchWork, RequestRecord, RequestState, VersionedSettings
 from service.telemetry.recorder import Recorder
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Engine(Protocol):
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]: ...
 
-    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> None: ...
+    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork: ...
 
 
 class GenerationError(Exception):
@@ -202,21 +202,23 @@ class Generation:
             self._on_step(progress, at_s)
             self._note_batch(batch, tokens=sum(r.completion_tokens for r in present))
 
+        work: BatchWork | None = None
         if present:
-            await loop.run_in_executor(self._thread, self._generate, [r.sequence for r in present], emit)
+            work = await loop.run_in_executor(self._thread, self._generate, [r.sequence for r in present], emit)
         for request in present:  # the engine ends every sequence; this is for an engine that breaks its word
             self._finish(request, "failed", "The engine stopped before this request was complete.")
         finished_s = time.monotonic()
         self.batcher.note_batch_time(finished_s - started_s)
-        self._note_batch(batch, finished_s=finished_s, tokens=sum(r.completion_tokens for r in present))
+        self._note_batch(batch, finished_s=finished_s, tokens=sum(r.completion_tokens for r in present), work=work)
         del self._batch_records[batch]
 
-    def _generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> None:
+    def _generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork | None:
         """In the engine's thread: nothing it raises may end the loop that serves everybody else."""
         try:
-            self._engine.generate(sequences, emit)
+            return self._engine.generate(sequences, emit)
         except BaseException:
             logger.exception("The engine failed on a batch of %d", len(sequences))
+            return None
 
     def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
         number = next(self._batch_numbers)

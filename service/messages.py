@@ -174,6 +174,23 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine computed for a batch, in tokens unless it says otherwise.
+
+    Attributes:
+        steps: forward passes after the prompts were read, each of which gives every row that is left one token.
+        computed: put through the model for all rows, prompts and padding included.
+        padding: of these, in front of prompts shorter than the batch's longest.
+        vacant: places of rows that had ended while the batch ran on, summed over the steps. Nothing is computed in
+            them, but no other request could take them either.
+    """
+
+    steps: int = 0
+    computed: int = 0
+    padding: int = 0
+    vacant: int = 0
+
+
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a batch; each later record of the same `id` replaces the earlier one.
 
@@ -185,6 +202,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
         cap: `max_batch_size` it was formed under.
         tokens: tokens generated so far for all members.
         members: ids of its requests, in their order in the queue.
+        work: known when it has finished.
     """
 
     id: str
@@ -200,6 +218,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     finished_s: float | None = None
     tokens: int = 0
     members: tuple[str, ...] = ()
+    work: BatchWork | None = None
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +244,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         cpu_percent: of the replica's process, 100 a core.
         memory_bytes: resident memory of the replica's process.
         gpu_percent, gpu_memory_bytes: of its device, where there is a GPU.
+        max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
     """
 
     replica: str
@@ -242,6 +262,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     gpu_percent: float | None = None
     gpu_memory_bytes: int | None = None
     ledger: Ledger = Ledger()
+    max_ongoing_requests: int | None = None
 
 
 class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="frame"):

@@ -14,6 +14,8 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
         device, dtype: `auto` or torch's names.
         replicas: copies of the model, each with a queue of its own.
         settings: in force until the first `PUT /batching`.
+        max_ongoing_requests: how many requests Ray lets a replica hold. Its own default of 5 would cap every batch, and
+            nobody would see; the queue is ours, so only those who want to see that fault set it low.
     """
 
     model: str = "SmolLM2-135M-Instruct"
@@ -21,3 +23,4 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     replicas: int = 1
     settings: Settings = Settings()
+    max_ongoing_requests: int = 100_000

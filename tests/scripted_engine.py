@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from service.engine.encode import EmptyPrompt, PromptTooLong
 from service.engine.sequence import Progress, Sequence
+from service.messages import BatchWork
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class ScriptedEngine:
             raise PromptTooLong(len(prompt), max_tokens, self.context_length)
         return [ord(character) for character in prompt]
 
-    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> None:
+    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork:
         self.batches.append([sequence.id for sequence in sequences])
         running = list(sequences)
         while running:
@@ -57,6 +58,7 @@ class ScriptedEngine:
             progress = [self._advance(sequence) for sequence in running]
             running = [each.sequence for each in progress if each.finish_reason is None]
             emit(progress)
+        return BatchWork()
 
     def _advance(self, sequence: Sequence) -> Progress:
         count = len(sequence.tokens)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from gui.history import History
 from service.messages import (
     BatchRecord,
     ClientOutcome,
@@ -28,6 +27,7 @@ from service.messages import (
     TelemetryFrame,
     VersionedSettings,
 )
+from service.observed.history import History
 
 CLOCK = "synthetic"
 FRAME_S = 0.05

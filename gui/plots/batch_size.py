@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import pyqtgraph as pg
 
-from gui.history import History
 from gui.plots.canvas import curve
 from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer
 from gui.plots.frame import Layout
@@ -19,9 +18,10 @@ from gui.series.batch_size import Bars, BatchSizes
 from gui.series.declaration import Readout
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
-from gui.store.batches import REASONS
 from gui.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
 from service.messages import ReleaseReason
+from service.observed.batches import REASONS
+from service.observed.history import History
 
 SYMBOLS: Final[Mapping[ReleaseReason, str]] = {"full": "s", "timeout": "o", "drained": "t1"}
 

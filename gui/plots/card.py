@@ -9,7 +9,6 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from gui.history import BatchSummary
 from gui.plots.frame import Layout
 from gui.plots.paint import bold, draw_text, font, pen, text_width
 from gui.tokens import (
@@ -23,6 +22,7 @@ from gui.tokens import (
     RADIUS_CONTROL,
     Palette,
 )
+from service.observed.history import BatchSummary
 
 
 class BatchCard(pg.GraphicsObject):

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.frame import Layout
 from gui.plots.paint import bold, brush, color, draw_text, font, pen, text_width
-from gui.store.marks import LoadMark, Outage, SettingsMark
 from gui.tokens import (
     DASH_CHANGE,
     DASH_LOAD,
@@ -31,6 +30,7 @@ from gui.tokens import (
     WEIGHT_MEDIUM,
     Palette,
 )
+from service.observed.marks import LoadMark, Outage, SettingsMark
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 

@@ -11,7 +11,6 @@ from PySide6.QtCore import QPointF, QRect, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gui.history import History
 from gui.plots.canvas import Canvas
 from gui.plots.frame import Layout, Strip
 from gui.plots.header import Header
@@ -35,6 +34,7 @@ from gui.tokens import (
     TICK_WIDTH,
     Palette,
 )
+from service.observed.history import History
 
 MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3

@@ -11,7 +11,6 @@ from PySide6.QtCore import QIODevice, QPoint, QPointF, QSaveFile, QSize, Qt, Sig
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
-from gui.history import History
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.latency import LatencyPanel
 from gui.plots.marks import Marks
@@ -32,6 +31,7 @@ from gui.tokens import (
     PLOTS_HEIGHT_TALL,
     Palette,
 )
+from service.observed.history import History
 
 WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel

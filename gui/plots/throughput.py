@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gui.history import History
 from gui.plots.canvas import curve
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.frame import Layout
@@ -19,6 +18,7 @@ from gui.series.scale import StepScale
 from gui.series.throughput import Throughput
 from gui.series.time_range import TimeRange
 from gui.tokens import DASH_CAP, LINE_EDGE, LINE_MARKER, THROUGHPUT_FILL_ALPHA, Palette
+from service.observed.history import History
 
 TOKENS, REQUESTS = 0, 1
 

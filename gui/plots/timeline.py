@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF
 
-from gui.history import History
 from gui.plots.card import BatchCard
 from gui.plots.frame import Layout, Strip
 from gui.plots.how_to_read import HowToRead
@@ -17,6 +16,7 @@ from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Lanes
 from gui.tokens import FLAG_ROW, PLOT_AXIS, Palette
+from service.observed.history import History
 
 
 class TimelinePanel(PlotPanel):

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from gui.history import History
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_range import TimeRange
-from gui.store.batches import REASONS
-from gui.store.columns import Floats, Ints
 from service.messages import ReleaseReason
+from service.observed.batches import REASONS
+from service.observed.columns import Floats, Ints
+from service.observed.history import History
 
 CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
 LEAST_VIEW: Final = 4

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from gui.history import History
 from gui.series.declaration import Declaration, Entry, Readout, rounded
 from gui.series.thinning import stride
 from gui.series.time_range import TimeRange
-from gui.store.columns import Floats
-from gui.store.requests import samples_between
-from gui.store.rolling import STEP_S, step_of
+from service.observed.columns import Floats
+from service.observed.history import History
+from service.observed.requests import samples_between
+from service.observed.rolling import STEP_S, step_of
 
 NAMES: Final = ("p50", "p95", "p99")
 

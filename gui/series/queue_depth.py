@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from gui.history import History
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.time_range import TimeRange
-from gui.store.columns import Floats, Ints
+from service.observed.columns import Floats, Ints
+from service.observed.history import History
 
 PER_COLUMN: Final = 4  # moments looked at in each column of pixels
 

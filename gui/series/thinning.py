@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from gui.series.time_range import TimeRange
-from gui.store.columns import Floats, Ints
-from gui.store.rolling import STEP_S
+from service.observed.columns import Floats, Ints
+from service.observed.rolling import STEP_S
 
 
 def stride(view: TimeRange) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gui.store.columns import Floats, Ints
+from service.observed.columns import Floats, Ints
 
 
 @dataclass(frozen=True)

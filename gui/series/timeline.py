@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gui.history import History
 from gui.series.declaration import Declaration, Entry
 from gui.series.time_range import TimeRange
-from gui.store.batches import REASONS
-from gui.store.columns import Floats, Ints
 from service.messages import ReleaseReason
+from service.observed.batches import REASONS
+from service.observed.columns import Floats, Ints
+from service.observed.history import History
 
 Stage = str
 STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *REASONS)  # a later one hides an earlier one

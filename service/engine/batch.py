@@ -25,6 +25,7 @@ from torch import Tensor
 from service.engine.cache import BatchCache
 from service.engine.row import Row
 from service.engine.sampling import next_tokens
+from service.messages import BatchWork
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
 _PREFILL_TOKENS_ELSEWHERE = 8192
@@ -72,10 +73,17 @@ class Batch:
         self._forward = forward
         self._cache = BatchCache(len(self.rows))
         self._columns = 0  # in the cache
+        self._places = len(self.rows)
+        self._steps = self._computed = self._padding = self._vacant = 0
         width = self.rows[0].length
         self._set_pads([width - row.length for row in self.rows])
         padded = [[0] * pad + row.token_ids for pad, row in zip(self._pads, self.rows, strict=True)]
         self._unread = torch.tensor(padded, device=forward.device)
+
+    @property
+    def work(self) -> BatchWork:
+        """What was computed so far."""
+        return BatchWork(steps=self._steps, computed=self._computed, padding=self._padding, vacant=self._vacant)
 
     @torch.inference_mode()
     def step(self) -> Step | None:
@@ -86,6 +94,8 @@ class Batch:
         logits = self._read(end, active)
         if self._unread.shape[1]:
             return None
+        self._steps += 1
+        self._vacant += self._places - len(self.rows)
         tokens, fit = next_tokens(logits, [draw for i, row in enumerate(self.rows) if (draw := row.draw(i))])
         self._unread = tokens[:, None]
         chosen, is_fit = torch.stack((tokens, fit)).tolist()  # the one wait for the device in a step
@@ -113,6 +123,8 @@ class Batch:
         mask = columns >= pads if any(self._pads[:active]) else None
         positions = (columns[self._columns :] - pads).clamp_(min=0)
         logits = self._forward(ids, mask, positions, self._cache)
+        self._computed += ids.numel()
+        self._padding += sum(min(max(pad - self._columns, 0), ids.shape[1]) for pad in self._pads[:active])
         self._unread = self._unread[:, end - self._columns :]
         self._columns = end
         return logits

@@ -17,6 +17,7 @@ from service.engine.encode import Encoder
 from service.engine.failure import Failure, attempt
 from service.engine.row import Row
 from service.engine.sequence import Progress, Sequence
+from service.messages import BatchWork
 
 if TYPE_CHECKING:
     from service.model.load import LoadedModel
@@ -43,20 +44,23 @@ class TextEngine:
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = _eos_tokens(loaded)
         self._forward = Forward(loaded.model, loaded.device)
+        self._work = BatchWork()  # for the batch that is being decoded
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
         """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""
         return self._encoder.encode(prompt, max_tokens)
 
-    def generate(self, sequences: SequenceOf[Sequence], emit: Emit) -> None:
-        """Decode `sequences` together until all have ended; blocks.
+    def generate(self, sequences: SequenceOf[Sequence], emit: Emit) -> BatchWork:
+        """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
 
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
         model raises, the step is repeated by halves until only those sequences that cause it have ended with an error;
         the others go on where they were. What `emit` raises passes through.
         """
+        self._work = BatchWork()
         self._decode([Row(sequence, self._detokenizer, self._eos) for sequence in sequences], emit)
+        return self._work
 
     def _decode(self, rows: list[Row], emit: Emit) -> None:
         while failure := self._run(rows, emit):
@@ -83,16 +87,25 @@ class TextEngine:
         if not live:
             return None
         batch = attempt(lambda: Batch(self._forward, live))
-        while not isinstance(batch, Failure):
+        if isinstance(batch, Failure):
+            return batch
+        try:
+            return self._step_through(batch, rows, emit, single_step)
+        finally:
+            self._work = _sum(self._work, batch.work)
+
+    def _step_through(self, batch: Batch, rows: list[Row], emit: Emit, single_step: bool) -> Failure | None:
+        while True:
             step = attempt(batch.step)
             if isinstance(step, Failure):
                 return step
             emit(_advance(batch.rows, step) if step else [])
-            if step and single_step:
+            if (step and single_step) or not _end_cancelled(rows, emit):
                 return None
-            if not _end_cancelled(rows, emit):
-                return None
-        return batch
+
+
+def _sum(one: BatchWork, other: BatchWork) -> BatchWork:
+    return BatchWork(**{name: getattr(one, name) + getattr(other, name) for name in BatchWork.__struct_fields__})
 
 
 def _eos_tokens(loaded: LoadedModel) -> frozenset[int]:

@@ -53,6 +53,7 @@ def parse(arguments: Sequence[str]) -> RunOptions:
             dtype=parsed.dtype,
             replicas=parsed.replicas,
             settings=_settings(parsed),
+            max_ongoing_requests=parsed.max_ongoing_requests,
         ),
         host="127.0.0.1" if parsed.host == "localhost" else parsed.host,
         port=parsed.port,
@@ -92,6 +93,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-batch-size", type=_number, default=settings.max_batch_size)
     add("--batch-wait-timeout-s", type=_number, default=settings.batch_wait_timeout_s)
     add("--max-queued-requests", type=_number, default=settings.max_queued_requests)
+    add(
+        "--max-ongoing-requests",
+        type=_whole(1, 1_000_000),
+        default=default.max_ongoing_requests,
+        help="requests Ray lets a replica hold; a low one caps every batch (default: %(default)s)",
+    )
     add("--parent-pid", type=_whole(1, 2**31), help="end with this process instead of the one that started it")
     add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
     return parser

@@ -13,6 +13,7 @@ from service.engine import batch
 from service.engine.cache import BatchCache
 from service.engine.engine import TextEngine
 from service.engine.sequence import SamplingParams, Sequence
+from service.messages import BatchWork
 from service.model.load import LoadedModel, load
 from service.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, Listener, run, sequence
@@ -63,6 +64,13 @@ def test_that_the_real_models_text_arrives_in_pieces_that_add_up_to_the_whole(re
     assert "Paris" in listener.texts[one.id]
     assert len([step for step in listener.steps if step[0].text]) > 5
     assert listener.texts[one.id] == real_model.tokenizer.decode(one.tokens, skip_special_tokens=True)
+
+
+def test_that_the_engine_counts_padding_and_the_places_of_rows_that_had_ended(tiny_engine: TextEngine) -> None:
+    long, short = sequence(tiny_engine, "abcdefgh", max_tokens=4), sequence(tiny_engine, "ab", max_tokens=1)
+    work = tiny_engine.generate([long, short], lambda _: None)
+    width, padding = len(long.prompt_ids), len(long.prompt_ids) - len(short.prompt_ids)
+    assert work == BatchWork(steps=4, computed=2 * width + 3, padding=padding, vacant=3)
 
 
 @settings(max_examples=40, deadline=None)

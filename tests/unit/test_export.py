@@ -7,7 +7,6 @@ from datetime import datetime
 import pytest
 
 from gui import export
-from gui.history import History
 from service.messages import (
     BatchRecord,
     ClientRequest,
@@ -19,6 +18,7 @@ from service.messages import (
     TelemetryFrame,
     VersionedSettings,
 )
+from service.observed.history import History
 
 CLOCK = "one"
 BEGAN_S = 1000.0

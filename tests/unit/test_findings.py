@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gui.findings import findings
-from gui.history import History
 from service.messages import FramesMissed, Settings
+from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 

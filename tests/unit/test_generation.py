@@ -13,7 +13,7 @@ import pytest_asyncio
 from service.batching.batcher import QueueFullError
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.generation import Generation, GenerationError, GenerationRequest
-from service.messages import Settings, VersionedSettings
+from service.messages import BatchWork, Settings, VersionedSettings
 
 
 class SteppedEngine:
@@ -34,7 +34,7 @@ class SteppedEngine:
             raise ValueError("The prompt is too long.")
         return [ord(c) for c in prompt]
 
-    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> None:
+    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork:
         texts = {s: "".join(map(chr, s.prompt_ids)) for s in sequences}
         self.batches.append(list(texts.values()))
         step = 0
@@ -46,6 +46,7 @@ class SteppedEngine:
             progress = [self._advance(s, texts[s], step) for s in sequences]
             emit(progress)
             sequences = [p.sequence for p in progress if p.finish_reason is None]
+        return BatchWork(steps=step)
 
     def _advance(self, sequence: Sequence, text: str, step: int) -> Progress:
         if sequence.is_cancelled:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gui.history import KEPT_S, SPAN_S, History
-from gui.store.columns import Columns
-from gui.store.marks import describe_load_change
-from gui.store.rolling import STEP_S, Grid, step_of
 from service.messages import (
     BatchRecord,
     Burst,
@@ -26,6 +22,10 @@ from service.messages import (
     TelemetryFrame,
     VersionedSettings,
 )
+from service.observed.columns import Columns
+from service.observed.history import KEPT_S, SPAN_S, History
+from service.observed.marks import describe_load_change
+from service.observed.rolling import STEP_S, Grid, step_of
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 V1 = VersionedSettings(version=1, settings=Settings(max_batch_size=4))

@@ -14,7 +14,6 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui.history import History
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.frame import Strip
 from gui.plots.panel import PlotPanel
@@ -23,6 +22,7 @@ from gui.series.scale import Axis
 from gui.series.timeline import block_of
 from gui.tokens import DARK, HEIGHT_TIMELINE, LIGHT
 from service.messages import Settings
+from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 SIZE = QSize(856, 746)

@@ -11,8 +11,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from gui.store.columns import Bools, Columns, Floats, Ints
 from service.messages import FINAL_STATES, ClientOutcome, ClientRequest, RequestRecord, RequestState
+from service.observed.columns import Bools, Columns, Floats, Ints
 
 MAX_ROWS: Final = 120_000
 STATES: Final[tuple[RequestState, ...]] = get_args(RequestState)

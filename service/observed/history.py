@@ -9,13 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from gui.store.batches import REASONS, BatchTable, Regime
-from gui.store.columns import Floats
-from gui.store.marks import LoadMark, Outage, SettingsMark, describe_load_change
-from gui.store.percentiles import RollingPercentiles
-from gui.store.replicas import ReplicaSlots
-from gui.store.requests import RequestRow as RequestRow  # part of what this module offers
-from gui.store.requests import RequestTable
 from service.clock import ClockOffset
 from service.messages import (
     Burst,
@@ -29,6 +22,13 @@ from service.messages import (
     TelemetryFrame,
     VersionedSettings,
 )
+from service.observed.batches import REASONS, BatchTable, Regime
+from service.observed.columns import Floats
+from service.observed.marks import LoadMark, Outage, SettingsMark, describe_load_change
+from service.observed.percentiles import RollingPercentiles
+from service.observed.replicas import ReplicaSlots
+from service.observed.requests import RequestRow as RequestRow  # part of what this module offers
+from service.observed.requests import RequestTable
 
 KEPT_S: Final = 600.0
 MARGIN_S: Final = 60.0  # kept beyond that, so that what began before the window can be drawn into it

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from gui.store.columns import Floats, Ints
+from service.observed.columns import Floats, Ints
 
 STEP_S: Final = 0.25
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from gui.history import History
-from gui.store.batches import Regime
-from gui.store.columns import Floats
-from gui.store.percentiles import WINDOW_S, percentiles
-from gui.store.rolling import STEP_S, step_of
+from service.observed.batches import Regime
+from service.observed.columns import Floats
+from service.observed.history import History
+from service.observed.percentiles import WINDOW_S, percentiles
+from service.observed.rolling import STEP_S, step_of
 
 LEAST_SPAN_S: Final = 1.0  # rates over less than this would jump about
 

@@ -9,10 +9,10 @@ from typing import Final, get_args
 
 import numpy as np
 
-from gui.store.columns import Columns, Floats
-from gui.store.marks import SettingsMark, describe_settings_change
-from gui.store.rolling import Grid
 from service.messages import BatchRecord, ReleaseReason, Settings, SettingsChange
+from service.observed.columns import Columns, Floats
+from service.observed.marks import SettingsMark, describe_settings_change
+from service.observed.rolling import Grid
 
 MAX_ROWS: Final = 60_000
 REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)

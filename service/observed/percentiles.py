@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from gui.store.columns import Columns, Floats
-from gui.store.rolling import STEP_S, Grid, step_of
+from service.observed.columns import Columns, Floats
+from service.observed.rolling import STEP_S, Grid, step_of
 
 WINDOW_S: Final = 10.0
 LEVELS: Final = (50.0, 95.0, 99.0)
