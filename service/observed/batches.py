@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 import numpy as np
 
-from service.messages import BatchRecord, ReleaseReason, Settings, SettingsChange
+from service.messages import BatchRecord, BatchWork, ReleaseReason, Settings, SettingsChange
 from service.observed.columns import Columns, Floats
 from service.observed.marks import SettingsMark, describe_settings_change
 from service.observed.rolling import Grid
@@ -17,6 +17,7 @@ from service.observed.rolling import Grid
 MAX_ROWS: Final = 60_000
 REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)
 REASON_CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
+WORK: Final = BatchWork.__struct_fields__
 FIELDS: Final = {
     "formed": np.float64,
     "started": np.float64,
@@ -25,6 +26,10 @@ FIELDS: Final = {
     "size": np.int64,
     "cap": np.int64,
     "tokens": np.int64,
+    "steps": np.int64,  # this and the next three are its `BatchWork`, blank until it has finished
+    "computed": np.int64,
+    "padding": np.int64,
+    "vacant": np.int64,
     "reason": np.int64,
     "number": np.int64,
     "version": np.int64,
@@ -81,6 +86,9 @@ class BatchTable:
                 if value is not None:
                     self.columns.set(row, name, value)
             self.columns.set(row, "size", record.size)
+            if record.work is not None:
+                for name in WORK:
+                    self.columns.set(row, name, getattr(record.work, name))
 
     def row_of(self, service: int, batch_id: str | None) -> int:
         return -1 if batch_id is None else self._row_of.get((service, batch_id), -1)

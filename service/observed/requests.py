@@ -42,6 +42,7 @@ FIELDS: Final = {
     "regime": np.int64,
     "tokens": np.int64,
     "max_tokens": np.int64,
+    "prompt_tokens": np.int64,
     "sample": np.int64,
 }
 
@@ -143,6 +144,7 @@ class RequestTable:
         put(rows, "state", (STATE_CODES[r.state] for r in records))
         put(rows, "tokens", (r.completion_tokens for r in records))
         put(rows, "max_tokens", (r.max_tokens for r in records))
+        put(rows, "prompt_tokens", (r.prompt_tokens for r in records))
         put(rows, "batch", batches)
         put(rows, "regime", regimes)
         for row, record, regime in zip(rows, records, regimes, strict=True):
