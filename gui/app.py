@@ -14,12 +14,12 @@ from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 
 from gui.arguments import Arguments
 from gui.choices import Choices
-from gui.files import NotWrittenError
 from gui.main_window import MainWindow
 from gui.preferences import Preferences, PreferencesFile, default_path
 from gui.processes.service import ServiceStart
 from gui.startup import process_age_s
 from gui.theme import Theme
+from service.files import NotWrittenError
 
 if TYPE_CHECKING:
     from gui.workings import Workings

@@ -17,9 +17,9 @@ from PySide6.QtWidgets import QApplication
 
 from gui.arguments import Arguments
 from gui.exporter import png
-from gui.files import NotWrittenError, write_whole
 from gui.lifecycle import LifeCycle
 from gui.report import Measurements
+from service.files import NotWrittenError, write_whole
 from service.messages import LoadFrame, Poisson, TelemetryFrame
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from gui import export
-from gui.files import NotWrittenError, write_whole
+from service.files import NotWrittenError, write_whole
 from service.observed.history import History
 from service.observed.requests import RequestRow
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import platformdirs
 
-from gui.files import NotWrittenError, write_whole
+from service.files import NotWrittenError, write_whole
 from service.messages import Count, Pattern, Poisson, Settings
 from service.options import ServiceOptions
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gui.files import NotWrittenError, write_whole
+from service.files import NotWrittenError, write_whole
 
 
 def test_that_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:

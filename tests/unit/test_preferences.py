@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gui.files import NotWrittenError
 from gui.preferences import FOLDER_VARIABLE, Preferences, PreferencesFile, default_path
+from service.files import NotWrittenError
 from service.messages import Burst, Settings
 
 OTHERS = Preferences(
