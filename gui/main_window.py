@@ -26,6 +26,7 @@ from gui.panels.shortcut_help import ShortcutHelp
 from gui.panels.shortcuts import Shortcut
 from gui.panels.status_bar import StatusBar
 from gui.panels.toolbar import Toolbar
+from gui.panels.views import VIEWS, Views
 from gui.theme import FocusRing, Theme
 from gui.tokens import Palette
 from gui.widgets import icons
@@ -56,7 +57,8 @@ class MainWindow(QWidget):
         self._connect()
         self._bind_shortcuts()
         self._ring = FocusRing(self)
-        plots.installEventFilter(self)
+        for place in (plots, self.views.pages):
+            place.installEventFilter(self)
         self._include_plots()
         self.toolbar.step_button.setFocus(Qt.FocusReason.OtherFocusReason)  # or Qt gives it away as if by Tab
         self.show_life_cycle(LifeCycle.NOT_STARTED)
@@ -99,6 +101,7 @@ class MainWindow(QWidget):
             "widths": list(self._widths[False]),
             "widths_compact": list(self._widths[True]),
             "log_height": self._centre.sizes()[1] or tokens.HEIGHT_LOG,
+            "view": self.views.key,
         }
 
     def restore_layout(self, state: Mapping[str, object]) -> None:
@@ -112,6 +115,7 @@ class MainWindow(QWidget):
             self.resize(max(size[0], tokens.WINDOW_MIN[0]), max(size[1], tokens.WINDOW_MIN[1]))
         if state.get("is_maximized") is True:
             self.setWindowState(Qt.WindowState.WindowMaximized)
+        self.views.show_view(str(state.get("view")))
         self._is_compact = None
         self._adapt()
 
@@ -122,7 +126,7 @@ class MainWindow(QWidget):
         self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
         self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
         self.prompts, self.requests = PromptsPanel(), RequestsPanel(model)
-        self.status = StatusBar()
+        self.status, self.views = StatusBar(), Views(self.plots)
         self._help: ShortcutHelp | None = None
 
     def _lay_out(self) -> None:
@@ -145,8 +149,8 @@ class MainWindow(QWidget):
         upper = QWidget()
         upper.setObjectName("centre")
         upper.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        parts = column(self.figures, self.notice, self.plots, gap=0)
-        parts.setStretchFactor(self.plots, 1)
+        parts = column(self.figures, self.notice, self.views, gap=0)
+        parts.setStretchFactor(self.views, 1)
         upper.setLayout(parts)
         centre = QSplitter(Qt.Orientation.Vertical)
         centre.setHandleWidth(tokens.HAIRLINE)
@@ -188,6 +192,8 @@ class MainWindow(QWidget):
         self._bind(shortcuts.QUIT, self.close)
         for shortcut, seconds in zip(shortcuts.WINDOWS, tokens.TIME_WINDOWS_S, strict=True):
             self._bind(shortcut, lambda seconds=seconds: self.toolbar.choose_window(seconds))
+        for view in VIEWS:
+            self._bind(view.shortcut, lambda key=view.key: self.views.show_view(key))
         self._bind(Shortcut("Esc", "Close the log or the drawer"), self._on_escape)
 
     def _bind(self, shortcut: Shortcut, does: object) -> None:
@@ -196,7 +202,7 @@ class MainWindow(QWidget):
     # Events ----------------------------------------------------------------------------------------------------------
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if watched is self.plots and event.type() == QEvent.Type.ChildAdded:
+        if watched in (self.plots, self.views.pages) and event.type() == QEvent.Type.ChildAdded:
             QTimer.singleShot(0, self, self._include_plots)  # the child is not yet what it will be
         return super().eventFilter(watched, event)
 
@@ -220,9 +226,9 @@ class MainWindow(QWidget):
         icons.load()
 
     def _include_plots(self) -> None:
-        """Ring and tab order also for plots that are put in their place after the window was built."""
+        """Ring and tab order also for views that are put in their place after the window was built."""
         before = self.findings.last_in_tab_order
-        for widget in (self.plots, *self.plots.findChildren(QWidget)):
+        for widget in self.views.findChildren(QWidget):
             self._ring.watch(widget)
             if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
                 QWidget.setTabOrder(before, widget)

@@ -39,6 +39,8 @@ WINDOWS: Final = tuple(
     Shortcut(f"Ctrl+{n}", f"Show the last {text}")
     for n, text in enumerate(("30 s", "minute", "5 minutes", "10 minutes"), start=1)
 )
+LIVE: Final = Shortcut("Alt+1", "Show the plots as they run")
+DISTRIBUTIONS: Final = Shortcut("Alt+2", "Show how latencies, batch sizes and stages are distributed")
 HELP: Final = Shortcut("F1", "Keyboard shortcuts")
 QUIT: Final = Shortcut("Ctrl+Q", "Close the window and stop the service")
 IN_PLACE: Final = (
@@ -47,8 +49,8 @@ IN_PLACE: Final = (
     Shortcut("Del", "Cancel the selected requests"),
 )
 ALL: Final = (
-    STEP, FIRE, LOAD, FREEZE, EXPORT, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS, HELP, QUIT,
-    *IN_PLACE,
+    STEP, FIRE, LOAD, FREEZE, EXPORT, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,
+    LIVE, DISTRIBUTIONS, HELP, QUIT, *IN_PLACE,
 )  # fmt: skip
 
 

@@ -384,7 +384,7 @@ class _Focusable(QWidget):
 def timeline_height(available: int) -> int:
     """What the timeline gets: a third on tall screens, else what `gui.tokens` gives for two heights, and between.
 
-    >>> timeline_height(746), timeline_height(646), timeline_height(926)
+    >>> timeline_height(709), timeline_height(609), timeline_height(926)
     (266, 236, 308)
     """
     if available >= PLOTS_HEIGHT_TALL:

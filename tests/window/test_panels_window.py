@@ -352,12 +352,12 @@ def test_that_tab_goes_from_toolbar_to_left_to_plots_to_right(window: MainWindow
         QTest.keyClick(focused(), Qt.Key.Key_Tab)
         if focused() is window.toolbar.step_button:
             break
-    assert list(dict.fromkeys(visited)) == ["toolbar", "batching", "load", "plots", "prompts", "requests", "status"]
+    assert list(dict.fromkeys(visited)) == ["toolbar", "batching", "load", "views", "prompts", "requests", "status"]
     assert visited == sorted(visited, key=list(dict.fromkeys(visited)).index)
 
 
 def _place_of(window: MainWindow, widget: QWidget) -> str:
-    names = ("toolbar", "batching", "load", "findings", "plots", "prompts", "requests", "status")
+    names = ("toolbar", "batching", "load", "findings", "views", "prompts", "requests", "status")
     return next(name for name in names if getattr(window, name).isAncestorOf(widget))
 
 

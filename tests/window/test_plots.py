@@ -25,7 +25,7 @@ from service.messages import Settings
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
-SIZE = QSize(856, 746)
+SIZE = QSize(856, 709)
 StackMaker = Callable[[History], PlotStack]
 
 
@@ -261,7 +261,7 @@ def test_that_empty_plots_say_what_they_will_show_and_have_no_values(make_stack:
 
 
 def test_that_every_size_from_the_smallest_on_can_be_drawn(stack: PlotStack, qtbot: QtBot) -> None:
-    for width, height in ((480, 400), (752, 646), (1336, 926)):
+    for width, height in ((480, 400), (752, 609), (1336, 926)):
         stack.resize(width, height)
         stack.refresh()
         assert image(stack).width() == width

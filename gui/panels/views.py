@@ -1,0 +1,98 @@
+"""The views of the centre: one of them is shown, chosen in a slim row above it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
+
+from gui import tokens
+from gui.panels import shortcuts
+from gui.panels.section import remark
+from gui.panels.shortcuts import Shortcut
+from gui.widgets.layouts import column, hairline, row
+from gui.widgets.segmented import Segmented
+
+
+@dataclass(frozen=True)
+class View:
+    """What the user can look at in the centre of the window."""
+
+    key: str
+    title: str
+    shortcut: Shortcut
+
+
+LIVE: Final = "live"
+DISTRIBUTIONS: Final = "distributions"
+VIEWS: Final = (
+    View(LIVE, "Live", shortcuts.LIVE),
+    View(DISTRIBUTIONS, "Distributions", shortcuts.DISTRIBUTIONS),
+)
+
+
+class Views(QWidget):
+    """Each of `VIEWS` has its page here; a view is a widget that is given its data and put in its place when it is made.
+
+    Signals:
+        chosen: the key of the view that the user picked.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, live: QWidget, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._create()
+        self._lay_out()
+        self.put(LIVE, live)
+        self._switch.chosen.connect(self._on_chosen)
+
+    @property
+    def key(self) -> str:
+        """The view that is chosen."""
+        return self._switch.key
+
+    def put(self, key: str, widget: QWidget) -> None:
+        """Give a view its widget."""
+        self._widgets[key] = widget
+        self.pages.addWidget(widget)
+        self._show_chosen()
+
+    def show_view(self, key: str) -> None:
+        """Choose a view; one that there is not is passed over."""
+        if any(view.key == key for view in VIEWS):
+            self._switch.choose(key)
+            self._show_chosen()
+
+    def set_remark(self, text: str) -> None:
+        """What all of the view has in common, at the right end of the row."""
+        self._remark.setText(text)
+
+    def _create(self) -> None:
+        self._widgets: dict[str, QWidget] = {}
+        self._switch = Segmented([(view.key, view.title) for view in VIEWS], "View")
+        for view in VIEWS:
+            self._switch.set_tip(view.key, shortcuts.tip(view.shortcut.does, view.shortcut))
+            self._switch.button(view.key).setMinimumWidth(tokens.WIDTH_VIEW)
+        self._remark = remark()
+        self._remark.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self._remark.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.pages = QStackedWidget()
+
+    def _lay_out(self) -> None:
+        padding = tokens.PANEL_PADDING
+        self._row = QWidget()
+        self._row.setLayout(row(self._switch, self._remark, gap=tokens.GAP_4, margins=(padding, 0, padding, 0)))
+        self._row.setFixedHeight(tokens.HEIGHT_VIEWS)
+        layout = column(self._row, hairline(), self.pages, gap=0)
+        layout.setStretchFactor(self.pages, 1)
+        self.setLayout(layout)
+
+    def _show_chosen(self) -> None:
+        self.pages.setCurrentWidget(self._widgets.get(self.key, self._widgets[LIVE]))
+
+    def _on_chosen(self, key: str) -> None:
+        self._show_chosen()
+        self.chosen.emit(key)
