@@ -31,6 +31,10 @@ OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.E
 BROKEN_OFF = "The connection broke off before the answer was complete."
 
 
+class UnreachableError(RuntimeError):
+    """No server takes the connection; the text is a sentence that says why."""
+
+
 class Client:
     """One task a request; connections are kept alive and as many as there are requests.
 
@@ -65,14 +69,27 @@ class Client:
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
+    @property
+    def model(self) -> str | None:
+        """The name that requests ask for."""
+        return self._model
+
     async def learn_model(self) -> None:
-        """Ask which model is served, as most servers want it named; where that fails, requests go without a name."""
+        """Ask which model is served, as most servers want it named; where that fails, requests go without a name.
+
+        Raises `UnreachableError` where no server takes the connection. A name that was given stays.
+        """
         timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
         try:
             async with self._session.get(f"{self._url}/v1/models", timeout=timeout) as response:
-                self._model = first_model(await _read_at_most(response, MOST_ERROR_BYTES))
+                served = first_model(await _read_at_most(response, MOST_ERROR_BYTES))
+        except aiohttp.ClientConnectorError as e:
+            raise UnreachableError(self._unreachable(e.os_error)) from e
         except (aiohttp.ClientError, TimeoutError) as e:
             log.info("The server does not say which model it serves: %s", e)
+            return
+        if self._model is None:
+            self._model = served
 
     def start(self, flight: Flight, observer: Observer) -> None:
         task = asyncio.create_task(self._ask(flight, observer))
@@ -125,8 +142,11 @@ class Client:
     def _not_connected(self, reason: OSError) -> Answer:
         if reason.errno in OWN_LIMITS:
             return Answer("failed", f"This machine allows no further connections: {reason.strerror}.")
+        return Answer("failed", self._unreachable(reason), is_unreachable=True)
+
+    def _unreachable(self, reason: OSError) -> str:
         why = "connection refused" if reason.errno == errno.ECONNREFUSED else (reason.strerror or str(reason))
-        return Answer("failed", f"{self._url} cannot be reached: {why}.", is_unreachable=True)
+        return f"{self._url} cannot be reached: {why}."
 
 
 async def _turned_away(response: aiohttp.ClientResponse) -> Answer:
@@ -172,6 +192,7 @@ def _take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | No
         flight.add_text(text)
     if chunk.usage is not None:
         flight.tokens = chunk.usage.completion_tokens
+        flight.prompt_tokens = chunk.usage.prompt_tokens
     elif text:
         flight.tokens += 1  # all that a server which does not count tells: most send a token an event
     if flight.first_token_s is None and (text or flight.tokens):

@@ -42,12 +42,16 @@ class Flight:
     first_token_s: float | None = None
     finished_s: float | None = None
     tokens: int = 0
+    prompt_tokens: int | None = None
     outcome: ClientOutcome | None = None
     error: str | None = None
     _unreported_text: list[str] = field(default_factory=list)
 
     def add_text(self, text: str) -> None:
         self._unreported_text.append(text)
+
+    def forget_text(self) -> None:
+        self._unreported_text.clear()
 
     def report(self) -> ClientRequest:
         """The request as it stands, with the text since the report before."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from service.clock import monotonic_clock_id
-from service.load.client import Client
+from service.load.client import Client, UnreachableError
 from service.load.clock import LoopClock
 from service.load.control import MOST_LINE_BYTES, BadCommandError, CommandReader, LineWriter, parse_command
 from service.load.generator import MOST_CONNECTIONS, Generator
@@ -46,7 +46,7 @@ async def _serve_commands(url: str, token: str | None, model: str | None, connec
     writer = LineWriter(STDOUT, loop, lambda: reporter.on_output_free(), ended.set)
     reporter = Reporter(writer, clock, monotonic_clock_id())
     async with Client(url, token, model) as client:
-        if model is None:
+        with suppress(UnreachableError):  # each request will say so
             await client.learn_model()
         generator = Generator(client, clock, reporter, connections)
 

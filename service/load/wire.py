@@ -32,6 +32,7 @@ class _Choice(msgspec.Struct, frozen=True):
 
 class _Usage(msgspec.Struct, frozen=True):
     completion_tokens: int = 0
+    prompt_tokens: int | None = None
 
 
 class CompletionChunk(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from service.load.client import BROKEN_OFF, Client
+from service.load.client import BROKEN_OFF, Client, UnreachableError
 from service.load.flight import Answer, Flight
 from tests.unit.stub_server import DONE, StubServer, answers, breaks_off_after, event, streams, token_event
 
@@ -320,7 +320,8 @@ class TestFailure:
             bound_not_listening.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{bound_not_listening.getsockname()[1]}"
             async with Client(url) as client:
-                await client.learn_model()
+                with pytest.raises(UnreachableError, match="cannot be reached: connection refused."):
+                    await client.learn_model()
                 answer = await ask(client, watcher, make_flight())
         assert answer == Answer("failed", f"{url} cannot be reached: connection refused.", is_unreachable=True)
 

@@ -1,0 +1,178 @@
+"""What a run of load came to: every request, the figures over them, and what spoils those."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from service.load.flight import Flight
+from service.messages import ClientOutcome, ClientTotals, Pattern
+
+HARMLESS_LAG_MS: Final = 5.0
+SPOILING_SHARE: Final = 0.05  # of the median latency
+
+
+class ReportedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it was sent; times are seconds from the start of the run.
+
+    Attributes:
+        id: sent as `X-Request-Id`, so it is the `RequestRecord.client_id` of the same request.
+        tokens: generated.
+        prompt_tokens: as the server counts them, where it does.
+    """
+
+    id: str
+    intended_s: float
+    sent_s: float | None
+    first_token_s: float | None
+    finished_s: float | None
+    max_tokens: int
+    tokens: int
+    prompt_tokens: int | None
+    outcome: ClientOutcome
+    error: str | None = None
+
+    @classmethod
+    def of(cls, flight: Flight, start_s: float) -> ReportedRequest:
+        """What became of `flight`, which has ended."""
+        assert flight.outcome is not None
+        return cls(
+            id=flight.id,
+            intended_s=flight.intended_s - start_s,
+            sent_s=_since(start_s, flight.sent_s),
+            first_token_s=_since(start_s, flight.first_token_s),
+            finished_s=_since(start_s, flight.finished_s),
+            max_tokens=flight.max_tokens,
+            tokens=flight.tokens,
+            prompt_tokens=flight.prompt_tokens,
+            outcome=flight.outcome,
+            error=flight.error,
+        )
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """How a figure is distributed over the requests, in the unit that the field's name says."""
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
+class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures over requests; those that have no request to be taken from are ``None``.
+
+    Attributes:
+        ran_s: from the start to the last answer; what the rates are taken over.
+        latency_s: of those answered, from the intended send time to the last token.
+        time_to_first_token_s: likewise, to the first.
+        lag_ms: how late the generator itself sent.
+    """
+
+    ran_s: float
+    requests_per_s: float | None
+    tokens_per_s: float | None
+    latency_s: Spread | None
+    time_to_first_token_s: Spread | None
+    lag_ms: Spread | None
+
+
+class LoadReport(LoadFigures, frozen=True, kw_only=True):
+    """A run of load: what was asked for, the figures, and every request.
+
+    Attributes:
+        prompts: how many there were to draw from.
+        started: when, in Unix time.
+        clock, start_s: the start on the sender's monotonic clock, and which that is, as in `LoadFrame`.
+        duration_s: for how long requests were to be sent.
+        warnings: sentences on what spoils the figures.
+    """
+
+    url: str
+    model: str | None
+    pattern: Pattern
+    seed: int
+    prompts: int
+    max_tokens: int
+    temperature: float
+    started: float
+    clock: str
+    start_s: float
+    duration_s: float
+    totals: ClientTotals
+    warnings: tuple[str, ...] = ()
+    requests: tuple[ReportedRequest, ...] = ()
+
+
+def load_figures(requests: Sequence[ReportedRequest]) -> LoadFigures:
+    """The figures over `requests`, in whatever order they come."""
+    answered = [request for request in requests if request.outcome == "ok"]
+    ran_s = max([request.finished_s or 0.0 for request in requests], default=0.0)
+    tokens = sum(request.tokens for request in answered)
+    return LoadFigures(
+        ran_s=ran_s,
+        requests_per_s=len(answered) / ran_s if ran_s else None,
+        tokens_per_s=tokens / ran_s if ran_s else None,
+        latency_s=spread(_since_intended(answered, lambda request: request.finished_s)),
+        time_to_first_token_s=spread(_since_intended(answered, lambda request: request.first_token_s)),
+        lag_ms=spread([1e3 * lag_s for lag_s in _since_intended(requests, lambda request: request.sent_s)]),
+    )
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Mean, percentiles (linear between neighbours) and maximum; ``None`` of nothing.
+
+    >>> spread([1.0, 2.0, 3.0]).p50
+    2.0
+    """
+    if not values:
+        return None
+    p50, p90, p95, p99, most = (float(value) for value in np.percentile(values, (50, 90, 95, 99, 100)))
+    return Spread(mean=float(np.mean(values)), p50=p50, p90=p90, p95=p95, p99=p99, max=most)
+
+
+def spoilers(totals: ClientTotals, figures: LoadFigures, requests: Iterable[ReportedRequest]) -> tuple[str, ...]:
+    """What the figures do not tell of, or tell wrongly, in sentences."""
+    errors = Counter(request.error for request in requests if request.outcome == "failed" and request.error)
+    sentences = [_lag_warning(figures)]
+    if totals.dropped:
+        sentences.append(
+            f"{totals.dropped:,} arrivals were dropped because too many requests were outstanding: the service was "
+            "spared them, and the figures with it."
+        )
+    if totals.refused:
+        sentences.append(f"The service refused {totals.refused:,} requests because its queue was full.")
+    if totals.failed:
+        often = f" Most often: {errors.most_common(1)[0][0]}" if errors else ""
+        sentences.append(f"{totals.failed:,} requests failed.{often}")
+    if totals.cancelled:
+        sentences.append(f"{totals.cancelled:,} requests were broken off before they were answered.")
+    return tuple([sentence for sentence in sentences if sentence])
+
+
+def _lag_warning(figures: LoadFigures) -> str | None:
+    lag_ms, latency_s = figures.lag_ms, figures.latency_s
+    if lag_ms is None or latency_s is None:
+        return None
+    if lag_ms.p99 <= max(HARMLESS_LAG_MS, 1e3 * latency_s.p50 * SPOILING_SHARE):
+        return None
+    return (
+        f"The load generator itself sent late (p99 {lag_ms.p99:.0f} ms, beside a median latency of "
+        f"{1e3 * latency_s.p50:.0f} ms), so part of the latency is its own: send less, or from another machine."
+    )
+
+
+def _since(start_s: float, at_s: float | None) -> float | None:
+    return None if at_s is None else at_s - start_s
+
+
+def _since_intended(
+    requests: Iterable[ReportedRequest], stage: Callable[[ReportedRequest], float | None]
+) -> list[float]:
+    return [at_s - request.intended_s for request in requests if (at_s := stage(request)) is not None]

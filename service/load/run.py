@@ -1,0 +1,145 @@
+"""One run of load from beginning to end, in the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from service.clock import monotonic_clock_id
+from service.load.client import Client, UnreachableError
+from service.load.clock import LoopClock
+from service.load.flight import Flight
+from service.load.generator import Generator
+from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
+from service.messages import Cancel, ClientTotals, RunLoad, StopLoad
+
+FINISH_WITHIN_S: Final = 120.0
+PROGRESS_INTERVAL_S: Final = 0.2
+
+
+class LoadError(RuntimeError):
+    """The load could not be run; the text is a sentence that says why."""
+
+
+class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run stands, `elapsed_s` after its start."""
+
+    elapsed_s: float
+    duration_s: float
+    totals: ClientTotals
+    lag_p99_ms: float | None
+
+
+OnProgress = Callable[[LoadProgress], None]
+
+
+async def run_load(
+    url: str,
+    load: RunLoad,
+    duration_s: float,
+    *,
+    token: str | None = None,
+    model: str | None = None,
+    on_progress: OnProgress | None = None,
+    stop: asyncio.Event | None = None,
+    finish_within_s: float = FINISH_WITHIN_S,
+) -> LoadReport:
+    """Send `load` for at most `duration_s`, let what is under way finish, and tell what came of it.
+
+    `stop` ends it at once and breaks off what is under way; so does the end of `finish_within_s` after the last
+    arrival. Raises `LoadError` where nothing could be sent.
+    """
+    async with Client(url, token, model) as client:
+        try:
+            await client.learn_model()
+        except UnreachableError as e:
+            raise LoadError(f"{e} Start the service first, or give its address.") from e
+        return await _Run(client, url, load, duration_s).conduct(on_progress, stop or asyncio.Event(), finish_within_s)
+
+
+class _Run:
+    """Generator, clock and journal of one run."""
+
+    def __init__(self, client: Client, url: str, load: RunLoad, duration_s: float) -> None:
+        self._client = client
+        self._url = url
+        self._load = load
+        self._duration_s = duration_s
+        self._clock = LoopClock(asyncio.get_running_loop())
+        self._ended: list[Flight] = []
+        self._refusals: list[str] = []
+        self._is_over = asyncio.Event()
+        self._generator = Generator(client, self._clock, self)
+
+    async def conduct(self, on_progress: OnProgress | None, stop: asyncio.Event, finish_within_s: float) -> LoadReport:
+        started, start_s = time.time(), self._clock.now()
+        self._generator.obey(self._load)
+        if self._refusals:
+            raise LoadError(self._refusals[0])
+        teller = asyncio.create_task(self._tell(on_progress, start_s)) if on_progress is not None else None
+        await self._over_or(stop, self._duration_s)
+        self._generator.obey(StopLoad())
+        await self._over_or(stop, finish_within_s)
+        self._generator.obey(Cancel())
+        await self._client.idle()
+        if teller is not None:
+            teller.cancel()
+        return self._report(started, start_s)
+
+    async def _over_or(self, stop: asyncio.Event, timeout_s: float) -> None:
+        waits = [asyncio.create_task(event.wait()) for event in (self._is_over, stop)]
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _tell(self, on_progress: OnProgress, start_s: float) -> None:
+        while True:
+            on_progress(
+                LoadProgress(
+                    elapsed_s=self._clock.now() - start_s,
+                    duration_s=self._duration_s,
+                    totals=self._generator.totals(),
+                    lag_p99_ms=self._generator.lag_p99_ms(),
+                )
+            )
+            await asyncio.sleep(PROGRESS_INTERVAL_S)
+
+    def _report(self, started: float, start_s: float) -> LoadReport:
+        requests = tuple([ReportedRequest.of(flight, start_s) for flight in self._ended])
+        figures, totals = load_figures(requests), self._generator.totals()
+        return LoadReport(
+            url=self._url,
+            model=self._client.model,
+            pattern=self._load.pattern,
+            seed=self._load.seed,
+            prompts=len(self._load.prompts),
+            max_tokens=self._load.max_tokens,
+            temperature=self._load.temperature,
+            started=started,
+            clock=monotonic_clock_id(),
+            start_s=start_s,
+            duration_s=self._duration_s,
+            totals=totals,
+            **msgspec.structs.asdict(figures),
+            warnings=(*self._refusals, *spoilers(totals, figures, requests)),
+            requests=requests,
+        )
+
+    # What the generator tells ----------------------------------------------------------------------------------------
+
+    def flight_changed(self, flight: Flight) -> None:
+        if flight.outcome is not None:
+            self._ended.append(flight)
+            flight.forget_text()
+        self.load_changed()
+
+    def load_changed(self) -> None:
+        if not self._generator.is_busy:
+            self._is_over.set()
+
+    def refused(self, reason: str) -> None:
+        self._refusals.append(reason)
