@@ -40,12 +40,17 @@ FIELDS: Final = {
 
 @dataclass(frozen=True)
 class Regime:
-    """Batches from `start_s` on were formed under one version of the settings of one service."""
+    """Batches from `start_s` on were formed under one version of the settings of one service.
+
+    Attributes:
+        settings: ``None`` if the service was not heard to name them.
+    """
 
     number: int
     start_s: float
     version: int
     mark: SettingsMark | None
+    settings: Settings | None = None
 
 
 class BatchTable:
@@ -179,7 +184,7 @@ class BatchTable:
         number = self.regime + 1
         self._regime_of_version[key] = number
         mark = None if obeyed is None else self._mark(service, obeyed, record, number)
-        self.regimes.append(Regime(number, record.formed_s, record.settings_version, mark))
+        self.regimes.append(Regime(number, record.formed_s, record.settings_version, mark, self._settings.get(key)))
         return number
 
     def _begin_earlier(self, number: int, formed_s: float) -> None:

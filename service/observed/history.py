@@ -29,6 +29,7 @@ from service.observed.percentiles import RollingPercentiles
 from service.observed.replicas import ReplicaSlots
 from service.observed.requests import RequestRow as RequestRow  # part of what this module offers
 from service.observed.requests import RequestTable
+from service.observed.statuses import Statuses
 
 KEPT_S: Final = 600.0
 MARGIN_S: Final = 60.0  # kept beyond that, so that what began before the window can be drawn into it
@@ -69,6 +70,7 @@ class History:
     Attributes:
         requests, batches: the tables; see `RequestTable` and `BatchTable`.
         percentiles: of latency, rolling.
+        statuses: of the replicas and the load generator, over time.
         load_marks, outages: in order of time.
         offered: moments at which the offered rate changed and the rate from then on (``None``: not an open loop).
         revision: grows with everything that is added.
@@ -92,6 +94,7 @@ class History:
         self.batches = BatchTable(SPAN_S)
         self.percentiles = RollingPercentiles(SPAN_S)
         self.slots = ReplicaSlots()
+        self.statuses = Statuses()
         self.load_marks: list[LoadMark] = []
         self.outages: list[Outage] = []
         self.offered: list[tuple[float, float | None]] = []
@@ -145,6 +148,7 @@ class History:
         if frame.pattern != previous:
             self._note_pattern(previous, frame.pattern, at_s)
         self.load = frame
+        self.statuses.add_load(frame, at_s)
         self._advance(at_s)
 
     def add_missed(self, missed: FramesMissed) -> None:
@@ -207,6 +211,11 @@ class History:
 
     def regime_at(self, at_s: float) -> Regime | None:
         return self.batches.regime_at(at_s)
+
+    def has_failed_at(self, at_s: float) -> bool:
+        """Whether there was no service at that moment, because it had failed."""
+        failed = (outage for outage in self.outages if outage.text == "failed")
+        return any(o.start_s <= at_s and (o.end_s is None or at_s < o.end_s) for o in failed)
 
     def depth_at(self, at_s: float) -> tuple[int, int, int]:
         """How many requests were waiting, formed and running at that moment."""
@@ -302,6 +311,9 @@ class History:
             if not self.slots.knows(status.replica) and status.replica not in frame.lost_replicas:
                 self.slots.slot_of(status.replica)
                 self._close_one_loss(status.at_s)
+        self.statuses.add_replicas(
+            (status for status in frame.replicas if self.slots.knows(status.replica)), self.slots.slot_of
+        )
 
     def _lose_replicas(self, frame: TelemetryFrame) -> None:
         for replica in frame.lost_replicas:
@@ -374,6 +386,7 @@ class History:
         oldest_s = at_s - SPAN_S
         self.requests.drop_before(oldest_s)
         self.batches.drop_before(oldest_s)
+        self.statuses.drop_before(oldest_s)
         self.load_marks = [mark for mark in self.load_marks[-MAX_MARKS:] if mark.at_s >= oldest_s]
         self.outages = [outage for outage in self.outages if outage.end_s is None or outage.end_s >= oldest_s]
         self.offered = [o for n, o in enumerate(self.offered) if o[0] >= oldest_s or n == len(self.offered) - 1]
