@@ -1,0 +1,126 @@
+"""The cost model: what it finds in batches that were made up, and how sure it says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from service.messages import Settings
+from service.observed.history import History
+from service.predict.cost import CostModel
+from service.predict.executed import Executed
+from tests.synthetic_run import CLOCK, Step, SyntheticRun
+
+STEP_S, ROW_S, TOKENS = 0.040, 0.0015, 24
+
+
+def batches(
+    sizes: Sequence[int],
+    *,
+    noise: float = 0.0,
+    tokens: Sequence[int] | int = TOKENS,
+    slower: float = 1.0,
+    seed: int = 1,
+) -> Executed:
+    """One batch a second, each ``steps · (STEP_S + ROW_S · size)`` but for a factor of noise."""
+    size = np.array(sizes, float)
+    steps = np.broadcast_to(np.array(tokens, float), size.shape)
+    factors = np.exp(np.random.default_rng(seed).normal(0.0, noise, len(size)))
+    run_s = slower * steps * (STEP_S + ROW_S * size) * factors
+    return Executed(size, steps, steps * size, 8.0 * size, run_s, np.arange(len(size), dtype=float))
+
+
+def fitted(executed: Executed) -> CostModel:
+    cost = CostModel.of_batches(executed)
+    assert cost is not None
+    return cost
+
+
+def true_s(size: int, tokens: int = TOKENS) -> float:
+    return tokens * (STEP_S + ROW_S * size)
+
+
+def joined(*parts: Executed) -> Executed:
+    """Parts that follow one another."""
+    result = parts[0]
+    for part in parts[1:]:
+        later = part.shifted(result.finished_s[-1] + 1.0)
+        result = Executed(*(np.concatenate([getattr(result, n), getattr(later, n)]) for n in result.__dict__))
+    return result
+
+
+@pytest.mark.parametrize("size", [1, 4, 8, 16, 32])
+def test_that_noisy_batches_of_several_sizes_tell_the_time_of_any(size: int) -> None:
+    cost = fitted(batches([1, 2, 3, 4, 6, 8, 5, 2, 9, 12, 3, 1, 7, 4] * 3, noise=0.05))
+    assert cost.batch_s(size) == pytest.approx(true_s(size), rel=0.06)
+
+
+def test_that_other_lengths_than_those_seen_on_average_cost_what_they_must() -> None:
+    cost = fitted(batches([1, 4, 8, 2, 6, 10, 3, 12], tokens=[8, 24, 48, 30, 12, 16, 40, 20]))
+    assert cost.batch_s(8, tokens=100) == pytest.approx(true_s(8, 100), rel=0.05)
+
+
+def test_that_a_batch_that_was_held_up_does_not_spoil_the_rest() -> None:
+    executed = batches([1, 4, 8, 2, 6, 12, 3, 16, 5, 7] * 2, noise=0.02)
+    executed.run_s[[3, 11]] *= 20.0
+    assert fitted(executed).batch_s(8) == pytest.approx(true_s(8), rel=0.05)
+
+
+def test_that_the_marginal_cost_is_the_slope_and_its_error_covers_the_truth() -> None:
+    cost = fitted(batches([1, 2, 4, 8, 12, 16, 3, 6] * 4, noise=0.03))
+    assert abs(cost.marginal_s - TOKENS * ROW_S) < 3 * cost.marginal_error_s
+    assert cost.marginal_error_s < 0.3 * cost.marginal_s
+
+
+def test_that_the_errors_are_as_large_as_they_say() -> None:
+    """Of 40 draws about 95 in 100 lie within twice the standard error; 80 in 100 must."""
+    fits = [fitted(batches([1, 2, 4, 6, 8, 3] * 4, noise=0.08, seed=seed)) for seed in range(40)]
+    within = [abs(cost.batch_s(16) - true_s(16)) < 2 * cost.batch_error_s(16) for cost in fits]
+    assert np.mean(within) > 0.8
+
+
+def test_that_batches_of_one_size_say_little_of_other_sizes() -> None:
+    cost = fitted(batches([4] * 30, noise=0.03))
+    assert cost.batch_s(4) == pytest.approx(true_s(4), rel=0.05)
+    assert cost.is_sure_of(4)
+    assert not cost.is_sure_of(32)
+
+
+def test_that_two_batches_are_too_few() -> None:
+    assert CostModel.of_batches(batches([1, 8])) is None
+
+
+def test_that_capacity_grows_with_the_cap_and_follows_from_the_prices() -> None:
+    cost = fitted(batches([1, 2, 4, 8, 16, 3, 5, 7]))
+    line = [cost.capacity(cap) for cap in (1, 8, 32)]
+    assert [c.requests_per_s for c in line] == pytest.approx([cap / true_s(cap) for cap in (1, 8, 32)], rel=0.03)
+    assert line[1].tokens_per_s == pytest.approx(TOKENS * line[1].requests_per_s)
+
+
+def test_that_the_spread_is_that_of_single_batches() -> None:
+    assert fitted(batches([1, 2, 4, 8] * 20, noise=0.1)).spread == pytest.approx(0.1, rel=0.3)
+
+
+def test_that_the_fit_follows_a_machine_that_becomes_slower() -> None:
+    sizes = [1, 2, 4, 8, 3, 6]
+    cost = fitted(joined(batches(sizes * 10, noise=0.02), batches(sizes * 4, noise=0.02, slower=1.5)))
+    assert cost.batch_s(8) == pytest.approx(1.5 * true_s(8), rel=0.1)
+
+
+def test_that_it_is_fitted_to_what_a_running_service_tells() -> None:
+    run = SyntheticRun(60.0, (Step(0.0, 4.0, Settings(max_batch_size=8)),), step_s=STEP_S, per_request_s=ROW_S)
+    history = History(CLOCK, lambda: run.start_s + run.duration_s)
+    run.fill(history)
+    cost = CostModel.of_history(history)
+    assert cost is not None
+    assert cost.batch_s(4) == pytest.approx(true_s(4), rel=0.05)
+    assert cost.tokens == pytest.approx(TOKENS)
+
+
+def test_that_a_drawn_model_differs_by_its_error() -> None:
+    cost = fitted(batches([1, 2, 4, 8, 3] * 4, noise=0.1))
+    random = np.random.default_rng(1)
+    drawn = [cost.drawn(random).batch_s(8) for _ in range(300)]
+    assert np.std(drawn) == pytest.approx(cost.batch_error_s(8), rel=0.2)
