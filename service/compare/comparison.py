@@ -1,0 +1,66 @@
+"""The result of an A/B comparison: a document that holds its plan, its evidence and its verdict."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from service.compare.difference import Difference
+from service.compare.plan import ComparePlan
+from service.compare.run import Run
+from service.observed.marks import describe_settings_change
+
+
+class ServiceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured on."""
+
+    url: str
+    model: str = ""
+    device: str = ""
+    dtype: str = ""
+    replicas: int = 0
+
+    @property
+    def text(self) -> str:
+        """
+        >>> ServiceFacts(url="http://h:1", model="m", device="cpu", dtype="bfloat16", replicas=2).text
+        'm, cpu, bfloat16, 2 replicas'
+        """
+        count = f"{self.replicas} replicas" if self.replicas > 1 else ""
+        return ", ".join(each for each in (self.model, self.device, self.dtype, count) if each)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="comparison"):
+    """What `compare` measured.
+
+    Attributes:
+        measured_at: Unix time of the end.
+        a, b: the rounds' runs, in the same order.
+        differences: of every figure; only that of `plan.figure` is a verdict.
+        verdict: a sentence.
+        warnings: sentences on what spoils it.
+    """
+
+    version: Literal[1] = 1
+    service: ServiceFacts
+    measured_at: float
+    plan: ComparePlan
+    a: tuple[Run, ...]
+    b: tuple[Run, ...]
+    differences: tuple[Difference, ...]
+    verdict: str
+    warnings: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What differs between A and B."""
+        plan = self.plan
+        settings = describe_settings_change(plan.a.settings, plan.b.settings)
+        load = "" if plan.a.load == plan.b.load else "another load"
+        return ", ".join(each for each in (settings, load) if each) or "the same twice"
+
+    @property
+    def decisive(self) -> Difference | None:
+        """The difference that the verdict is about."""
+        return next((each for each in self.differences if each.figure == self.plan.figure), None)

@@ -1,0 +1,126 @@
+"""One measured run of load under one setting, and the figures that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+
+FigureName: TypeAlias = Literal["p50_s", "p95_s", "p99_s", "mean_s", "requests_per_s", "tokens_per_s", "mean_batch"]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured from an idle service to an idle service.
+
+    Attributes:
+        seed: of the arrivals, prompts and lengths; two runs of one seed and one load were sent the same.
+        ran_s: from the start to the last answer.
+        latencies_s: from the intended send time to the last token, in order of the intended send times. One that was
+            broken off counts with the time until then: it would have taken longer still.
+        tokens: generated.
+        broken_off, refused, failed, dropped: requests without an answer; see `ClientTotals`.
+        mean_batch: requests in the batches that ran, on average; ``None`` if none did.
+        warnings: sentences on what spoils the figures.
+    """
+
+    seed: int
+    ran_s: float
+    latencies_s: tuple[float, ...]
+    tokens: int = 0
+    broken_off: int = 0
+    refused: int = 0
+    failed: int = 0
+    dropped: int = 0
+    mean_batch: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def answered(self) -> int:
+        return len(self.latencies_s) - self.broken_off
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of one or more runs.
+
+    Attributes:
+        title: as it reads within a sentence.
+        of: its value over several runs as one; ``None`` where there is nothing to take it from.
+    """
+
+    name: FigureName
+    title: str
+    unit: str
+    of: Callable[[Sequence[Run]], float | None]
+
+
+def _percentile(percent: float) -> Callable[[Sequence[Run]], float | None]:
+    def of(runs: Sequence[Run]) -> float | None:
+        latencies = pooled_latencies_s(runs)
+        return float(np.percentile(latencies, percent)) if len(latencies) else None
+
+    return of
+
+
+def _mean_s(runs: Sequence[Run]) -> float | None:
+    latencies = pooled_latencies_s(runs)
+    return float(np.mean(latencies)) if len(latencies) else None
+
+
+def _rate(count: Callable[[Run], int]) -> Callable[[Sequence[Run]], float | None]:
+    def of(runs: Sequence[Run]) -> float | None:
+        ran_s = sum(run.ran_s for run in runs)
+        return sum(count(run) for run in runs) / ran_s if ran_s > 0 else None
+
+    return of
+
+
+def _mean_batch(runs: Sequence[Run]) -> float | None:
+    known = [run.mean_batch for run in runs if run.mean_batch is not None]
+    return float(np.mean(known)) if known else None
+
+
+def pooled_latencies_s(runs: Sequence[Run]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """All latencies of these runs, in seconds."""
+    return np.fromiter((latency_s for run in runs for latency_s in run.latencies_s), dtype=np.float64)
+
+
+FIGURES: Final[tuple[Figure, ...]] = (
+    Figure("p50_s", "p50", "s", _percentile(50)),
+    Figure("p95_s", "p95", "s", _percentile(95)),
+    Figure("p99_s", "p99", "s", _percentile(99)),
+    Figure("mean_s", "mean latency", "s", _mean_s),
+    Figure("requests_per_s", "throughput", "req/s", _rate(lambda run: run.answered)),
+    Figure("tokens_per_s", "tokens a second", "tok/s", _rate(lambda run: run.tokens)),
+    Figure("mean_batch", "mean batch", "requests", _mean_batch),
+)
+FIGURE_BY_NAME: Final = {figure.name: figure for figure in FIGURES}
+
+
+def spoiling(runs: Sequence[Run]) -> list[str]:
+    """What must be known to read the latencies of these runs rightly."""
+    sent = sum(len(run.latencies_s) + run.refused + run.failed for run in runs)
+    counts = (
+        ("were refused (503), so the latencies are of those that got in", sum(run.refused for run in runs)),
+        ("failed", sum(run.failed for run in runs)),
+        ("were broken off unanswered and count with the time until then", sum(run.broken_off for run in runs)),
+        ("were never sent, as too many were outstanding", sum(run.dropped for run in runs)),
+    )
+    sentences = [f"{count:,} of {sent:,} requests {what}." for what, count in counts if count]
+    told = dict.fromkeys(warning for run in runs for warning in run.warnings)
+    return [*sentences, *told]
+
+
+def spelled(value: float | None, unit: str = "") -> str:
+    """Three digits that count, and the unit.
+
+    >>> spelled(0.41239, "s"), spelled(12.345, "req/s"), spelled(312.4), spelled(None, "s")
+    ('0.412 s', '12.3 req/s', '312', '–')
+    """
+    if value is None:
+        return "–"
+    decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:.{decimals}f} {unit}".rstrip()

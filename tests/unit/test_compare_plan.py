@@ -1,0 +1,109 @@
+"""What is measured, in which order, and how long that takes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from service.compare.plan import (
+    ComparePlan,
+    Objective,
+    Pace,
+    PlanError,
+    Side,
+    SweepPlan,
+    grid,
+)
+from service.messages import Poisson, RunLoad, SettingError, Settings
+
+LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",))
+LATE, EARLY = Settings(formation="late"), Settings(formation="early")
+
+
+def compare_plan(**fields: object) -> ComparePlan:
+    return ComparePlan(a=Side(settings=LATE, load=LOAD), b=Side(settings=EARLY, load=LOAD), **fields)  # type: ignore[arg-type]
+
+
+def test_that_the_order_of_the_sides_turns_round_from_round_to_round() -> None:
+    order = [run.key for run in compare_plan(rounds=4).runs()]
+
+    assert order == ["A", "B", "B", "A", "A", "B", "B", "A"]
+
+
+def test_that_both_sides_of_a_round_have_one_seed_and_each_round_another() -> None:
+    seeds = [(run.round, run.load.seed) for run in compare_plan(rounds=3, seed=7).runs()]
+
+    assert seeds == [(0, 7), (0, 7), (1, 8), (1, 8), (2, 9), (2, 9)]
+
+
+def test_that_each_side_runs_under_its_own_settings() -> None:
+    assert {(run.key, run.settings) for run in compare_plan(rounds=2).runs()} == {("A", LATE), ("B", EARLY)}
+
+
+def test_that_a_plan_with_one_round_is_refused_as_it_could_tell_nothing() -> None:
+    encoded = msgspec.json.encode(compare_plan(rounds=1))
+
+    with pytest.raises(msgspec.ValidationError, match="rounds"):
+        msgspec.json.decode(encoded, type=ComparePlan)
+
+
+def test_that_a_sweep_goes_there_and_back_with_one_seed_a_round() -> None:
+    plan = SweepPlan(points=(LATE, EARLY), load=LOAD, rounds=2, seed=3)
+
+    assert [(run.key, run.load.seed) for run in plan.runs()] == [(0, 3), (1, 3), (1, 4), (0, 4)]
+
+
+def test_that_a_grid_is_every_combination_and_none_twice() -> None:
+    points = grid(LATE, {"max_batch_size": [1, 4, 4], "batch_wait_timeout_s": [0, 0.05]})
+
+    assert [(each.max_batch_size, each.batch_wait_timeout_s) for each in points] == [
+        (1, 0),
+        (1, 0.05),
+        (4, 0),
+        (4, 0.05),
+    ]
+
+
+def test_that_a_grid_with_a_value_that_a_setting_refuses_is_refused() -> None:
+    with pytest.raises(SettingError, match="max_batch_size"):
+        grid(LATE, {"max_batch_size": [4, 0]})
+
+
+def test_that_a_grid_that_nobody_would_wait_for_is_refused() -> None:
+    with pytest.raises(PlanError, match="too many"):
+        grid(LATE, {"max_batch_size": range(1, 200), "max_queued_requests": range(1, 200)})
+
+
+@pytest.mark.parametrize("text", ["p95", "p95<=", "p95<=-1", "p95<=nan", "p42<=1", "mean_batch<=1", "requests_per_<=1"])
+def test_that_an_objective_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="p95<=1.0"):
+        Objective.parse(text)
+
+
+@pytest.mark.parametrize("text", ["p95<=1.5", "p95 <= 1.5 s", "p95 ≤ 1.5"])
+def test_that_an_objective_is_read_however_it_is_written(text: str) -> None:
+    assert Objective.parse(text) == Objective("p95_s", 1.5)
+
+
+def test_that_time_left_is_told_from_the_plan_until_something_has_been_measured() -> None:
+    to_come = list(compare_plan(rounds=2, duration_s=10.0).runs())
+
+    assert 40 < Pace(10.0).left_s(to_come) < 50
+
+
+def test_that_time_left_is_told_from_each_sides_own_runs() -> None:
+    to_come = list(compare_plan(rounds=2).runs())
+    pace = Pace(10.0)
+    pace.note("A", 11.0)
+    pace.note("B", 31.0)
+
+    assert pace.left_s(to_come[2:]) == 42.0
+    assert pace.left_s(to_come[2:], present_s=5.0) == 37.0
+
+
+def test_that_a_run_that_takes_longer_than_expected_leaves_the_others_their_time() -> None:
+    to_come = list(compare_plan(rounds=2).runs())
+    pace = Pace(10.0)
+    pace.note("A", 11.0)
+
+    assert pace.left_s(to_come[2:], present_s=100.0) == 11.0
