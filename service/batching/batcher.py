@@ -73,7 +73,7 @@ class Batcher(Generic[Item]):
         while True:
             now_s = time.monotonic()
             for formation in (self._left, self._active):
-                if batch := formation.take(now_s, free_since_s):
+                if batch := formation.take(now_s, free_since_s, more_may_come=formation is self._active):
                     if formation is self._late:
                         self._on_formed(batch)
                     return batch

@@ -68,9 +68,9 @@ class EarlyFormation(Generic[Item]):
         task.add_done_callback(self._tasks.discard)
         return entry.future
 
-    def take(self, now_s: float, free_since_s: float) -> Batch[Item] | None:
+    def take(self, now_s: float, free_since_s: float, *, more_may_come: bool = True) -> Batch[Item] | None:
         """The oldest sealed batch; those of its entries whose submitter has gone are still in it."""
-        del now_s, free_since_s  # sealed batches are ready whatever the time
+        del now_s, free_since_s, more_may_come  # sealed batches are ready whatever the time
         return self._sealed.popleft() if self._sealed else None
 
     async def _pass_to_ray(self, entry: Entry[Item]) -> None:

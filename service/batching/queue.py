@@ -110,9 +110,12 @@ class BatchQueue(Generic[Item]):
             now_s = self._clock()
         return batch
 
-    def take(self, now_s: float, free_since_s: float) -> Batch[Item] | None:
-        """The batch that the rules release at `now_s`, if any, to an engine that is free since `free_since_s`."""
-        reason = self._release_reason(now_s, free_since_s)
+    def take(self, now_s: float, free_since_s: float, *, more_may_come: bool = True) -> Batch[Item] | None:
+        """The batch that the rules release at `now_s`, if any, to an engine that is free since `free_since_s`.
+
+        Where no more may come, because nothing is submitted here any longer, there is nothing to wait for.
+        """
+        reason = self._release_reason(now_s, free_since_s, more_may_come)
         if reason is None:
             return None
         entries = tuple(self._entries)[: self._max_batch_size]
@@ -125,13 +128,13 @@ class BatchQueue(Generic[Item]):
         first = next(iter(self._entries), None)
         return None if first is None else max(first.enqueued_s, free_since_s) + self._batch_wait_timeout_s
 
-    def _release_reason(self, now_s: float, free_since_s: float) -> ReleaseReason | None:
+    def _release_reason(self, now_s: float, free_since_s: float, more_may_come: bool) -> ReleaseReason | None:
         deadline_s = self.deadline_s(free_since_s)
         if deadline_s is None:
             return None
         if len(self._entries) >= self._max_batch_size:
             return "full"
-        if self._batch_wait_timeout_s == 0:
+        if self._batch_wait_timeout_s == 0 or not more_may_come:
             return "drained"
         return "timeout" if now_s >= deadline_s else None
 

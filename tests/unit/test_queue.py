@@ -59,6 +59,15 @@ async def test_that_without_a_timeout_a_batch_takes_what_is_there() -> None:
 
 
 @in_virtual_time
+async def test_that_where_no_more_may_come_there_is_nothing_to_wait_for() -> None:
+    q = queue(8, 5.0)
+    q.submit("last")
+    batch = q.take(now_s(), now_s(), more_may_come=False)
+    assert batch is not None
+    assert (items(batch), batch.release_reason) == (["last"], "drained")
+
+
+@in_virtual_time
 async def test_that_nothing_is_released_before_somebody_asks() -> None:
     q = queue(8, 0.01)
     q.submit("early bird")
