@@ -11,7 +11,7 @@ _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by th
 class PromptError(ValueError):
     """A prompt that can't be completed; the message is for whoever sent it.
 
-    PromptError ← EmptyPrompt, PromptTooLong, InvalidText
+    PromptError ← EmptyPrompt, PromptTooLong, InvalidText, UnknownToken
     """
 
 
@@ -21,6 +21,10 @@ class EmptyPrompt(PromptError):  # noqa: N818  # the tree is named after what is
 
 class InvalidText(PromptError):  # noqa: N818
     """Not Unicode text."""
+
+
+class UnknownToken(PromptError):  # noqa: N818
+    """The tokenizer knows more tokens than the model. On a GPU, looking one up would end the whole process."""
 
 
 class PromptTooLong(PromptError):  # noqa: N818
@@ -49,8 +53,10 @@ class Encoder:
     prompt, such as Llama's ``<s>``, stays special.
     """
 
-    def __init__(self, tokenizer: Any, context_length: int) -> None:
+    def __init__(self, tokenizer: Any, context_length: int, vocabulary: int) -> None:
+        """`vocabulary`: how many tokens the model has embeddings for."""
         self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
         self._context_length = context_length
         self._lock = threading.Lock()
         self._backend = _own_backend(tokenizer)
@@ -64,6 +70,11 @@ class Encoder:
             raise EmptyPrompt("The prompt is empty: there is nothing to continue.")
         if len(tokens) + max_tokens > self._context_length:
             raise PromptTooLong(len(tokens), max_tokens, self._context_length)
+        if max(tokens) >= self._vocabulary:
+            raise UnknownToken(
+                f"The prompt holds token {max(tokens)}, which this model does not know: it has {self._vocabulary}. "
+                "Its tokenizer belongs to another model."
+            )
         return tokens
 
     def _check_beginning(self, prompt: str, max_tokens: int) -> None:

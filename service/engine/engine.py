@@ -40,7 +40,8 @@ class TextEngine:
     def __init__(self, loaded: LoadedModel) -> None:
         self.name = loaded.name
         self.context_length = loaded.context_length
-        self._encoder = Encoder(loaded.tokenizer, loaded.context_length)
+        vocabulary = loaded.model.get_input_embeddings().num_embeddings
+        self._encoder = Encoder(loaded.tokenizer, loaded.context_length, vocabulary)
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = _eos_tokens(loaded)
         self._forward = Forward(loaded.model, loaded.device)

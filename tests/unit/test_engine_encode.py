@@ -6,16 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.engine.encode import EmptyPrompt, Encoder, InvalidText, PromptError, PromptTooLong
+from service.engine.encode import EmptyPrompt, Encoder, InvalidText, PromptError, PromptTooLong, UnknownToken
 from service.engine.engine import TextEngine
 from service.model.load import LoadedModel, load
 from service.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, END, byte_level_tokenizer
 
+VOCABULARY = 49_152  # of the default model
+
 
 @pytest.fixture(scope="module")
 def encoder() -> Encoder:
-    return Encoder(byte_level_tokenizer(), CONTEXT)
+    tokenizer = byte_level_tokenizer()
+    return Encoder(tokenizer, CONTEXT, len(tokenizer))
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,13 @@ def test_that_half_a_surrogate_pair_is_refused_in_words(encoder: Encoder) -> Non
         encoder.encode("ab\ud800", 1)
 
 
+def test_that_a_token_which_the_model_has_no_embedding_for_is_refused() -> None:
+    tokenizer = byte_level_tokenizer()
+    highest = max(tokenizer.encode("az"))
+    with pytest.raises(UnknownToken, match=f"token {highest}.* has {highest}"):
+        Encoder(tokenizer, CONTEXT, vocabulary=highest).encode("az", 1)
+
+
 def test_that_all_refusals_are_value_errors() -> None:
     assert issubclass(PromptError, ValueError)
 
@@ -66,7 +76,7 @@ def test_that_text_which_looks_like_a_special_token_is_plain_text(encoder: Encod
 def test_that_others_use_of_the_tokenizer_changes_nothing() -> None:
     tokenizer = byte_level_tokenizer()
     tokenizer.pad_token = END
-    encoder = Encoder(tokenizer, CONTEXT)
+    encoder = Encoder(tokenizer, CONTEXT, len(tokenizer))
     before = encoder.encode(f"abc{END}", 1)
     tokenizer(["a", "bb"], padding="max_length", truncation=True, max_length=2)
     assert encoder.encode(f"abc{END}", 1) == before
@@ -86,9 +96,9 @@ MEGABYTES = ["word " * 200_000, "a" * 1_000_000, "e\u0301" * 300_000, "<|im_end|
 @pytest.mark.parametrize("text", MEGABYTES)
 def test_that_a_megabyte_is_refused(real_model: LoadedModel, text: str) -> None:
     with pytest.raises(PromptTooLong):
-        Encoder(real_model.tokenizer, real_model.context_length).encode(text, 24)
+        Encoder(real_model.tokenizer, real_model.context_length, VOCABULARY).encode(text, 24)
 
 
 @pytest.mark.parametrize("text", ["\x00", "a" + "\u0301" * 5000, "\u202e\u200d\ufeff", "🏳️‍🌈" * 50, "\n", " "])
 def test_that_odd_text_is_read(real_model: LoadedModel, text: str) -> None:
-    assert Encoder(real_model.tokenizer, 20_000).encode(text, 1)
+    assert Encoder(real_model.tokenizer, 20_000, VOCABULARY).encode(text, 1)

@@ -25,6 +25,7 @@ class PoisonedModel:
 
     def __init__(self, harm: Callable[[Any, torch.Tensor], Any], poison: int) -> None:
         self._model = tiny_llama()
+        self.get_input_embeddings = self._model.get_input_embeddings
         self._harm = harm
         self._poison = poison
         self.generation_config = None
