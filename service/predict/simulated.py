@@ -1,0 +1,58 @@
+"""What a simulation is made of, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from service.messages import ReleaseReason
+from service.predict.load import Arrival
+
+
+class Engine(Protocol):
+    """What a batch costs."""
+
+    def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
+        """How long they run together, in seconds, and how long after the start each of them is done."""
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What a batch waits for besides its engine: from its sealing to its start, and from an end to the next look."""
+
+    start_s: float = 0.0
+    turnaround_s: float = 0.0
+
+
+NO_DELAYS: Final = Delays()
+
+
+@dataclass(slots=True, eq=False)
+class SimulatedRequest:
+    """A request and what became of it; ``None`` is a stage that it did not reach."""
+
+    arrival: Arrival
+    enqueued_s: float
+    started_s: float | None = None
+    finished_s: float | None = None
+    answered_s: float | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatedBatch:
+    members: list[SimulatedRequest]
+    release_reason: ReleaseReason
+    formed_s: float
+    started_s: float
+    finished_s: float
+    replica: int
+
+
+@dataclass
+class Run:
+    """What was simulated: requests in order of arrival at the queue, batches in order of their start."""
+
+    requests: list[SimulatedRequest] = field(default_factory=list)
+    batches: list[SimulatedBatch] = field(default_factory=list)

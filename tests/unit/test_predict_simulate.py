@@ -1,0 +1,145 @@
+"""The simulation forms the batches that the real queue, and Ray's own decorator, would form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.batching.queue import BatchQueue
+from service.messages import Settings
+from service.predict.load import Arrival, ClosedLoop, OpenLoop
+from service.predict.simulate import Start, simulate
+from service.predict.simulated import Delays, Run
+from tests.virtual_time import now_s, run_in_virtual_time
+
+Formed = list[tuple[list[int], str, float]]
+
+
+class EngineOfOneTime:
+    """Each batch takes ``base + per_member · size``."""
+
+    def __init__(self, base_s: float, per_member_s: float = 0.0) -> None:
+        self._base_s, self._per_member_s = base_s, per_member_s
+
+    def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
+        run_s = self._base_s + self._per_member_s * len(members)
+        return run_s, [run_s] * len(members)
+
+
+def arriving(times_s: Sequence[float]) -> OpenLoop:
+    return OpenLoop([Arrival(at_s, at_s, tokens=1) for at_s in times_s])
+
+
+def late(max_batch_size: int, batch_wait_timeout_s: float, **others: int) -> Settings:
+    return Settings(max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s, **others)
+
+
+def early(max_batch_size: int, batch_wait_timeout_s: float) -> Settings:
+    return Settings(formation="early", max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s)
+
+
+def sizes(run: Run) -> list[int]:
+    return [len(batch.members) for batch in run.batches]
+
+
+async def formed_by_the_queue(times_s: Sequence[float], rules: Settings, engine: EngineOfOneTime) -> Formed:
+    queue: BatchQueue[int] = BatchQueue(rules.max_batch_size, rules.batch_wait_timeout_s, clock=now_s)
+    for number, at_s in enumerate(times_s):
+        asyncio.get_running_loop().call_at(at_s, queue.submit, number)
+    formed: Formed = []
+    while sum(len(members) for members, _, _ in formed) < len(times_s):
+        batch = await queue.next_batch()
+        formed.append(([entry.item for entry in batch.entries], batch.release_reason, batch.formed_s))
+        await asyncio.sleep(engine.run([Arrival(0.0, 0.0, 1)] * len(batch.entries))[0])
+    return formed
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    gaps_ms=st.lists(st.integers(1, 400), min_size=1, max_size=60),
+    max_batch_size=st.integers(1, 20),
+    timeout_ms=st.sampled_from([0, 7, 50, 210, 1000]),
+    base_ms=st.integers(1, 900),
+    per_member_ms=st.integers(0, 50),
+)
+def test_that_late_batches_are_those_of_the_real_queue(
+    gaps_ms: list[int], max_batch_size: int, timeout_ms: int, base_ms: int, per_member_ms: int
+) -> None:
+    """Odd microseconds keep arrivals, ends and deadlines from falling on one moment, where either may come first."""
+    times_s = [sum(gaps_ms[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(gaps_ms))]
+    rules = late(max_batch_size, timeout_ms / 1e3)
+    engine = EngineOfOneTime(base_ms / 1e3 + 0.31e-6, per_member_ms / 1e3)
+    run = simulate(rules, engine, arriving(times_s), until_s=1e9)
+    simulated = [
+        ([times_s.index(m.arrival.intended_s) for m in b.members], b.release_reason, b.formed_s) for b in run.batches
+    ]
+    real = run_in_virtual_time(formed_by_the_queue(times_s, rules, engine))
+    assert [(members, reason) for members, reason, _ in simulated] == [(m, reason) for m, reason, _ in real]
+    assert [at_s for *_, at_s in simulated] == pytest.approx([at_s for *_, at_s in real], abs=1e-9)
+
+
+def test_that_an_early_batch_is_sealed_by_the_clock_while_the_engine_runs() -> None:
+    run = simulate(early(8, 0.1), EngineOfOneTime(1.0), arriving([0.0, 0.25, 0.5, 0.55]), until_s=10)
+    assert sizes(run) == [1, 1, 2]
+    assert [batch.formed_s for batch in run.batches] == pytest.approx([0.1, 0.35, 0.6])
+    assert [batch.started_s for batch in run.batches] == pytest.approx([0.1, 1.1, 2.1])
+
+
+def test_that_an_early_batch_is_sealed_when_it_is_full() -> None:
+    run = simulate(early(2, 5.0), EngineOfOneTime(0.1), arriving([0.0, 0.1, 0.2, 0.3]), until_s=10)
+    assert [(batch.formed_s, batch.release_reason) for batch in run.batches] == [(0.1, "full"), (0.3, "full")]
+
+
+def test_that_without_a_timeout_early_seals_everyone_alone() -> None:
+    run = simulate(early(8, 0.0), EngineOfOneTime(1.0), arriving([0.0, 0.1, 0.2]), until_s=10)
+    assert [(len(batch.members), batch.release_reason) for batch in run.batches] == [(1, "drained")] * 3
+
+
+@pytest.mark.parametrize("rules", [late(4, 0.0, max_queued_requests=3), early(1, 0.0)])
+def test_that_a_full_queue_refuses(rules: Settings) -> None:
+    rules = rules.revised({"max_queued_requests": 3})
+    run = simulate(rules, EngineOfOneTime(10.0), arriving([0.1 * n for n in range(6)]), until_s=10)
+    assert [request.refused for request in run.requests] == [False] * 4 + [True] * 2
+
+
+def test_that_users_wait_for_their_answers_and_think() -> None:
+    users = ClosedLoop(3, lambda at_s: Arrival(at_s, at_s, 1), think_s=lambda: 0.5)
+    run = simulate(late(8, 0.0), EngineOfOneTime(1.0), users, until_s=10.0)
+    assert max(sizes(run)) <= 3
+    # The first runs alone, the other two when it is done; from then on each comes 1.5 s after its last start at best.
+    assert [round(batch.started_s, 3) for batch in run.batches[:4]] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_that_a_request_is_followed_to_its_end_beyond_the_last_arrival() -> None:
+    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), arriving([0.0, 0.1, 0.2, 99.0]), until_s=1.0)
+    assert [request.answered_s for request in run.requests] == [1.0, 2.0, 3.0]
+
+
+def test_that_the_delays_of_the_service_add_up() -> None:
+    load = OpenLoop([Arrival(0.0, 0.01, 1, return_s=0.02), Arrival(0.0, 0.02, 1, return_s=0.02)])
+    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), load, 10, delays=Delays(start_s=0.1, turnaround_s=0.2))
+    assert [request.answered_s for request in run.requests] == pytest.approx([1.13, 2.43])
+
+
+def test_that_two_replicas_share_the_load() -> None:
+    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), arriving([0.1 * n for n in range(10)]), 10, replicas=2)
+    counts = [sum(batch.replica == replica for batch in run.batches) for replica in (0, 1)]
+    assert counts == [5, 5]
+
+
+def test_that_a_replica_holds_no_more_than_ray_lets_it() -> None:
+    run = simulate(
+        late(8, 0.2), EngineOfOneTime(1.0), arriving([0.01 * n for n in range(12)]), 10, max_ongoing_requests=5
+    )
+    assert sizes(run) == [5, 5, 2]
+    assert {batch.release_reason for batch in run.batches} == {"timeout"}
+
+
+def test_that_it_can_start_from_a_queue_that_is_there() -> None:
+    waiting = tuple(Arrival(-1.0 + 0.1 * n, -1.0 + 0.1 * n, 1) for n in range(3))
+    run = simulate(late(2, 0.05), EngineOfOneTime(1.0), arriving([]), 10, start=Start((waiting,), (0.5,)))
+    assert [(len(batch.members), batch.started_s) for batch in run.batches] == [(2, 0.5), (1, pytest.approx(1.55))]
