@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
+import msgspec
 import ray
 from ray.serve import Application, Deployment
 
@@ -14,8 +15,13 @@ from service.options import ServiceOptions
 APP_NAME = "Text-Completion-App"
 
 
-def build(options: ServiceOptions) -> Application:
-    """The application for these options: replicas that generate, and the hub that they share."""
+def build(options: ServiceOptions | dict[str, Any]) -> Application:
+    """The application for these options: replicas that generate, and the hub that they share.
+
+    As a builder that a Serve config file or `serve run service.app:build device=cpu` names, it is given a dict.
+    """
+    if isinstance(options, dict):
+        options = msgspec.convert(options, ServiceOptions, strict=False)  # a command line's values are texts
     gpus = 1 if options.device.startswith("cuda") or (options.device == "auto" and gpu_count() >= 1) else 0
     replicas = cast(Deployment, BatchTextGenerator).options(
         num_replicas=options.replicas,

@@ -7,7 +7,7 @@ import msgspec
 from service.messages import Settings
 
 
-class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     Attributes:
         model: the default model's name, a local folder, a GGUF file or a hub id.

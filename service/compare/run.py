@@ -9,6 +9,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 import numpy as np
 
+HARMLESS_LAG_MS: Final = 5.0
+SPOILING_SHARE: Final = 0.05  # of the median latency
 FigureName: TypeAlias = Literal["p50_s", "p95_s", "p99_s", "mean_s", "requests_per_s", "tokens_per_s", "mean_batch"]
 
 
@@ -23,7 +25,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         tokens: generated.
         broken_off, refused, failed, dropped: requests without an answer; see `ClientTotals`.
         mean_batch: requests in the batches that ran, on average; ``None`` if none did.
-        warnings: sentences on what spoils the figures.
+        lag_p99_ms: how late the load generator itself sent.
     """
 
     seed: int
@@ -35,7 +37,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     dropped: int = 0
     mean_batch: float | None = None
-    warnings: tuple[str, ...] = ()
+    lag_p99_ms: float | None = None
 
     @property
     def answered(self) -> int:
@@ -110,8 +112,15 @@ def spoiling(runs: Sequence[Run]) -> list[str]:
         ("were never sent, as too many were outstanding", sum(run.dropped for run in runs)),
     )
     sentences = [f"{count:,} of {sent:,} requests {what}." for what, count in counts if count]
-    told = dict.fromkeys(warning for run in runs for warning in run.warnings)
-    return [*sentences, *told]
+    return [*sentences, *_lag(runs)]
+
+
+def _lag(runs: Sequence[Run]) -> list[str]:
+    lag_ms = max((run.lag_p99_ms for run in runs if run.lag_p99_ms is not None), default=0.0)
+    p50_s = FIGURE_BY_NAME["p50_s"].of(runs)
+    if p50_s is None or lag_ms <= max(HARMLESS_LAG_MS, 1e3 * p50_s * SPOILING_SHARE):
+        return []
+    return [f"The load generator itself sent late (p99 {lag_ms:.0f} ms), so part of the latency is its own."]
 
 
 def spelled(value: float | None, unit: str = "") -> str:

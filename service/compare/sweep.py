@@ -8,10 +8,11 @@ from typing import Final, Literal
 import msgspec
 
 from service.compare.comparison import ServiceFacts
-from service.compare.plan import Objective, SweepPlan
+from service.compare.plan import Objective, PlanError, SweepPlan
 from service.compare.run import FIGURE_BY_NAME, FigureName, Run
 from service.messages import Settings
 
+SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # it may have another address by now
 ALIKE: Final = 0.03  # throughputs closer than this are taken for the same: runs of one setting differ by as much
 LATENCY: Final[FigureName] = "p95_s"  # what throughput is held against where there is no objective
 
@@ -63,6 +64,16 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
     @property
     def is_finished(self) -> bool:
         return all(len(point.runs) == self.plan.rounds for point in self.points)
+
+    def refuse_other(self, plan: SweepPlan, service: ServiceFacts) -> None:
+        """Raise `PlanError` unless going on with `plan` on `service` is the same sweep."""
+        names = [name for name in SweepPlan.__struct_fields__ if getattr(plan, name) != getattr(self.plan, name)]
+        names += [name for name in SAME_SERVICE if getattr(service, name) != getattr(self.service, name)]
+        if names:
+            raise PlanError(
+                f"What was measured so far is of another sweep: {', '.join(names)} differ. "
+                "Go on with the same options, or name another file."
+            )
 
     def with_run(self, place: int, run: Run, measured_at: float) -> Sweep:
         """One run further."""
