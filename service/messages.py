@@ -370,6 +370,21 @@ ServiceState: TypeAlias = Starting | StageProgress | Ready | Failed | Stopping |
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
+Rate: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=10_000)]
+Span: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+
+LOAD_BOUNDS: Final[Mapping[str, Bounds]] = {
+    "count": Bounds(1, 100_000, integral=True),
+    "users": Bounds(1, 4096, integral=True),
+    "think_s": Bounds(0, 3600, integral=False),
+    "rate_per_s": Bounds(0.001, 10_000, integral=False),
+    "span_s": Bounds(0.1, 86_400, integral=False),
+    "shape": Bounds(0.01, 1000, integral=False),
+    "time_scale": Bounds(0.001, 1000, integral=False),
+    "tokens": Bounds(1, 100_000, integral=True),
+}
+
+
 class Burst(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="burst"):
     """`count` requests at once, then nothing."""
 
@@ -377,18 +392,103 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag=
 
 
 class ClosedLoop(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="closed"):
-    """`users` users, each of whom sends the next request when the last is answered."""
+    """`users` users, each of whom sends the next request when the last is answered and thought about.
+
+    Attributes:
+        think_s: from an answer to the user's next request; where it is `exponential`, on average.
+    """
 
     users: Annotated[int, msgspec.Meta(ge=1, le=4096)]
+    think_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+    think: Literal["fixed", "exponential"] = "fixed"
+
+
+class ConstantRate(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="constant"):
+    """Open loop: arrivals that do not wait for answers, as regular as a clock's ticks."""
+
+    rate_per_s: Rate
 
 
 class Poisson(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="poisson"):
-    """Open loop: arrivals that do not wait for answers, on average `rate_per_s` a second."""
+    """Open loop: arrivals that do not wait for answers nor for each other, on average `rate_per_s` a second."""
 
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=10_000)]
+    rate_per_s: Rate
 
 
-Pattern: TypeAlias = Burst | ClosedLoop | Poisson
+class GammaArrivals(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="gamma"):
+    """Open loop whose intervals are gamma distributed.
+
+    Attributes:
+        shape: 1 is Poisson, less comes in clusters, more is more regular. The coefficient of variation of the
+            intervals is 1/√shape; it is what vLLM's `bench serve` calls `--burstiness`.
+    """
+
+    rate_per_s: Rate
+    shape: Annotated[float, msgspec.Meta(ge=0.01, le=1000)]
+
+
+class OnOff(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="on-off"):
+    """Open loop: Poisson arrivals for `on_s`, none for `off_s`, and so on."""
+
+    rate_per_s: Rate
+    on_s: Span
+    off_s: Span
+
+
+class Ramp(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="ramp"):
+    """Open loop: Poisson arrivals whose rate goes evenly from one to another within `over_s`, and stays there."""
+
+    rate_per_s: Rate
+    rate_to_per_s: Rate
+    over_s: Span
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="steps"):
+    """Open loop: Poisson arrivals at one rate after the other, each for `step_s`; the last stays."""
+
+    rates_per_s: Annotated[tuple[Rate, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    step_s: Span
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="trace"):
+    """Open loop: the arrivals that a file holds; see `service/load/trace_file.py`.
+
+    Attributes:
+        path: of the file, on the machine of the load process.
+        time_scale: what the file's times are multiplied by: 0.5 replays it twice as fast.
+    """
+
+    path: str
+    time_scale: Annotated[float, msgspec.Meta(ge=0.001, le=1000)] = 1.0
+
+
+Pattern: TypeAlias = Burst | ClosedLoop | ConstantRate | Poisson | GammaArrivals | OnOff | Ramp | Steps | Trace
+
+
+class UniformLength(msgspec.Struct, frozen=True, kw_only=True, tag_field="drawn", tag="uniform"):
+    """Every length from `low` to `high` is as likely as any other."""
+
+    low: Count
+    high: Count
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("its low end is above its high end.")
+
+
+class LognormalLength(msgspec.Struct, frozen=True, kw_only=True, tag_field="drawn", tag="lognormal"):
+    """Many short and few long ones, as in real traffic: half of them below `median`, none above `cap`.
+
+    Attributes:
+        sigma: standard deviation of the logarithm; about 0.6 is usual.
+    """
+
+    median: Count
+    sigma: Annotated[float, msgspec.Meta(gt=0, le=5)]
+    cap: Count
+
+
+Length: TypeAlias = Count | UniformLength | LognormalLength
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="fire"):
@@ -401,11 +501,18 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="fire"
 
 
 class RunLoad(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="run"):
-    """Start the load, or change the one that runs: pattern, prompts and lengths apply to the next arrival."""
+    """Start the load, or change the one that runs: pattern, prompts and lengths apply to the next arrival.
+
+    Attributes:
+        seed: of arrivals, prompts and lengths, each with a random stream of its own: the same seed gives the same
+            requests in the same order, whatever the rate.
+        prompt_words: words that prompts are cut or continued to; ``None`` leaves them as they are.
+    """
 
     pattern: Pattern
     prompts: tuple[str, ...]
-    max_tokens: Count = 24
+    max_tokens: Length = 24
+    prompt_words: Length | None = None
     temperature: float = 0.0
     seed: int = 0
     max_outstanding: Count = 1024
@@ -415,13 +522,21 @@ class StopLoad(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="s
     """No further arrivals; what is under way is let finish."""
 
 
+class PauseLoad(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="pause"):
+    """No arrivals until `ResumeLoad`; what is under way goes on."""
+
+
+class ResumeLoad(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="resume"):
+    """Go on where the pause began: what would have arrived during it comes as much later as it lasted."""
+
+
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="cancel"):
     """Break off these requests, or all where `ids` is ``None``."""
 
     ids: tuple[str, ...] | None = None
 
 
-LoadCommand: TypeAlias = Fire | RunLoad | StopLoad | Cancel
+LoadCommand: TypeAlias = Fire | RunLoad | StopLoad | PauseLoad | ResumeLoad | Cancel
 
 ClientOutcome: TypeAlias = Literal["ok", "failed", "cancelled", "refused"]
 
@@ -476,6 +591,7 @@ class LoadFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
         clock: identifies that clock, as in `TelemetryFrame`.
         pattern: what runs now, or ``None``.
         lag_p99_ms: how late the generator itself sent, over the last 10 s; ``None`` while it sent nothing.
+        is_paused: the load waits for `ResumeLoad`.
     """
 
     at_s: float
@@ -483,6 +599,7 @@ class LoadFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
     pattern: Pattern | None
     totals: ClientTotals
     lag_p99_ms: float | None = None
+    is_paused: bool = False
     requests: tuple[ClientRequest, ...] = ()
 
 

@@ -7,13 +7,16 @@ hears of everything that changes. All calls come from one thread.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from service.load.asking import Asking
 from service.load.clock import Clock
 from service.load.flight import Answer, Flight, Sender
 from service.load.lag import LagWindow
-from service.load.loops import Loop, make_loop
-from service.load.patterns import PromptDeck
+from service.load.loops import Loop
+from service.load.making import make_loop
+from service.load.trace_file import TraceEntry, TraceError, read_trace
 from service.messages import (
     Cancel,
     ClientOutcome,
@@ -22,12 +25,18 @@ from service.messages import (
     Fire,
     LoadCommand,
     Pattern,
+    PauseLoad,
+    ResumeLoad,
     RunLoad,
     StopLoad,
+    Trace,
 )
 
 UNREACHABLE_STOPS_AFTER_S = 2.0
 MOST_CONNECTIONS = 20_000  # the range of ports that a client may use towards one server is hardly larger
+
+
+NO_LOAD = RunLoad(pattern=ClosedLoop(users=1), prompts=())
 
 
 class Journal(Protocol):
@@ -55,7 +64,9 @@ class Generator:
         self._lag = LagWindow()
         self._load: RunLoad | None = None
         self._loop: Loop | None = None
-        self._deck = PromptDeck((), 0)
+        self._is_paused = False
+        self._trace: Sequence[TraceEntry] = ()
+        self._asking = Asking(NO_LOAD)
         self._unreachable_since_s: float | None = None
 
     # What stands -----------------------------------------------------------------------------------------------------
@@ -63,6 +74,10 @@ class Generator:
     @property
     def pattern(self) -> Pattern | None:
         return None if self._load is None else self._load.pattern
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
 
     @property
     def is_busy(self) -> bool:
@@ -86,6 +101,10 @@ class Generator:
                 self._run(command)
             case StopLoad():
                 self._stop()
+            case PauseLoad():
+                self._pause()
+            case ResumeLoad():
+                self._resume()
             case Cancel(ids=ids):
                 self._cancel(ids)
 
@@ -106,36 +125,73 @@ class Generator:
                 self._launch("fire", prompt, fire.max_tokens, fire.temperature, now)
 
     def _run(self, load: RunLoad) -> None:
-        if not load.prompts:
-            self._journal.refused("A load needs at least one prompt.")
+        try:
+            trace = self._trace_for(load)
+        except TraceError as e:
+            self._journal.refused(str(e))
             return
-        if isinstance(load.pattern, ClosedLoop) and load.pattern.users > self._max_connections:
-            self._journal.refused(
-                f"{load.pattern.users:,} users are too many: {self._max_connections:,} connections can be open."
-            )
+        reason = self._why_not(load, trace)
+        if reason is not None:
+            self._journal.refused(reason)
             return
         before, self._load = self._load, load
-        if before is None or (before.prompts, before.seed) != (load.prompts, load.seed):
-            self._deck = PromptDeck(load.prompts, load.seed)
-        has_other_arrivals = (
-            before is not None and before.seed != load.seed and not isinstance(load.pattern, ClosedLoop)
-        )
-        if self._loop is None or has_other_arrivals or not self._loop.change(load.pattern):
-            self._start_loop(load)
+        if before is None or self._loop is None or not self._can_go_on(before, load):
+            self._start_loop(load, trace)
+        else:
+            self._asking = self._asking.revised(before, load)
+            if not self._loop.change(load.pattern):
+                self._start_loop(load, trace)
         self._journal.load_changed()
 
-    def _start_loop(self, load: RunLoad) -> None:
+    def _why_not(self, load: RunLoad, trace: Sequence[TraceEntry]) -> str | None:
+        if not load.prompts and not (trace and all(entry.prompt is not None for entry in trace)):
+            return "A load needs at least one prompt."
+        if isinstance(load.pattern, ClosedLoop) and load.pattern.users > self._max_connections:
+            return f"{load.pattern.users:,} users are too many: {self._max_connections:,} connections can be open."
+        return None
+
+    def _trace_for(self, load: RunLoad) -> Sequence[TraceEntry]:
+        """The trace that a new loop would replay; one that is being replayed is not read again."""
+        if not isinstance(load.pattern, Trace):
+            return ()
+        before = self._load
+        if before is not None and isinstance(before.pattern, Trace) and before.pattern.path == load.pattern.path:
+            return self._trace
+        return read_trace(load.pattern.path)
+
+    @staticmethod
+    def _can_go_on(before: RunLoad, load: RunLoad) -> bool:
+        return before.seed == load.seed or isinstance(load.pattern, ClosedLoop)
+
+    def _start_loop(self, load: RunLoad, trace: Sequence[TraceEntry]) -> None:
         if self._loop is not None:
             self._loop.stop()
         self._unreachable_since_s = None
-        self._loop = make_loop(load.pattern, load.seed, self._clock, self._arrive, self._stop)
+        self._trace = trace
+        self._asking = Asking(load, trace)
+        self._loop = make_loop(load, trace, self._clock, self._arrive, self._stop)
+        if self._is_paused:
+            self._loop.pause()
         self._loop.start()
 
     def _stop(self) -> None:
         if self._loop is not None:
             self._loop.stop()
         self._load = self._loop = None
+        self._is_paused = False
         self._journal.load_changed()
+
+    def _pause(self) -> None:
+        if self._loop is not None and not self._is_paused:
+            self._is_paused = True
+            self._loop.pause()
+            self._journal.load_changed()
+
+    def _resume(self) -> None:
+        if self._loop is not None and self._is_paused:
+            self._is_paused = False
+            self._loop.resume()
+            self._journal.load_changed()
 
     def _cancel(self, ids: tuple[str, ...] | None) -> None:
         chosen = tuple(self._under_way) if ids is None else ids
@@ -150,11 +206,12 @@ class Generator:
         load = self._load
         if load is None:
             return None
+        asked = self._asking.draw(load)  # also for one that is dropped, so that the n-th arrival always asks the same
         if not isinstance(load.pattern, ClosedLoop) and self._is_full(load):
             self._dropped += 1
             self._journal.load_changed()
             return None
-        return self._launch("load", self._deck.draw(), load.max_tokens, load.temperature, intended_s)
+        return self._launch("load", asked.prompt, asked.max_tokens, load.temperature, intended_s)
 
     def _is_full(self, load: RunLoad) -> bool:
         return self._load_under_way >= load.max_outstanding or len(self._under_way) >= self._max_connections

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Protocol
 
 from service.load.clock import Clock, Timer
 from service.load.flight import Answer, Flight
-from service.load.patterns import OpenArrivals, open_arrivals
+from service.load.patterns.arrivals import OpenArrivals
 from service.messages import ClosedLoop, Pattern
 
 MOST_ARRIVALS_AT_ONCE = 64  # then the event loop gets a turn, so that a burst does not hold up what streams
@@ -27,94 +28,111 @@ class Loop(Protocol):
     def concluded(self, flight: Flight, answer: Answer) -> None:
         """Any flight has ended, not only one of this loop's."""
 
+    def pause(self) -> None:
+        """No arrivals until `resume`; also before `start`."""
+
+    def resume(self) -> None:
+        """Go on; arrivals that were due during the pause come as much later as it lasted."""
+
     def stop(self) -> None:
         """No further arrivals."""
 
 
-def make_loop(pattern: Pattern, seed: int, clock: Clock, arrive: Arrive, ended: Callable[[], None]) -> Loop:
-    """The loop that `pattern` declares; `ended` is called when it has nothing more to send."""
-    if isinstance(pattern, ClosedLoop):
-        return UserLoop(pattern.users, clock, arrive)
-    return ScheduleLoop(open_arrivals(pattern, seed), clock, arrive, ended)
-
-
 class ScheduleLoop:
-    """Open loop: each arrival is due an interval after the one before was *due*, so lateness does not add up."""
+    """Open loop: each arrival is due at its own time after the start, so lateness does not add up."""
 
     def __init__(self, arrivals: OpenArrivals, clock: Clock, arrive: Arrive, ended: Callable[[], None]) -> None:
         self._arrivals = arrivals
         self._clock = clock
         self._arrive = arrive
         self._ended = ended
-        self._due_s: float | None = None
+        self._start_s = clock.now()
+        self._paused_since_s: float | None = None
         self._timer: Timer | None = None
 
     def start(self) -> None:
-        self._due_s = self._clock.now()
-        self._advance()
+        self._start_s = self._clock.now()
         self._send_due()
 
     def change(self, pattern: Pattern) -> bool:
-        stretch = self._arrivals.retune(pattern)
-        if stretch is None:
+        at_s = self._clock.now() if self._paused_since_s is None else self._paused_since_s
+        if not self._arrivals.retune(pattern, at_s - self._start_s):
             return False
-        if self._due_s is not None:
-            now = self._clock.now()
-            if self._due_s > now:
-                self._due_s = now + (self._due_s - now) * stretch
-            self._set_timer()
+        self._set_timer()
         return True
 
     def concluded(self, flight: Flight, answer: Answer) -> None:
         pass
 
+    def pause(self) -> None:
+        self._paused_since_s = self._clock.now()
+        self._cancel_timer()
+
+    def resume(self) -> None:
+        if self._paused_since_s is not None:
+            self._start_s += self._clock.now() - self._paused_since_s
+            self._paused_since_s = None
+            self._set_timer()
+
     def stop(self) -> None:
-        self._due_s = None
-        self._set_timer()
+        self._cancel_timer()
 
     def _send_due(self) -> None:
         now = self._clock.now()
         for _ in range(MOST_ARRIVALS_AT_ONCE):
-            if self._due_s is None or self._due_s > now:
+            due_s = self._due_s()
+            if due_s is None or due_s > now or self._paused_since_s is not None:
                 break
-            self._arrive(self._due_s)
-            self._advance()
+            self._arrive(due_s)
+            self._arrivals.advance()
         self._set_timer()
-        if self._due_s is None:
+        if self._due_s() is None:
             self._ended()
 
-    def _advance(self) -> None:
-        interval_s = self._arrivals.next_interval_s()
-        self._due_s = None if interval_s is None or self._due_s is None else self._due_s + interval_s
+    def _due_s(self) -> float | None:
+        due_s = self._arrivals.due_s
+        return None if due_s is None else self._start_s + due_s
 
     def _set_timer(self) -> None:
+        self._cancel_timer()
+        due_s = self._due_s()
+        if due_s is not None and self._paused_since_s is None:
+            self._timer = self._clock.call_at(due_s, self._send_due)
+
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if self._due_s is None else self._clock.call_at(self._due_s, self._send_due)
+        self._timer = None
 
 
 class UserLoop:
-    """Closed loop: each user sends the next request when the last is answered.
+    """Closed loop: each user sends the next request when the last is answered and thought about.
 
-    A user is under way or, after a refusal or a failure, pausing. When there are to be fewer, those who are answered
-    next leave; nothing is broken off.
+    A user is under way, or away: thinking, put off after a refusal or a failure, or held by a pause of the load. When
+    there are to be fewer, those who would send next leave; nothing is broken off. Users who think join one after the
+    other, as if they had been at it before.
     """
 
-    def __init__(self, users: int, clock: Clock, arrive: Arrive) -> None:
-        self._users = users
+    def __init__(self, pattern: ClosedLoop, seed: int, clock: Clock, arrive: Arrive) -> None:
+        self._pattern = pattern
+        self._random = random.Random(f"think-{seed}")
         self._clock = clock
         self._arrive = arrive
+        self._users = pattern.users
         self._under_way: set[str] = set()
-        self._pausing = 0
+        self._away = 0
+        self._paused_since_s: float | None = None
+        self._held_until_s: list[float] = []
 
     def start(self) -> None:
         now = self._clock.now()
         for _ in range(self._users - self._present):
-            self._send(now)
+            self._continue(now, self._think_s() * self._share_of_first_thought())
 
     def change(self, pattern: Pattern) -> bool:
         if not isinstance(pattern, ClosedLoop):
             return False
+        self._pattern = pattern
         self._users = pattern.users
         self.start()
         return True
@@ -124,27 +142,43 @@ class UserLoop:
             return
         self._under_way.discard(flight.id)
         ended_s = self._clock.now() if flight.finished_s is None else flight.finished_s
-        self._continue(ended_s, _pause_s(answer))
+        if self._present < self._users:
+            self._continue(ended_s, max(_pause_s(answer), self._think_s()))
+
+    def pause(self) -> None:
+        self._paused_since_s = self._clock.now()
+
+    def resume(self) -> None:
+        if self._paused_since_s is None:
+            return
+        lasted_s = self._clock.now() - self._paused_since_s
+        self._paused_since_s = None
+        held, self._held_until_s = self._held_until_s, []
+        for due_s in held:
+            self._return_at(due_s + lasted_s)
 
     def stop(self) -> None:
         self._users = 0
 
     @property
     def _present(self) -> int:
-        return len(self._under_way) + self._pausing
+        return len(self._under_way) + self._away
 
     def _continue(self, ended_s: float, pause_s: float) -> None:
-        if self._present >= self._users:
-            return
-        if pause_s == 0:
+        if pause_s == 0 and self._paused_since_s is None:
             self._send(ended_s)
             return
-        self._pausing += 1
-        due_s = ended_s + pause_s
+        self._away += 1
+        self._return_at(ended_s + pause_s)
+
+    def _return_at(self, due_s: float) -> None:
         self._clock.call_at(due_s, lambda: self._return(due_s))
 
     def _return(self, due_s: float) -> None:
-        self._pausing -= 1
+        if self._paused_since_s is not None:
+            self._held_until_s.append(due_s)
+            return
+        self._away -= 1
         if self._present < self._users:
             self._send(due_s)
 
@@ -152,6 +186,16 @@ class UserLoop:
         flight = self._arrive(intended_s)
         if flight is not None:
             self._under_way.add(flight.id)
+
+    def _think_s(self) -> float:
+        mean_s = self._pattern.think_s
+        if self._pattern.think == "exponential" and mean_s:
+            return self._random.expovariate(1 / mean_s)
+        return mean_s
+
+    def _share_of_first_thought(self) -> float:
+        """Who joins is in the middle of a thought; an exponential one does not remember when it began."""
+        return self._random.random() if self._pattern.think == "fixed" and self._pattern.think_s else 1.0
 
 
 def _pause_s(answer: Answer) -> float:

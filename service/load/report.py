@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from service.load.flight import Flight
-from service.messages import ClientOutcome, ClientTotals, Pattern
+from service.messages import ClientOutcome, ClientTotals, Length, Pattern
 
 HARMLESS_LAG_MS: Final = 5.0
 SPOILING_SHARE: Final = 0.05  # of the median latency
@@ -99,7 +99,8 @@ class LoadReport(LoadFigures, frozen=True, kw_only=True):
     pattern: Pattern
     seed: int
     prompts: int
-    max_tokens: int
+    max_tokens: Length
+    prompt_words: Length | None
     temperature: float
     started: float
     clock: str

@@ -33,6 +33,8 @@ class State(Protocol):
     def pattern(self) -> Pattern | None: ...
     @property
     def is_busy(self) -> bool: ...
+    @property
+    def is_paused(self) -> bool: ...
     def totals(self) -> ClientTotals: ...
     def lag_p99_ms(self) -> float | None: ...
 
@@ -100,6 +102,7 @@ class Reporter:
             pattern=state.pattern,
             totals=state.totals(),
             lag_p99_ms=state.lag_p99_ms(),
+            is_paused=state.is_paused,
             requests=tuple([self._changed.pop(flight_id).report() for flight_id in chosen]),
         )
 

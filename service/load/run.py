@@ -118,6 +118,7 @@ class _Run:
             seed=self._load.seed,
             prompts=len(self._load.prompts),
             max_tokens=self._load.max_tokens,
+            prompt_words=self._load.prompt_words,
             temperature=self._load.temperature,
             started=started,
             clock=monotonic_clock_id(),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from service.clock import ClockOffset
 from service.messages import (
     Burst,
+    ConstantRate,
     FramesMissed,
+    GammaArrivals,
     LoadFrame,
     Pattern,
     Poisson,
@@ -25,6 +28,7 @@ from service.messages import (
 from service.observed.batches import REASONS, BatchTable, Regime
 from service.observed.columns import Floats
 from service.observed.marks import LoadMark, Outage, SettingsMark, describe_load_change
+from service.observed.merged import joined_requests, last_records
 from service.observed.percentiles import RollingPercentiles
 from service.observed.replicas import ReplicaSlots
 from service.observed.requests import RequestRow as RequestRow  # part of what this module offers
@@ -72,6 +76,7 @@ class History:
         percentiles: of latency, rolling.
         statuses: of the replicas and the load generator, over time.
         load_marks, outages: in order of time.
+        kept_s: how far back one can look.
         offered: moments at which the offered rate changed and the rate from then on (``None``: not an open loop).
         revision: grows with everything that is added.
     """
@@ -81,7 +86,9 @@ class History:
         clock_id: str,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        kept_s: float = KEPT_S,
     ) -> None:
+        self.kept_s = kept_s
         self._clock_id = clock_id
         self._clock = clock
         self._wall_clock = wall_clock
@@ -90,9 +97,10 @@ class History:
 
     def clear(self) -> None:
         """Forget everything."""
+        span_s = self.kept_s + MARGIN_S
         self.requests = RequestTable()
-        self.batches = BatchTable(SPAN_S)
-        self.percentiles = RollingPercentiles(SPAN_S)
+        self.batches = BatchTable(span_s)
+        self.percentiles = RollingPercentiles(span_s)
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
         self.load_marks: list[LoadMark] = []
@@ -113,6 +121,12 @@ class History:
         self._doubtful: tuple[float, set[int]] | None = None
         self._begins_anew = True
         self.revision += 1
+
+    def become(self, other: History) -> None:
+        """Hold what another history holds, and go by its clock; the other is not to be used any more."""
+        revision = max(self.revision, other.revision) + 1
+        vars(self).update(vars(other))
+        self.revision = revision
 
     # ------------------------------------------------------------------------------------------------------- feeding
 
@@ -139,6 +153,19 @@ class History:
         self._resolve_doubts(frame)
         self._advance(frame.at_s)
 
+    def add_telemetry_stretch(self, frames: Sequence[TelemetryFrame]) -> None:
+        """Take in frames that follow one another, at less cost than one by one; only the last may lose replicas.
+
+        Of each request the last word counts; of batches every one, since their tokens are spread over time.
+        """
+        for frame in frames[:-1]:
+            self._service_offset.note(frame.clock, frame.at_s, self._clock())
+            self._note_service(frame)
+            self._add_settings(frame)
+            self._add_replicas(frame)
+            self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
+        self.add_telemetry(msgspec.structs.replace(frames[-1], requests=last_records(frames)))
+
     def add_load(self, frame: LoadFrame) -> None:
         """Take in a frame of the load process, and mark a change of its pattern."""
         self._load_offset.note(frame.clock, frame.at_s, self._clock())
@@ -150,6 +177,13 @@ class History:
         self.load = frame
         self.statuses.add_load(frame, at_s)
         self._advance(at_s)
+
+    def add_load_stretch(self, frames: Sequence[LoadFrame]) -> None:
+        """Take in frames that follow one another under one pattern, at less cost than one by one."""
+        for frame in frames[:-1]:
+            self._load_offset.note(frame.clock, frame.at_s, self._clock())
+            self.statuses.add_load(frame, self._load_to_service_s(frame.at_s))
+        self.add_load(msgspec.structs.replace(frames[-1], requests=joined_requests(frames)))
 
     def add_missed(self, missed: FramesMissed) -> None:
         """Frames were lost: show a gap, and doubt what was under way until the service mentions it again."""
@@ -338,7 +372,7 @@ class History:
         return self._service_offset.from_ours(self._load_offset.to_ours(at_s))
 
     def _note_pattern(self, previous: Pattern | None, pattern: Pattern | None, at_s: float) -> None:
-        rate = pattern.rate_per_s if isinstance(pattern, Poisson) else None
+        rate = pattern.rate_per_s if isinstance(pattern, ConstantRate | Poisson | GammaArrivals) else None
         self.offered = [*self.offered[-MAX_MARKS:], (at_s, rate)]
         if pattern is None and (isinstance(previous, Burst) or self.failed_since_s is not None):
             return  # a burst ends by itself, any load with its service
@@ -383,7 +417,7 @@ class History:
 
     def _advance(self, at_s: float) -> None:
         self.percentiles.advance(at_s, self.requests.samples, self._regime_start)
-        oldest_s = at_s - SPAN_S
+        oldest_s = at_s - self.kept_s - MARGIN_S
         self.requests.drop_before(oldest_s)
         self.batches.drop_before(oldest_s)
         self.statuses.drop_before(oldest_s)

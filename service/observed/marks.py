@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 
-from service.messages import Burst, ClosedLoop, Pattern, Poisson, Settings
+from service.messages import (
+    Burst,
+    ClosedLoop,
+    ConstantRate,
+    GammaArrivals,
+    OnOff,
+    Pattern,
+    Poisson,
+    Ramp,
+    Settings,
+    Steps,
+    Trace,
+)
 
 UNITS = {"batch_wait_timeout_s": "{:.3f}"}
 
@@ -78,19 +91,36 @@ def describe_load_change(previous: Pattern | None, pattern: Pattern | None) -> s
             return "load stopped"
         case Poisson(rate_per_s=before), Poisson(rate_per_s=now):
             return f"load {_rate(before)} → {_rate(now)} req/s"
-        case ClosedLoop(users=before_users), ClosedLoop(users=users):
+        case ClosedLoop(users=before_users, think_s=0), ClosedLoop(users=users, think_s=0):
             return f"load {before_users} → {users} users"
         case None, _:
-            return f"load {_describe_pattern(pattern)}"
-    return f"load {_describe_pattern(previous)} → {_describe_pattern(pattern)}"
+            return f"load {describe_pattern(pattern)}"
+    return f"load {describe_pattern(previous)} → {describe_pattern(pattern)}"
 
 
-def _describe_pattern(pattern: Pattern | None) -> str:
+def describe_pattern(pattern: Pattern | None) -> str:
+    """The load in a few words.
+
+    >>> describe_pattern(Ramp(rate_per_s=1, rate_to_per_s=8, over_s=60))
+    '1.0 to 8.0 req/s within 60 s'
+    """
     match pattern:
+        case ConstantRate(rate_per_s=rate):
+            return f"{_rate(rate)} req/s, constant"
         case Poisson(rate_per_s=rate):
             return f"{_rate(rate)} req/s"
-        case ClosedLoop(users=users):
-            return f"{users} users"
+        case GammaArrivals(rate_per_s=rate, shape=shape):
+            return f"{_rate(rate)} req/s, shape {shape:g}"
+        case OnOff(rate_per_s=rate, on_s=on_s, off_s=off_s):
+            return f"{_rate(rate)} req/s, {on_s:g} s on, {off_s:g} s off"
+        case Ramp(rate_per_s=rate, rate_to_per_s=rate_to, over_s=over_s):
+            return f"{_rate(rate)} to {_rate(rate_to)} req/s within {over_s:g} s"
+        case Steps(rates_per_s=rates, step_s=step_s):
+            return f"{', '.join(map(_rate, rates))} req/s, {step_s:g} s each"
+        case Trace(path=path):
+            return f"trace {PurePath(path).name}"
+        case ClosedLoop(users=users, think_s=think_s):
+            return f"{users} users" + (f", thinking {think_s:g} s" if think_s else "")
         case Burst(count=count):
             return f"burst of {count}"
     return "none"

@@ -320,7 +320,7 @@ class TestFailure:
             bound_not_listening.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{bound_not_listening.getsockname()[1]}"
             async with Client(url) as client:
-                with pytest.raises(UnreachableError, match="cannot be reached: connection refused."):
+                with pytest.raises(UnreachableError, match=r"cannot be reached: connection refused\."):
                     await client.learn_model()
                 answer = await ask(client, watcher, make_flight())
         assert answer == Answer("failed", f"{url} cannot be reached: connection refused.", is_unreachable=True)

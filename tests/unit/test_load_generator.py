@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,21 @@ from service.messages import (
     Cancel,
     ClientTotals,
     ClosedLoop,
+    ConstantRate,
     Fire,
+    GammaArrivals,
     LoadCommand,
+    OnOff,
     Pattern,
+    PauseLoad,
     Poisson,
+    Ramp,
+    ResumeLoad,
     RunLoad,
+    Steps,
     StopLoad,
+    Trace,
+    UniformLength,
 )
 from tests.unit.load_fakes import FakeClock, FakeJournal, FakeSender
 
@@ -249,6 +259,180 @@ class TestClosedLoop:
         assert "11 users are too many" in bench.journal.refusals[0]
         assert bench.generator.pattern is None
 
+    def test_that_a_user_thinks_before_the_next_request(self, bench: Bench) -> None:
+        bench.run(ClosedLoop(users=1, think_s=3.0))
+        bench.clock.advance(3)
+        bench.sender.started[0].finished_s = 105.0
+        bench.clock.advance(2)
+        bench.sender.conclude_all()
+        bench.clock.advance(2.9)
+        assert bench.outstanding == 0
+        bench.clock.advance(0.2)
+        assert bench.intended_s[1] == 108.0
+
+    def test_that_users_who_think_join_one_after_the_other(self, bench: Bench) -> None:
+        bench.run(ClosedLoop(users=20, think_s=10.0))
+        bench.clock.advance(10)
+        assert bench.outstanding == 20
+        assert 2 < max(bench.intended_s) - min(bench.intended_s) < 10
+
+    def test_that_exponential_thoughts_have_their_mean_and_differ(self, bench: Bench) -> None:
+        bench.run(ClosedLoop(users=1, think_s=2.0, think="exponential"))
+        while len(bench.sender.started) < 1000:
+            bench.clock.advance(0.01)
+            bench.sender.conclude_all()
+        thoughts = [b - a for a, b in pairwise(bench.intended_s)]
+        assert sum(thoughts) / len(thoughts) == pytest.approx(2.0, rel=0.1)
+        assert min(thoughts) < 0.1 < 5 < max(thoughts)
+
+    def test_that_thinking_users_are_users(self, bench: Bench) -> None:
+        bench.run(ClosedLoop(users=4, think_s=5.0))
+        bench.run(ClosedLoop(users=4, think_s=5.0))
+        bench.clock.advance(5)
+        assert bench.outstanding == 4
+
+
+class TestPause:
+    def test_that_nothing_arrives_and_what_would_have_comes_as_much_later(self, bench: Bench) -> None:
+        undisturbed = Bench()
+        for each in (bench, undisturbed):
+            each.run(Poisson(rate_per_s=10), seed=4)
+            each.clock.advance(2)
+        before = len(bench.intended_s)
+        bench.obey(PauseLoad())
+        assert (bench.generator.is_paused, bench.generator.is_busy) == (True, True)
+        bench.clock.advance(60)
+        assert len(bench.intended_s) == before
+        bench.obey(ResumeLoad())
+        for each in (bench, undisturbed):
+            each.clock.advance(3)
+        assert len(bench.intended_s) > before + 15
+        later = [at_s + 60 for at_s in undisturbed.intended_s[before:]]
+        assert bench.intended_s[before:] == pytest.approx(later)
+
+    def test_that_a_rate_changed_during_the_pause_holds_after_it(self, bench: Bench) -> None:
+        bench.run(ConstantRate(rate_per_s=1))
+        bench.clock.advance(1.5)
+        bench.obey(PauseLoad())
+        bench.clock.advance(100)
+        bench.run(ConstantRate(rate_per_s=10))
+        bench.clock.advance(100)
+        bench.obey(ResumeLoad())
+        bench.clock.advance(0.2)
+        assert bench.intended_s == pytest.approx([101.0, 301.55, 301.65])
+
+    def test_that_another_pattern_waits_for_the_end_of_the_pause_too(self, bench: Bench) -> None:
+        bench.run(ConstantRate(rate_per_s=1))
+        bench.obey(PauseLoad())
+        bench.run(Burst(count=3))
+        bench.clock.advance(5)
+        assert bench.outstanding == 0
+        bench.run(ClosedLoop(users=3))
+        bench.clock.advance(5)
+        assert bench.outstanding == 0
+        bench.obey(ResumeLoad())
+        bench.clock.advance(5)
+        assert (bench.outstanding, set(bench.intended_s)) == (3, {110.0})
+
+    def test_that_users_answered_during_the_pause_go_on_as_far_apart_as_they_were_answered(self, bench: Bench) -> None:
+        bench.run(ClosedLoop(users=2))
+        bench.obey(PauseLoad())
+        for flight in list(bench.sender.started):
+            bench.clock.advance(1)
+            bench.sender.conclude(flight)
+        bench.clock.advance(8)
+        assert bench.outstanding == 0
+        bench.obey(ResumeLoad())
+        bench.clock.advance(2)
+        assert bench.intended_s[2:] == [111.0, 112.0]
+
+    def test_that_what_is_under_way_goes_on(self, bench: Bench) -> None:
+        bench.run(Burst(count=2))
+        bench.obey(PauseLoad())
+        bench.sender.conclude_all()
+        assert bench.generator.totals().ok == 2
+
+    def test_that_a_stopped_load_is_not_paused(self, bench: Bench) -> None:
+        bench.run(ClosedLoop(users=2))
+        bench.obey(PauseLoad())
+        bench.obey(StopLoad())
+        assert not bench.generator.is_paused
+        bench.run(ClosedLoop(users=2))
+        assert bench.outstanding == 4
+
+    def test_that_pausing_nothing_pauses_nothing(self, bench: Bench) -> None:
+        bench.obey(PauseLoad())
+        bench.obey(ResumeLoad())
+        bench.run(ClosedLoop(users=2))
+        assert bench.outstanding == 2
+
+
+class TestWhatIsAsked:
+    def test_that_a_seed_asks_the_same_whatever_the_rate(self) -> None:
+        asked = []
+        for rate_per_s in (1.0, 100.0):
+            bench = Bench()
+            lengths = {"max_tokens": UniformLength(low=1, high=99), "prompt_words": UniformLength(low=2, high=9)}
+            bench.run(Poisson(rate_per_s=rate_per_s), ("a b", "c d", "e f"), seed=3, **lengths)
+            bench.clock.advance(100)
+            asked.append([(flight.prompt, flight.max_tokens) for flight in bench.sender.started[:50]])
+        assert len(asked[0]) == 50
+        assert asked[0] == asked[1]
+
+    def test_that_a_dropped_arrival_does_not_shift_what_the_next_asks(self) -> None:
+        bench, undisturbed = Bench(), Bench()
+        for each, most in ((bench, 1), (undisturbed, 100)):
+            each.run(ConstantRate(rate_per_s=1), tuple("abcdefg"), max_outstanding=most)
+            each.clock.advance(3)
+        assert bench.generator.totals().dropped == 2
+        bench.sender.conclude_all()
+        for each in (bench, undisturbed):
+            each.clock.advance(1)
+        assert bench.sender.started[1].prompt == undisturbed.sender.started[3].prompt
+
+
+class TestReplay:
+    @pytest.fixture
+    def trace(self, tmp_path: Path) -> Path:
+        path = tmp_path / "trace.jsonl"
+        path.write_text(
+            '{"offset_s": 1, "prompt": "first", "max_tokens": 7}\n'
+            '{"offset_s": 2, "prompt_words": 3}\n'
+            '{"offset_s": 4, "prompt": "last"}\n'
+        )
+        return path
+
+    def test_that_a_trace_is_replayed_and_the_load_is_over(self, bench: Bench, trace: Path) -> None:
+        bench.run(Trace(path=str(trace), time_scale=2.0), ("a", "a"), max_tokens=5)
+        bench.clock.advance(7)
+        assert bench.generator.pattern is not None
+        bench.clock.advance(1)
+        assert bench.generator.pattern is None
+        assert bench.intended_s == [102.0, 104.0, 108.0]
+        asked = [(flight.prompt, flight.max_tokens) for flight in bench.sender.started]
+        assert asked == [("first", 7), ("a a a", 5), ("last", 5)]
+
+    def test_that_prompts_change_without_losing_the_place_in_the_trace(self, bench: Bench, trace: Path) -> None:
+        bench.run(Trace(path=str(trace)), ("a",))
+        bench.clock.advance(1)
+        bench.run(Trace(path=str(trace)), ("b",))
+        bench.clock.advance(5)
+        assert [flight.prompt for flight in bench.sender.started] == ["first", "b b b", "last"]
+
+    def test_that_a_bad_line_is_named_and_what_runs_goes_on(self, bench: Bench, trace: Path) -> None:
+        bench.run(ClosedLoop(users=1))
+        trace.write_text('{"offset_s": 1}\n{"offset_s": "soon"}\n')
+        bench.run(Trace(path=str(trace)))
+        assert bench.journal.refusals[0].startswith("Line 2 of trace.jsonl is not an arrival: ")
+        assert bench.generator.pattern == ClosedLoop(users=1)
+
+    def test_that_a_trace_without_prompts_needs_the_loads(self, bench: Bench, trace: Path) -> None:
+        bench.run(Trace(path=str(trace)), ())
+        assert bench.journal.refusals == ["A load needs at least one prompt."]
+        trace.write_text('{"offset_s": 0, "prompt": "own"}\n')
+        bench.run(Trace(path=str(trace)), ())
+        assert [flight.prompt for flight in bench.sender.started] == ["own"]
+
 
 class TestChange:
     def test_that_another_pattern_takes_over_without_a_gap(self, bench: Bench) -> None:
@@ -327,8 +511,18 @@ class TestUnreachable:
 
 PATTERNS = st.one_of(
     st.builds(Burst, count=st.integers(1, 80)),
-    st.builds(ClosedLoop, users=st.integers(1, 12)),
+    st.builds(
+        ClosedLoop,
+        users=st.integers(1, 12),
+        think_s=st.sampled_from([0.0, 0.3]),
+        think=st.sampled_from(["fixed", "exponential"]),
+    ),
     st.builds(Poisson, rate_per_s=st.floats(0.1, 100)),
+    st.builds(ConstantRate, rate_per_s=st.floats(0.1, 100)),
+    st.builds(GammaArrivals, rate_per_s=st.floats(0.1, 100), shape=st.floats(0.1, 10)),
+    st.builds(OnOff, rate_per_s=st.floats(1, 100), on_s=st.floats(0.1, 3), off_s=st.floats(0.1, 3)),
+    st.builds(Ramp, rate_per_s=st.floats(1, 100), rate_to_per_s=st.floats(1, 100), over_s=st.floats(0.1, 9)),
+    st.builds(Steps, rates_per_s=st.tuples(st.floats(1, 50), st.floats(1, 50)), step_s=st.floats(0.1, 3)),
 )
 ANSWERS = st.sampled_from(
     [Answer("ok"), Answer("failed", "500"), Answer("refused", "full", retry_after_s=0.2), UNREACHABLE]
@@ -353,6 +547,14 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def stop(self) -> None:
         self.bench.obey(StopLoad())
+
+    @rule()
+    def pause(self) -> None:
+        self.bench.obey(PauseLoad())
+
+    @rule()
+    def resume(self) -> None:
+        self.bench.obey(ResumeLoad())
 
     @rule()
     def cancel_all(self) -> None:

@@ -19,6 +19,7 @@ class FakeState:
     def __init__(self) -> None:
         self.pattern: Pattern | None = None
         self.is_busy = False
+        self.is_paused = False
         self.sent = 0
 
     def totals(self) -> ClientTotals:
