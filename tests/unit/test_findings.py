@@ -1,74 +1,263 @@
-"""What it means, and with which evidence."""
+"""What it means, and with which evidence: every rule on a run that shows it and on one that does not."""
 
 from __future__ import annotations
 
-from gui.findings import findings
-from service.messages import FramesMissed, Settings
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from service.findings.finding import Finding
+from service.findings.ranking import SETTLES, findings
+from service.messages import BatchWork, ClientTotals, FramesMissed, LoadFrame, Settings, TelemetryFrame
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
+changed = msgspec.structs.replace
+CALM = SyntheticRun(40.0, (Step(0.0, 4.0, Settings()),))
 
-def titles(history: History) -> list[str]:
-    return [finding.title for finding in findings(history)]
+
+def told(
+    run: SyntheticRun,
+    until_s: float | None = None,
+    telemetry: Callable[[TelemetryFrame], TelemetryFrame] = lambda frame: frame,
+    load: Callable[[LoadFrame], LoadFrame] = lambda frame: frame,
+) -> dict[str, Finding]:
+    """The findings at the end of a run whose frames were changed on their way, by rule."""
+    history = History(CLOCK, clock := FakeClock())
+    for telemetry_frame, load_frame in run.frames(until_s):
+        clock.now_s = telemetry_frame.at_s
+        history.add_telemetry(telemetry(telemetry_frame))
+        history.add_load(load(load_frame))
+    return {finding.rule: finding for finding in findings(history)}
+
+
+def steady(rate_per_s: float, duration_s: float = 40.0, tokens: int = 24, **settings: object) -> SyntheticRun:
+    return SyntheticRun(duration_s, (Step(0.0, rate_per_s, Settings().revised(settings)),), tokens=tokens)
+
+
+def with_status(**values: object) -> Callable[[TelemetryFrame], TelemetryFrame]:
+    return lambda frame: changed(frame, replicas=tuple(changed(status, **values) for status in frame.replicas))
+
+
+# ------------------------------------------------------------------------------------------------------------- at all
 
 
 def test_that_nothing_is_said_without_data_or_after_a_failure() -> None:
     assert findings(History(CLOCK, FakeClock())) == ()
     history, _ = filled_history(picture_run(), until_s=30.0)
+    assert findings(history)
     history.mark_failure()
     assert findings(history) == ()
 
 
-def test_that_batches_sealed_too_early_come_first_and_name_formation() -> None:
-    history, _ = filled_history(early_run())
-    first = findings(history)[0]
-    assert (first.icon, first.title, first.control) == ("warning", "Batches are sealed too early", "formation")
-    _, formed, _ = history.depth_at(history.now_s())
-    assert first.evidence.startswith(f"{formed} requests wait in sealed batches that can no longer grow. Mean batch 3.")
+def test_that_the_past_is_told_as_it_was_then() -> None:
+    history, _ = filled_history(picture_run())
+    then, _ = filled_history(picture_run(), until_s=38.0)
+    at_s = then.now_s()
+    said = [(finding.rule, finding.evidence) for finding in findings(then, at_s)]
+    assert [(finding.rule, finding.evidence) for finding in findings(history, at_s)] == said
+    assert "saturated" in dict(said)
 
 
-def test_that_a_cap_that_limits_is_named_with_its_evidence() -> None:
+def test_that_warnings_come_first_and_nothing_is_said_twice() -> None:
     history, _ = filled_history(picture_run(), until_s=38.0)
-    (finding,) = [
-        finding for finding in findings(history) if finding.control == "max_batch_size" and "limits" in finding.title
-    ]
-    assert finding.title == "max_batch_size limits"
-    assert "batches were full, and" in finding.evidence
+    history.add_missed(FramesMissed(first=10_000, last=10_010))
+    said = findings(history)
+    assert [finding.severity for finding in said] == sorted((f.severity for f in said), reverse=True)
+    rules = [finding.rule for finding in said]
+    assert len(set(rules)) == len(rules)
 
 
-def test_that_a_cap_that_limits_no_longer_is_told() -> None:
-    steps = (
+@pytest.mark.parametrize("rule", SETTLES)
+def test_that_what_a_finding_settles_is_not_said_beside_it(rule: str) -> None:
+    assert rule not in SETTLES[rule]
+    assert not any(rule in SETTLES.get(settled, ()) for settled in SETTLES[rule]), "each would silence the other"
+
+
+def test_that_every_finding_has_evidence_with_numbers_and_every_warning_an_advice() -> None:
+    for run, until_s in ((early_run(), None), (picture_run(), 38.0), (picture_run(), None), (CALM, None)):
+        for finding in told(run, until_s).values():
+            assert finding.data, finding.rule
+            assert any(character.isdigit() for character in finding.evidence) or finding.severity == "info"
+            assert finding.advice or finding.severity != "warning"
+
+
+# ------------------------------------------------------------------------------------------------- forming of batches
+
+
+def test_that_early_sealing_is_named_with_what_it_costs_and_late_runs_never_show_it() -> None:
+    said = told(early_run())
+    first = next(iter(said.values()))
+    assert (first.rule, first.severity, first.control) == ("sealed_early", "warning", "formation")
+    assert "were sealed while the engine was busy and waited" in first.evidence
+    assert "Mean batch 3.9 → 1.1 of 16." in first.evidence
+    assert "At batch 16" in first.advice
+    assert first.data["sealed_while_busy"] > 30
+    for late in (picture_run(), CALM, steady(20.0)):
+        assert "sealed_early" not in told(late)
+
+
+def test_that_early_formation_without_load_is_no_fault() -> None:
+    assert "sealed_early" not in told(steady(0.3, duration_s=60.0, formation="early"))
+
+
+def test_that_batches_capped_by_ray_are_named_before_the_timeout_they_wait() -> None:
+    def as_if_cap_were_16(frame: TelemetryFrame) -> TelemetryFrame:
+        in_force = changed(frame.in_force, settings=Settings(max_batch_size=16, batch_wait_timeout_s=0.2))
+        batches = tuple(changed(b, cap=16, release_reason="timeout") for b in frame.batches)
+        return with_status(max_ongoing_requests=5)(changed(frame, in_force=in_force, batches=batches))
+
+    run = steady(20.0, max_batch_size=5)
+    said = told(run, telemetry=as_if_cap_were_16)
+    assert "Ray lets a replica hold 5 requests at once" in said["ongoing_capped"].evidence
+    assert "none had more than 5, although max_batch_size is 16" in said["ongoing_capped"].evidence
+    assert "--max-ongoing-requests 272" in said["ongoing_capped"].advice
+    assert "timeout_waited" not in said
+    assert "ongoing_capped" not in told(run, telemetry=with_status(max_ongoing_requests=100_000))
+    assert "ongoing_capped" not in told(run)  # a service that does not tell its limit
+
+
+def test_that_a_cap_that_limits_is_named_and_one_that_no_longer_does_is_told() -> None:
+    limits = told(picture_run(), 38.0)["batch_size_limits"]
+    assert limits.control == "max_batch_size"
+    assert "batches were full, and" in limits.evidence
+    raised = (
         Step(0.0, 5.0, Settings(max_batch_size=4)),
         Step(30.0, rate_per_s=4.0, settings=Settings(max_batch_size=64)),
     )
-    history, _ = filled_history(SyntheticRun(50.0, steps, step_s=0.029, per_request_s=0.003))
-    told = [finding for finding in findings(history) if finding.title == "max_batch_size no longer limits"]
-    assert [finding.icon for finding in told] == ["check"]
-    assert "reached the cap of 64" in told[0].evidence
+    said = told(SyntheticRun(50.0, raised, step_s=0.029, per_request_s=0.003))
+    assert said["batch_size_no_longer_limits"].severity == "check"
+    assert said["batch_size_no_longer_limits"].evidence.endswith("reached the cap of 64.")
+    assert "batch_size_limits" not in said
 
 
-def test_that_load_is_told_as_a_share_of_what_the_cap_allows() -> None:
-    history, _ = filled_history(picture_run())
-    (finding,) = [finding for finding in findings(history) if finding.title.startswith("Load is")]
-    assert finding.title.endswith("% of capacity")
-    assert finding.evidence.startswith("6.4 of ")
-    assert finding.evidence.endswith("requests/s at batch 16.")
+def test_that_requests_that_run_one_by_one_under_load_are_named_and_not_those_of_a_quiet_service() -> None:
+    alone = told(steady(3.0, max_batch_size=1))
+    assert alone["batch_of_one"].control == "max_batch_size"
+    assert "batch_size_limits" not in alone
+    assert "batch_of_one" not in told(steady(0.3, duration_s=60.0, max_batch_size=1))
+    assert "batch_of_one" not in told(CALM)
 
 
-def test_that_too_much_load_is_a_warning() -> None:
-    history, _ = filled_history(picture_run(), until_s=38.0)
-    assert "Load exceeds capacity" in titles(history)
+# ------------------------------------------------------------------------------------------------------- the timeout
 
 
-def test_that_a_timeout_without_effect_and_one_that_every_batch_waits_are_told_apart() -> None:
-    at_the_cap, _ = filled_history(picture_run(), until_s=38.0)
-    assert "batch_wait_timeout_s has no effect" in titles(at_the_cap)
-    idle = Settings(max_batch_size=64, batch_wait_timeout_s=0.5)
-    waiting, _ = filled_history(SyntheticRun(40.0, (Step(0.0, 1.0, idle),), tokens=4))
-    assert "Batches wait their whole timeout" in titles(waiting)
+def test_that_a_timeout_that_costs_more_than_it_gains_is_named_with_what_it_costs() -> None:
+    too_long = told(steady(1.0, tokens=4, max_batch_size=64, batch_wait_timeout_s=0.5))["timeout_too_long"]
+    assert too_long.control == "batch_wait_timeout_s"
+    assert 0.3 < too_long.data["lost_s"] <= 0.5
+    assert "timeout_too_long" not in told(CALM)
 
 
-def test_that_there_are_at_most_three_even_after_missed_frames() -> None:
-    history, _ = filled_history(picture_run(), until_s=38.0)
-    history.add_missed(FramesMissed(first=10_000, last=10_010))
-    assert len(findings(history)) <= 3
+def test_that_a_timeout_that_every_batch_waits_is_told_where_it_costs_little() -> None:
+    waited = told(picture_run())["timeout_waited"]
+    assert (waited.severity, waited.control) == ("info", "batch_wait_timeout_s")
+    assert "waited 0.050 s" in waited.evidence
+    assert waited.advice == "Lower batch_wait_timeout_s: batches hardly grow while they wait."
+    assert "timeout_waited" not in told(picture_run(), 38.0)
+
+
+def test_that_a_timeout_without_effect_is_told_only_where_full_batches_wait() -> None:
+    assert "timeout_without_effect" in told(picture_run(), 38.0)
+    assert "timeout_without_effect" not in told(CALM)
+
+
+# ------------------------------------------------------------------------------------------------ load and capacity
+
+
+def test_that_load_beyond_capacity_is_told_by_how_much_and_load_within_as_a_share() -> None:
+    beyond = told(picture_run(), 38.0)
+    assert beyond["saturated"].control == "max_batch_size"
+    assert beyond["saturated"].evidence.startswith("6.4 requests/s arrive, full batches of 4 can answer 4.")
+    assert 0.3 < beyond["saturated"].data["excess"] < 0.7
+    assert "load_share" not in beyond
+    within = told(picture_run())
+    assert "saturated" not in within
+    assert within["load_share"].title.endswith(" % of capacity")
+    assert within["load_share"].evidence.startswith("6.4 of ")
+
+
+def test_that_arrivals_are_counted_where_no_generator_declares_them() -> None:
+    outside = SyntheticRun(60.0, (Step(0.0, 6.4, Settings(max_batch_size=4)),), outside_share=1.0)
+    said = told(outside, load=lambda frame: changed(frame, pattern=None))
+    assert 5.0 < said["saturated"].data["offered_per_s"] < 8.0
+
+
+def test_that_a_queue_that_grows_is_told_with_its_pace_and_one_that_swings_is_not() -> None:
+    grows = told(picture_run(), 38.0)["queue_grows"]
+    assert 1.0 < grows.data["growth_per_s"] < 4.0
+    for seed in range(12):
+        run = SyntheticRun(40.0, (Step(0.0, 6.0, Settings()),), seed=seed)
+        assert "queue_grows" not in told(run), seed
+
+
+def test_that_refused_requests_are_counted() -> None:
+    def third_refused(frame: TelemetryFrame) -> TelemetryFrame:
+        return changed(
+            frame,
+            requests=tuple(changed(r, state="refused") if int(r.id[1:]) % 3 == 0 else r for r in frame.requests),
+        )
+
+    refused = told(CALM, telemetry=third_refused)["requests_shed"]
+    assert refused.control == "max_queued_requests"
+    assert refused.data["refused"] / refused.data["received"] == pytest.approx(1 / 3, abs=0.1)
+    assert "requests_shed" not in told(CALM)
+
+
+# --------------------------------------------------------------------------------------- work, replicas, generator
+
+
+def test_that_places_held_by_a_long_member_are_told_as_a_share() -> None:
+    def half_vacant(frame: TelemetryFrame) -> TelemetryFrame:
+        return changed(
+            frame,
+            batches=tuple(
+                changed(b, work=BatchWork(steps=24, computed=24 * b.size, vacant=12 * b.size)) for b in frame.batches
+            ),
+        )
+
+    stragglers = told(CALM, telemetry=half_vacant)["stragglers"]
+    assert "50 % of the places stood empty" in stragglers.evidence
+    assert "stragglers" not in told(CALM)
+
+
+def test_that_a_generator_that_lags_or_drops_is_the_bottleneck() -> None:
+    def late(frame: LoadFrame) -> LoadFrame:
+        return changed(frame, requests=tuple(changed(r, intended_s=r.intended_s - 0.2) for r in frame.requests))
+
+    lags = told(CALM, load=late)["generator_lags"]
+    assert lags.data["lag_p99_ms"] == pytest.approx(201.0, abs=1.0)
+    assert "sent 201 ms late or more" in lags.evidence
+    dropping = told(
+        CALM, load=lambda frame: changed(frame, totals=ClientTotals(dropped=int(frame.at_s - CALM.start_s)))
+    )
+    assert "10 arrivals were dropped" in dropping["generator_lags"].evidence
+    assert "generator_lags" not in told(CALM)
+
+
+def test_that_a_replica_without_work_is_named_only_while_another_queues() -> None:
+    def beside_an_idle_one(frame: TelemetryFrame) -> TelemetryFrame:
+        return changed(frame, replicas=(*frame.replicas, *(changed(s, replica="r2", pid=2) for s in frame.replicas)))
+
+    idle = told(steady(6.4, max_batch_size=4), telemetry=beside_an_idle_one)["replica_idle"]
+    assert idle.evidence.startswith("r2 had nothing to do 100 % of the time while up to")
+    assert idle.evidence.endswith("requests waited at r1.")
+    assert "replica_idle" not in told(steady(0.3, duration_s=60.0), telemetry=beside_an_idle_one)
+    assert "replica_idle" not in told(steady(6.4, max_batch_size=4))
+
+
+def test_that_memory_that_grows_without_a_pause_is_named_and_a_single_step_is_not() -> None:
+    run = SyntheticRun(120.0, (Step(0.0, 2.0, Settings()),))
+    base = 1_000_000_000
+
+    def leaking(frame: TelemetryFrame) -> TelemetryFrame:
+        return with_status(memory_bytes=base + int((frame.at_s - run.start_s) * 5e6))(frame)
+
+    def stepping(frame: TelemetryFrame) -> TelemetryFrame:
+        return with_status(memory_bytes=base + (600_000_000 if frame.at_s > run.start_s + 60 else 0))(frame)
+
+    grows = told(run, telemetry=leaking)["memory_grows"]
+    assert grows.evidence.startswith("r1 grew from ")
+    assert "memory_grows" not in told(run, telemetry=stepping)
+    assert "memory_grows" not in told(run)

@@ -1,0 +1,184 @@
+"""What the rules read: the last seconds under the settings that were in force, gathered once and shared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from service.findings.batches import RecentBatches, recent_batches
+from service.findings.queues import Queues, queues
+from service.messages import Burst, ClosedLoop, Settings
+from service.observed.batches import Regime
+from service.observed.columns import Bools, Floats
+from service.observed.history import History
+from service.observed.percentiles import WINDOW_S
+from service.observed.requests import STATE_CODES
+from service.predict.cost import CostModel
+
+LEAST_BATCHES: Final = 5
+LONG_S: Final = 30.0  # what is measured of arrivals needs longer than the rest
+MOSTLY: Final = 0.8
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The service at one moment of a history; each fact is computed when the first rule asks for it.
+
+    Attributes:
+        settings: in force then.
+        since_s: the beginning of the last ten seconds, or of the settings if that is later.
+    """
+
+    history: History
+    at_s: float
+    regime: Regime
+    settings: Settings
+
+    @classmethod
+    def at(cls, history: History, at_s: float) -> Facts | None:
+        """``None`` where nothing can be said: nothing has run yet, or the service had failed."""
+        regime = history.regime_at(at_s)
+        if regime is None or history.in_force is None or history.has_failed_at(at_s):
+            return None
+        return cls(history, at_s, regime, regime.settings or history.in_force.settings)
+
+    @property
+    def since_s(self) -> float:
+        return max(self.at_s - WINDOW_S, self.regime.start_s)
+
+    @property
+    def span_s(self) -> float:
+        return self.at_s - self.since_s
+
+    # ------------------------------------------------------------------------------------------------------- batches
+
+    @cached_property
+    def batches(self) -> RecentBatches:
+        return recent_batches(self.history, self.regime.number, self.since_s, self.at_s)
+
+    @cached_property
+    def previous_batches(self) -> RecentBatches | None:
+        """The last ten seconds of the settings before."""
+        before = self.history.batches.regime_before(self.regime)
+        if before is None:
+            return None
+        end_s = self.regime.start_s
+        return recent_batches(self.history, before.number, end_s - WINDOW_S, end_s)
+
+    @property
+    def has_batches(self) -> bool:
+        return len(self.batches) >= LEAST_BATCHES
+
+    @property
+    def full_share(self) -> float:
+        return share(self.batches.released("full"))
+
+    @cached_property
+    def cost(self) -> CostModel | None:
+        """What batches cost lately."""
+        return CostModel.of_history(self.history, self.at_s)
+
+    def batch_s(self, size: float) -> float | None:
+        """The time of a batch of that size, where it is known well enough."""
+        return self.cost.batch_s(size) if self.cost is not None and self.cost.is_sure_of(size) else None
+
+    def capacity_per_s(self, size: int) -> float | None:
+        """Requests a second that all replicas answer if every batch holds so many."""
+        if self.cost is None or not self.cost.is_sure_of(size):
+            return None
+        return self.cost.capacity(size).requests_per_s * self.replicas
+
+    @cached_property
+    def busy_share(self) -> float:
+        """Of the time of all engines, how much they computed."""
+        columns = self.history.batches.columns
+        begun, ended = columns["started"], np.minimum(columns["finished"], self.at_s)
+        ran = (ended > self.since_s) & (begun <= self.at_s)
+        busy_s = float((ended[ran] - np.maximum(begun[ran], self.since_s)).sum())
+        return min(busy_s / (self.span_s * self.replicas), 1.0) if self.span_s > 0 else 0.0
+
+    # ------------------------------------------------------------------------------------------------------ requests
+
+    @cached_property
+    def queues(self) -> Queues:
+        return queues(self.history, self.since_s, self.at_s)
+
+    @property
+    def waiting(self) -> int:
+        """In the queue or in sealed batches, now."""
+        return int(self.queues.total[-1])
+
+    @cached_property
+    def _received(self) -> Bools:
+        received = self.history.requests.columns["received"]
+        within: Bools = (received > self.since_s) & (received <= self.at_s)
+        return within
+
+    @property
+    def received(self) -> int:
+        return int(np.count_nonzero(self._received))
+
+    @cached_property
+    def refused(self) -> int:
+        state = self.history.requests.columns["state"]
+        return int(np.count_nonzero(self._received & (state == STATE_CODES["refused"])))
+
+    @cached_property
+    def latencies_s(self) -> Floats:
+        samples = self.history.requests.samples
+        finished = samples["finished"]
+        within = (finished > self.since_s) & (finished <= self.at_s) & (samples["regime"] == self.regime.number)
+        latencies: Floats = samples["latency"][within]
+        return latencies
+
+    @cached_property
+    def lag_s(self) -> Floats:
+        """How late each request was sent whose sender we know."""
+        columns = self.history.requests.columns
+        sent = columns["sent"]
+        within = (sent > self.since_s) & (sent <= self.at_s)
+        lag: Floats = sent[within] - columns["intended"][within]
+        return lag
+
+    # ---------------------------------------------------------------------------------------------------------- load
+
+    @cached_property
+    def waits_for_answers(self) -> bool:
+        """Whether the load is one whose queue can't outgrow it: users that wait for answers, or a burst."""
+        return isinstance(self.history.statuses.pattern_at(self.at_s), ClosedLoop | Burst)
+
+    @cached_property
+    def declared_per_s(self) -> float | None:
+        """The rate that the load generator aims at, where it has one."""
+        return next((rate for since_s, rate in reversed(self.history.offered) if since_s <= self.at_s), None)
+
+    @cached_property
+    def steady_since_s(self) -> float:
+        """Since when neither settings nor load have changed, at most half a minute ago."""
+        changed = [since_s for since_s, _ in self.history.statuses.patterns if since_s <= self.at_s]
+        first_s = self.history.first_s if self.history.first_s is not None else -np.inf
+        return max([self.at_s - LONG_S, self.regime.start_s, first_s, *changed[-1:]])
+
+    @cached_property
+    def measured_per_s(self) -> float | None:
+        """Arrivals a second since settings and load last changed; ``None`` where that is too short to tell."""
+        columns = self.history.requests.columns
+        arrived = np.minimum(columns["intended"], columns["received"])
+        span_s = self.at_s - self.steady_since_s
+        count = np.count_nonzero((arrived > self.steady_since_s) & (arrived <= self.at_s))
+        return float(count) / span_s if span_s >= WINDOW_S / 2 else None
+
+    @property
+    def offered_per_s(self) -> float | None:
+        return self.measured_per_s if self.declared_per_s is None else self.declared_per_s
+
+    @property
+    def replicas(self) -> int:
+        return max(int(np.count_nonzero(self.queues.is_present)), 1)
+
+
+def share(which: Bools) -> float:
+    return float(which.mean()) if len(which) else 0.0

@@ -1,0 +1,46 @@
+"""Ray lets a replica hold fewer requests than a batch may have, so no batch can be full."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.findings.facts import MOSTLY, Facts, share
+from service.findings.finding import Finding
+from service.findings.words import counted, seconds
+from service.observed.statuses import UNKNOWN
+
+
+def find(facts: Facts) -> Finding | None:
+    limit, cap = _limit(facts), facts.settings.max_batch_size
+    batches = facts.batches
+    if limit is None or limit >= cap or not facts.has_batches:
+        return None
+    largest = int(batches.size.max())
+    if largest < limit:
+        return None
+    timeout_s = facts.settings.batch_wait_timeout_s
+    waits_all = timeout_s > 0 and share(batches.held >= 0.9 * timeout_s) >= MOSTLY
+    also = f", and each waited its whole {seconds(timeout_s)} for more" if waits_all else ""
+    return Finding(
+        rule="ongoing_capped",
+        severity="warning",
+        title="max_ongoing_requests caps the batches",
+        evidence=f"Ray lets a replica hold {limit} requests at once: of the last {counted(len(batches), 'batch')} none "
+        f"had more than {largest}, although max_batch_size is {cap}{also}.",
+        data={
+            "max_ongoing_requests": limit,
+            "max_batch_size": cap,
+            "largest_batch": largest,
+            "mean_held_s": float(batches.held.mean()),
+        },
+        advice=f"Start the service with --max-ongoing-requests {facts.settings.max_ongoing_requests} or more, which "
+        "holds a full batch and a full queue.",
+        control="max_ongoing_requests",
+    )
+
+
+def _limit(facts: Facts) -> int | None:
+    """The lowest limit that a replica told of last."""
+    said = facts.history.statuses.replicas
+    known = (said["at"] <= facts.at_s) & (said["max_ongoing"] != UNKNOWN)
+    return int(np.min(said["max_ongoing"][known][-facts.replicas :])) if known.any() else None

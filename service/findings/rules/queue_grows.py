@@ -1,0 +1,80 @@
+"""The queue grows without bound: more come than leave, all the time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.findings.facts import Facts
+from service.findings.finding import Finding
+from service.findings.words import seconds
+from service.observed.columns import Ints
+
+LEAST_S = 5.0
+LEAST_GROWTH = 6.0
+SIGMAS = 2.5  # of the chance by which the numbers that come and go differ over the span
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the queue went from `begin` to `end` requests, and at which pace."""
+
+    begin: float
+    end: float
+    span_s: float
+    per_s: float
+
+
+def growth(facts: Facts) -> Growth | None:
+    """``None`` where the queue stays bounded, or may do so for all that can be told."""
+    span_s = facts.at_s - max(facts.since_s, facts.steady_since_s)
+    if facts.waits_for_answers or span_s < LEAST_S:
+        return None
+    queue, at_s = facts.queues.total, facts.queues.at_s
+    queue = queue[at_s >= facts.at_s - span_s]
+    begin, middle, end = (float(third.mean()) for third in np.array_split(queue, 3))
+    grown = float(queue[-1] - queue[0])
+    if not begin < middle < end or grown < max(LEAST_GROWTH, SIGMAS * math.sqrt(_arrived(facts))):
+        return None
+    if _slope(np.array_split(queue, 3)[2]) <= 0:
+        return None
+    return Growth(float(queue[0]), float(queue[-1]), span_s, grown / span_s)
+
+
+def find(facts: Facts) -> Finding | None:
+    grown = growth(facts)
+    if grown is None:
+        return None
+    limit = facts.settings.max_queued_requests * facts.replicas
+    left_s = max(limit - grown.end, 0) / grown.per_s
+    end = f"At this pace the limit of {limit} is reached in {seconds(left_s)}." if left_s else "Its limit is reached."
+    early = facts.settings.formation == "early"
+    return Finding(
+        rule="queue_grows",
+        severity="warning",
+        title="The queue grows without bound",
+        evidence=f"From {grown.begin:.0f} to {grown.end:.0f} requests in {seconds(grown.span_s)}, by {grown.per_s:.1f} "
+        f"a second. {end}",
+        data={
+            "begin": grown.begin,
+            "end": grown.end,
+            "span_s": grown.span_s,
+            "growth_per_s": grown.per_s,
+            "limit": limit,
+            "full_in_s": left_s,
+        },
+        advice="Set formation to late, so that batches grow with the queue."
+        if early
+        else "Raise max_batch_size, send less or add replicas; until then latency only rises.",
+        control="formation" if early else "max_batch_size",
+    )
+
+
+def _arrived(facts: Facts) -> int:
+    return max(facts.received, 1)
+
+
+def _slope(queue: Ints) -> float:
+    return float(np.polyfit(np.arange(len(queue)), queue, 1)[0])

@@ -1,0 +1,42 @@
+"""One long member keeps the places of those that ended before it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.findings.facts import Facts
+from service.findings.finding import Finding
+from service.findings.words import counted, percent, seconds
+
+LEAST_BATCHES = 2
+MUCH = 0.25
+
+
+def find(facts: Facts) -> Finding | None:
+    batches = facts.batches
+    told = (batches.steps > 0) & (batches.size > 1)
+    if np.count_nonzero(told) < LEAST_BATCHES:
+        return None
+    places = batches.steps[told] * batches.size[told]
+    vacant = float(batches.vacant[told].sum() / places.sum())
+    if vacant < MUCH:
+        return None
+    lost_s = float((batches.finished - batches.started)[told].sum() * vacant)
+    waiting = float(facts.queues.total.mean())
+    queued = f" while {waiting:.1f} requests waited" if waiting >= 1 else ""
+    return Finding(
+        rule="stragglers",
+        severity="warning" if waiting >= 1 else "info",
+        title="Stragglers hold their batches",
+        evidence=f"In the last {counted(int(np.count_nonzero(told)), 'batch')} {percent(vacant)} of the places stood "
+        f"empty because one member ran on{queued}: as much as {seconds(lost_s)} of the engine.",
+        data={
+            "batches": int(np.count_nonzero(told)),
+            "vacant_share": vacant,
+            "lost_s": lost_s,
+            "mean_waiting": waiting,
+        },
+        advice="Lower max_batch_size, ask for completions of more equal length (max_tokens), or send long ones to a "
+        "service of their own.",
+        control="max_batch_size",
+    )
