@@ -9,12 +9,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import QObject, Signal
 
 from gui.choices import Choices
 from gui.exporter import Exporter
 from gui.frames import FrameClock, FrameMeter
 from gui.main_window import MainWindow
+from gui.panels.views import DISTRIBUTIONS
+from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.presenter import Presenter
 from gui.processes.load import LoadProcess
@@ -44,14 +48,18 @@ class Workings(QObject):
         self.session = Session(self.history, ServiceProcess(parent=self), LoadProcess(parent=self), self)
         self.meter = FrameMeter()
         self.plots = PlotStack(self.history, theme.palette)
+        self.distributions = DistributionsView(self.history, self.plots, theme.palette)
+        window.views.put(DISTRIBUTIONS, self.distributions)
+        self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
         self.view = ServiceView(window, self.session, self.history, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
         self.exporter = Exporter(window, self.history, self.plots)
         self.frame_clock = FrameClock(self._paint, self.meter, self)
         self._is_empty = True
-        self.plots.set_empty(True)
+        self._set_empty(True)
         self.plots.set_window_s(choices.window_s)
-        theme.changed.connect(self.plots.set_palette)
+        for view in (self.plots, self.distributions):
+            theme.changed.connect(view.set_palette)
         self._connect_looking()
         self._connect_complaints()
 
@@ -110,5 +118,10 @@ class Workings(QObject):
         """Once a frame."""
         if self._is_empty != self.history.is_empty:
             self._is_empty = not self._is_empty
-            self.plots.set_empty(self._is_empty)
+            self._set_empty(self._is_empty)
         self.plots.refresh()
+        self.distributions.refresh()
+
+    def _set_empty(self, is_empty: bool) -> None:
+        self.plots.set_empty(is_empty)
+        self.distributions.set_empty(is_empty)

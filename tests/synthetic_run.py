@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from service.messages import (
     BatchRecord,
+    BatchWork,
     ClientOutcome,
     ClientRequest,
     ClientTotals,
@@ -58,6 +59,10 @@ class _Request:
     formed_s: float | None = None
     batch: _Batch | None = None
 
+    @property
+    def prompt_tokens(self) -> int:
+        return 4 + self.number % 5
+
 
 @dataclass
 class _Batch:
@@ -74,6 +79,18 @@ class _Batch:
     def id(self) -> str:
         return f"r1-{self.number}"
 
+    @property
+    def work(self) -> BatchWork:
+        """What an engine would have computed that reads all prompts at once and gives every row a token a step."""
+        prompts = [member.prompt_tokens for member in self.members]
+        padding = sum(max(prompts) - each for each in prompts)
+        tokens = [member.tokens for member in self.members]
+        steps = max(tokens) - 1
+        computed = sum(prompts) + padding + sum(tokens) - len(tokens)
+        return BatchWork(
+            steps=steps, computed=computed, padding=padding, vacant=sum(max(tokens) - each for each in tokens)
+        )
+
     def tokens_at(self, at_s: float) -> int:
         if self.started_s is None or self.finished_s is None or at_s <= self.started_s:
             return 0
@@ -89,6 +106,7 @@ class SyntheticRun:
         steps: the first must be at 0 and name both load and settings.
         step_s, per_request_s: a decode step takes ``step_s + per_request_s · size``.
         outside_share: of the requests that come from no sender we know.
+        tokens_spread: up to so many tokens more or fewer are generated for a request.
     """
 
     duration_s: float
@@ -98,6 +116,7 @@ class SyntheticRun:
     step_s: float = 0.030
     per_request_s: float = 0.0018
     outside_share: float = 0.0
+    tokens_spread: int = 0
     start_s: float = 1000.0
     requests: list[_Request] = field(default_factory=list, init=False)
     batches: list[_Batch] = field(default_factory=list, init=False)
@@ -124,8 +143,12 @@ class SyntheticRun:
                 continue
             at_s += gap_s
             outside = self._random.random() < self.outside_share
-            self.requests.append(_Request(len(self.requests) + 1, at_s, self.tokens, outside))
+            self.requests.append(_Request(len(self.requests) + 1, at_s, self._tokens_of_next(), outside))
         self.requests = [request for request in self.requests if request.received_s < self.duration_s]
+
+    def _tokens_of_next(self) -> int:
+        spread = self.tokens_spread
+        return self.tokens + (self._random.randint(-spread, spread) if spread else 0)
 
     def _settings_at(self, at_s: float) -> tuple[int, Settings]:
         versions = [step.settings for step in self.steps if step.settings is not None and step.at_s <= at_s]
@@ -280,7 +303,7 @@ class SyntheticRun:
             client_id=None if request.outside else f"c{request.number}",
             replica="r1",
             state=state,
-            prompt_tokens=5,
+            prompt_tokens=request.prompt_tokens,
             max_tokens=request.tokens,
             completion_tokens=self._tokens(request, at_s),
             batch=batch.id if batch and in_batch else None,
@@ -323,6 +346,7 @@ class SyntheticRun:
             finished_s=self._past(batch.finished_s, at_s),
             tokens=batch.tokens_at(at_s),
             members=tuple(f"q{member.number}" for member in batch.members),
+            work=batch.work if batch.finished_s is not None and batch.finished_s <= at_s else None,
         )
 
     def _tokens(self, request: _Request, at_s: float) -> int:

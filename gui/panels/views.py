@@ -34,7 +34,7 @@ VIEWS: Final = (
 
 
 class Views(QWidget):
-    """Each of `VIEWS` has its page here; a view is a widget that is given its data and put in its place when it is made.
+    """Each of `VIEWS` has its page here; a view is a widget that is given its data, put in its place when it is made.
 
     Signals:
         chosen: the key of the view that the user picked.
@@ -66,13 +66,16 @@ class Views(QWidget):
             self._switch.choose(key)
             self._show_chosen()
 
-    def set_remark(self, text: str) -> None:
-        """What all of the view has in common, at the right end of the row."""
-        self._remark.setText(text)
+    def describe(self, key: str, text: str) -> None:
+        """What all of a view has in common; stands at the right end of the row while that view is shown."""
+        self._remarks[key] = text
+        self._remark.setText(self._remarks.get(self.key, ""))
 
     def _create(self) -> None:
         self._widgets: dict[str, QWidget] = {}
+        self._remarks: dict[str, str] = {}
         self._switch = Segmented([(view.key, view.title) for view in VIEWS], "View")
+        self._switch.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         for view in VIEWS:
             self._switch.set_tip(view.key, shortcuts.tip(view.shortcut.does, view.shortcut))
             self._switch.button(view.key).setMinimumWidth(tokens.WIDTH_VIEW)
@@ -92,6 +95,7 @@ class Views(QWidget):
 
     def _show_chosen(self) -> None:
         self.pages.setCurrentWidget(self._widgets.get(self.key, self._widgets[LIVE]))
+        self._remark.setText(self._remarks.get(self.key, ""))
 
     def _on_chosen(self, key: str) -> None:
         self._show_chosen()

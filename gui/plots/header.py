@@ -63,6 +63,13 @@ class Header(QWidget):
         self._palette = palette
         self.update()
 
+    def declare(self, plot: Declaration) -> None:
+        """The plot shows other things from now on."""
+        if plot != self._plot:
+            self._plot = plot
+            self.forget_widths()
+            self.update()
+
     def show_readout(self, readout: Readout, hides_missing: bool = False) -> None:
         """Show these values; with `hides_missing` only the entries that have one."""
         if readout != self._readout or hides_missing != self._hides_missing:

@@ -137,8 +137,7 @@ class PlotStack(QWidget):
     def refresh(self) -> None:
         """Paint what changed; to be called at the pace of the curves."""
         now_s = self._history.now_s()
-        moment = self._moment(now_s)
-        marks = Marks(self._history.settings_marks(), self._history.load_marks, self._history.outages)
+        moment, marks = self.moment(), self.marks()
         for panel in self.panels:
             panel.follow(moment, marks)
         if self._pointed_ago_s is not None or self._selected is not None:
@@ -346,7 +345,13 @@ class PlotStack(QWidget):
             panel.release_scales()
         self.refresh()
 
-    def _moment(self, now_s: float) -> Moment:
+    def marks(self) -> Marks:
+        """What stands on every plot over time."""
+        return Marks(self._history.settings_marks(), self._history.load_marks, self._history.outages)
+
+    def moment(self) -> Moment:
+        """What the common time axis shows."""
+        now_s = self._history.now_s()
         is_live = self._viewport.is_live
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
         return Moment(self._viewport.end_s(now_s), self._viewport.window_s, now_s, offset_s, self._viewport.is_frozen)

@@ -55,7 +55,7 @@ def test_that_a_click_chooses_a_view_and_tells(qtbot: QtBot, window: MainWindow)
 def test_that_the_row_stays_where_it_is_whichever_view_is_shown(window: MainWindow) -> None:
     before = [(w.geometry(), w.isVisible()) for w in (window.views, window.views._row, window.views.pages)]
     window.views.show_view(DISTRIBUTIONS)
-    window.views.set_remark("v7, last 60 s, 412 requests")
+    window.views.describe(DISTRIBUTIONS, "v7, last 60 s, 412 requests")
     QApplication.processEvents()
     assert [(w.geometry(), w.isVisible()) for w in (window.views, window.views._row, window.views.pages)] == before
 
@@ -73,3 +73,10 @@ def test_that_the_choice_is_remembered_also_before_the_view_is_made(qtbot: QtBot
 def test_that_a_remembered_view_that_there_is_not_any_more_is_passed_over(window: MainWindow) -> None:
     window.restore_layout({"view": "radar"})
     assert window.views.key == LIVE
+
+
+def test_that_what_a_view_says_of_itself_stands_only_while_it_is_shown(window: MainWindow) -> None:
+    window.views.describe(DISTRIBUTIONS, "v7, 412 requests")
+    assert window.views._remark.text() == ""
+    window.views.show_view(DISTRIBUTIONS)
+    assert window.views._remark.text() == "v7, 412 requests"

@@ -1,0 +1,147 @@
+"""The second view of the centre: how what the plots show is distributed, never across a change of settings."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF, Signal
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+
+from gui.plots.batch_distribution import BatchDistributionPlot
+from gui.plots.cumulative import CumulativePlot
+from gui.plots.latency_histogram import LatencyHistogram
+from gui.plots.panel import Moment
+from gui.plots.plot_stack import PlotStack, timeline_height
+from gui.plots.stage_breakdown import StageBreakdownPlot
+from gui.plots.wasted_work import WastedWorkPanel
+from gui.series.batch_distribution import batch_distribution, largest_in_view
+from gui.series.latency_distribution import Sample
+from gui.series.scope import Scope, latencies_in, present_scope, scope_before
+from gui.series.stage_breakdown import stage_breakdown
+from gui.series.value_axis import seconds_axis
+from gui.tokens import HAIRLINE, NUMBERS_HZ, Palette
+from service.observed.history import History
+
+
+class DistributionsView(QWidget):
+    """Follows the plots' window of time; costs nothing while it is not looked at.
+
+    Signals:
+        described: in words, what counts in all of it.
+    """
+
+    described = Signal(str)
+
+    def __init__(self, history: History, plots: PlotStack, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._history = history
+        self._plots = plots
+        self._palette = palette
+        self._computed_s = float("-inf")
+        self._is_empty = False
+        self.histogram = LatencyHistogram(palette)
+        self.cumulative = CumulativePlot(palette)
+        self.batches = BatchDistributionPlot(palette)
+        self.wasted = WastedWorkPanel(history, palette)
+        self.stages = StageBreakdownPlot(palette)
+        self._lay_out()
+        self._connect()
+
+    def _lay_out(self) -> None:
+        grid = QGridLayout()
+        grid.setSpacing(HAIRLINE)
+        upper = (self.histogram, self.batches, self.cumulative, self.wasted)
+        for place, plot in enumerate(upper):
+            grid.addWidget(plot, place // 2, place % 2)
+        for line in (0, 1):
+            grid.setColumnStretch(line, 1)
+            grid.setRowStretch(line, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(HAIRLINE)
+        layout.addLayout(grid, 1)
+        layout.addWidget(self.stages)
+
+    def _connect(self) -> None:
+        self.histogram.pointed.connect(self.cumulative.point_at)
+        self.cumulative.pointed.connect(self.histogram.point_at)
+        self.wasted.canvas.pointed.connect(self._on_wasted_pointed)
+
+    # -------------------------------------------------------------------------------------------------------- public
+
+    def refresh(self) -> None:
+        """Show what changed; may be called as often as there are frames."""
+        if not self.isVisible() or self._is_empty:
+            return
+        moment = self._plots.moment()
+        self.wasted.follow(moment, self._plots.marks())
+        if not 0 <= moment.now_s - self._computed_s < 1 / NUMBERS_HZ:
+            self._computed_s = moment.now_s
+            self.wasted.show_numbers()
+            self._compute(moment)
+
+    def set_empty(self, is_empty: bool) -> None:
+        self._is_empty = is_empty
+        for plot in (self.histogram, self.cumulative, self.batches, self.wasted, self.stages.bars):
+            plot.set_empty(is_empty)
+        self._computed_s = float("-inf")
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        for plot in (self.histogram, self.cumulative, self.batches, self.wasted, self.stages):
+            plot.set_palette(palette)
+        self._computed_s = float("-inf")
+        self.update()
+
+    # --------------------------------------------------------------------------------------------------------- inner
+
+    def _compute(self, moment: Moment) -> None:
+        present = present_scope(self._history, moment.end_s, moment.window_s)
+        before = scope_before(self._history, present, moment.window_s) if present is not None else None
+        self._show_latencies(present, before, moment.now_s)
+        self._show_batches(present, before, moment.now_s)
+        scopes = [stage_breakdown(self._history, scope) if scope is not None else None for scope in (present, before)]
+        self.stages.bars.show_stages(scopes[0], scopes[1], _name(before), moment.now_s)
+
+    def _show_latencies(self, present: Scope | None, before: Scope | None, now_s: float) -> None:
+        first, second = (
+            None if scope is None else Sample(_name(scope), latencies_in(self._history, scope))
+            for scope in (present, before)
+        )
+        axis = seconds_axis(*(sample.values for sample in (first, second) if sample is not None))
+        self.histogram.show_samples(first, second, axis, now_s)
+        self.cumulative.show_samples(first, second, axis)
+        self.described.emit(_described(present, first, before))
+
+    def _show_batches(self, present: Scope | None, before: Scope | None, now_s: float) -> None:
+        largest = largest_in_view(self._history, present, before)
+        found = [
+            None if scope is None else batch_distribution(self._history, scope, largest) for scope in (present, before)
+        ]
+        self.batches.show_sizes(found[0], found[1], largest, now_s)
+
+    def _on_wasted_pointed(self, place: QPointF | None) -> None:
+        self.wasted.point_at(self.wasted.time_at(place) if place is not None else None)
+
+    # ------------------------------------------------------------------------------------------------------- widget
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self.stages.setFixedHeight(timeline_height(event.size().height()))
+        self._computed_s = float("-inf")
+        super().resizeEvent(event)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        """The hairlines between the plots are what of this ground remains visible."""
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), QColor(self._palette.line))
+        painter.end()
+
+
+def _name(scope: Scope | None) -> str:
+    return "" if scope is None or scope.version is None else f"v{scope.version}"
+
+
+def _described(present: Scope | None, sample: Sample | None, before: Scope | None) -> str:
+    if present is None or sample is None:
+        return ""
+    dashed = f" · dashed {_name(before)}" if before is not None else ""
+    return f"{sample.name}, {present.span_s:.0f} s, {len(sample.values):,} requests{dashed}"

@@ -1,0 +1,103 @@
+"""How batch sizes are distributed, by why the batches were released."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gui.series.batch_size import CAP_IN_VIEW, LEAST_VIEW
+from gui.series.declaration import Declaration, Entry, Readout
+from gui.series.scope import Scope
+from service.messages import ReleaseReason
+from service.observed.batches import REASONS
+from service.observed.columns import Floats
+from service.observed.history import History
+
+MOST_BARS: Final = 64
+
+PLOT: Final = Declaration(
+    name="batch-distribution",
+    title="Batch sizes",
+    unit="share of batches",
+    entries=(
+        Entry("full", "area", "full"),
+        Entry("timeout", "area", "timeout"),
+        Entry("drained", "area", "drained"),
+        Entry("cap", "dash", "t2"),
+    ),
+    empty_text="How many batches held how many requests,\nby why they were released",
+    axis_units=("%",),
+)
+
+
+@dataclass(frozen=True)
+class BatchDistribution:
+    """Per cent of the batches, one number a bar; the first bar stands for 1 to `width` requests.
+
+    Attributes:
+        by_reason: stacked in this order.
+        cap: the largest `max_batch_size` that counts; ``None`` without batches.
+    """
+
+    width: int
+    by_reason: Mapping[ReleaseReason, Floats]
+    count: Mapping[ReleaseReason, int]
+    cap: int | None
+
+    @property
+    def total(self) -> int:
+        return sum(self.count.values())
+
+    @property
+    def outline(self) -> Floats:
+        """All reasons together; nothing without batches."""
+        result: Floats = np.sum(list(self.by_reason.values()), axis=0)
+        return result if self.total else np.zeros(0)
+
+    def sizes_of(self, bar: int) -> str:
+        """The sizes that a bar stands for, in words."""
+        first = bar * self.width + 1
+        return str(first) if self.width == 1 else f"{first}–{first + self.width - 1}"
+
+
+def largest_in_view(history: History, *scopes: Scope | None) -> int:
+    """The size that the last bar stands for: the largest batch, and the cap where it is not far beyond."""
+    sizes = [_batches(history, scope) for scope in scopes if scope is not None]
+    largest = max((int(size.max(initial=0)) for size, _, _ in sizes), default=0)
+    cap = max((int(caps.max(initial=0)) for _, _, caps in sizes), default=0)
+    largest = max(largest, cap if cap <= CAP_IN_VIEW * max(largest, LEAST_VIEW) else largest, LEAST_VIEW)
+    width = math.ceil(largest / MOST_BARS)
+    return math.ceil(largest / width) * width
+
+
+def batch_distribution(history: History, scope: Scope, largest: int) -> BatchDistribution:
+    """The batches that ended in a scope, for bars up to the size `largest`."""
+    size, reason, caps = _batches(history, scope)
+    width = math.ceil(largest / MOST_BARS)
+    bars = largest // width
+    place = np.clip((size - 1) // width, 0, bars - 1)
+    share = 100.0 / max(len(size), 1)
+    by_reason, count = {}, {}
+    for code, name in enumerate(REASONS):
+        of_reason = reason == code
+        count[name] = int(np.count_nonzero(of_reason))
+        by_reason[name] = np.bincount(place[of_reason], minlength=bars) * share
+    return BatchDistribution(width, by_reason, count, int(caps.max()) if len(caps) else None)
+
+
+def readout(sizes: BatchDistribution, bar: int | None = None) -> Readout:
+    """How many batches of each kind there are, or what share the bar under the pointer has."""
+    cap = {} if sizes.cap is None else {"cap": str(sizes.cap)}
+    if bar is None:
+        return {**{name: str(count) for name, count in sizes.count.items()}, **cap}
+    return {name: f"{shares[bar]:.0f} %" for name, shares in sizes.by_reason.items() if bar < len(shares)}
+
+
+def _batches(history: History, scope: Scope) -> tuple[Floats, Floats, Floats]:
+    columns = history.batches.columns
+    chosen = scope.contains(columns["finished"], columns["regime"])
+    return columns["size"][chosen], columns["reason"][chosen], columns["cap"][chosen]
