@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import cache
+from importlib import import_module
+from threading import Thread
 from typing import Final
 
 from PySide6.QtCore import QObject, QTimer
 
 from gui import status_text
-from gui.findings import findings
 from gui.frames import FrameMeter
 from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
 from gui.panels.request_rows import RequestRow as Shown
 from gui.plots.plot_stack import PlotStack
 from gui.session import Session
+from service.findings.ranking import findings
 from service.observed.history import History
 from service.observed.requests import RequestRow
 from service.observed.statistics import figures, previous_figures
@@ -106,6 +109,7 @@ class Presenter(QObject):
         self._ticks.append((time.monotonic(), session.frames_seen))
         match session.state:
             case LifeCycle.STARTING:
+                _prepare_findings()
                 status.set_activity(session.progress.summary)
             case LifeCycle.RUNNING:
                 status.set_activity(status_text.activity(self._history))
@@ -136,3 +140,9 @@ def shown(row: RequestRow) -> Shown:
         finished_s=row.finished_s,
         error=row.error,
     )
+
+
+@cache
+def _prepare_findings() -> None:
+    """Import in the background, while Ray starts, what the first fit would otherwise halt the window for."""
+    Thread(target=import_module, args=("scipy.optimize",), name="import of scipy").start()

@@ -1,4 +1,4 @@
-"""What it means: up to three findings, each with its evidence and the control to change."""
+"""What it means: three findings or all, each with its evidence and the control to change."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from gui.widgets.buttons import Button
 from gui.widgets.icon import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
+from service.messages import Settings
 
 MOST: Final = 3
+ROWS: Final = 12  # made at once, so that focus ring and tab order know them
 EMPTY_TEXT: Final = "Explains what the plots show, with the evidence and the slider that would change it."
+CONTROLS: Final = frozenset(Settings.__struct_fields__)  # a finding may also name one that takes a new start
 ICONS: Final = {"check": "ph.check-circle", "info": "ph.info", "warning": "ph.warning"}
 
 
@@ -24,45 +27,64 @@ class Finding(Protocol):
     """What the panel shows of a finding."""
 
     @property
-    def icon(self) -> str: ...
+    def severity(self) -> str: ...
     @property
     def title(self) -> str: ...
     @property
     def evidence(self) -> str: ...
     @property
+    def advice(self) -> str: ...
+    @property
     def control(self) -> str | None: ...
 
 
 class FindingsPanel(QWidget):
-    """The one part of the left panel that scrolls."""
+    """The one part of the left panel that scrolls; what is beyond the first three shows on demand."""
 
     control_wanted = Signal(str)  # the name of a setting
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._empty = label(EMPTY_TEXT, "dim", wrap=True)
-        self._rows = [_FindingRow() for _ in range(MOST)]
+        self._rows = [_FindingRow() for _ in range(ROWS)]
+        self._shown: Sequence[Finding] = ()
+        self._more = Button(role="link")
+        self._more.setCursor(Qt.CursorShape.PointingHandCursor)
+        self._shows_all = False
         self._lay_out()
         for shown in self._rows:
             shown.control_wanted.connect(self.control_wanted)
+        self._more.clicked.connect(self._on_more_clicked)
         self.show_findings(())
 
     def show_findings(self, findings: Sequence[Finding]) -> None:
+        """The first of them are the most useful."""
+        self._shown = findings
         self._empty.setVisible(not findings)
+        visible = findings if self._shows_all else findings[:MOST]
         for at, shown in enumerate(self._rows):
-            shown.show_finding(findings[at] if at < len(findings) else None)
+            shown.show_finding(visible[at] if at < len(visible) else None)
+        beyond = len(findings) - MOST
+        self._more.setVisible(beyond > 0)
+        self._more.setText("Show fewer" if self._shows_all else f"{beyond} more ›")
 
     @property
     def last_in_tab_order(self) -> QWidget:
-        return self._rows[-1].link
+        return self._more
 
     def titles(self) -> list[str]:
         """What is shown, in order."""
         return [shown.title for shown in self._rows if not shown.isHidden()]
 
+    def _on_more_clicked(self) -> None:
+        self._shows_all = not self._shows_all
+        self.show_findings(self._shown)
+
     def _lay_out(self) -> None:
         body = QWidget()
-        body.setLayout(column(self._empty, *self._rows, None, gap=tokens.GAP_2))
+        words = column(self._empty, *self._rows, self._more, None, gap=tokens.GAP_2)
+        words.setAlignment(self._more, Qt.AlignmentFlag.AlignLeft)
+        body.setLayout(words)
         scroll = QScrollArea()
         scroll.setWidget(body)
         scroll.setWidgetResizable(True)
@@ -101,9 +123,10 @@ class _FindingRow(QWidget):
         self.setVisible(finding is not None)
         if finding is None:
             return
-        self._icon.show_icon(ICONS.get(finding.icon, ICONS["info"]))
+        self._icon.show_icon(ICONS.get(finding.severity, ICONS["info"]))
         self._title.setText(finding.title)
         self._evidence.setText(finding.evidence)
-        self._control = finding.control or ""
+        self.setToolTip(finding.advice)
+        self._control = finding.control if finding.control in CONTROLS else ""
         self.link.setText(f"Change {self._control} ›")
         self.link.setVisible(bool(self._control))

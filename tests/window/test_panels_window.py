@@ -42,9 +42,10 @@ class Values:
 
 @dataclass(frozen=True)
 class Finding:
-    icon: str = "info"
+    severity: str = "info"
     title: str = "Load is 57 % of capacity"
     evidence: str = "6.4 of 11.3 requests/s at batch 16."
+    advice: str = ""
     control: str | None = None
 
 
@@ -452,6 +453,24 @@ def test_that_a_finding_leads_to_its_control(window: MainWindow) -> None:
     assert window.findings.titles() == ["Load is 57 % of capacity", "Another"]
     window.findings._rows[0].link.click()
     assert focused() is window.batching.control("max_batch_size").slider
+
+
+def test_that_findings_beyond_three_show_on_demand(window: MainWindow) -> None:
+    many = [Finding(title=f"Finding {number}") for number in range(5)]
+    window.findings.show_findings(many)
+    assert window.findings.titles() == ["Finding 0", "Finding 1", "Finding 2"]
+    assert window.findings._more.text() == "2 more ›"
+    window.findings._more.click()
+    assert window.findings.titles() == [finding.title for finding in many]
+    window.findings.show_findings(many[:2])
+    assert window.findings.titles() == ["Finding 0", "Finding 1"]
+    assert window.findings._more.isHidden()
+
+
+def test_that_a_finding_whose_remedy_is_no_slider_has_no_link(window: MainWindow) -> None:
+    window.findings.show_findings([Finding(control="max_ongoing_requests", advice="Start it with more.")])
+    assert window.findings._rows[0].link.isHidden()
+    assert window.findings._rows[0].toolTip() == "Start it with more."
 
 
 def test_that_a_finding_leads_to_a_limit_that_was_folded_away(window: MainWindow) -> None:
