@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from service.messages import ReleaseReason, Settings
-from service.predict.simulated import Delays, Engine, SimulatedBatch, SimulatedRequest
+from service.predict.simulated import Engine, SimulatedBatch, SimulatedRequest
 
 
 class House(Protocol):
     """The simulation, as a replica sees it."""
 
     engine: Engine
-    delays: Delays
 
     def call_at(self, at_s: float, handle: Callable[[float, object], None], what: object) -> None:
         """Handle `what` at a time to come."""
@@ -61,9 +60,8 @@ class Replica:
         self.is_free = False
         house = self._house
         run_s, offsets_s = house.engine.run([member.arrival for member in members])
-        started_s = at_s + house.delays.start_s
-        batch = SimulatedBatch(members, reason, formed_s, started_s, started_s + run_s, self._number)
-        house.call_at(batch.finished_s + house.delays.turnaround_s, self.on_free, None)
+        batch = SimulatedBatch(members, reason, formed_s, at_s, at_s + run_s, self._number)
+        house.call_at(batch.finished_s, self.on_free, None)
         house.started(batch, offsets_s, self)
 
 

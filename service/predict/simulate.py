@@ -17,7 +17,7 @@ from typing import Final
 from service.messages import Settings
 from service.predict.load import Arrival, Load
 from service.predict.replicas import Early, Late, Replica
-from service.predict.simulated import NO_DELAYS, Delays, Engine, Run, SimulatedBatch, SimulatedRequest
+from service.predict.simulated import Engine, Run, SimulatedBatch, SimulatedRequest
 
 MOST_STEPS: Final = 2_000_000  # a simulation ends, whatever it is asked for
 
@@ -42,13 +42,12 @@ def simulate(
     until_s: float,
     *,
     replicas: int = 1,
-    delays: Delays = NO_DELAYS,
     max_ongoing_requests: int | None = None,
     start: Start | None = None,
     seed: int = 0,
 ) -> Run:
     """What `load` would see from 0 until `until_s`; what was sent before then is followed to its end."""
-    simulation = _Simulation(settings, engine, load, until_s, replicas, delays, max_ongoing_requests, seed)
+    simulation = _Simulation(settings, engine, load, until_s, replicas, max_ongoing_requests, seed)
     if start is not None:
         simulation.begin_with(start)
     simulation.go()
@@ -65,13 +64,11 @@ class _Simulation:
         load: Load,
         until_s: float,
         replicas: int,
-        delays: Delays,
         max_ongoing_requests: int | None,
         seed: int,
     ) -> None:
         self.run = Run()
         self.engine = engine
-        self.delays = delays
         self._load = load
         self._until_s = until_s
         self._random = random.Random(seed)

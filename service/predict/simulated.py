@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from service.messages import ReleaseReason
 from service.predict.load import Arrival
@@ -15,17 +15,6 @@ class Engine(Protocol):
 
     def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
         """How long they run together, in seconds, and how long after the start each of them is done."""
-
-
-@dataclass(frozen=True)
-class Delays:
-    """What a batch waits for besides its engine: from its sealing to its start, and from an end to the next look."""
-
-    start_s: float = 0.0
-    turnaround_s: float = 0.0
-
-
-NO_DELAYS: Final = Delays()
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ from service.batching.queue import BatchQueue
 from service.messages import Settings
 from service.predict.load import Arrival, ClosedLoop, OpenLoop
 from service.predict.simulate import Start, simulate
-from service.predict.simulated import Delays, Run
+from service.predict.simulated import Run
 from tests.virtual_time import now_s, run_in_virtual_time
 
 Formed = list[tuple[list[int], str, float]]
@@ -119,10 +119,9 @@ def test_that_a_request_is_followed_to_its_end_beyond_the_last_arrival() -> None
     assert [request.answered_s for request in run.requests] == [1.0, 2.0, 3.0]
 
 
-def test_that_the_delays_of_the_service_add_up() -> None:
-    load = OpenLoop([Arrival(0.0, 0.01, 1, return_s=0.02), Arrival(0.0, 0.02, 1, return_s=0.02)])
-    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), load, 10, delays=Delays(start_s=0.1, turnaround_s=0.2))
-    assert [request.answered_s for request in run.requests] == pytest.approx([1.13, 2.43])
+def test_that_the_way_to_the_queue_and_back_adds_up() -> None:
+    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), OpenLoop([Arrival(0.0, 0.1, 1, return_s=0.02)]), 10)
+    assert [request.answered_s for request in run.requests] == [pytest.approx(1.12)]
 
 
 def test_that_two_replicas_share_the_load() -> None:

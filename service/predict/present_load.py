@@ -1,0 +1,195 @@
+"""The present load: who asked lately, how often, for how much, and what the way to the queue and back took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import accumulate, chain, repeat
+from random import Random
+from typing import Final, Literal
+
+import numpy as np
+
+from service.messages import ClosedLoop as ClosedPattern
+from service.messages import Pattern
+from service.observed.columns import Bools, Floats, Ints
+from service.observed.history import History
+from service.observed.requests import FIRST_FINAL_CODE
+from service.predict.load import Arrival, ClosedLoop, Load, OpenLoop
+
+OBSERVED_S: Final = 30.0
+LEAST_REQUESTS: Final = 8
+BLOCK: Final = 8  # so many intervals stay together when arrivals are drawn anew, so that clusters remain clusters
+STEADY_SHARE: Final = 0.75  # users who ask again at once are all there for most of the time
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What the simulation needs to know of each observed request, in order of `intended_s`; NaN is unknown.
+
+    Attributes:
+        intended_s: from when on its latency counts: when it was to be sent, or else when it was received.
+        before_s: from then until it stood in the queue.
+        answered_s: when its asker had all of it, or else when it was finished.
+        return_s: from its end in the engine until then.
+        tokens: that were generated, or may be.
+    """
+
+    intended_s: Floats
+    before_s: Floats
+    answered_s: Floats
+    return_s: Floats
+    tokens: Ints
+    prompt_tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.intended_s)
+
+
+@dataclass(frozen=True)
+class PresentLoad:
+    """The load as it was observed for `span_s`, to be replayed or drawn anew.
+
+    Attributes:
+        users: of a closed loop, in which requests follow from answers; 0 in an open one.
+        gaps_s: from an answer to the next request of a closed loop.
+    """
+
+    requests: Requests
+    start_s: float
+    span_s: float
+    users: int
+    gaps_s: tuple[float, ...]
+
+    @property
+    def kind(self) -> Literal["open", "closed"]:
+        return "closed" if self.users else "open"
+
+    @property
+    def rate_per_s(self) -> float:
+        return len(self.requests) / self.span_s
+
+    def replayed(self, until_s: float, random: Random) -> Load:
+        """The same arrivals again, over and over until then; in a closed loop, the same users."""
+        if self.users:
+            return self._users(random)
+        offsets = self.requests.intended_s - self.start_s
+        rounds = int(until_s // self.span_s) + 1
+        times = (number * self.span_s + float(offset) for number in range(rounds) for offset in offsets)
+        rows = chain.from_iterable(repeat(range(len(self.requests)), rounds))
+        return self._arriving(zip(times, rows, strict=True), random)
+
+    def resampled(self, until_s: float, random: Random) -> Load:
+        """Other arrivals of the same kind: blocks of the observed intervals, drawn with replacement."""
+        if self.users:
+            return self._users(random)
+        gaps = self._intervals_s()
+        count = max(int(1.5 * until_s * self.rate_per_s) + 4 * BLOCK, BLOCK)
+        starts = (random.randrange(len(gaps)) for _ in range(count // BLOCK + 1))
+        rows = [(start + place) % len(gaps) for start in starts for place in range(BLOCK)]
+        times = accumulate(gaps[row] for row in rows)
+        return self._arriving(zip(times, rows, strict=True), random)
+
+    def _intervals_s(self) -> list[float]:
+        """Between arrivals, the last one until the first would come again."""
+        times = self.requests.intended_s
+        around = self.span_s - float(times[-1] - times[0])
+        return [*np.diff(times).tolist(), around]
+
+    def _arriving(self, due: Iterable[tuple[float, int]], random: Random) -> OpenLoop:
+        make = self._maker(random)
+        return OpenLoop([make(at_s, row) for at_s, row in due])
+
+    def _users(self, random: Random) -> ClosedLoop:
+        make, rows = self._maker(random), range(len(self.requests))
+        return ClosedLoop(
+            self.users, lambda at_s: make(at_s, random.choice(rows)), think_s=lambda: random.choice(self.gaps_s)
+        )
+
+    def _maker(self, random: Random) -> Callable[[float, int], Arrival]:
+        """Makes the arrival like the one in a row, with a way to the queue and back like that of any."""
+        before = _known(self.requests.before_s)
+        back = _known(self.requests.return_s)
+        tokens, prompts = self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist()
+
+        def make(at_s: float, row: int) -> Arrival:
+            return Arrival(at_s, at_s + random.choice(before), tokens[row], prompts[row], random.choice(back))
+
+        return make
+
+
+def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> PresentLoad | None:
+    """The load of the last `over_s` before `at_s`, or since it changed; ``None`` where there was hardly any."""
+    start_s = max([at_s - over_s, *(mark.at_s for mark in history.load_marks if mark.at_s <= at_s)])
+    if history.first_s is not None:
+        start_s = max(start_s, history.first_s)
+    requests = observed_requests(history, start_s, at_s)
+    if len(requests) < LEAST_REQUESTS:
+        return None
+    span_s = at_s - start_s
+    pattern = history.load.pattern if history.load is not None else None
+    users = users_of(pattern, requests, at_s)
+    gaps_s = _gaps_s(pattern, requests, users) if users else ()
+    return PresentLoad(requests, start_s, span_s, users, gaps_s)
+
+
+def observed_requests(history: History, start_s: float, end_s: float) -> Requests:
+    """Those that were intended from `start_s` until `end_s`."""
+    table = history.requests.columns
+    has_sender = np.isfinite(table["intended"])
+    intended_s = np.where(has_sender, table["intended"], table["received"])
+    rows: Ints = np.flatnonzero((intended_s >= start_s) & (intended_s < end_s) & (table["prompt_tokens"] >= 0))
+    rows = rows[np.argsort(intended_s[rows], kind="stable")]
+    has_ended: Bools = (table["state"][rows] >= FIRST_FINAL_CODE) & (table["tokens"][rows] > 0)
+    answered_s = _finite(np.where(has_sender, table["client_finished"], table["finished"])[rows])
+    return Requests(
+        intended_s=intended_s[rows],
+        before_s=_finite(table["queued"][rows]) - intended_s[rows],
+        answered_s=answered_s,
+        return_s=answered_s - _finite(table["finished"][rows]),
+        tokens=np.where(has_ended, table["tokens"][rows], np.maximum(table["max_tokens"][rows], 1)),
+        prompt_tokens=table["prompt_tokens"][rows].copy(),
+    )
+
+
+def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
+    """How many users a closed loop has, by what its sender says or by what is seen; 0 for an open loop."""
+    if pattern is not None:
+        return pattern.users if isinstance(pattern, ClosedPattern) else 0
+    begins = requests.intended_s
+    ends = np.sort(np.where(np.isnan(requests.answered_s), at_s, requests.answered_s))
+    moments = np.concatenate([begins, ends])
+    steps = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
+    order = np.argsort(moments, kind="stable")
+    present = np.cumsum(steps[order])[:-1]
+    held_s = np.diff(moments[order])
+    users = int(present.max())
+    settled = np.maximum.accumulate(present) >= users  # while a load begins, users come one by one
+    share = held_s[settled & (present >= users)].sum() / max(held_s[settled].sum(), 1e-9)
+    is_closed = share >= STEADY_SHARE and len(requests) >= 2 * users
+    return users if is_closed else 0
+
+
+def _gaps_s(pattern: Pattern | None, requests: Requests, users: int) -> tuple[float, ...]:
+    """From an answer to the request that follows from it: as declared, or as answers and requests follow in order."""
+    if isinstance(pattern, ClosedPattern):
+        return _thinking_s(pattern)
+    answers = np.sort(requests.answered_s[np.isfinite(requests.answered_s)])
+    following = requests.intended_s[users : users + len(answers)]
+    return tuple(np.maximum(following - answers[: len(following)], 0.0).tolist())
+
+
+def _thinking_s(pattern: ClosedPattern) -> tuple[float, ...]:
+    if pattern.think == "fixed":
+        return (pattern.think_s,)
+    shares = (np.arange(64) + 0.5) / 64
+    return tuple((-np.log1p(-shares) * pattern.think_s).tolist())
+
+
+def _finite(values: Floats) -> Floats:
+    result: Floats = np.where(np.isfinite(values), values, np.nan)
+    return result
+
+
+def _known(values: Floats) -> list[float]:
+    return np.maximum(values[np.isfinite(values)], 0.0).tolist() or [0.0]

@@ -1,0 +1,99 @@
+"""Predictions from a run under one setting, held against runs of the same arrivals under others."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from service.messages import Settings
+from service.observed.history import History
+from service.predict.predict import Prediction, predict
+from tests.synthetic_run import CLOCK, Step, SyntheticRun
+
+SPAN_S = 60.0
+OBSERVED = Settings(max_batch_size=8, batch_wait_timeout_s=0.05)
+UNSEEN = [
+    Settings(max_batch_size=16, batch_wait_timeout_s=0.2),
+    Settings(max_batch_size=32, batch_wait_timeout_s=0.5),
+    Settings(max_batch_size=6, batch_wait_timeout_s=0.0),
+    Settings(formation="early", max_batch_size=16, batch_wait_timeout_s=1.0),
+    Settings(formation="early", max_batch_size=8, batch_wait_timeout_s=1.5),
+]
+
+
+def run_of(settings: Settings, rate_per_s: float) -> SyntheticRun:
+    return SyntheticRun(SPAN_S, (Step(0.0, rate_per_s, settings),), seed=3, outside_share=0.3)
+
+
+@cache
+def observed(rate_per_s: float = 4.0) -> History:
+    run = run_of(OBSERVED, rate_per_s)
+    history = History(CLOCK, lambda: run.start_s + SPAN_S)
+    run.fill(history)
+    return history
+
+
+def predicted(settings: Settings, rate_per_s: float = 4.0) -> Prediction:
+    prediction = predict(observed(rate_per_s), settings, over_s=SPAN_S)
+    assert prediction is not None
+    return prediction
+
+
+def latencies_s(run: SyntheticRun) -> list[float]:
+    return [r.batch.finished_s - r.received_s for r in run.requests if r.batch and r.batch.finished_s]
+
+
+@pytest.mark.parametrize("settings", UNSEEN, ids=str)
+def test_that_settings_it_has_not_seen_are_predicted(settings: Settings) -> None:
+    run, prediction = run_of(settings, 4.0), predicted(settings)
+    p50_s, p95_s = np.percentile(latencies_s(run), (50, 95))
+    assert prediction.p50_s.value == pytest.approx(p50_s, rel=0.1)
+    assert prediction.p95_s.value == pytest.approx(p95_s, rel=0.15)
+    assert prediction.requests_per_s.value == pytest.approx(len(run.requests) / SPAN_S, rel=0.05)
+    assert prediction.tokens_per_s.value == pytest.approx(24 * len(run.requests) / SPAN_S, rel=0.05)
+    assert prediction.mean_batch.value == pytest.approx(len(run.requests) / len(run.batches), rel=0.1)
+
+
+def test_that_an_estimate_lies_in_its_interval() -> None:
+    for estimate in (predicted(OBSERVED).p50_s, predicted(OBSERVED).p95_s, predicted(OBSERVED).mean_batch):
+        assert estimate.low <= estimate.value <= estimate.high
+        assert estimate.low < estimate.high
+
+
+def test_that_a_queue_that_would_grow_is_told() -> None:
+    alone = Settings(max_batch_size=1, batch_wait_timeout_s=0.0)
+    prediction = predicted(alone)
+    assert prediction.saturated
+    assert prediction.horizon_s == 30.0
+    assert prediction.p95_s.value > 3 * predicted(OBSERVED).p95_s.value
+    assert prediction.requests_per_s.value < 0.5 * predicted(OBSERVED).requests_per_s.value
+
+
+def test_that_a_queue_that_does_not_grow_is_not_said_to() -> None:
+    assert not predicted(OBSERVED).saturated
+    assert not predicted(Settings(max_batch_size=32)).saturated
+
+
+def test_that_refusals_are_foreseen() -> None:
+    prediction = predicted(Settings(max_batch_size=1, max_queued_requests=2))
+    assert prediction.saturated
+    assert prediction.refused_share.value > 0.3
+
+
+def test_that_the_load_is_known_for_what_it_is() -> None:
+    prediction = predicted(OBSERVED)
+    assert (prediction.load, prediction.users) == ("open", 0)
+    assert prediction.rate_per_s == pytest.approx(len(run_of(OBSERVED, 4.0).requests) / SPAN_S, rel=0.05)
+
+
+def test_that_nothing_is_said_without_a_load() -> None:
+    assert predict(History(CLOCK, lambda: 0.0), OBSERVED) is None
+
+
+def test_that_a_moment_in_the_past_can_be_asked_for() -> None:
+    history = observed()
+    prediction = predict(history, OBSERVED, at_s=1000.0 + 30.0)
+    assert prediction is not None
+    assert prediction.requests < predicted(OBSERVED).requests
