@@ -63,7 +63,7 @@ class Columns:
         return self.first + len(self) - 1
 
     def has(self, row: int) -> bool:
-        return self.first <= row < self.next
+        return 0 <= row - self.first < self._stop - self._start
 
     def get(self, row: int, name: str) -> float:
         value: float = self._columns[name][self._position(row)].item()
@@ -85,9 +85,10 @@ class Columns:
         self.first += dropped
 
     def _position(self, row: int) -> int:
-        if not self.has(row):
+        place = row - self.first
+        if not 0 <= place < self._stop - self._start:
             raise IndexError(f"row {row} is not kept")
-        return self._start + row - self.first
+        return self._start + place
 
     def _make_room(self) -> None:
         count = len(self)

@@ -13,6 +13,7 @@ from service.observed.rolling import STEP_S, Grid, step_of
 
 WINDOW_S: Final = 10.0
 LEVELS: Final = (50.0, 95.0, 99.0)
+SHARES: Final = np.array(LEVELS) / 100.0
 LATE_S: Final = 1.0  # what ended longer ago than this is not told of any more
 
 
@@ -53,5 +54,17 @@ def percentiles(samples: Columns, start_s: float, end_s: float, regime: int) -> 
     within = (finished > start_s) & (finished <= end_s) & (samples["regime"][tail] == regime)
     if not within.any():
         return np.full(len(LEVELS), math.nan)
-    result: Floats = np.percentile(samples["latency"][tail][within], LEVELS)
+    return _between(np.sort(samples["latency"][tail][within]))
+
+
+def _between(ordered: Floats) -> Floats:
+    """`np.percentile` at `LEVELS`, which takes five times as long for a few hundred values.
+
+    >>> _between(np.array([1.0, 2.0, 3.0])).tolist()
+    [2.0, 2.9, 2.98]
+    """
+    place = SHARES * (len(ordered) - 1)
+    below = place.astype(np.int64)
+    above = np.minimum(below + 1, len(ordered) - 1)
+    result: Floats = ordered[below] + (ordered[above] - ordered[below]) * (place - below)
     return result

@@ -1,0 +1,120 @@
+"""Writes a recording so that all but its last second survives whatever ends the program."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from service.recording.format import Entry, RecordedEvent, RecordingEnded, RecordingError, RecordingHeader
+
+FLUSH_EVERY_S: Final = 1.0
+FLUSH_AT_BYTES: Final = 2**20
+COMPRESSION: Final = 6
+GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class RecordingWriter:
+    """Appends events; each second of them is compressed and handed to the system as one gzip member.
+
+    Every method raises `RecordingError` where the disk refuses; what was written before can be read.
+
+    Attributes:
+        path: where to.
+        bytes_written: so far.
+    """
+
+    def __init__(self, path: Path, header: RecordingHeader, *, overwrite: bool = False) -> None:
+        """Begin the file; one that is there already is left alone unless `overwrite` says otherwise."""
+        self.path = path
+        self.bytes_written = 0
+        self._encoder = msgspec.json.Encoder()
+        self._lines: list[bytes] = []
+        self._pending_bytes = 0
+        self._pending_since_s = self._last_s = header.at_s
+        try:
+            self._file = open(path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115  closed by `close`
+        except OSError as error:
+            raise RecordingError(_beginning_sentence(path, error)) from error
+        self._append_member(self._encoder.encode(header) + b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, at_s: float, event: RecordedEvent) -> None:
+        """Record what was heard at `at_s` on the recorder's clock."""
+        self._last_s = at_s
+        if not self._lines:
+            self._pending_since_s = at_s
+        line = self._encoder.encode(Entry(at_s=at_s, event=event)) + b"\n"
+        self._lines.append(line)
+        self._pending_bytes += len(line)
+        if at_s - self._pending_since_s >= FLUSH_EVERY_S or self._pending_bytes >= FLUSH_AT_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        if self._lines:
+            content = b"".join(self._lines)
+            self._lines.clear()
+            self._pending_bytes = 0
+            self._append_member(content)
+
+    def close(self, at_s: float | None = None) -> None:
+        """Write what is left and end the file in order, at `at_s` or with the last event; also where that fails."""
+        if self._file.closed:
+            return
+        try:
+            self.add(self._last_s if at_s is None else at_s, RecordingEnded())
+            self.flush()
+            with contextlib.suppress(OSError):  # pipes and the like cannot be synced
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+    def _append_member(self, content: bytes) -> None:
+        member = zlib.compress(content, COMPRESSION, wbits=GZIP)
+        rest = memoryview(member)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file.fileno(), self.bytes_written)  # half a member is no use to anybody
+            self._file.close()
+            raise RecordingError(self._full_sentence(len(member), error)) from error
+        self.bytes_written += len(member)
+
+    def _full_sentence(self, needed: int, error: OSError) -> str:
+        why = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            why = f"the disk is full and {needed:,} bytes more are needed"
+        elif error.errno == errno.EFBIG:
+            why = f"the file may not grow by {needed:,} bytes"
+        return f"The recording {self.path} ended early: {why}. Its first {self.bytes_written:,} bytes can be opened."
+
+
+def _beginning_sentence(path: Path, error: OSError) -> str:
+    match error.errno:
+        case errno.EEXIST:
+            return f"{path} is there already. Choose another name, or say that it may be overwritten."
+        case errno.ENOENT | errno.ENOTDIR:
+            why = "that folder does not exist"
+        case errno.EISDIR:
+            why = "that is a folder"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            why = "there is no permission to write there"
+        case _:
+            why = error.strerror or str(error)
+    return f"Could not record to {path}: {why}."
