@@ -10,7 +10,7 @@ import msgspec
 import platformdirs
 
 from service.files import NotWrittenError, write_whole
-from service.messages import Count, Pattern, Poisson, Settings
+from service.messages import USUAL_PROMPTS, Count, Pattern, Poisson, Settings
 from service.options import ServiceOptions
 
 FOLDER_VARIABLE: Final = "BATCHSCOPE_CONFIG_DIR"
@@ -19,14 +19,6 @@ FEWEST_S: Final = 10.0
 MOST_S: Final = 600.0
 
 ThemePreference: TypeAlias = Literal["system", "dark", "light"]
-
-DEFAULT_PROMPTS: Final = (
-    "Once upon a time",
-    "The three laws of robotics are",
-    "A batch is a group of",
-    "Explain latency to a child:",
-    "In the year 2050, computers",
-)
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +38,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     pattern: Pattern = Poisson(rate_per_s=4.0)
     max_tokens: Count = 24
-    prompts: tuple[str, ...] = DEFAULT_PROMPTS
+    prompts: tuple[str, ...] = USUAL_PROMPTS
     copies: Count = 32
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Final
 
 COMMANDS: Final = {
-    "load": "service.load.main",
+    "load": "service.commands.load",
 }
 
 

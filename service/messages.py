@@ -382,6 +382,7 @@ LOAD_BOUNDS: Final[Mapping[str, Bounds]] = {
     "shape": Bounds(0.01, 1000, integral=False),
     "time_scale": Bounds(0.001, 1000, integral=False),
     "tokens": Bounds(1, 100_000, integral=True),
+    "temperature": Bounds(0, 10, integral=False),
 }
 
 
@@ -489,6 +490,15 @@ class LognormalLength(msgspec.Struct, frozen=True, kw_only=True, tag_field="draw
 
 
 Length: TypeAlias = Count | UniformLength | LognormalLength
+
+
+USUAL_PROMPTS: Final = (
+    "Once upon a time",
+    "The three laws of robotics are",
+    "A batch is a group of",
+    "Explain latency to a child:",
+    "In the year 2050, computers",
+)
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="fire"):

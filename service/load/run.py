@@ -14,6 +14,7 @@ from service.load.client import Client, UnreachableError
 from service.load.clock import LoopClock
 from service.load.flight import Flight
 from service.load.generator import Generator
+from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
 from service.messages import Cancel, ClientTotals, RunLoad, StopLoad
 
@@ -58,7 +59,8 @@ async def run_load(
             await client.learn_model()
         except UnreachableError as e:
             raise LoadError(f"{e} Start the service first, or give its address.") from e
-        return await _Run(client, url, load, duration_s).conduct(on_progress, stop or asyncio.Event(), finish_within_s)
+        run = _Run(client, url, load, duration_s)
+        return await run.conduct(on_progress or (lambda _progress: None), stop or asyncio.Event(), finish_within_s)
 
 
 class _Run:
@@ -73,21 +75,21 @@ class _Run:
         self._ended: list[Flight] = []
         self._refusals: list[str] = []
         self._is_over = asyncio.Event()
-        self._generator = Generator(client, self._clock, self)
+        self._generator = Generator(client, self._clock, self, allow_connections())
 
-    async def conduct(self, on_progress: OnProgress | None, stop: asyncio.Event, finish_within_s: float) -> LoadReport:
+    async def conduct(self, on_progress: OnProgress, stop: asyncio.Event, finish_within_s: float) -> LoadReport:
         started, start_s = time.time(), self._clock.now()
         self._generator.obey(self._load)
         if self._refusals:
             raise LoadError(self._refusals[0])
-        teller = asyncio.create_task(self._tell(on_progress, start_s)) if on_progress is not None else None
+        teller = asyncio.create_task(self._tell(on_progress, start_s))
         await self._over_or(stop, self._duration_s)
         self._generator.obey(StopLoad())
         await self._over_or(stop, finish_within_s)
         self._generator.obey(Cancel())
         await self._client.idle()
-        if teller is not None:
-            teller.cancel()
+        teller.cancel()
+        on_progress(self._progress(start_s))
         return self._report(started, start_s)
 
     async def _over_or(self, stop: asyncio.Event, timeout_s: float) -> None:
@@ -98,15 +100,16 @@ class _Run:
 
     async def _tell(self, on_progress: OnProgress, start_s: float) -> None:
         while True:
-            on_progress(
-                LoadProgress(
-                    elapsed_s=self._clock.now() - start_s,
-                    duration_s=self._duration_s,
-                    totals=self._generator.totals(),
-                    lag_p99_ms=self._generator.lag_p99_ms(),
-                )
-            )
+            on_progress(self._progress(start_s))
             await asyncio.sleep(PROGRESS_INTERVAL_S)
+
+    def _progress(self, start_s: float) -> LoadProgress:
+        return LoadProgress(
+            elapsed_s=self._clock.now() - start_s,
+            duration_s=self._duration_s,
+            totals=self._generator.totals(),
+            lag_p99_ms=self._generator.lag_p99_ms(),
+        )
 
     def _report(self, started: float, start_s: float) -> LoadReport:
         requests = tuple([ReportedRequest.of(flight, start_s) for flight in self._ended])

@@ -85,7 +85,7 @@ async def test_that_progress_is_told(server: StubServer) -> None:
 
     await run_load(server.url, RunLoad(pattern=Burst(count=3), prompts=("a",)), A_WHILE_S, on_progress=on_progress)
     assert told[-1].duration_s == A_WHILE_S
-    assert told[-1].totals.outstanding == 3
+    assert [told[0].totals.outstanding, told[-1].totals.outstanding, told[-1].totals.ok] == [3, 0, 3]
 
 
 async def test_that_the_tokens_of_the_prompt_are_kept_where_the_server_counts_them(server: StubServer) -> None:
