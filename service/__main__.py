@@ -8,6 +8,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "load": "service.commands.load",
+    "predict": "service.commands.predict",
 }
 
 

@@ -81,10 +81,15 @@ CHOICES: Final[dict[str, _Choice]] = {
 }
 
 
-def add_server_options(parser: argparse.ArgumentParser) -> None:
-    """Where the load goes: `url`, `token` and `model`."""
+def add_address_options(parser: argparse.ArgumentParser) -> None:
+    """Which server: `url` and `token`."""
     parser.add_argument("--url", type=_url, required=True, help="the server, such as http://127.0.0.1:8000")
     parser.add_argument("--token-file", type=_token, dest="token", help="file that holds the server's bearer token")
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """Where the load goes: `url`, `token` and `model`."""
+    add_address_options(parser)
     parser.add_argument("--model", help="name of the model to ask for (default: the first one the server lists)")
 
 

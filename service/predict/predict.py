@@ -16,8 +16,9 @@ from service.predict.cost import CostModel
 from service.predict.engine import FittedEngine
 from service.predict.figures import SimulatedFigures, figures_of, is_growing
 from service.predict.load import Load
-from service.predict.present_load import OBSERVED_S, PresentLoad, present_load
-from service.predict.present_state import Surroundings, present_start, surroundings
+from service.predict.observation import Observation
+from service.predict.present_load import OBSERVED_S, PresentLoad
+from service.predict.present_state import Surroundings
 from service.predict.simulate import Start, simulate
 from service.predict.simulated import Run
 
@@ -75,13 +76,8 @@ def predict(
 
     ``None`` as long as too little was seen: eight requests, and three batches.
     """
-    latest_s = history.now_s() if at_s is None else at_s
-    load = present_load(history, latest_s, over_s)
-    cost = CostModel.of_history(history, latest_s)
-    if load is None or cost is None:
-        return None
-    around = surroundings(history, latest_s)
-    return Predictor(load, cost, around, present_start(history, latest_s, cost, around.replicas)).predict(settings)
+    observation = Observation.of_history(history, at_s, over_s)
+    return None if observation is None else Predictor.of(observation).predict(settings)
 
 
 @dataclass(frozen=True)
@@ -92,6 +88,12 @@ class Predictor:
     cost: CostModel
     around: Surroundings
     start: Start
+
+    @classmethod
+    def of(cls, observation: Observation) -> Predictor:
+        cost = CostModel.of_batches(observation.executed)
+        assert cost is not None, "an observation holds enough batches"
+        return cls(observation.load, cost, observation.surroundings, observation.standing.as_start(cost))
 
     def predict(self, settings: Settings) -> Prediction:
         is_saturated = self.is_saturated(settings)

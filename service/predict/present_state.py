@@ -31,6 +31,33 @@ class Surroundings:
     max_ongoing_requests: int | None = None
 
 
+@dataclass(frozen=True)
+class Running:
+    """A batch under way: its size, and for how long it has run."""
+
+    size: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a simulation begins with, for each replica; times count from that moment.
+
+    Attributes:
+        waiting: requests in the queue, oldest first.
+    """
+
+    waiting: tuple[tuple[Arrival, ...], ...]
+    running: tuple[Running | None, ...]
+
+    def as_start(self, cost: CostModel) -> Start:
+        return Start(self.waiting, tuple(_left_s(running, cost) for running in self.running))
+
+
+def _left_s(running: Running | None, cost: CostModel) -> float:
+    return 0.0 if running is None else max(cost.batch_s(running.size) - running.for_s, 0.0)
+
+
 def surroundings(history: History, at_s: float) -> Surroundings:
     return Surroundings(
         replicas=max(len(history.replicas), 1),
@@ -39,12 +66,12 @@ def surroundings(history: History, at_s: float) -> Surroundings:
     )
 
 
-def present_start(history: History, at_s: float, cost: CostModel, replicas: int) -> Start:
-    """The queues and the running batches at `at_s`, with that moment as 0."""
-    slots = range(replicas)
-    return Start(
+def standing(history: History, at_s: float) -> Standing:
+    """The queues and the running batches at `at_s`."""
+    slots = range(max(len(history.replicas), 1))
+    return Standing(
         tuple(tuple(_waiting(history.requests.columns, slot, at_s)) for slot in slots),
-        tuple(_busy_until_s(history.batches.columns, slot, at_s, cost) for slot in slots),
+        tuple(_running(history.batches.columns, slot, at_s) for slot in slots),
     )
 
 
@@ -69,9 +96,8 @@ def _waiting(table: Columns, slot: int, at_s: float) -> Iterator[Arrival]:
         yield Arrival(intended_s - at_s, queued_s - at_s, max(tokens, 1), max(prompt_tokens, 0))
 
 
-def _busy_until_s(table: Columns, slot: int, at_s: float, cost: CostModel) -> float:
-    running = np.flatnonzero((table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s))
-    if not len(running):
-        return 0.0
-    row = running[-1]
-    return max(cost.batch_s(float(table["size"][row])) - (at_s - float(table["started"][row])), 0.0)
+def _running(table: Columns, slot: int, at_s: float) -> Running | None:
+    rows = np.flatnonzero((table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s))
+    if not len(rows):
+        return None
+    return Running(int(table["size"][rows[-1]]), at_s - float(table["started"][rows[-1]]))
