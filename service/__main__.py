@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import Final
 
 COMMANDS: Final = {
+    "compare": "service.commands.compare",
+    "sweep": "service.commands.sweep",
+    "export": "service.commands.export",
     "load": "service.commands.load",
+    "record": "service.commands.record",
     "predict": "service.commands.predict",
 }
 

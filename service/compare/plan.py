@@ -10,10 +10,11 @@ from typing import Annotated, Final
 import msgspec
 
 from service.compare.run import FIGURE_BY_NAME, FigureName
-from service.messages import RunLoad, Settings
+from service.messages import ClosedLoop, RunLoad, Settings
 
 Rounds = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-PairedRounds = Annotated[int, msgspec.Meta(ge=2, le=1000)]
+LEAST_ROUNDS: Final = 2
+PairedRounds = Annotated[int, msgspec.Meta(ge=LEAST_ROUNDS, le=1000)]
 Duration = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 WARM_UP_S: Final = 2.0
 MOST_POINTS: Final = 1000
@@ -40,6 +41,9 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         warm_up_s: of each side's load before the first round, not counted.
         figure: what the verdict is about. It is chosen beforehand: who looks for a difference in seven figures at
             95 % finds one in nearly every third comparison of a thing with itself.
+        matches_throughput: B, an open loop, gets the rate that A, a closed one, reaches when it is measured first. Both
+            then ask as much of the service; what their latencies differ by is what users who wait before they ask
+            again leave out ("coordinated omission").
     """
 
     a: Side
@@ -49,6 +53,21 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int = 0
     warm_up_s: float = WARM_UP_S
     figure: FigureName = "p95_s"
+    matches_throughput: bool = False
+
+    def check(self) -> None:
+        """Raise `PlanError` where this can't be carried out."""
+        if self.rounds < LEAST_ROUNDS:
+            raise PlanError("One round tells nothing about chance: compare over at least two, better four.")
+        is_matched = isinstance(self.a.load.pattern, ClosedLoop) and hasattr(self.b.load.pattern, "rate_per_s")
+        if self.matches_throughput and not is_matched:
+            raise PlanError("To match the throughput A must be a closed loop, and B an open one with a rate.")
+
+    def matched(self, requests_per_s: float) -> ComparePlan:
+        """The same with this rate for B."""
+        pattern = msgspec.structs.replace(self.b.load.pattern, rate_per_s=requests_per_s)
+        load = msgspec.structs.replace(self.b.load, pattern=pattern)
+        return msgspec.structs.replace(self, b=msgspec.structs.replace(self.b, load=load))
 
     def runs(self) -> Iterator[PlannedRun]:
         """A B, B A, A B, …: what drifts steadily, such as a processor that grows warm, meets both sides alike."""

@@ -1,4 +1,4 @@
-"""What `compare` and `sweep` say to the window: one JSON line an event on standard output."""
+"""What the window and its `compare` and `sweep` say to each other: a line of JSON in, a line an event out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import TypeAlias
 import msgspec
 
 from service.compare.comparison import Comparison
+from service.compare.plan import SweepPlan
 from service.compare.sweep import Sweep
+
+
+class SweepTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What `sweep` is to do; `before` is what an interrupted sweep of the same plan has measured."""
+
+    plan: SweepPlan
+    before: Sweep | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="progress"):

@@ -1,0 +1,158 @@
+"""Runs of load on a running service, each from idle to idle under settings of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Self
+
+import msgspec
+
+from service.commands.idle import ServiceWatch
+from service.commands.options import Server
+from service.compare.comparison import ServiceFacts
+from service.compare.plan import Pace, PlannedRun, Side
+from service.compare.progress import Progress
+from service.compare.run import Run
+from service.load.report import LoadReport
+from service.load.run import LoadProgress, run_load
+from service.messages import BatchRecord, RunLoad, Settings
+from service.remote import RemoteService
+
+Tell = Callable[[Progress], None]
+WARM_UP: Final = "warming up"
+MATCHING: Final = "measuring the throughput of A"
+
+
+class MeasuringError(Exception):
+    """Nothing could be measured; the text is a sentence that says what to do."""
+
+
+async def settings_in_force(server: Server) -> Settings:
+    """Raises `ServiceUnreachableError`."""
+    async with RemoteService(server.url, server.token) as remote:
+        return (await remote.settings()).settings
+
+
+async def put_in_force(server: Server, settings: Settings) -> None:
+    """Raises `ServiceUnreachableError`."""
+    async with RemoteService(server.url, server.token) as remote:
+        await remote.change(msgspec.structs.asdict(settings))
+
+
+class Bench:
+    """One service that is measured. Its settings are as they were before when it is left, however that happens."""
+
+    def __init__(self, remote: RemoteService, server: Server, tell: Tell) -> None:
+        self._remote = remote
+        self._server = server
+        self._tell = tell
+        self._watch = ServiceWatch(remote)
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, server: Server, tell: Tell) -> AsyncIterator[Self]:
+        """That service; raises `ServiceUnreachableError`."""
+        async with RemoteService(server.url, server.token) as remote:
+            before = await remote.settings()
+            bench = cls(remote, server, tell)
+            try:
+                async with bench._watch:
+                    yield bench
+            finally:
+                await bench._adopt(before.settings)
+
+    async def facts(self) -> ServiceFacts:
+        """What is measured on."""
+        replicas = await self._watch.replicas()
+        first = replicas[0]
+        return ServiceFacts(
+            url=self._server.url, model=first.model, device=first.device, dtype=first.dtype, replicas=len(replicas)
+        )
+
+    async def throughput(self, side: Side, duration_s: float) -> float:
+        """What this side reaches, in requests a second."""
+        self._tell(Progress(done=0, total=0, doing=MATCHING, left_s=0.0))
+        report, batches = await self._run(side.settings, side.load, duration_s, lambda _: None)
+        run = run_of(report, batches)
+        return run.answered / run.ran_s
+
+    async def warm_up(self, sides: Iterable[tuple[Settings, RunLoad]], seconds: float) -> None:
+        """A short run of each side, so that nothing is computed or connected for the first time in a round."""
+        for settings, load in sides:
+            if seconds > 0:
+                self._tell(Progress(done=0, total=0, doing=WARM_UP, left_s=0.0))
+                await self._run(settings, load, seconds, lambda _: None)
+
+    async def measure(
+        self, runs: Sequence[PlannedRun], duration_s: float, take: Callable[[PlannedRun, Run], None], done: int = 0
+    ) -> None:
+        """Make `runs`, telling how it goes on, and hand out each with what was measured; `done` were made before."""
+        pace = Pace(duration_s)
+        for place, planned in enumerate(runs):
+            begun_s = time.monotonic()
+
+            def tell(doing: str, place: int = place, begun_s: float = begun_s) -> None:
+                left_s = pace.left_s(runs[place:], time.monotonic() - begun_s)
+                self._tell(Progress(done=done + place, total=done + len(runs), doing=doing, left_s=left_s))
+
+            run = await self._run_planned(planned, duration_s, tell)
+            pace.note(planned.key, time.monotonic() - begun_s)
+            take(planned, run)
+
+    async def _run_planned(self, planned: PlannedRun, duration_s: float, tell: Callable[[str], None]) -> Run:
+        tell(planned.title)
+        report, batches = await self._run(
+            planned.settings, planned.load, duration_s, lambda progress: tell(_doing(planned, progress))
+        )
+        return run_of(report, batches)
+
+    async def _run(
+        self, settings: Settings, load: RunLoad, duration_s: float, on_progress: Callable[[LoadProgress], None]
+    ) -> tuple[LoadReport, list[BatchRecord]]:
+        await self._watch.until_idle()
+        await self._adopt(settings)
+        self._watch.forget_batches()
+        url, token, model = self._server
+        report = await run_load(url, load, duration_s, token=token, model=model, on_progress=on_progress)
+        await self._watch.until_idle()
+        return report, self._watch.batches()
+
+    async def _adopt(self, settings: Settings) -> None:
+        await self._remote.change(msgspec.structs.asdict(settings))
+
+
+def _doing(planned: PlannedRun, progress: LoadProgress) -> str:
+    totals = progress.totals
+    if progress.elapsed_s < progress.duration_s:
+        return f"{planned.title}, {totals.sent} sent"
+    return f"{planned.title}, waiting for {totals.outstanding} answer{'s' if totals.outstanding != 1 else ''}"
+
+
+def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> Run:
+    """What is compared of a run; raises `MeasuringError` if not one request was answered."""
+    totals = report.totals
+    if not totals.ok:
+        why = " ".join(report.warnings) or "Send more, or for longer."
+        raise MeasuringError(f"No request was answered, so there is nothing to compare. {why}")
+    requests = sorted(report.requests, key=lambda request: request.intended_s)
+    latencies_s = [
+        request.finished_s - request.intended_s
+        for request in requests
+        if request.outcome in ("ok", "cancelled") and request.finished_s is not None
+    ]
+    sizes = [batch.size for batch in batches if batch.started_s is not None]
+    lag_ms = report.lag_ms
+    return Run(
+        seed=report.seed,
+        ran_s=report.ran_s,
+        latencies_s=tuple(latencies_s),
+        tokens=sum(request.tokens for request in requests if request.outcome == "ok"),
+        broken_off=totals.cancelled,
+        refused=totals.refused,
+        failed=totals.failed,
+        dropped=totals.dropped,
+        mean_batch=sum(sizes) / len(sizes) if sizes else None,
+        lag_p99_ms=None if lag_ms is None else lag_ms.p99,
+    )

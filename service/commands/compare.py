@@ -1,0 +1,133 @@
+"""`python -m service compare`: A against B on a running service, over several rounds, and whether B differs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from service.commands.bench import settings_in_force
+from service.commands.measuring import (
+    CANNOT,
+    USER_ERRORS,
+    JsonLines,
+    TerminalBar,
+    carry_out,
+    compare,
+    plan_from_input,
+)
+from service.commands.options import add_measuring_options, check_folders, server_of
+from service.commands.sides import side
+from service.compare.comparison import Comparison
+from service.compare.page import comparison_page
+from service.compare.plan import ComparePlan
+from service.compare.progress import Compared, CompareEvent
+from service.compare.run import FIGURE_BY_NAME, spelled
+from service.files import write_whole
+from service.load.options import SentenceParser, load_of
+
+ROUNDS = 4
+
+
+def main(argv: list[str]) -> int:
+    """0 when it was carried out, whatever came of it; 2 if it could not be, 130 if it was interrupted."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.control:
+        return _obey_window(options)
+    try:
+        check_folders(options.json, options.html)
+        plan = _plan(parser, options)
+        kept = _Kept(TerminalBar())
+        code = carry_out(compare(server_of(options), plan, kept.tell), kept, ends_with_input=False)
+        if kept.comparison is not None:
+            _hand_out(kept.comparison, options.json, options.html)
+    except USER_ERRORS as error:
+        print(error, file=sys.stderr)
+        return CANNOT
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = SentenceParser(
+        prog="python -m service compare",
+        description="Compare two settings of a running service: same arrivals, several rounds, "
+        "the difference with a 95 % confidence interval.",
+        epilog="A side names what differs from the settings in force and from the load, "
+        "such as formation=early,max_batch_size=8 or pattern=closed,users=8.",
+    )
+    add_measuring_options(parser, rounds=ROUNDS)
+    parser.add_argument("--a", default=[], action="append", help="settings of A, such as formation=late (or: as it is)")
+    parser.add_argument("--b", default=[], action="append", help="settings of B, such as formation=early")
+    figures = [name.removesuffix("_s") for name in FIGURE_BY_NAME]
+    parser.add_argument("--figure", choices=figures, default="p95", help="what the verdict is about (default: p95)")
+    parser.add_argument(
+        "--match-throughput",
+        action="store_true",
+        help="B, an open loop, gets the rate that A, a closed one, reaches: what is left is what waiting users hide",
+    )
+    return parser
+
+
+def _obey_window(options: argparse.Namespace) -> int:
+    """The plan comes in on standard input, events go out on standard output."""
+    listener = JsonLines()
+    plan = plan_from_input(msgspec.json.Decoder(ComparePlan), listener)
+    if plan is None:
+        return CANNOT
+    return carry_out(compare(server_of(options), plan, listener.tell), listener, ends_with_input=True)
+
+
+def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ComparePlan:
+    load_of(parser, options)  # what is wrong with the load is said before the service is asked
+    base = asyncio.run(settings_in_force(server_of(options)))
+    a, b = (side(",".join(texts), base, options) for texts in (options.a, options.b))
+    name = next(name for name in FIGURE_BY_NAME if name.removesuffix("_s") == options.figure)
+    plan = ComparePlan(
+        a=a,
+        b=b,
+        duration_s=options.duration,
+        rounds=options.rounds,
+        seed=options.seed,
+        warm_up_s=options.warm_up,
+        figure=name,
+        matches_throughput=options.match_throughput,
+    )
+    plan.check()
+    return plan
+
+
+class _Kept:
+    """Keeps what the rounds so far say, and passes everything on."""
+
+    def __init__(self, listener: TerminalBar) -> None:
+        self._listener = listener
+        self.comparison: Comparison | None = None
+        self.close = listener.close
+
+    def tell(self, event: CompareEvent) -> None:
+        if isinstance(event, Compared):
+            self.comparison = event.comparison
+        self._listener.tell(event)
+
+
+def _hand_out(comparison: Comparison, json: Path | None, html: Path | None) -> None:
+    if json is not None:
+        write_whole(json, msgspec.json.encode(comparison) + b"\n")
+    if html is not None:
+        write_whole(html, comparison_page(comparison).encode())
+    print("\n".join(_lines(comparison)))
+
+
+def _lines(comparison: Comparison) -> Sequence[str]:
+    row = "{:<18}{:>14}{:>14}{:>12}   {}".format
+    rows = [row("", "A", "B", "B / A", "95 % CI")]
+    for each in comparison.differences:
+        figure = FIGURE_BY_NAME[each.figure]
+        values = (spelled(value, figure.unit) for value in (each.a, each.b))
+        rows.append(row(figure.title, *values, each.short_text, each.interval_text))
+    return [f"A → B: {comparison.title}", *rows, "", comparison.verdict, *comparison.warnings]

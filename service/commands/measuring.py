@@ -1,0 +1,179 @@
+"""Comparing and sweeping as work that goes on for minutes: told of as it goes, ended at any time, put right at the end.
+
+It ends early by Ctrl-C, by SIGTERM, or, where a window started it, when standard input ends: the window is gone or has
+had enough. What was measured by then is kept, and the service has the settings that it had before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
+from tqdm import tqdm
+
+from service.commands.bench import Bench, MeasuringError
+from service.commands.idle import NotIdleError
+from service.commands.options import Server
+from service.compare.plan import ComparePlan, PlanError, PlannedRun, SweepPlan
+from service.compare.progress import Compared, CompareEvent, Progress, Refused, Swept
+from service.compare.run import Run
+from service.compare.sweep import Sweep
+from service.compare.verdict import concluded
+from service.files import NotWrittenError
+from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
+from service.load.run import LoadError
+from service.messages import SettingError
+from service.remote import ServiceUnreachableError
+
+STOPPED: Final = 130  # as a shell tells of Ctrl-C
+CANNOT: Final = 2
+STDIN: Final = 0
+READ_BYTES: Final = 4096
+USER_ERRORS: Final = (
+    *(LoadError, MeasuringError, NotIdleError, NotWrittenError, PlanError, ServiceUnreachableError, SettingError),
+)
+Work = Coroutine[Any, Any, None]
+Plan = TypeVar("Plan")
+
+
+class Listener(Protocol):
+    """Who hears how it goes on."""
+
+    def tell(self, event: CompareEvent) -> None: ...
+    def close(self) -> None: ...
+
+
+class TerminalBar:
+    """A progress bar on standard error; a refusal as a sentence below it."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[Any] = tqdm(bar_format="{desc:<44} {bar} {n_fmt}/{total_fmt}{postfix}", leave=False, total=1)
+
+    def tell(self, event: CompareEvent) -> None:
+        match event:
+            case Progress():
+                self._bar.total = max(event.total, 1)
+                self._bar.n = event.done
+                self._bar.set_description_str(event.doing, refresh=False)
+                self._bar.set_postfix_str(f"{spelled_time(event.left_s)} left" if event.left_s else "")
+            case Refused(reason=reason):
+                self._bar.write(reason, file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+class JsonLines:
+    """Every event as a line of JSON on standard output."""
+
+    def tell(self, event: CompareEvent) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+        sys.stdout.buffer.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def spelled_time(seconds: float) -> str:
+    """
+    >>> spelled_time(9.6), spelled_time(61.0), spelled_time(3725.0)
+    ('10 s', '1 min 1 s', '1 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEvent], None]) -> None:
+    """Carry out `plan`; from the second round on, what the rounds so far say is told after each."""
+    runs: dict[str | int, list[Run]] = {"A": [], "B": []}
+    plan.check()
+    async with Bench.at(server, tell) as bench:
+        facts = await bench.facts()
+        await bench.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
+        if plan.matches_throughput:
+            plan = plan.matched(await bench.throughput(plan.a, plan.duration_s))
+
+        def take(planned: PlannedRun, run: Run) -> None:
+            a, b = runs["A"], runs["B"]
+            runs[planned.key].append(run)
+            if len(a) == len(b) >= 2:
+                tell(Compared(comparison=concluded(facts, time.time(), plan, a, b)))
+
+        await bench.measure(list(plan.runs()), plan.duration_s, take)
+
+
+async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Callable[[CompareEvent], None]) -> None:
+    """Measure what `before` lacks of `plan`; what has been measured is told after each run."""
+    async with Bench.at(server, tell) as bench:
+        facts = await bench.facts()
+        swept = before or Sweep.begun(facts, plan)
+        swept.refuse_other(plan, facts)
+        to_come = [run for run in plan.runs() if run.round >= len(swept.points[int(run.key)].runs)]
+
+        def take(planned: PlannedRun, run: Run) -> None:
+            nonlocal swept
+            swept = swept.with_run(int(planned.key), run, time.time())
+            tell(Swept(sweep=swept))
+
+        if to_come:
+            await bench.warm_up([(plan.points[0], plan.load)], plan.warm_up_s)
+        await bench.measure(to_come, plan.duration_s, take, done=len(list(plan.runs())) - len(to_come))
+        tell(Swept(sweep=swept))
+
+
+def carry_out(work: Work, listener: Listener, *, ends_with_input: bool) -> int:
+    """Run `work` to its end; 0, `STOPPED`, or `CANNOT` after a sentence that says why."""
+    allow_connections()
+    spare_collector()
+    try:
+        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+            runner.run(_until_stopped(work, ends_with_input))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return STOPPED
+    except USER_ERRORS as error:
+        listener.tell(Refused(reason=str(error)))
+        return CANNOT
+    finally:
+        listener.close()
+    return 0
+
+
+async def _until_stopped(work: Work, ends_with_input: bool) -> None:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    on_signals(loop, partial(_cancel, task))
+    if ends_with_input:
+        threading.Thread(target=_await_end_of_input, args=(loop, task), daemon=True).start()
+    await task
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+def _await_end_of_input(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
+    while os.read(STDIN, READ_BYTES):  # not sys.stdin, whose lock the program's end waits for
+        pass
+    with suppress(RuntimeError):  # the loop has closed meanwhile
+        loop.call_soon_threadsafe(_cancel, task)
+
+
+def plan_from_input(decoder: msgspec.json.Decoder[Plan], listener: Listener) -> Plan | None:
+    """The plan that a window writes as the first line of standard input; the listener hears why there is none."""
+    try:
+        return decoder.decode(sys.stdin.buffer.readline())
+    except (msgspec.MsgspecError, SettingError) as error:
+        listener.tell(Refused(reason=f"The plan was not understood: {error}."))
+        return None
