@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from PySide6.QtCore import QBuffer, QIODevice, QObject, Qt, QThreadPool, QTimer, Signal
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from gui import export
 from service.files import NotWrittenError, write_whole
 from service.observed.history import History
-from service.observed.requests import RequestRow
+from service.recording.export import ExportError, as_file, has_parquet
+from service.recording.tables import SUBJECTS, Subject
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,23 @@ class Kind:
     """One thing that can be exported: how its file is called, and what the dialog says."""
 
     stem: str
-    suffix: str
+    suffixes: tuple[str, ...]
     title: str
 
+    @property
+    def filters(self) -> str:
+        """The dialog's choice of formats."""
+        offered = [suffix for suffix in self.suffixes if suffix != "parquet" or has_parquet()]
+        return ";;".join(f"{_FORMATS[suffix]} (*.{suffix})" for suffix in offered)
 
+
+_FORMATS: Final = {"csv": "CSV", "parquet": "Parquet", "png": "PNG"}
 KINDS: Final = {
-    "figures_csv": Kind("figures", "csv", "Export figures"),
-    "requests_csv": Kind("requests", "csv", "Export requests"),
-    "plots_png": Kind("plots", "png", "Export plots"),
-    "window_png": Kind("window", "png", "Export the window"),
+    "figures": Kind("figures", ("csv", "parquet"), "Export figures"),
+    "requests": Kind("requests", ("csv", "parquet"), "Export requests"),
+    "batches": Kind("batches", ("csv", "parquet"), "Export batches"),
+    "plots_png": Kind("plots", ("png",), "Export plots"),
+    "window_png": Kind("window", ("png",), "Export the window"),
 }
 SLICE_S: Final = 0.004  # between two turns of the event loop
 PIECE: Final = 4
@@ -62,26 +70,24 @@ class Exporter(QObject):
     def ask(self, kind: str) -> None:
         """Let the user choose a file for `kind`, then write it."""
         chosen = KINDS[kind]
-        name = f"batchscope-{chosen.stem}-{datetime.now():%Y%m%d-%H%M%S}.{chosen.suffix}"
-        dialog = QFileDialog(self._window, chosen.title, name, f"{chosen.suffix.upper()} (*.{chosen.suffix})")
+        name = f"batchscope-{chosen.stem}-{datetime.now():%Y%m%d-%H%M%S}.{chosen.suffixes[0]}"
+        dialog = QFileDialog(self._window, chosen.title, name, chosen.filters)
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(chosen.suffix)
+        dialog.setDefaultSuffix(chosen.suffixes[0])
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.fileSelected.connect(lambda path: self.write(kind, Path(path)))
+        dialog.filterSelected.connect(lambda chosen: dialog.setDefaultSuffix(chosen.rpartition(".")[2].rstrip(")")))
         dialog.open()
 
     def write(self, kind: str, path: Path) -> None:
         """Write `kind` to `path`; `written` or `failed` follows."""
         match kind:
-            case "figures_csv":
-                self._gather(export.moments(self._history), self._figures, lambda done: self._write_figures(path, done))
-            case "requests_csv":
-                numbers = self._history.requests.numbers()
-                self._gather(numbers, self._history.requests.rows, lambda done: self._write_requests(path, done))
             case "plots_png":
                 self._write_picture(path, self._plots)
-            case _:
+            case "window_png":
                 self._write_picture(path, self._window)
+            case _:
+                self._write_table(path, SUBJECTS[kind])
 
     def wait(self) -> None:
         """Return when nothing is being written."""
@@ -107,16 +113,17 @@ class Exporter(QObject):
 
         go_on()
 
-    def _figures(self, moments: Sequence[float]) -> list[export.FiguresAt]:
-        return [export.figures_at(self._history, at_s) for at_s in moments]
+    def _write_table(self, path: Path, subject: Subject) -> None:
+        history = self._history
+        self._gather(
+            subject.items(history),
+            lambda items: subject.look(history, items),
+            lambda found: self._write_found(path, subject, found),
+        )
 
-    def _write_figures(self, path: Path, found: list[export.FiguresAt]) -> None:
+    def _write_found(self, path: Path, subject: Subject, found: list[Any]) -> None:
         wall_time = self._wall_time()
-        self._write(path, lambda: export.figures_csv(found, wall_time))
-
-    def _write_requests(self, path: Path, found: list[RequestRow]) -> None:
-        wall_time = self._wall_time()
-        self._write(path, lambda: export.requests_csv(found, wall_time))
+        self._write(path, lambda: as_file(subject.table(found, wall_time), path.suffix or ".csv"))
 
     def _wall_time(self) -> Callable[[float], float]:
         """A conversion that a thread may use: the history itself belongs to the window's."""
@@ -131,7 +138,7 @@ class Exporter(QObject):
         def work() -> None:
             try:
                 write_whole(path, content())
-            except NotWrittenError as error:
+            except (NotWrittenError, ExportError) as error:
                 self.failed.emit(str(error))
             except Exception as error:
                 self.failed.emit(f"Could not write {path}: {error!r}.")

@@ -49,8 +49,9 @@ WINDOW_NAMES: Final[Mapping[float, str]] = {30: "30 s", 60: "1 min", 300: "5 min
 DEVICES: Final[Mapping[str, str]] = {"auto": "Auto", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
 DTYPES: Final[Mapping[str, str]] = {"auto": "", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 EXPORTS: Final[Mapping[str, str]] = {
-    "figures_csv": "Figures as CSV…",
-    "requests_csv": "Requests as CSV…",
+    "figures": "Figures as a table…",
+    "requests": "Requests as a table…",
+    "batches": "Batches as a table…",
     "plots_png": "Plots as PNG…",
     "window_png": "Window as PNG…",
 }

@@ -6,7 +6,6 @@ from datetime import datetime
 
 import pytest
 
-from gui import export
 from service.messages import (
     BatchRecord,
     ClientRequest,
@@ -19,6 +18,8 @@ from service.messages import (
     VersionedSettings,
 )
 from service.observed.history import History
+from service.recording.export import ExportError, as_csv, as_file, as_parquet
+from service.recording.tables import SUBJECTS, Table, requests_table
 
 CLOCK = "one"
 BEGAN_S = 1000.0
@@ -143,7 +144,7 @@ def parsed(content: bytes) -> list[dict[str, str]]:
 
 
 def test_that_each_request_is_a_line_with_its_words_and_times(history: History) -> None:
-    first, second = parsed(export.requests_csv(history.request_rows(), history.wall_time))
+    first, second = parsed(as_csv(requests_table(history.request_rows(), history.wall_time)))
 
     assert first["client_id"] == "c1"
     assert first["state"] == "done"
@@ -160,22 +161,68 @@ def test_that_a_lone_surrogate_in_a_text_does_not_break_the_file(history: Histor
 
     row = replace(history.request_rows()[0], text="\ud800")
 
-    assert parsed(export.requests_csv([row], history.wall_time))[0]["completion"] == "?"
+    assert parsed(as_csv(requests_table([row], history.wall_time)))[0]["completion"] == "?"
 
 
 def test_that_figures_are_told_every_second_under_the_settings_of_that_time(history: History) -> None:
-    moments = export.moments(history)
-    lines = parsed(export.figures_csv([export.figures_at(history, at_s) for at_s in moments], history.wall_time))
+    table = table_of("figures", history)
+    lines = parsed(as_csv(table))
 
-    assert moments == [BEGAN_S, BEGAN_S + 1, BEGAN_S + 2]
+    assert [row[1] for row in table.rows] == [BEGAN_S, BEGAN_S + 1, BEGAN_S + 2]
     assert [line["settings_version"] for line in lines] == ["", "1", "2"]
     assert [line["max_batch_size"] for line in lines] == ["", "16", "8"]
     assert [line["p50_s"] for line in lines] == ["", "0.5", ""]
 
 
-def test_that_without_data_only_the_heads_are_written() -> None:
-    history = History(CLOCK)
+def test_that_each_batch_is_a_line_with_its_reason_and_what_its_members_waited(history: History) -> None:
+    first, second = parsed(as_csv(table_of("batches", history)))
 
-    assert export.moments(history) == []
-    assert export.figures_csv([], history.wall_time).decode().strip() == ",".join(export.FIGURE_COLUMNS)
-    assert export.requests_csv([], history.wall_time).decode().strip() == ",".join(export.REQUEST_COLUMNS)
+    assert (first["id"], first["replica"], first["release_reason"], first["size"]) == ("b1", "r1", "timeout", "1")
+    assert first["longest_wait_s"] == "0.000000"
+    assert second["finished_s"] == ""
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_that_without_data_only_the_heads_are_written(subject: str) -> None:
+    table = table_of(subject, History(CLOCK))
+
+    assert as_csv(table).decode().strip() == ",".join(table.columns)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_that_parquet_holds_the_same_as_csv_with_types(history: History, subject: str) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = table_of(subject, history)
+
+    read = parquet.read_table(io.BytesIO(as_parquet(table)))
+
+    assert read.column_names == list(table.columns)
+    assert read.num_rows == len(table.rows)
+    for name, kind in table.columns.items():
+        place = list(table.columns).index(name)
+        known = [row[place] is not None for row in table.rows]
+        assert [value is not None for value in read[name].to_pylist()] == known
+        if kind in ("seconds", "number"):
+            assert read[name].to_pylist() == [row[place] for row in table.rows]
+        if kind == "moment":
+            assert [round(at.timestamp(), 3) for at in read[name].to_pylist()] == [
+                round(row[place], 3)  # type: ignore[arg-type]
+                for row in table.rows
+            ]
+
+
+def test_that_without_its_library_parquet_says_how_to_get_it(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.recording.export.find_spec", lambda _name: None)
+
+    with pytest.raises(ExportError, match="pip install pyarrow"):
+        as_file(table_of("requests", history), ".parquet")
+
+
+def test_that_a_file_of_another_kind_is_refused(history: History) -> None:
+    with pytest.raises(ExportError, match=r"must end in \.csv or \.parquet, not in \.xlsx"):
+        as_file(table_of("requests", history), ".xlsx")
+
+
+def table_of(subject: str, history: History) -> Table:
+    way = SUBJECTS[subject]
+    return way.table(way.look(history, way.items(history)), history.wall_time)

@@ -330,18 +330,18 @@ def test_that_everything_can_be_exported(qtbot: QtBot, running: Batchscope, tmp_
     fire(running, "one", copies=3)
     qtbot.waitUntil(lambda: outcomes(running) == ["done"] * 3)
 
-    for kind in ("figures_csv", "requests_csv", "plots_png", "window_png"):
+    for kind in ("figures", "requests", "batches", "plots_png", "window_png"):
         with qtbot.waitSignal(running.workings.exporter.written):
             running.workings.exporter.write(kind, tmp_path / kind)
 
-    assert len((tmp_path / "requests_csv").read_text().splitlines()) == 4
-    assert (tmp_path / "figures_csv").read_text().startswith("at,at_s,settings_version")
+    assert len((tmp_path / "requests").read_text().splitlines()) == 4
+    assert (tmp_path / "figures").read_text().startswith("at,at_s,settings_version")
     for kind in ("plots_png", "window_png"):
         assert QImage(str(tmp_path / kind)).width() > 500
 
 
 def test_that_an_export_that_fails_says_so(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
-    running.workings.exporter.write("requests_csv", tmp_path / "none" / "requests.csv")
+    running.workings.exporter.write("requests", tmp_path / "none" / "requests.csv")
     qtbot.waitUntil(lambda: len(running.errors) == 1)
 
     assert "that folder does not exist" in running.errors[0]

@@ -224,7 +224,7 @@ def test_that_exports_are_offered_once_there_are_data(window: MainWindow, qtbot:
     assert window.toolbar.export_button.isEnabled()
     with qtbot.waitSignal(window.toolbar.export_wanted) as wanted:
         window.toolbar.export_menu.actions()[0].trigger()
-    assert wanted.args == ["figures_csv"]
+    assert wanted.args == ["figures"]
 
 
 def test_that_device_and_precision_are_chosen_apart(window: MainWindow, qtbot: QtBot) -> None:

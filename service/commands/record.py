@@ -1,0 +1,144 @@
+"""`python -m service record`: writes what a running service tells to a file that can be opened without it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Final, NoReturn, Self
+
+from tqdm import tqdm
+
+from service.clock import monotonic_clock_id
+from service.load.options import SentenceParser, add_address_options, seconds
+from service.load.process import on_signals
+from service.messages import FINAL_STATES, TelemetryEvent, TelemetryFrame
+from service.recording.format import RecordingError, RecordingHeader, program_version
+from service.recording.writer import RecordingWriter
+from service.remote import RemoteService, ServiceUnreachableError
+
+BAR: Final = "recording {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
+OPEN_BAR: Final = "recording {n:.1f} s{postfix}"
+INTERRUPTED: Final = 130
+
+
+def main(argv: list[str]) -> int:
+    """0 when it was recorded, also until Ctrl-C; 2 if it could not be; 130 if it was broken off before it began."""
+    options = _parse(argv)
+    recorder = Recorder(options.out, options.url, options.overwrite)
+    try:
+        with recorder:
+            asyncio.run(_record(recorder, options.token, options.seconds))
+    except (RecordingError, ServiceUnreachableError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    finally:
+        print(recorder.summary, file=sys.stderr)
+    return 0 if recorder.has_begun else INTERRUPTED
+
+
+async def _record(recorder: Recorder, token: str | None, duration_s: float | None) -> None:
+    loop = asyncio.get_running_loop()
+    async with RemoteService(recorder.url, token) as remote:
+        try:
+            async with asyncio.timeout(None) as limit:
+                on_signals(loop, lambda: limit.reschedule(loop.time()))
+                async for event in remote.telemetry():
+                    if not recorder.has_begun and duration_s is not None:
+                        limit.reschedule(loop.time() + duration_s)
+                    recorder.take(event, duration_s)
+        except TimeoutError:
+            recorder.finish()
+
+
+class Recorder:
+    """The file and the progress bar, both from the first event on."""
+
+    def __init__(self, path: Path, url: str, overwrite: bool) -> None:
+        self.url = url
+        self._path = path
+        self._overwrite = overwrite
+        self._writer: RecordingWriter | None = None
+        self._bar: tqdm[NoReturn] | None = None
+        self._requests = 0
+        self._began_s = self._last_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if self._writer is not None:
+            self._writer.close()
+
+    @property
+    def has_begun(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def summary(self) -> str:
+        if self._writer is None:
+            return "Nothing was recorded."
+        lasted_s = self._last_s - self._began_s
+        return f"{self._path}: {lasted_s:.1f} s, {self._requests:,} requests, {self._writer.bytes_written:,} bytes"
+
+    def take(self, event: TelemetryEvent, duration_s: float | None) -> None:
+        """Record an event that was heard just now."""
+        self._last_s = time.monotonic()
+        if self._writer is None:
+            self._began_s = self._last_s
+            self._writer = RecordingWriter(self._path, self._header(event), overwrite=self._overwrite)
+            self._bar = _bar(duration_s)
+        self._writer.add(self._last_s, event)
+        if isinstance(event, TelemetryFrame):
+            self._requests += sum(record.state in FINAL_STATES for record in event.requests)
+        self._show_progress()
+
+    def finish(self) -> None:
+        """The time is over, or Ctrl-C was pressed."""
+        if self._writer is not None:
+            self._last_s = time.monotonic()
+            self._show_progress()
+            self._writer.close(self._last_s)
+
+    def _header(self, event: TelemetryEvent) -> RecordingHeader:
+        replica = event.replicas[0] if isinstance(event, TelemetryFrame) and event.replicas else None
+        return RecordingHeader(
+            at_s=self._began_s,
+            clock=monotonic_clock_id(),
+            recorded_at=time.time(),
+            program_version=program_version(),
+            url=self.url,
+            model=replica.model if replica else None,
+            device=replica.device if replica else None,
+            dtype=replica.dtype if replica else None,
+        )
+
+    def _show_progress(self) -> None:
+        assert self._bar is not None
+        assert self._writer is not None
+        self._bar.set_postfix_str(f"{self._requests:,} requests, {self._writer.bytes_written:,} bytes", refresh=False)
+        passed_s = self._last_s - self._began_s
+        self._bar.update(min(passed_s, self._bar.total or passed_s) - self._bar.n)
+
+
+def _bar(duration_s: float | None) -> tqdm[NoReturn]:
+    every_s = 0.1 if sys.stderr.isatty() else 5.0  # a log shall not be flooded
+    bar_format = OPEN_BAR if duration_s is None else BAR
+    return tqdm(total=duration_s, bar_format=bar_format, mininterval=every_s, file=sys.stderr)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = SentenceParser(
+        prog="python -m service record",
+        description="Record what a running service tells, to be opened by the window, explain and export.",
+        epilog="The recording can be read up to its last second, however it ends.",
+    )
+    add_address_options(parser)
+    parser.add_argument("--seconds", type=seconds, help="how long (default: until Ctrl-C)")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the file, such as run.bsr")
+    return parser.parse_args(argv)
