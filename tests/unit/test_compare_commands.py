@@ -1,0 +1,250 @@
+"""`compare` and `sweep` from the command line, on a scripted service that answers over HTTP like the real one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from service.commands import compare, sweep
+from service.compare.comparison import Comparison
+from service.compare.plan import ComparePlan, Side, SweepPlan
+from service.compare.progress import Compared, CompareEvent, Progress, SweepTask
+from service.compare.sweep import Sweep
+from service.messages import ClosedLoop, Poisson, RunLoad, Settings
+
+SERVICE = ("-m", "tests.window.scripted_service", "--gather-s", "0.001", "--max-batch-size", "3")
+LOAD = ["--pattern", "closed", "--users", "8", "--tokens", "4", "--warm-up", "0", "--duration", "0.3"]
+EVENTS = msgspec.json.Decoder(CompareEvent)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    command = [sys.executable, *SERVICE]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as service:
+        assert service.stdout is not None
+        ready = next(state for state in map(json.loads, service.stdout) if state["state"] == "ready")
+        yield ready["url"]
+        service.terminate()
+
+
+def in_force(url: str) -> Settings:
+    with urllib.request.urlopen(f"{url}/batching") as answer:
+        return msgspec.json.decode(msgspec.json.encode(json.load(answer)["settings"]), type=Settings)
+
+
+@pytest.fixture(autouse=True)
+def _restored(url: str) -> Iterator[None]:
+    """Whatever a test does, the service has the settings from before when it is over."""
+    before = in_force(url)
+    yield
+    assert in_force(url) == before
+
+
+def started(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "service", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def plan(url: str, **fields: object) -> ComparePlan:
+    load = RunLoad(pattern=ClosedLoop(users=8), prompts=("Once",), max_tokens=4)
+    sides = [Side(settings=Settings(max_batch_size=size), load=load) for size in (1, 16)]
+    return ComparePlan(a=sides[0], b=sides[1], duration_s=0.3, rounds=2, warm_up_s=0, **fields)  # type: ignore[arg-type]
+
+
+def test_that_a_comparison_is_carried_out_and_written(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {kind: tmp_path / f"result.{kind}" for kind in ("json", "html")}
+    sides = ["--a", "max_batch_size=1", "--b", "max_batch_size=16", "--rounds", "3"]
+
+    code = compare.main(["--url", url, *LOAD, *sides, "--json", str(files["json"]), "--html", str(files["html"])])
+
+    assert code == 0
+    result = msgspec.json.decode(files["json"].read_bytes(), type=Comparison)
+    assert result.decisive is not None
+    assert result.decisive.ratio < 0.8  # 8 users one after the other, or all at once
+    assert {run.mean_batch for run in result.a} == {1.0}
+    assert [run.seed for run in result.a] == [run.seed for run in result.b] == [0, 1, 2]
+    assert result.verdict in capsys.readouterr().out
+    assert files["html"].read_text().startswith("<!DOCTYPE html>")
+
+
+def test_that_sides_may_differ_in_load_at_the_same_throughput(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    sides = ["--a", "max_batch_size=16", "--b", "max_batch_size=16,pattern=poisson", "--match-throughput"]
+
+    assert compare.main(["--url", url, *LOAD, *sides, "--rounds", "2", "--json", str(path)]) == 0
+
+    result = msgspec.json.decode(path.read_bytes(), type=Comparison)
+    pattern = result.plan.b.load.pattern
+    assert isinstance(result.plan.a.load.pattern, ClosedLoop)
+    assert isinstance(pattern, Poisson)
+    assert pattern.rate_per_s > 20  # 8 users, 20 ms an answer
+
+
+def test_that_ctrl_c_ends_it_and_keeps_the_rounds_that_were_made(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    arguments = ["--url", url, *LOAD, "--a", "max_batch_size=1", "--b", "max_batch_size=16", "--rounds", "500"]
+    with started("compare", *arguments, "--json", str(path)) as process:
+        assert process.stderr is not None
+        said = b""
+        while b"round 3" not in said:
+            said += process.stderr.read1()
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        assert process.returncode == 130
+
+    result = msgspec.json.decode(path.read_bytes(), type=Comparison)
+    assert len(result.a) == len(result.b) >= 2
+    assert result.warnings[0].startswith("It was stopped after")
+
+
+def test_that_the_end_of_the_window_ends_it(url: str) -> None:
+    with started("compare", "--url", url, "--control") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(msgspec.structs.replace(plan(url), duration_s=60.0)) + b"\n")
+        process.stdin.flush()
+        next(event for event in map(EVENTS.decode, process.stdout) if isinstance(event, Progress))
+        process.stdin.close()
+        process.stdout.read()
+        assert process.wait(20) == 130
+
+
+def test_that_the_window_hears_progress_and_what_the_rounds_say(url: str) -> None:
+    with started("compare", "--url", url, "--control") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(plan(url)) + b"\n")
+        process.stdin.flush()
+        events = [EVENTS.decode(line) for line in process.stdout]
+        assert process.wait(20) == 0
+
+    progress = [event for event in events if isinstance(event, Progress)]
+    assert {event.done for event in progress} == {0, 1, 2, 3}
+    assert progress[0].left_s > progress[-1].left_s
+    assert isinstance(events[-1], Compared)
+
+
+def test_that_a_sweep_is_measured_written_and_its_best_taken_away(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {kind: tmp_path / f"sweep.{kind}" for kind in ("json", "html", "yaml")}
+    outputs = ["--json", str(files["json"]), "--html", str(files["html"]), "--config", str(files["yaml"])]
+
+    code = sweep.main(["--url", url, *LOAD, "--grid", "max_batch_size=1,8", "--objective", "p95<=30", *outputs])
+
+    assert code == 0
+    swept = msgspec.json.decode(files["json"].read_bytes(), type=Sweep)
+    assert swept.is_finished
+    assert swept.best() == 1
+    assert swept.verdict() in capsys.readouterr().out
+    config = yaml.safe_load(files["yaml"].read_text())
+    assert config["applications"][0]["args"]["settings"]["max_batch_size"] == 8
+
+
+def test_that_an_interrupted_sweep_goes_on_where_it_stopped(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    arguments = ["--url", url, *LOAD, "--grid", "max_batch_size=1,2,4,8", "--json", str(path)]
+    assert sweep.main(arguments) == 0
+    whole = msgspec.json.decode(path.read_bytes(), type=Sweep)
+    half = [point if place < 2 else msgspec.structs.replace(point, runs=()) for place, point in enumerate(whole.points)]
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(whole, points=tuple(half))))
+
+    assert sweep.main([*arguments, "--resume"]) == 0
+
+    resumed = msgspec.json.decode(path.read_bytes(), type=Sweep)
+    assert resumed.is_finished
+    assert resumed.points[:2] == whole.points[:2]
+    assert resumed.points[2:] != whole.points[2:]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (["--grid", "batch_wait_timeout_s=0,0.1"], "another sweep: points differ"),
+        (["--grid", "max_batch_size=1,2", "--seed", "5"], "another sweep: load, seed differ"),
+    ],
+)
+def test_that_a_sweep_of_another_plan_is_not_gone_on_with(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: list[str], reason: str
+) -> None:
+    path = tmp_path / "sweep.json"
+    assert sweep.main(["--url", url, *LOAD, "--grid", "max_batch_size=1,2", "--json", str(path)]) == 0
+    before = path.read_bytes()
+
+    assert sweep.main(["--url", url, *LOAD, *change, "--json", str(path), "--resume"]) == 2
+
+    assert reason in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_that_an_unfinished_sweep_is_not_overwritten_unasked(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sweep.json"
+    arguments = ["--url", url, *LOAD, "--grid", "max_batch_size=1", "--json", str(path)]
+    assert sweep.main(arguments) == 0
+    swept = msgspec.json.decode(path.read_bytes(), type=Sweep)
+    unfinished = msgspec.structs.replace(swept, points=(msgspec.structs.replace(swept.points[0], runs=()),))
+    path.write_bytes(msgspec.json.encode(unfinished))
+
+    assert sweep.main(arguments) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_that_a_window_gone_in_mid_sweep_leaves_what_was_measured(url: str) -> None:
+    points = tuple(Settings(max_batch_size=size) for size in (1, 2))
+    load = RunLoad(pattern=ClosedLoop(users=8), prompts=("Once",), max_tokens=4)
+    task = SweepTask(plan=SweepPlan(points=points, load=load, duration_s=0.3, rounds=500, warm_up_s=0))
+    with started("sweep", "--url", url, "--control") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(msgspec.json.encode(task) + b"\n")
+        process.stdin.flush()
+        swept = next(event.sweep for event in map(EVENTS.decode, process.stdout) if not isinstance(event, Progress))
+        process.stdin.close()
+        process.stdout.read()
+        assert process.wait(20) == 130
+    assert isinstance(swept, Sweep)
+    assert len(swept.points[0].runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["--a", "max_batch_size=0", "--b", "max_batch_size=1"],
+            "Must be a whole number from 1",
+        ),
+        (["--a", "formation", "--b", "formation=late"], "says nothing"),
+        (["--a", "formation=late", "--b", "formation=early", "--rounds", "1"], "at least two"),
+        (["--a", "formation=late", "--b", "formation=early", "--match-throughput"], "B an open one"),
+        (["--a", "formation=late", "--b", "formation=early", "--json", "/no/such/folder/x.json"], "/no/such/folder"),
+    ],
+)
+def test_that_what_cannot_be_done_is_refused_in_a_sentence(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert compare.main(["--url", url, *LOAD, *arguments]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_that_no_service_is_said_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare.main(["--url", "http://127.0.0.1:9", *LOAD, "--a", "formation=late", "--b", "formation=early"]) == 2
+    assert "Start it with: python -m service" in capsys.readouterr().err
