@@ -21,6 +21,7 @@ from gui.panels.log import LogPanel
 from gui.panels.notice import Notice
 from gui.panels.prompts import PromptsPanel
 from gui.panels.requests import RequestsPanel
+from gui.panels.requests_column import RequestsColumn
 from gui.panels.requests_model import RequestsModel
 from gui.panels.shortcut_help import ShortcutHelp
 from gui.panels.shortcuts import Shortcut
@@ -41,6 +42,7 @@ class MainWindow(QWidget):
 
     closing = Signal()  # before the window closes
     first_shown = Signal()  # once, after the first frame
+    details_closed = Signal()  # the user pressed Esc while a request was told of
 
     def __init__(
         self, plots: QWidget, theme: Theme, model: RequestsModel | None = None, parent: QWidget | None = None
@@ -78,6 +80,15 @@ class MainWindow(QWidget):
 
     def show_log(self, visible: bool) -> None:
         self.log.setVisible(visible)
+
+    def put_details(self, details: QWidget) -> None:
+        """Give what tells of one request its place at the table of all."""
+        self.requests_column.put(details)
+        for widget in (details, *details.findChildren(QWidget)):
+            self._ring.watch(widget)
+
+    def show_details(self, visible: bool) -> None:
+        self.requests_column.show_details(visible)
 
     def show_drawer(self, visible: bool) -> None:
         """The right panel over the centre, where the window is too narrow for three columns."""
@@ -126,6 +137,7 @@ class MainWindow(QWidget):
         self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
         self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
         self.prompts, self.requests = PromptsPanel(), RequestsPanel(model)
+        self.requests_column = RequestsColumn(self.requests)
         self.status, self.views = StatusBar(), Views(self.plots)
         self._help: ShortcutHelp | None = None
 
@@ -134,7 +146,7 @@ class MainWindow(QWidget):
         self.setMinimumSize(*tokens.WINDOW_MIN)
         self.resize(*tokens.WINDOW_DEFAULT)
         self._left = _scrolled(_panel(self.batching, hairline(), self.load, hairline(), self.findings))
-        self._right = _panel(self.prompts, hairline(), self.requests)
+        self._right = _panel(self.prompts, hairline(), self.requests_column)
         self._centre = self._made_centre()
         self._columns = QSplitter(Qt.Orientation.Horizontal)
         for each, stretch in ((self._left, 0), (self._centre, 1), (self._right, 0)):
@@ -194,7 +206,7 @@ class MainWindow(QWidget):
             self._bind(shortcut, lambda seconds=seconds: self.toolbar.choose_window(seconds))
         for view in VIEWS:
             self._bind(view.shortcut, lambda key=view.key: self.views.show_view(key))
-        self._bind(Shortcut("Esc", "Close the log or the drawer"), self._on_escape)
+        self._bind(Shortcut("Esc", "Close the request, the log or the drawer"), self._on_escape)
 
     def _bind(self, shortcut: Shortcut, does: object) -> None:
         QShortcut(QKeySequence(shortcut.keys), self).activated.connect(does)
@@ -238,7 +250,9 @@ class MainWindow(QWidget):
         self.toolbar.show_theme(palette.is_dark)
 
     def _on_escape(self) -> None:
-        if not self.log.isHidden():
+        if self.requests_column.shows_details:
+            self.details_closed.emit()
+        elif not self.log.isHidden():
             self.show_log(False)
         elif self._has_drawer:
             self.show_drawer(False)

@@ -9,7 +9,7 @@ from importlib import import_module
 from threading import Thread
 from typing import Final
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from gui import status_text
 from gui.frames import FrameMeter
@@ -30,7 +30,13 @@ RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured ove
 
 
 class Presenter(QObject):
-    """Pulls on its own clocks; everything it shows can be asked of `History` at any time."""
+    """Pulls on its own clocks; everything it shows can be asked of `History` at any time.
+
+    Signals:
+        numbers_shown: four times a second, for what else is read and not watched.
+    """
+
+    numbers_shown = Signal()
 
     def __init__(
         self, window: MainWindow, plots: PlotStack, history: History, session: Session, meter: FrameMeter
@@ -80,6 +86,7 @@ class Presenter(QObject):
         self._show_table_counts()
         self._show_state()
         self._show_status()
+        self.numbers_shown.emit()
 
     def _show_figures(self, at_s: float | None) -> None:
         now = figures(self._history, at_s)
@@ -139,6 +146,7 @@ def shown(row: RequestRow) -> Shown:
         formed_s=row.formed_s,
         finished_s=row.finished_s,
         error=row.error,
+        key=row.key,
     )
 
 

@@ -20,9 +20,10 @@ from gui.main_window import MainWindow
 from gui.panels.views import DISTRIBUTIONS
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
-from gui.presenter import Presenter
+from gui.presenter import Presenter, shown
 from gui.processes.load import LoadProcess
 from gui.processes.service import ServiceProcess, ServiceStart
+from gui.request_inspector import RequestInspector
 from gui.service_view import ServiceView
 from gui.session import Session
 from gui.theme import Theme
@@ -53,12 +54,14 @@ class Workings(QObject):
         self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
         self.view = ServiceView(window, self.session, self.history, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
+        self.inspector = RequestInspector(window, self.plots, self.history, shown, theme.palette)
+        self.presenter.numbers_shown.connect(self.inspector.refresh)
         self.exporter = Exporter(window, self.history, self.plots)
         self.frame_clock = FrameClock(self._paint, self.meter, self)
         self._is_empty = True
         self._set_empty(True)
         self.plots.set_window_s(choices.window_s)
-        for view in (self.plots, self.distributions):
+        for view in (self.plots, self.distributions, self.inspector.details):
             theme.changed.connect(view.set_palette)
         self._connect_looking()
         self._connect_complaints()

@@ -28,6 +28,7 @@ class RequestRow:
     Attributes:
         intended_s, formed_s, finished_s: on the service's clock; its age counts from `intended_s`.
         text: generated so far.
+        key: what the history calls it.
     """
 
     id: str
@@ -40,6 +41,7 @@ class RequestRow:
     formed_s: float | None = None
     finished_s: float | None = None
     error: str | None = None
+    key: int | None = None
 
     @property
     def is_live(self) -> bool:

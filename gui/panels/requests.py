@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from PySide6.QtCore import QEvent, QModelIndex, QPoint, Qt, Signal
-from PySide6.QtGui import QEnterEvent, QKeyEvent
+from PySide6.QtGui import QEnterEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTableView, QWidget
 
 from gui import tokens
@@ -31,9 +31,10 @@ EMPTY_TEXT: Final = "Every request gets a row here: its state, its tokens as the
 
 
 class RequestsPanel(QWidget):
-    """Shows a `RequestsModel`; emits what is to be cancelled."""
+    """Shows a `RequestsModel`; emits what is to be cancelled, and which one the user looks at."""
 
     cancel_wanted = Signal(object)  # tuple[str, ...] of ids, or None for all
+    request_chosen = Signal(str)  # the id of the one row that was selected
 
     def __init__(self, model: RequestsModel | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -65,6 +66,18 @@ class RequestsPanel(QWidget):
         """As if "Cancel all" had been clicked."""
         if self._cancel_all.isEnabled():
             self.cancel_wanted.emit(None)
+
+    def select(self, request_id: str) -> None:
+        """Show this request as selected, silently; where the filter hides it, none."""
+        line = self.model.line_of(request_id)
+        chosen = self.table.selectionModel()
+        if line is None or chosen.isRowSelected(line, QModelIndex()):
+            return
+        chosen.blockSignals(True)
+        self.table.selectRow(line)
+        chosen.blockSignals(False)
+        self.table.scrollTo(self.model.index(line, 0))
+        self.table.viewport().update()
 
     def cancel_selected(self) -> None:
         chosen = [index.data(ROW_ROLE) for index in self.table.selectionModel().selectedRows()]
@@ -117,6 +130,9 @@ class RequestsPanel(QWidget):
         self.table.cancel_key_pressed.connect(self.cancel_selected)
         self.table.customContextMenuRequested.connect(self._on_menu_wanted)
         self.table.newer_above.connect(self._on_newer_above)
+        self.table.clicked.connect(self._on_row_picked)
+        self.table.activated.connect(self._on_row_picked)
+        self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
 
     # Slots -----------------------------------------------------------------------------------------------------------
 
@@ -133,6 +149,14 @@ class RequestsPanel(QWidget):
     def _on_newer_above(self, count: int) -> None:
         self._newer.setText(f"↑ {count} new" if count else "")
         self._newer.setVisible(count > 0)
+
+    def _on_selection_changed(self) -> None:
+        rows = self.table.selectionModel().selectedRows()
+        if len(rows) == 1:
+            self._on_row_picked(rows[0])
+
+    def _on_row_picked(self, index: QModelIndex) -> None:
+        self.request_chosen.emit(index.data(ROW_ROLE).id)
 
     def _on_menu_wanted(self, at: QPoint) -> None:
         menu = QMenu(self)
@@ -165,6 +189,13 @@ class RequestsTable(QTableView):
             self.cancel_key_pressed.emit()
         else:
             super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """What is selected stays in sight."""
+        super().resizeEvent(event)
+        chosen = self.selectionModel().selectedRows()
+        if len(chosen) == 1:
+            self.scrollTo(chosen[0])
 
     def enterEvent(self, event: QEnterEvent) -> None:
         super().enterEvent(event)

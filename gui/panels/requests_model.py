@@ -61,6 +61,16 @@ class RequestsModel(QAbstractTableModel):
         """The request in line `at` of the table."""
         return self._rows[self._shown[len(self._shown) - 1 - at]]
 
+    def key_of(self, request_id: str) -> int | None:
+        """What the history calls a request; ``None`` if it is not known here."""
+        number = self._numbers.get(request_id)
+        return None if number is None else self._rows[number].key
+
+    def line_of(self, request_id: str) -> int | None:
+        """The line of the table that it stands in, if it passes the filter."""
+        number = self._numbers.get(request_id)
+        return None if number is None else self._line_of(number)
+
     def live_ids(self) -> tuple[str, ...]:
         return tuple(self._rows[number].id for number in sorted(self._live))
 

@@ -45,8 +45,9 @@ HELP: Final = Shortcut("F1", "Keyboard shortcuts")
 QUIT: Final = Shortcut("Ctrl+Q", "Close the window and stop the service")
 IN_PLACE: Final = (
     Shortcut("Left, Right", "One step on a slider; Page Up and Page Down double and halve"),
-    Shortcut("Esc", "Take back a refused value, close the log or the drawer"),
+    Shortcut("Esc", "Take back a refused value, close the request, the log or the drawer"),
     Shortcut("Del", "Cancel the selected requests"),
+    Shortcut("Return", "In the timeline: look at the first request of the batch; Up and Down lead to the others"),
 )
 ALL: Final = (
     STEP, FIRE, LOAD, FREEZE, EXPORT, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,

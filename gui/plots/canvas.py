@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, 
 from gui.plots.frame import Frame, Layout
 from gui.plots.marks import MarkLines, Marks, OutageTint
 from gui.plots.pointer import PointerItem
-from gui.tokens import PLOT_MIN_HEIGHT, Palette
+from gui.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT, Palette
 
 
 class Canvas(pg.GraphicsView):
@@ -21,6 +21,7 @@ class Canvas(pg.GraphicsView):
     pointed = Signal(object)  # QPointF, or None when the pointer left
     dragged = Signal(float)  # pixels to the right since the last time
     wheeled = Signal(QPointF, object, object)  # where, QPoint of the angle, modifiers
+    clicked = Signal(QPointF)  # pressed and released without being dragged
     double_clicked = Signal()
     resized = Signal()
 
@@ -32,6 +33,7 @@ class Canvas(pg.GraphicsView):
         self.setMinimumSize(0, PLOT_MIN_HEIGHT)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._dragged_from: QPointF | None = None
+        self._pressed_at: QPointF | None = None
         self.frame = Frame(palette)
         self.tint = OutageTint(palette)
         self.mark_lines = MarkLines(palette, with_words)
@@ -65,7 +67,9 @@ class Canvas(pg.GraphicsView):
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         position = event.position()
-        if self._dragged_from is not None:
+        if self._pressed_at is not None and (position - self._pressed_at).manhattanLength() >= CLICK_SLACK:
+            self._pressed_at = None
+        if self._dragged_from is not None and self._pressed_at is None:
             self.dragged.emit(position.x() - self._dragged_from.x())
             self._dragged_from = position
         self.pointed.emit(position)
@@ -73,15 +77,17 @@ class Canvas(pg.GraphicsView):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton:
-            self._dragged_from = event.position()
+            self._dragged_from = self._pressed_at = event.position()
         event.ignore()  # so that the panel around it takes the focus
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        self._dragged_from = None
+        pressed, self._dragged_from, self._pressed_at = self._pressed_at, None, None
+        if pressed is not None:
+            self.clicked.emit(event.position())
         event.accept()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        self._dragged_from = None
+        self._dragged_from = self._pressed_at = None
         self.double_clicked.emit()
         event.accept()
 

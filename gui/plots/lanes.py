@@ -68,7 +68,7 @@ class LanesItem(pg.GraphicsObject):
 
 
 class LaneSurroundings(pg.GraphicsObject):
-    """Names of the replicas, the outline of the batch under the pointer, and how far the lanes are scrolled."""
+    """Names of the replicas, outlines of the batch under the pointer and of the chosen request, the scroll bar."""
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
@@ -79,6 +79,12 @@ class LaneSurroundings(pg.GraphicsObject):
         self._grid = LaneGrid(1, 1, 1)
         self._offset = 0
         self._outline: list[QRectF] = []
+        self._chosen: list[QRectF] = []
+
+    @property
+    def chosen(self) -> list[QRectF]:
+        """Where the chosen request stands; nothing where it is out of view."""
+        return self._chosen
 
     @property
     def outline(self) -> list[QRectF]:
@@ -88,11 +94,15 @@ class LaneSurroundings(pg.GraphicsObject):
         self._palette = palette
         self.update()
 
-    def set_lanes(self, layout: Layout, lanes: Lanes, grid: LaneGrid, offset: int, block: Block | None) -> None:
+    def set_lanes(
+        self, layout: Layout, lanes: Lanes, grid: LaneGrid, offset: int, block: Block | None, bar: Block | None
+    ) -> None:
         if self._layout is None or layout.size != self._layout.size:
             self.prepareGeometryChange()
         self._layout, self._lanes, self._grid, self._offset = layout, lanes, grid, offset
-        self._outline = self._rects_of(layout, block) if block is not None else []
+        self._outline, self._chosen = (
+            self._rects_of(layout, each) if each is not None else [] for each in (block, bar)
+        )
         self.update()
 
     def boundingRect(self) -> QRectF:
@@ -108,6 +118,7 @@ class LaneSurroundings(pg.GraphicsObject):
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for rect in self._outline:
             painter.drawRect(rect)
+        self._paint_chosen(painter)
         if self._grid.overflows:
             self._paint_scroll_bar(painter, self._layout)
 
@@ -118,6 +129,14 @@ class LaneSurroundings(pg.GraphicsObject):
             if layout.top <= middle <= layout.bottom:
                 left = layout.left - GAP_2 - text_width(group.replica, used)
                 draw_text(painter, left, middle, group.replica, used, self._palette.t3)
+
+    def _paint_chosen(self, painter: QPainter) -> None:
+        """Two outlines, so that it stands out from bars of any colour beside it."""
+        for rect in self._chosen:
+            painter.setPen(pen(self._palette.plot, LINE_MARKER))
+            painter.drawRect(rect.adjusted(-2, -2, 2, 1))
+            painter.setPen(pen(self._palette.t1, LINE_MARKER))
+            painter.drawRect(rect.adjusted(-1, -1, 1, 0))
 
     def _paint_scroll_bar(self, painter: QPainter, layout: Layout) -> None:
         height = layout.bottom - layout.top

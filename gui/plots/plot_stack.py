@@ -19,6 +19,7 @@ from gui.plots.panel import Moment, PlotPanel
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
+from gui.series.request_details import members
 from gui.series.timeline import neighbour
 from gui.series.viewport import Viewport
 from gui.tokens import (
@@ -49,12 +50,14 @@ class PlotStack(QWidget):
         scrolled_back: whether the right edge has left the newest moment.
         window_changed: seconds that the plots show, after the user zoomed.
         live_requested: the user asked for now while frozen.
+        request_chosen: the row of the request that the user picked in the timeline, or ``None`` for none.
     """
 
     batch_hovered = Signal(object)
     scrolled_back = Signal(bool)
     window_changed = Signal(float)
     live_requested = Signal()
+    request_chosen = Signal(object)
 
     def __init__(self, history: History, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -113,6 +116,7 @@ class PlotStack(QWidget):
             canvas.dragged.connect(partial(self._on_dragged, panel))
             canvas.wheeled.connect(partial(self._on_wheeled, panel))
             canvas.double_clicked.connect(self._on_double_clicked)
+        self.timeline.canvas.clicked.connect(self._on_timeline_clicked)
         self._grid.key_pressed.connect(self._on_key_pressed)
         self._below.key_pressed.connect(self._on_timeline_key_pressed)
 
@@ -179,6 +183,15 @@ class PlotStack(QWidget):
         self.timeline.follow_lanes()
         self._change_view(self._viewport.to_live)
 
+    def choose_request(self, row: int | None) -> None:
+        """Mark this request in the timeline; where it is out of view, go there."""
+        self.timeline.choose(row)
+        bar, layout = self.timeline.bar_of_chosen(), self.timeline.layout_
+        if bar is not None and layout is not None:
+            end_s = min(bar.end_s, self._history.now_s())
+            if end_s < layout.view.start_s or bar.start_s > layout.view.end_s:
+                self._scroll((bar.start_s + end_s) / 2 - layout.view.end_s + self.window_s / 2)
+
     def save_png(self, path: Path) -> None:
         """Write all plots as a picture; an earlier file survives a failure. Raises `OSError`."""
         _save_png(self, path)
@@ -240,6 +253,25 @@ class PlotStack(QWidget):
             batch = self._history.batch(row) if row is not None else None
             self.batch_hovered.emit(batch.id if batch is not None else None)
 
+    # ------------------------------------------------------------------------------------------------------ choosing
+
+    def _on_timeline_clicked(self, place: QPointF) -> None:
+        self._choose(self.timeline.request_at(place))
+
+    def _choose(self, row: int | None) -> None:
+        self.timeline.choose(row)
+        self.request_chosen.emit(row)
+
+    def _choose_member(self, step: int) -> None:
+        """From the chosen request to its neighbour in the batch."""
+        chosen, columns = self.timeline.chosen, self._history.requests.columns
+        if chosen is None or not columns.has(chosen):
+            return
+        rows = members(self._history, int(columns.get(chosen, "batch")))
+        place = rows.index(chosen) + step if chosen in rows else -1
+        if 0 <= place < len(rows):
+            self._choose(rows[place])
+
     # ------------------------------------------------------------------------------------------------------- moving
 
     def _on_dragged(self, panel: PlotPanel, pixels: float) -> None:
@@ -276,6 +308,10 @@ class PlotStack(QWidget):
         match event.key():
             case Qt.Key.Key_Left | Qt.Key.Key_Right if not is_shifted:
                 self._select_neighbour(-1 if event.key() == Qt.Key.Key_Left else 1)
+            case Qt.Key.Key_Return | Qt.Key.Key_Enter if self._hovered is not None:
+                self._choose(next(iter(members(self._history, self._hovered)), None))
+            case Qt.Key.Key_Up | Qt.Key.Key_Down if self.timeline.chosen is not None:
+                self._choose_member(-1 if event.key() == Qt.Key.Key_Up else 1)
             case Qt.Key.Key_Up | Qt.Key.Key_Down if self.timeline.overflows:
                 self.timeline.scroll_lanes(-LANES_A_NOTCH if event.key() == Qt.Key.Key_Up else LANES_A_NOTCH)
                 self.refresh()

@@ -14,8 +14,8 @@ from gui.series.declaration import Readout
 from gui.series.lanes import LaneChoice, LaneGrid
 from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
-from gui.series.timeline import Lanes
-from gui.tokens import FLAG_ROW, PLOT_AXIS, Palette
+from gui.series.timeline import Block, Lanes
+from gui.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, Palette
 from service.observed.history import History
 
 
@@ -28,6 +28,7 @@ class TimelinePanel(PlotPanel):
         self._offset = 0
         self._follows = True
         self._highlighted: int | None = None
+        self._chosen: int | None = None
         self._has_card = False
         super().__init__(timeline.PLOT, [], history, palette, has_axis=True, with_words=True)
         self._bars = LanesItem(palette)
@@ -91,6 +92,38 @@ class TimelinePanel(PlotPanel):
         if layout is not None:
             self._show_highlight(layout)
 
+    def request_at(self, position: QPointF) -> int | None:
+        """The row of the request at a position on the canvas, or of the nearest one above or below it."""
+        layout = self.layout_
+        at_s = self.time_at(position)
+        if layout is None or at_s is None or not layout.top <= position.y() < layout.bottom:
+            return None
+        height = self._choice.grid.height
+        lane = int(position.y() - layout.top) // height + self._offset
+        reach = LANE_REACH // height
+        near = sorted(range(lane - reach, lane + reach + 1), key=lambda other: abs(other - lane))
+        found = (timeline.request_at(self.history, at_s, other, self._lanes) for other in near)
+        return next((row for row in found if row is not None), None)
+
+    @property
+    def chosen(self) -> int | None:
+        """The row of the request that is marked."""
+        return self._chosen
+
+    def choose(self, row: int | None) -> None:
+        """Mark this request."""
+        self._chosen = row
+        bar = self.bar_of_chosen()
+        grid = self._choice.grid
+        if bar is not None and grid.overflows and not self._offset <= bar.lanes[0] < self._offset + grid.shown:
+            self.scroll_lanes(bar.lanes[0] - grid.shown // 2 - self._offset)
+        if self.layout_ is not None:
+            self._show_highlight(self.layout_)
+
+    def bar_of_chosen(self) -> Block | None:
+        """Where the chosen request stands, in view or not."""
+        return timeline.bar_of(self.history, self._chosen, self._lanes) if self._chosen is not None else None
+
     def scroll_lanes(self, by: int) -> bool:
         """Show other lanes, where there are more than fit; true if they moved."""
         grid = self._choice.grid
@@ -140,7 +173,7 @@ class TimelinePanel(PlotPanel):
     def _show_highlight(self, layout: Layout) -> None:
         row = self._highlighted
         block = timeline.block_of(self.history, row, self._lanes) if row is not None else None
-        self._surroundings.set_lanes(layout, self._lanes, self._choice.grid, self._offset, block)
+        self._surroundings.set_lanes(layout, self._lanes, self._choice.grid, self._offset, block, self.bar_of_chosen())
         batch = self.history.batch(row) if row is not None and self._has_card else None
         self.card.tell(batch, layout, self._surroundings.outline)
 

@@ -128,6 +128,24 @@ def batch_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | No
     return int(columns["batch"][rows[-1]]) if len(rows) else None
 
 
+def request_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | None:
+    """The row of the request whose bar is at that place; the one that came last where several are."""
+    columns = history.requests.columns
+    there = (columns["queued"] <= at_s) & (columns["finished"] > at_s) & (columns["arrival"] >= 0)
+    there &= lanes.of(columns["slot"], columns["arrival"]) == lane
+    rows = np.flatnonzero(there)
+    return int(rows[-1]) + columns.first if len(rows) else None
+
+
+def bar_of(history: History, row: int, lanes: Lanes) -> Block | None:
+    """Where a request stands, from the queue to its end; ``None`` if it never stood in the queue."""
+    columns = history.requests.columns
+    if not columns.has(row) or columns.get(row, "arrival") < 0 or np.isinf(columns.get(row, "queued")):
+        return None
+    lane = lanes.of(*(np.array([int(columns.get(row, name))]) for name in ("slot", "arrival")))
+    return Block(columns.get(row, "queued"), columns.get(row, "finished"), (int(lane[0]),))
+
+
 def block_of(history: History, batch_row: int, lanes: Lanes) -> Block | None:
     """Where a batch stands, or ``None`` before it ran."""
     batches, columns = history.batches.columns, history.requests.columns

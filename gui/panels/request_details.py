@@ -1,0 +1,131 @@
+"""One request: where its time went, what it waited for, its batch and the others in it, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from PySide6.QtCore import QModelIndex, Qt, Signal
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QWidget
+
+from gui import tokens
+from gui.panels.request_rows import RequestRow
+from gui.panels.requests import RequestsTable
+from gui.panels.requests_model import ROW_ROLE, RequestsModel
+from gui.plots.stage_strip import StageStrip
+from gui.tokens import Palette
+from gui.widgets.buttons import Button
+from gui.widgets.labels import ElidedLabel, Role, label
+from gui.widgets.layouts import column, hairline, row
+from service.messages import ReleaseReason
+
+MOST_MATES_SHOWN: Final = 3
+
+
+class RequestDetails(QWidget):
+    """
+    Signals:
+        closed: the user wants the table back.
+        mate_chosen: the id of the request in the same batch that the user went on to.
+    """
+
+    closed = Signal()
+    mate_chosen = Signal(str)
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._mate_ids: list[str] = []
+        self._create(palette)
+        self._lay_out()
+        self._close.clicked.connect(self.closed)
+        self.mates.clicked.connect(self._on_mate_picked)
+        self.mates.activated.connect(self._on_mate_picked)
+
+    # What is shown ---------------------------------------------------------------------------------------------------
+
+    def show_request(self, request: RequestRow, spans_s: Sequence[float], reason: ReleaseReason | None) -> None:
+        """The request itself, with the seconds of its stages."""
+        self._state.setText(request.state)
+        self.strip.show_stages(spans_s, reason)
+        _set(self._prompt, request.prompt)
+        _set(self._completion, request.text.strip())
+        _set(self._error, request.error or "")
+
+    def show_wait(self, sentence: str) -> None:
+        _set(self._waited, sentence)
+
+    def show_batch(self, title: str, remark: str, mates: Sequence[RequestRow], now_s: float) -> None:
+        """Its batch in words, and the others in it; an empty title where it has none yet."""
+        self._batch.setVisible(bool(title))
+        self._batch_title.setText(title)
+        self._batch_remark.setText(remark)
+        if [mate.id for mate in mates] != self._mate_ids:
+            self._mate_ids = [mate.id for mate in mates]
+            self._model.clear()
+        self._model.update(reversed(mates), now_s)  # the table shows the last of them on top
+        self._model.tick(now_s)
+        self.mates.setVisible(bool(mates))
+        self.mates.setFixedHeight(min(len(mates), MOST_MATES_SHOWN) * tokens.HEIGHT_ROW)
+
+    def set_palette(self, palette: Palette) -> None:
+        self.strip.set_palette(palette)
+
+    # Construction ----------------------------------------------------------------------------------------------------
+
+    def _create(self, palette: Palette) -> None:
+        self._state = ElidedLabel("", "caption")
+        self._close = Button(icon="ph.x", role="icon")
+        self._close.setAccessibleName("Close the request")
+        self._close.setToolTip("Back to the table (Esc)")
+        self.strip = StageStrip(palette)
+        self._waited = label("", "text", wrap=True)
+        self._batch_title, self._batch_remark = label("", "name"), ElidedLabel("", "caption")
+        self._model = RequestsModel()
+        self.mates: RequestsTable = RequestsTable(self._model)
+        self.mates.setAccessibleName("In the same batch")
+        self._prompt = _selectable("name")
+        self._completion, self._error = _selectable("text"), _selectable("error")
+
+    def _lay_out(self) -> None:
+        padding = tokens.PANEL_PADDING
+        head = QWidget()
+        head.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
+        margins = (padding, 0, tokens.GAP_2, 0)
+        head.setLayout(row(label("Request", "title"), self._state, None, self._close, margins=margins))
+        self._batch = QWidget()
+        batch_head = row(self._batch_title, None, self._batch_remark, margins=(padding, 0, padding, 0))
+        self._batch.setLayout(column(batch_head, self.mates, gap=tokens.GAP_1))
+        upper = _padded(self.strip, self._waited, self._error, self._prompt, self._completion)
+        body = QWidget()
+        body.setLayout(column(upper, self._batch, None, gap=tokens.GAP_3, margins=(0, 0, 0, padding)))
+        self._scroll = QScrollArea()
+        self._scroll.setWidget(body)
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        layout = column(hairline(), head, self._scroll, gap=0)
+        layout.setStretchFactor(self._scroll, 1)
+        self.setLayout(layout)
+
+    def _on_mate_picked(self, index: QModelIndex) -> None:
+        self.mate_chosen.emit(index.data(ROW_ROLE).id)
+
+
+def _selectable(role: Role) -> QLabel:
+    made = label("", role, wrap=True)
+    made.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    return made
+
+
+def _padded(*parts: QWidget) -> QWidget:
+    made = QWidget()
+    made.setLayout(column(*parts, gap=tokens.GAP_2, margins=(tokens.PANEL_PADDING, 0, tokens.PANEL_PADDING, 0)))
+    return made
+
+
+def _set(words: QLabel, text: str) -> None:
+    """Nothing takes no room."""
+    if words.text() != text:
+        words.setText(text)
+    words.setVisible(bool(text))

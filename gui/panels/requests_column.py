@@ -1,0 +1,57 @@
+"""The table of requests, and below it, or in its place where room lacks, what is known of one of them."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QWidget
+
+from gui import tokens
+from gui.panels.requests import RequestsPanel
+from gui.widgets.layouts import column
+
+
+class RequestsColumn(QWidget):
+    """Shares its height between the two; the table has it all while no request is looked at."""
+
+    def __init__(self, requests: RequestsPanel, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._requests = requests
+        self._details: QWidget | None = None
+        self._column = column(requests, gap=0)
+        self._column.setStretchFactor(requests, 1)
+        self.setLayout(self._column)
+
+    @property
+    def shows_details(self) -> bool:
+        return self._details is not None and not self._details.isHidden()
+
+    def put(self, details: QWidget) -> None:
+        """Give the details their place; they are not shown yet."""
+        self._details = details
+        details.hide()
+        self._column.addWidget(details)
+
+    def show_details(self, is_shown: bool) -> None:
+        if self._details is None or is_shown == self.shows_details:
+            return
+        had_focus = self._details.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
+        self._details.setVisible(is_shown)
+        self._share()
+        if had_focus:
+            self._requests.table.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._share()
+
+    def _share(self) -> None:
+        if self._details is None:
+            return
+        has_room = self.height() >= tokens.HEIGHT_DETAILS + tokens.HEIGHT_REQUESTS_MIN
+        self._requests.setVisible(has_room or not self.shows_details)
+        if has_room:
+            self._details.setFixedHeight(tokens.HEIGHT_DETAILS)
+        else:
+            self._details.setMinimumHeight(0)
+            self._details.setMaximumHeight(self.height())

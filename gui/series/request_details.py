@@ -1,0 +1,60 @@
+"""All that is known of one request: its stages, its batch and who was in it, and what it waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gui.series.waits import wait_sentence
+from service.observed import stages
+from service.observed.history import BatchSummary, History
+from service.observed.requests import RequestRow
+
+
+@dataclass(frozen=True)
+class RequestDetails:
+    """
+    Attributes:
+        spans_s: seconds in each of `stages.STAGES`, so far where it is under way.
+        batch: ``None`` as long as it has none.
+        mates: the other members of its batch, in their order in the queue.
+        waited: the sentence on what it waited for.
+    """
+
+    request: RequestRow
+    spans_s: tuple[float, ...]
+    batch: BatchSummary | None
+    mates: tuple[RequestRow, ...]
+    waited: str
+
+    @property
+    def latency_s(self) -> float:
+        return sum(self.spans_s)
+
+
+def request_details(history: History, row: int) -> RequestDetails | None:
+    """Of a row of the request table; ``None`` if it is no longer kept."""
+    table = history.requests
+    if not table.columns.has(row):
+        return None
+    spans = stages.durations(stages.marks(table.columns, np.array([row])), history.now_s())[0]
+    batch = int(table.columns.get(row, "batch"))
+    mates = [mate for mate in members(history, batch) if mate != row]
+    return RequestDetails(
+        request=table.row(row),
+        spans_s=tuple(np.nan_to_num(spans).tolist()),
+        batch=history.batch(batch),
+        mates=tuple(table.rows(mates)),
+        waited=wait_sentence(history, row),
+    )
+
+
+def members(history: History, batch: int) -> list[int]:
+    """The rows of a batch's requests, in their order in the queue."""
+    columns = history.requests.columns
+    if not history.batches.columns.has(batch):
+        return []
+    rows = np.flatnonzero(columns["batch"] == batch)
+    order = np.argsort(columns["queued"][rows], kind="stable")
+    return [int(row) + columns.first for row in rows[order]]

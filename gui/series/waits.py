@@ -1,0 +1,120 @@
+"""Who or what made a request wait, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from service.messages import ReleaseReason
+from service.observed.batches import REASONS
+from service.observed.history import History
+
+NOTICEABLE_S: Final = 0.005
+LATE_S: Final = 0.020  # a load generator that sends later than this is named
+
+PENDING: Final = "Waits until its batch is formed."
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Batches that held the engine while a request waited, and for how long of that time."""
+
+    count: int
+    last: str
+    last_size: int
+    held_s: float
+
+    @property
+    def is_felt(self) -> bool:
+        return self.count > 0 and self.held_s >= NOTICEABLE_S
+
+
+def wait_sentence(history: History, row: int) -> str:
+    """What a request of the table waited for, one thing after the other.
+
+    >>> spelled_wait(["0.42 s for batch r1-17 of 4 to end", "0.05 s batch_wait_timeout_s"])
+    'Waited 0.42 s for batch r1-17 of 4 to end, then 0.05 s batch_wait_timeout_s.'
+    """
+    columns = history.requests.columns
+    if np.isinf(columns.get(row, "received")):
+        return "It is not known to the service."
+    if np.isinf(columns.get(row, "queued")):
+        return "It was refused and never stood in the queue."
+    late_s = columns.get(row, "sent") - columns.get(row, "intended")
+    late = f"The load generator sent it {late_s:.2f} s late. " if LATE_S < late_s < np.inf else ""
+    return late + spelled_wait(list(_waits(history, row)), is_over=np.isfinite(columns.get(row, "started")))
+
+
+def spelled_wait(waits: list[str], is_over: bool = True) -> str:
+    """
+    >>> spelled_wait([]), spelled_wait(["0.30 s for batch r1-3 of 2"], is_over=False)
+    ('Did not wait: the engine was free.', 'Has waited 0.30 s for batch r1-3 of 2.')
+    """
+    if not waits:
+        return "Did not wait: the engine was free." if is_over else PENDING
+    return f"{'Waited' if is_over else 'Has waited'} {', then '.join(waits)}."
+
+
+def _waits(history: History, row: int) -> Iterator[str]:
+    """First until its batch was formed, then until it ran."""
+    columns = history.requests.columns
+    queued, formed, started, finished = (columns.get(row, name) for name in ("queued", "formed", "started", "finished"))
+    until_s = min(finished, history.last_s or queued)
+    slot = int(columns.get(row, "slot"))
+    yield from _until_formed(history, row, slot, queued, min(formed, until_s))
+    sealed_s = min(started, until_s) - formed
+    if sealed_s >= NOTICEABLE_S:
+        ahead = _ahead(history, slot, formed, min(started, until_s))
+        behind = f" behind {_batches(ahead)}" if ahead.count else ""
+        yield f"{'' if np.isfinite(started) else 'stands '}sealed {sealed_s:.2f} s{behind}"
+
+
+def _until_formed(history: History, row: int, slot: int, queued: float, formed: float) -> Iterator[str]:
+    """Under `early` the engine has no part in it; otherwise what it was busy with, then what it waited for itself."""
+    batch = int(history.requests.columns.get(row, "batch"))
+    ahead = _ahead(history, slot, queued, formed) if not _is_early(history, batch) else Ahead(0, "", 0, 0.0)
+    if ahead.is_felt:
+        yield f"{ahead.held_s:.2f} s for {_batches(ahead)} to end"
+    rest_s = formed - queued - ahead.held_s
+    if rest_s >= NOTICEABLE_S:
+        yield f"{rest_s:.2f} s {_for_company(history, batch)}"
+
+
+def _ahead(history: History, slot: int, start_s: float, end_s: float) -> Ahead:
+    columns = history.batches.columns
+    held = np.minimum(columns["finished"], end_s) - np.maximum(columns["started"], start_s)
+    rows = np.flatnonzero((held > 0) & (columns["slot"] == slot))
+    if not len(rows):
+        return Ahead(0, "", 0, 0.0)
+    last = int(rows[np.argmax(columns["started"][rows])]) + columns.first
+    return Ahead(
+        len(rows), history.batches.id_of(last), int(history.batches.columns.get(last, "size")), float(held[rows].sum())
+    )
+
+
+def _batches(ahead: Ahead) -> str:
+    return f"batch {ahead.last} of {ahead.last_size}" if ahead.count == 1 else f"{ahead.count} batches"
+
+
+def _for_company(history: History, batch: int) -> str:
+    if not history.batches.columns.has(batch):
+        return "for its batch to be formed"
+    texts: dict[ReleaseReason, str] = {
+        "timeout": "batch_wait_timeout_s",
+        "full": "until its batch was full",
+        "drained": "until nothing more waited",
+    }
+    return texts[REASONS[int(history.batches.columns.get(batch, "reason"))]]
+
+
+def _is_early(history: History, batch: int) -> bool:
+    if history.batches.columns.has(batch):
+        number = history.batches.regime_of(batch)
+        regime = next((each for each in history.batches.regimes if each.number == number), None)
+        settings = regime.settings if regime is not None else None
+    else:
+        settings = history.in_force.settings if history.in_force is not None else None
+    return settings is not None and settings.formation == "early"
