@@ -127,7 +127,7 @@ def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> P
     if len(requests) < LEAST_REQUESTS:
         return None
     span_s = at_s - start_s
-    pattern = history.load.pattern if history.load is not None else None
+    pattern = history.statuses.pattern_at(at_s)
     users = users_of(pattern, requests, at_s)
     gaps_s = _gaps_s(pattern, requests, users) if users else ()
     return PresentLoad(requests, start_s, span_s, users, gaps_s)

@@ -1,0 +1,229 @@
+"""Predictions of settings that were not seen, held against measurements of them on the real service.
+
+python -m tests.benchmarks.prediction [steady | sparse | closed …]
+
+For each load the service is observed under one setting; what that predicts for others is then measured with the same
+generator and the same seed. A run in which the engine itself was slower or faster than while it was observed, because
+somebody else used the processor, is repeated once: `machine` tells by what factor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from service.clock import monotonic_clock_id
+from service.messages import (
+    USUAL_PROMPTS,
+    ClosedLoop,
+    FramesMissed,
+    LoadEvent,
+    LoadFrame,
+    Pattern,
+    Poisson,
+    RunLoad,
+    Settings,
+    StopLoad,
+)
+from service.observed.history import History
+from service.predict.cost import CostModel
+from service.predict.measured import Measured, measured
+from service.predict.observation import Observation
+from service.predict.predict import Prediction, Predictor
+from service.remote import RemoteService
+from tests.benchmarks.measure import batchscope
+
+SAME_MACHINE: Final = 0.08
+WARM_UP_S: Final = 8.0
+BOUNDS: Final = {"p50_s": 0.15, "p95_s": 0.25, "requests_per_s": 0.15}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A load, the settings under which it is observed, and those it is predicted and measured for.
+
+    Attributes:
+        settled_s: after which time what is measured counts; users who all come at once are no steady state.
+    """
+
+    pattern: Pattern
+    tokens: int
+    seconds: float
+    observed: Settings
+    unseen: tuple[Settings, ...]
+    settled_s: float = 0.0
+
+    @property
+    def load(self) -> RunLoad:
+        return RunLoad(pattern=self.pattern, prompts=USUAL_PROMPTS, max_tokens=self.tokens, seed=7)
+
+
+def late(max_batch_size: int, batch_wait_timeout_s: float) -> Settings:
+    return Settings(max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s)
+
+
+def early(max_batch_size: int, batch_wait_timeout_s: float) -> Settings:
+    return Settings(formation="early", max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s)
+
+
+SCENARIOS: Final = {
+    "steady": Scenario(Poisson(rate_per_s=3.0), 24, 45.0, late(16, 0.05), (late(6, 0.2), late(32, 0.5), late(8, 0.0))),
+    "sparse": Scenario(Poisson(rate_per_s=1.5), 8, 45.0, late(16, 0.05), (early(8, 0.5), early(16, 0.1), late(1, 0.0))),
+    "closed": Scenario(
+        ClosedLoop(users=12),
+        24,
+        40.0,
+        late(8, 0.05),
+        (late(16, 0.05), early(16, 0.2), late(4, 0.0), late(32, 0.5)),
+        8.0,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run: what was observed of it, and what was measured."""
+
+    observation: Observation
+    measured: Measured
+
+
+async def run(url: str, remote: RemoteService, settings: Settings, scenario: Scenario) -> tuple[History, float]:
+    """Put `settings` in force and send the scenario's load, as the window would; since when it was sent."""
+    await remote.change(msgspec.structs.asdict(settings))
+    history = History(monotonic_clock_id())
+    async with _telemetry(remote, history), _generator(url, history) as generator:
+        assert generator.stdin is not None
+        generator.stdin.write(msgspec.json.encode(scenario.load) + b"\n")
+        await until(lambda: bool(history.load_marks))
+        begin_s = history.load_marks[0].at_s
+        await asyncio.sleep(begin_s + scenario.seconds - history.now_s())
+        generator.stdin.write(msgspec.json.encode(StopLoad()) + b"\n")
+        await until(lambda: history.load is not None and is_over(history.load))
+        await asyncio.sleep(0.5)  # the last telemetry
+    return history, begin_s
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 — what is waited for comes with frames, 20 a second
+        await asyncio.sleep(0.02)
+
+
+def is_over(frame: LoadFrame) -> bool:
+    return frame.pattern is None and not frame.totals.outstanding
+
+
+async def see(url: str, remote: RemoteService, settings: Settings, scenario: Scenario) -> Seen:
+    history, begin_s = await run(url, remote, settings, scenario)
+    end_s = begin_s + scenario.seconds
+    observation = Observation.of_history(history, end_s, scenario.seconds)
+    assert observation is not None
+    return Seen(observation, measured(history, begin_s + scenario.settled_s, end_s))
+
+
+@contextlib.asynccontextmanager
+async def _telemetry(remote: RemoteService, history: History) -> AsyncIterator[None]:
+    async def feed() -> None:
+        async for event in remote.telemetry():
+            if isinstance(event, FramesMissed):
+                raise SystemExit("Telemetry was missed: this machine is too busy to measure on.")
+            history.add_telemetry(event)
+
+    task = asyncio.create_task(feed())
+    await until(lambda: history.first_s is not None)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _generator(url: str, history: History) -> AsyncIterator[asyncio.subprocess.Process]:
+    command = (sys.executable, "-m", "service", "load", "--control", "--url", url)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=2**24)
+    decoder: msgspec.json.Decoder[LoadEvent] = msgspec.json.Decoder(LoadEvent)
+
+    async def feed() -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            if isinstance(frame := decoder.decode(line), LoadFrame):
+                history.add_load(frame)
+
+    task = asyncio.create_task(feed())
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+        await task
+
+
+def machine(seen: Seen, cost: CostModel) -> float:
+    """How much longer the batches of a run took than the model that was fitted before says."""
+    executed = seen.observation.executed
+    expected = (
+        cost.overhead_s
+        + cost.prompt_token_s * executed.prompt_tokens
+        + cost.step_s * executed.steps
+        + cost.row_s * executed.tokens
+    )
+    return float(executed.run_s.sum() / expected.sum() / cost.residuals.mean())
+
+
+def compare(settings: Settings, prediction: Prediction, was: Measured, factor: float) -> bool:
+    """Print a line; whether the prediction holds."""
+    holds, told = True, []
+    for name, bound in BOUNDS.items():
+        value, truth = getattr(prediction, name).value, getattr(was, name)
+        error = value / truth - 1.0
+        holds &= abs(error) <= bound
+        told.append(f"{value:6.2f} {truth:6.2f} {error:+6.1%}")
+    batch = f"{prediction.mean_batch.value:5.1f} {was.mean_batch or 0.0:5.1f}"
+    name = f"{settings.formation} {settings.max_batch_size} {settings.batch_wait_timeout_s:g}"
+    verdict = "holds" if holds else "FAILS"
+    print(f"{name:14}  {'   '.join(told)}   {batch}   ×{factor:4.2f} {os.getloadavg()[0]:5.2f}  {verdict}", flush=True)
+    return holds
+
+
+async def check(url: str, scenario: Scenario) -> bool:
+    holds = True
+    async with RemoteService(url) as remote:
+        await run(url, remote, scenario.observed, replace(scenario, seconds=WARM_UP_S))
+        observed = await see(url, remote, scenario.observed, scenario)
+        predictor = Predictor.of(observed.observation)
+        print(f"{scenario.pattern}, {scenario.tokens} tokens a request, {scenario.seconds:g} s a run")
+        titles = ("p50 (s)", "p95 (s)", "requests/s")
+        print(
+            " " * 16 + "".join(f"{title:<24}" for title in titles) + "mean batch    machine, load average", flush=True
+        )
+        expected = predictor.predict(scenario.observed)
+        compare(scenario.observed, expected, observed.measured, machine(observed, predictor.cost))
+        for settings in scenario.unseen:
+            seen = await see(url, remote, settings, scenario)
+            if abs(machine(seen, predictor.cost) - 1.0) > SAME_MACHINE:
+                print(f"(the machine was ×{machine(seen, predictor.cost):.2f} slower: once more)")
+                seen = await see(url, remote, settings, scenario)
+            holds &= compare(settings, predictor.predict(settings), seen.measured, machine(seen, predictor.cost))
+    return holds
+
+
+def main() -> int:
+    names = sys.argv[1:] or list(SCENARIOS)
+    with batchscope("--port", "0") as ready:
+        holds = [asyncio.run(check(ready.url, SCENARIOS[name])) for name in names]
+    print("All predictions hold." if all(holds) else "Not all predictions hold.")
+    return 0 if all(holds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
