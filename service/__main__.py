@@ -10,6 +10,7 @@ COMMANDS: Final = {
     "compare": "service.commands.compare",
     "sweep": "service.commands.sweep",
     "export": "service.commands.export",
+    "explain": "service.commands.explain",
     "load": "service.commands.load",
     "record": "service.commands.record",
     "predict": "service.commands.predict",

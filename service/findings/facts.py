@@ -10,7 +10,7 @@ import numpy as np
 
 from service.findings.batches import RecentBatches, recent_batches
 from service.findings.queues import Queues, queues
-from service.messages import Burst, ClosedLoop, Settings
+from service.messages import Burst, ClosedLoop, OnOff, Settings
 from service.observed.batches import Regime
 from service.observed.columns import Bools, Floats
 from service.observed.history import History
@@ -146,9 +146,9 @@ class Facts:
     # ---------------------------------------------------------------------------------------------------------- load
 
     @cached_property
-    def waits_for_answers(self) -> bool:
-        """Whether the load is one whose queue can't outgrow it: users that wait for answers, or a burst."""
-        return isinstance(self.history.statuses.pattern_at(self.at_s), ClosedLoop | Burst)
+    def is_bounded_load(self) -> bool:
+        """Whether the queue can't grow for ever: users that wait for answers, a burst, or a load with pauses."""
+        return isinstance(self.history.statuses.pattern_at(self.at_s), ClosedLoop | Burst | OnOff)
 
     @cached_property
     def declared_per_s(self) -> float | None:

@@ -10,7 +10,7 @@ from service.findings.words import percent
 def find(facts: Facts) -> Finding | None:
     cap = facts.settings.max_batch_size
     capacity, offered = facts.capacity_per_s(cap), facts.offered_per_s
-    if capacity is None or not offered or facts.waits_for_answers or offered > capacity:
+    if capacity is None or not offered or facts.is_bounded_load or offered > capacity:
         return None
     return Finding(
         rule="load_share",

@@ -30,7 +30,7 @@ class Growth:
 def growth(facts: Facts) -> Growth | None:
     """``None`` where the queue stays bounded, or may do so for all that can be told."""
     span_s = facts.at_s - max(facts.since_s, facts.steady_since_s)
-    if facts.waits_for_answers or span_s < LEAST_S:
+    if facts.is_bounded_load or span_s < LEAST_S:
         return None
     queue, at_s = facts.queues.total, facts.queues.at_s
     queue = queue[at_s >= facts.at_s - span_s]

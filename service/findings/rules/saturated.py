@@ -15,7 +15,7 @@ WORTH_IT = 1.05
 def find(facts: Facts) -> Finding | None:
     cap = facts.settings.max_batch_size
     capacity, offered = facts.capacity_per_s(cap), facts.offered_per_s
-    if capacity is None or offered is None or facts.waits_for_answers or offered < MARGIN * capacity:
+    if capacity is None or offered is None or facts.is_bounded_load or offered < MARGIN * capacity:
         return None
     if facts.declared_per_s is None and growth(facts) is None:
         return None  # what was merely counted may be chance as long as no queue bears it out

@@ -1,0 +1,157 @@
+"""`python -m service explain`: says in words what a recording shows, when it held, and what would change it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from service.files import NotWrittenError, write_whole
+from service.findings.finding import Finding, Severity
+from service.findings.over_time import HeldFinding, findings_over_time
+from service.findings.ranking import findings
+from service.load.options import SentenceParser
+from service.messages import parse_number
+from service.recording.format import RecordingError
+from service.recording.reader import Recording, open_recording
+
+SIGNS: Final[Mapping[Severity, str]] = {"warning": "!", "check": "✓", "info": "·"}
+WIDTH: Final = 100
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding as the file tells it.
+
+    Attributes:
+        spans_s: from when to when it held, in seconds from the beginning of the recording.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str
+    advice: str
+    control: str | None
+    data: Mapping[str, float]
+    spans_s: tuple[tuple[float, float], ...]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Attributes:
+        recorded_at: seconds since 1970.
+        at_s: the moment that was asked for; ``None`` for the whole recording.
+        damage: what of the recording could not be read, as a sentence.
+    """
+
+    recording: str
+    model: str | None
+    recorded_at: float
+    duration_s: float
+    requests: int
+    at_s: float | None
+    damage: str | None
+    findings: tuple[Explained, ...]
+
+
+def main(argv: list[str]) -> int:
+    """0 if the recording could be read, whatever was found; 2 if not."""
+    options = _parse(argv)
+    try:
+        recording = open_recording(options.recording)
+        explanation = explain(recording, options.at)
+        if options.json is not None:
+            write_whole(options.json, msgspec.json.format(msgspec.json.encode(explanation), indent=2) + b"\n")
+    except (RecordingError, NotWrittenError, MomentError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(as_text(explanation))
+    return 0
+
+
+class MomentError(ValueError):
+    """The moment lies outside the recording; reads as a sentence for the user."""
+
+
+def explain(recording: Recording, at_s: float | None) -> Explanation:
+    """What was found at `at_s` seconds from the beginning, or in all of it. Raises `MomentError`."""
+    if at_s is not None and not 0 <= at_s <= recording.duration_s:
+        raise MomentError(f"--at must be from 0 to {recording.duration_s:.1f}, the seconds that were recorded.")
+    history = recording.history
+    end_s = history.now_s()
+    begin_s = end_s - recording.duration_s
+    if at_s is None:
+        held: Sequence[HeldFinding] = findings_over_time(history, begin_s, end_s)
+    else:
+        moment_s = begin_s + at_s
+        held = [HeldFinding(finding, ((moment_s, moment_s),)) for finding in findings(history, moment_s)]
+    return Explanation(
+        recording=str(recording.path),
+        model=recording.model,
+        recorded_at=recording.header.recorded_at,
+        duration_s=recording.duration_s,
+        requests=len(history.requests.columns),
+        at_s=at_s,
+        damage=recording.damage,
+        findings=tuple(_explained(found, begin_s) for found in held),
+    )
+
+
+def _explained(held: HeldFinding, begin_s: float) -> Explained:
+    finding: Finding = held.finding
+    return Explained(
+        rule=finding.rule,
+        severity=finding.severity,
+        title=finding.title,
+        evidence=finding.evidence,
+        advice=finding.advice,
+        control=finding.control,
+        data=dict(finding.data),
+        spans_s=tuple((round(since_s - begin_s, 3), round(until_s - begin_s, 3)) for since_s, until_s in held.spans_s),
+    )
+
+
+def as_text(explanation: Explanation) -> str:
+    """The list as it is printed."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(explanation.recorded_at))
+    head = f"{explanation.recording}: {explanation.model or 'unknown model'}, {when}, {explanation.duration_s:.0f} s, "
+    head += f"{explanation.requests} requests"
+    moment = [] if explanation.at_s is None else [f"At {explanation.at_s:g} s:"]
+    damage = [explanation.damage] if explanation.damage else []
+    found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
+    return "\n".join([head, *damage, *moment, *(found or ["", "Nothing to remark."])])
+
+
+def _lines(explained: Explained, tells_when: bool) -> list[str]:
+    spans = ", ".join(f"{since_s:.0f} to {until_s:.0f} s" for since_s, until_s in explained.spans_s)
+    title = f"{SIGNS[explained.severity]} {explained.title}" + (f" ({spans})" if tells_when else "")
+    advice = f"→ {explained.advice}" if explained.advice else ""
+    return [title, *_wrapped(explained.evidence), *_wrapped(advice)]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = SentenceParser(prog="python -m service explain", description=__doc__, allow_abbrev=False)
+    parser.description = (
+        "Say what a recording shows: each finding with its evidence, what would change it, and when it held."
+    )
+    parser.add_argument("recording", type=Path, help="a file that `python -m service record` or the window wrote")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the findings to this file too")
+    parser.add_argument("--at", type=_seconds, metavar="SECONDS", help="only what held so long after the beginning")
+    return parser.parse_args(argv)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from error

@@ -1,0 +1,89 @@
+"""`python -m service explain`: what a recording shows, when it held, as text and as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from service.__main__ import main
+from service.findings.over_time import findings_over_time
+from service.findings.ranking import findings
+from service.messages import Settings
+from tests.recorded import entries_of, write_recording
+from tests.synthetic_run import Step, SyntheticRun, filled_history
+
+STORY = SyntheticRun(
+    70.0,
+    (
+        Step(0.0, 4.0, Settings(max_batch_size=2)),
+        Step(25.0, settings=Settings(max_batch_size=16)),
+        Step(45.0, settings=Settings(formation="early")),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recording(tmp_path_factory.mktemp("story") / "story.bsr", entries_of(STORY))
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, str]:
+    assert main(["explain", *map(str, arguments)]) == 0
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def test_that_each_finding_is_told_with_the_time_in_which_it_held(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = explained(capsys, story, "--json", tmp_path / "out.json")
+    told = json.loads((tmp_path / "out.json").read_text())
+    found = {finding["rule"]: finding for finding in told["findings"]}
+    assert {"recording", "model", "duration_s", "requests", "damage"} < told.keys()
+    ((begin_s, end_s),) = found["sealed_early"]["spans_s"]
+    assert 45 <= begin_s <= 52
+    assert end_s == pytest.approx(70, abs=0.1)
+    assert found["saturated"]["spans_s"][0][0] < 25
+    assert all(
+        {"severity", "evidence", "advice", "data", "control", "title"} < finding.keys() for finding in told["findings"]
+    )
+    assert f"! Batches are sealed too early ({begin_s:.0f} to {end_s:.0f} s)" in out
+    assert "→ Set formation to late" in out
+
+
+def test_that_a_moment_is_explained_as_it_was_then(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = explained(capsys, story, "--json", tmp_path / "out.json", "--at", "20")
+    told = json.loads((tmp_path / "out.json").read_text())
+    history, _ = filled_history(STORY, 20.0)
+    assert [f["rule"] for f in told["findings"]] == [f.rule for f in findings(history)]
+    assert told["at_s"] == 20.0
+    assert "At 20 s:" in out
+    assert "sealed too early" not in out
+
+
+def test_that_a_moment_outside_is_refused_with_what_there_is(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(story), "--at", "71"]) == 2
+    assert capsys.readouterr().err == "--at must be from 0 to 70.0, the seconds that were recorded.\n"
+
+
+def test_that_a_foreign_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "foreign").write_bytes(b"PK\x03\x04")
+    assert main(["explain", str(tmp_path / "foreign")]) == 2
+    assert "is not a recording of Batchscope" in capsys.readouterr().err
+
+
+def test_that_nothing_is_remarked_where_nothing_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    idle = SyntheticRun(5.0, (Step(0.0, 0.0, Settings()),))
+    out, _ = explained(capsys, write_recording(tmp_path / "idle.bsr", entries_of(idle)))
+    assert "Nothing to remark." in out
+
+
+def test_that_a_finding_that_flickers_is_passed_over() -> None:
+    history, clock = filled_history(STORY)
+    held = findings_over_time(history, clock.now_s - 70.0, clock.now_s)
+    assert held
+    assert all(until_s - since_s >= 2.0 for found in held for since_s, until_s in found.spans_s)
