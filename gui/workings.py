@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.choices import Choices
 from gui.exporter import Exporter
+from gui.foresight import Foresight
 from gui.frames import FrameClock, FrameMeter
 from gui.main_window import MainWindow
 from gui.panels.views import DISTRIBUTIONS
@@ -22,6 +23,7 @@ from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.presenter import Presenter, shown
 from gui.processes.load import LoadProcess
+from gui.processes.predict import PredictProcess
 from gui.processes.service import ServiceProcess, ServiceStart
 from gui.request_inspector import RequestInspector
 from gui.service_view import ServiceView
@@ -56,6 +58,9 @@ class Workings(QObject):
         self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
         self.inspector = RequestInspector(window, self.plots, self.history, shown, theme.palette)
         self.presenter.numbers_shown.connect(self.inspector.refresh)
+        predictor = PredictProcess(parent=self)
+        self.foresight = Foresight(window, self.plots, self.history, self.session, predictor)
+        self.presenter.numbers_shown.connect(self.foresight.check)
         self.exporter = Exporter(window, self.history, self.plots)
         self.frame_clock = FrameClock(self._paint, self.meter, self)
         self._is_empty = True
@@ -87,6 +92,7 @@ class Workings(QObject):
         self.frame_clock.stop()
         self.presenter.stop()
         self.exporter.wait()
+        self.foresight.finish()
 
     def start_service(self) -> None:
         """Start the service with what is chosen in the window."""

@@ -33,6 +33,7 @@ class BatchingPanel(QWidget):
     """Asks for changes; shows as in force only what the service has answered."""
 
     settings_wanted = Signal(dict)  # the fields to change; at most one every 40 ms while a slider is dragged
+    considered = Signal(object, bool)  # the settings that the controls say, and whether the slider was let go
 
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -180,6 +181,7 @@ class BatchingPanel(QWidget):
         self._wanted[field] = value
         self._unsent[field] = value
         self._show_derived()
+        self.considered.emit(self.settings, is_final)
         if is_final:
             self._throttle.stop()
             self._send()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
@@ -12,6 +12,9 @@ from gui import tokens
 from gui.theme import colour, current
 from gui.widgets.figure import UNKNOWN, Figure
 from gui.widgets.layouts import column, hairline
+
+if TYPE_CHECKING:  # it takes numpy, which the window's first frame does not wait for
+    from service.predict.predict import Prediction
 
 
 class FigureValues(Protocol):
@@ -68,6 +71,9 @@ FIGURES: Final[Mapping[str, _Shown]] = {
 }
 
 
+PREDICTED: Final = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "mean_batch")
+
+
 class FiguresRow(QWidget):
     """Eight figures in three groups."""
 
@@ -77,6 +83,7 @@ class FiguresRow(QWidget):
         self._frozen_at: str | None = None
         self._has_data = False
         self._shown: tuple[FigureValues | None, FigureValues | None, int | None] = (None, None, None)
+        self._prediction: Prediction | None = None
         self._lay_out()
         self.show_figures(None)
 
@@ -92,6 +99,11 @@ class FiguresRow(QWidget):
             number = _spelled(shown.read(now) if now is not None else None, shown.decimals)
             self._figures[key].show_number(number, self._below(key, shown))
         self._make_room(now)
+
+    def show_prediction(self, prediction: Prediction | None) -> None:
+        """Below the figures that it foretells: what it says, in place of those before."""
+        self._prediction = prediction
+        self.show_figures(*self._shown)
 
     def set_dimmed(self, dimmed: bool) -> None:
         """Grey, once they no longer are what is."""
@@ -128,6 +140,8 @@ class FiguresRow(QWidget):
     def _below(self, key: str, shown: _Shown) -> tuple[str, str]:
         if self._frozen_at is not None and key == next(iter(FIGURES)):
             return "at", self._frozen_at
+        if self._prediction is not None and key in PREDICTED:
+            return _spelled_prediction(self._prediction, key, shown)
         _now, before, version = self._shown
         if before is None or version is None:
             return "", ""
@@ -142,6 +156,14 @@ class FiguresRow(QWidget):
         for figure in self._figures.values():
             line.addWidget(figure, 1)
         self.setLayout(column(line, hairline(), gap=0))
+
+
+def _spelled_prediction(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
+    """A queue that grows has no steady latency: that of the seconds ahead is told as what it is."""
+    is_growing = prediction.horizon_s is not None and key in ("p50_s", "p95_s")
+    what = f"next {prediction.horizon_s:.0f} s" if is_growing else "predicted"
+    number = _spelled(getattr(prediction, key).value, shown.decimals)
+    return what, f"{number} {shown.unit}".rstrip()
 
 
 def _spelled(number: float | None, decimals: int) -> str:

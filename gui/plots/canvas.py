@@ -10,6 +10,7 @@ from PySide6.QtGui import QMouseEvent, QPen, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, QGraphicsView, QSizePolicy, QWidget
 
 from gui.plots.frame import Frame, Layout
+from gui.plots.ghost import GhostItem
 from gui.plots.marks import MarkLines, Marks, OutageTint
 from gui.plots.pointer import PointerItem
 from gui.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT, Palette
@@ -37,14 +38,15 @@ class Canvas(pg.GraphicsView):
         self.frame = Frame(palette)
         self.tint = OutageTint(palette)
         self.mark_lines = MarkLines(palette, with_words)
+        self.ghost = GhostItem(palette)
         self.pointer = PointerItem(palette)
-        for item in (self.frame, self.tint, self.mark_lines, self.pointer):
+        for item in (self.frame, self.tint, self.mark_lines, self.ghost, self.pointer):
             self.addItem(item)
         self.clips = [self._clip() for _ in range(strips)]
 
     def set_palette(self, palette: Palette) -> None:
         self.setBackground(palette.plot)
-        for item in (self.frame, self.tint, self.mark_lines, self.pointer):
+        for item in (self.frame, self.tint, self.mark_lines, self.ghost, self.pointer):
             item.set_palette(palette)
 
     def add_data(self, item: QGraphicsItem, strip: int = 0) -> None:
@@ -61,7 +63,7 @@ class Canvas(pg.GraphicsView):
 
     def show_data(self, is_shown: bool) -> None:
         """Without data nothing but the frame is to be seen."""
-        items: tuple[QGraphicsItem, ...] = (*self.clips, self.tint, self.mark_lines, self.pointer)
+        items: tuple[QGraphicsItem, ...] = (*self.clips, self.tint, self.mark_lines, self.ghost, self.pointer)
         for item in items:
             item.setVisible(is_shown)
 

@@ -18,6 +18,7 @@ from gui.plots.marks import Marks
 from gui.plots.paint import font
 from gui.plots.pointer import Dot
 from gui.series.declaration import Declaration, Readout
+from gui.series.ghost import GhostLevel, with_ghost
 from gui.series.scale import StepScale
 from gui.series.time_axis import Tick, clock_ticks, relative_ticks
 from gui.series.time_range import TimeRange
@@ -59,6 +60,10 @@ class Moment:
     wall_offset_s: float | None
     is_frozen: bool = False
 
+    @property
+    def is_live(self) -> bool:
+        return self.wall_offset_s is None
+
 
 class PlotPanel(QWidget):
     """A plot; subclasses say what its data are.
@@ -90,6 +95,7 @@ class PlotPanel(QWidget):
         self._moment: Moment | None = None
         self._pointed_s: float | None = None
         self._is_empty = False
+        self._ghost: tuple[GhostLevel, ...] = ()
         self.header = Header(plot, palette)
         self.canvas = Canvas(palette, strips=max(len(scales), 1), with_words=with_words)
         self._empty = EmptyText(plot.empty_text, palette, self.canvas)
@@ -158,6 +164,10 @@ class PlotPanel(QWidget):
             self.header.show_readout({})
             self.header.forget_widths()
 
+    def set_ghost(self, levels: tuple[GhostLevel, ...]) -> None:
+        """Show where these levels would be, as long as the plot follows now."""
+        self._ghost = levels
+
     def release_scales(self) -> None:
         for scale in self.scales:
             scale.release()
@@ -169,16 +179,18 @@ class PlotPanel(QWidget):
             return
         self._moment = moment
         view = self._view(moment)
-        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.wall_offset_s is None)
+        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.is_live, self._ghost)
         if looks == self._shown and not self._has_news(view, moment):
             return
         self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.now_s
         if self._is_empty:
             self._show_empty_frame(view)
             return
-        self._fit_scales(self.compute(view, self.canvas.height()), moment.now_s)
+        ghost = self._ghost if moment.is_live else ()
+        self._fit_scales(with_ghost(self.compute(view, self.canvas.height()), ghost), moment.now_s)
         layout = self._layout_at(moment)
         self.canvas.set_layout(layout, marks)
+        self.canvas.ghost.set_levels(layout, ghost)
         self.draw(layout)
         self._show_pointer(layout)
 

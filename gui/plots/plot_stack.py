@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from gui.plots.panel import Moment, PlotPanel
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
+from gui.series.ghost import GhostLevel
 from gui.series.request_details import members
 from gui.series.timeline import neighbour
 from gui.series.viewport import Viewport
@@ -191,6 +192,11 @@ class PlotStack(QWidget):
             end_s = min(bar.end_s, self._history.now_s())
             if end_s < layout.view.start_s or bar.start_s > layout.view.end_s:
                 self._scroll((bar.start_s + end_s) / 2 - layout.view.end_s + self.window_s / 2)
+
+    def set_ghost(self, levels: Mapping[str, tuple[GhostLevel, ...]]) -> None:
+        """Show what is predicted in the plots of these names, and nothing in the others."""
+        for panel in self.panels:
+            panel.set_ghost(levels.get(panel.plot.name, ()))
 
     def save_png(self, path: Path) -> None:
         """Write all plots as a picture; an earlier file survives a failure. Raises `OSError`."""

@@ -167,6 +167,12 @@ class ChildProcess(QObject):
             self._was_asked = True
             self._process.kill()
 
+    def finish(self) -> None:
+        """Kill it and wait until it is gone, which takes no time that can be seen."""
+        if self._process is not None:
+            self.kill()
+            self._process.waitForFinished(self._grace_ms)
+
     def _on_output(self) -> None:
         if self._process is not None:
             for line in self._output.feed(bytes(self._process.readAllStandardOutput().data())):

@@ -28,7 +28,7 @@ def window() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_that_nothing_outlives_a_window_that_dies(window: subprocess.Popen[bytes], number: signal.Signals) -> None:
     children = psutil.Process(window.pid).children(recursive=True)
-    assert len(children) == 2  # the service and the load generator
+    assert len(children) == 3  # the service, the load generator and the predictor
 
     window.send_signal(number)
     window.wait()

@@ -1,0 +1,158 @@
+"""The ghost: what a slider would do is shown while it is dragged, and stays beside what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gui.app import Batchscope
+from gui.lifecycle import LifeCycle
+from service.messages import Settings, VersionedSettings
+from service.observed.history import History
+from service.predict.predict import Prediction
+from tests.synthetic_run import CLOCK, Step, SyntheticRun
+
+SPAN_S = 60.0
+CALM = Settings(max_batch_size=8)
+ANSWER_MS = 20_000
+
+
+def run_under(rate_per_s: float = 4.0) -> SyntheticRun:
+    return SyntheticRun(SPAN_S, (Step(0.0, rate_per_s, CALM),), seed=4)
+
+
+def history_of(run: SyntheticRun) -> History:
+    history = History(CLOCK, lambda: run.start_s + SPAN_S)
+    run.fill(history)
+    return history
+
+
+@pytest.fixture
+def loaded(batchscope: Batchscope) -> Iterator[Batchscope]:
+    """The window of a service that has run under load for a minute."""
+    workings = batchscope.workings
+    workings.history.become(history_of(run_under()))
+    workings.session.state = LifeCycle.RUNNING
+    batchscope.window.batching.show_settings(CALM)
+    yield batchscope
+    workings.session.state = LifeCycle.NOT_STARTED
+
+
+def below(batchscope: Batchscope, key: str) -> str:
+    return batchscope.window.figures.figure(key).before
+
+
+def drag_to(batchscope: Batchscope, cap: int, *, let_go: bool = False) -> None:
+    batchscope.window.batching.control("max_batch_size").wanted.emit(float(cap), let_go)
+
+
+def await_prediction(qtbot: QtBot, batchscope: Batchscope) -> None:
+    qtbot.waitUntil(lambda: below(batchscope, "p50_s").startswith("predicted"), timeout=ANSWER_MS)
+
+
+def test_that_a_slider_that_is_dragged_shows_what_it_would_do(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    await_prediction(qtbot, loaded)
+    assert [below(loaded, key).split()[0] for key in ("p95_s", "requests_per_s", "mean_batch")] == ["predicted"] * 3
+    assert "predicted" not in below(loaded, "queue")
+
+
+def test_that_the_plots_show_it_too(qtbot: QtBot, loaded: Batchscope) -> None:
+    plots = loaded.workings.plots
+    drag_to(loaded, 16)
+    await_prediction(qtbot, loaded)
+    assert [bool(panel._ghost) for panel in (plots.latency, plots.throughput, plots.batch_size)] == [True] * 3
+    assert not plots.queue_depth._ghost
+
+
+def test_that_a_queue_that_would_grow_says_for_when_its_latency_holds(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 1)
+    qtbot.waitUntil(lambda: below(loaded, "p50_s").startswith("next 30 s"), timeout=ANSWER_MS)
+    assert below(loaded, "requests_per_s").startswith("predicted")
+
+
+def test_that_only_the_last_of_many_questions_is_answered(qtbot: QtBot, loaded: Batchscope) -> None:
+    answers: list[Prediction] = []
+    loaded.workings.foresight._predictor.predicted.connect(answers.append)
+    for cap in range(9, 33):
+        drag_to(loaded, cap)
+    await_prediction(qtbot, loaded)
+    assert [prediction.settings.max_batch_size for prediction in answers] == [32]
+
+
+def test_that_the_prediction_stays_when_the_slider_is_let_go(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    drag_to(loaded, 16, let_go=True)
+    await_prediction(qtbot, loaded)
+    apply(loaded, 2, 16)
+    assert below(loaded, "p50_s").startswith("predicted")
+
+
+def test_that_the_next_change_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16, let_go=True)
+    await_prediction(qtbot, loaded)
+    apply(loaded, 2, 16)
+    apply(loaded, 3, 4)
+    assert "predicted" not in below(loaded, "p50_s")
+    assert not loaded.workings.plots.latency._ghost
+
+
+def test_that_what_was_in_force_on_the_way_does_not_end_it(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 12)
+    drag_to(loaded, 16, let_go=True)
+    await_prediction(qtbot, loaded)
+    apply(loaded, 2, 12)
+    apply(loaded, 3, 16)
+    assert below(loaded, "p50_s").startswith("predicted")
+
+
+def test_that_another_load_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16, let_go=True)
+    await_prediction(qtbot, loaded)
+    history = loaded.workings.history
+    history.mark_load_change("Poisson 4 → 8 requests/s", history.now_s())
+    loaded.workings.foresight.check()
+    assert "predicted" not in below(loaded, "p50_s")
+
+
+def test_that_the_end_of_the_service_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    await_prediction(qtbot, loaded)
+    loaded.workings.session.life_cycle_changed.emit(LifeCycle.FAILED)
+    assert "predicted" not in below(loaded, "p50_s")
+
+
+def test_that_without_a_load_nothing_is_foretold(batchscope: Batchscope) -> None:
+    batchscope.workings.session.state = LifeCycle.RUNNING
+    drag_to(batchscope, 16)
+    assert not batchscope.workings.foresight._predictor.is_running
+    batchscope.workings.session.state = LifeCycle.NOT_STARTED
+
+
+def test_that_the_predictor_ends_with_the_window(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    predictor = loaded.workings.foresight._predictor
+    qtbot.waitUntil(lambda: predictor.pid is not None)
+    process = psutil.Process(predictor.pid)
+    loaded.workings.session.state = LifeCycle.NOT_STARTED
+    with qtbot.waitSignal(loaded.closed):
+        loaded.close()
+    assert not process.is_running()
+
+
+def test_that_a_predictor_that_died_is_started_anew(qtbot: QtBot, loaded: Batchscope) -> None:
+    predictor = loaded.workings.foresight._predictor
+    drag_to(loaded, 16, let_go=True)
+    await_prediction(qtbot, loaded)
+    with qtbot.waitSignal(predictor.logged):
+        psutil.Process(predictor.pid).kill()
+    with qtbot.waitSignal(predictor.predicted, timeout=ANSWER_MS):
+        drag_to(loaded, 12)
+
+
+def apply(batchscope: Batchscope, version: int, cap: int) -> None:
+    settings = CALM.revised({"max_batch_size": cap})
+    batchscope.workings.session.settings_applied.emit(VersionedSettings(version=version, settings=settings), 3.0)
