@@ -46,7 +46,7 @@ class Choices(QObject):
     def _restore_panels(self, preferences: Preferences) -> None:
         window = self._window
         window.batching.show_settings(preferences.settings)
-        window.load.set_load(preferences.pattern, preferences.max_tokens)
+        window.load.set_load(preferences.pattern, preferences.max_tokens, preferences.prompt_words)
         window.prompts.set_prompts(preferences.prompts)
         window.prompts.set_copies(preferences.copies)
         window.restore_layout(preferences.layout)
@@ -78,6 +78,7 @@ class Choices(QObject):
             settings=window.batching.settings,
             pattern=window.load.pattern,
             max_tokens=window.load.max_tokens,
+            prompt_words=window.load.prompt_words,
             prompts=window.prompts.prompts,
             copies=window.prompts.copies,
         )

@@ -192,6 +192,7 @@ class MainWindow(QWidget):
         self._bind(shortcuts.STEP, self.toolbar.take_step)
         self._bind(shortcuts.FIRE, self.prompts.fire)
         self._bind(shortcuts.LOAD, self.load.toggle)
+        self._bind(shortcuts.PAUSE_LOAD, self.load.toggle_pause)
         self._bind(shortcuts.FREEZE, self.toolbar.toggle_freeze)
         self._bind(shortcuts.EXPORT, self.toolbar.pop_up_export)
         self._bind(shortcuts.CANCEL_ALL, self.requests.cancel_all)

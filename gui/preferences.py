@@ -10,7 +10,7 @@ import msgspec
 import platformdirs
 
 from service.files import NotWrittenError, write_whole
-from service.messages import USUAL_PROMPTS, Count, Pattern, Poisson, Settings
+from service.messages import USUAL_PROMPTS, Count, Length, Pattern, Poisson, Settings
 from service.options import ServiceOptions
 
 FOLDER_VARIABLE: Final = "BATCHSCOPE_CONFIG_DIR"
@@ -37,7 +37,8 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "auto"
     settings: Settings = Settings()
     pattern: Pattern = Poisson(rate_per_s=4.0)
-    max_tokens: Count = 24
+    max_tokens: Length = 24
+    prompt_words: Length | None = None
     prompts: tuple[str, ...] = USUAL_PROMPTS
     copies: Count = 32
 

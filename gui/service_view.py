@@ -12,7 +12,7 @@ from gui.choices import Choices
 from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
 from gui.session import Session
-from service.messages import LoadFrame, Pattern, VersionedSettings
+from service.messages import Length, LoadFrame, Pattern, VersionedSettings, longest
 from service.observed.history import History
 
 PROMPTS_QUIET_MS: Final = 300
@@ -47,6 +47,7 @@ class ServiceView(QObject):
         window.batching.settings_wanted.connect(session.change_settings)
         window.load.load_wanted.connect(self._on_load_wanted)
         window.load.stop_wanted.connect(session.stop_load)
+        window.load.pause_wanted.connect(session.pause_load)
         window.prompts.fire_wanted.connect(self._on_fire_wanted)
         window.prompts.prompts_changed.connect(lambda _: self._prompts_quiet.start())
         self._prompts_quiet.timeout.connect(self._on_prompts_settled)
@@ -74,15 +75,16 @@ class ServiceView(QObject):
             self._session.stop()
 
     def _on_fire_wanted(self, prompts: tuple[str, ...], copies: int) -> None:
-        self._session.fire(prompts, copies, self._window.load.max_tokens)
+        self._session.fire(prompts, copies, longest(self._window.load.max_tokens))
 
-    def _on_load_wanted(self, pattern: Pattern, max_tokens: int) -> None:
-        self._session.run_load(pattern, self._window.prompts.prompts, max_tokens)
+    def _on_load_wanted(self, pattern: Pattern, max_tokens: Length, prompt_words: Length | None) -> None:
+        self._session.run_load(pattern, self._window.prompts.prompts, max_tokens, prompt_words)
 
     def _on_prompts_settled(self) -> None:
         load = self._history.load
         if load is not None and load.pattern is not None and self._session.state is LifeCycle.RUNNING:
-            self._on_load_wanted(load.pattern, self._window.load.max_tokens)
+            panel = self._window.load
+            self._on_load_wanted(load.pattern, panel.max_tokens, panel.prompt_words)
 
     # What becomes of it ----------------------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class ServiceView(QObject):
 
     def _on_load_changed(self, frame: LoadFrame) -> None:
         if self._session.state is LifeCycle.RUNNING:
-            self._window.load.show_running(frame.pattern)
+            self._window.load.show_running(frame.pattern, frame.is_paused)
             self._window.load.show_totals(frame.totals, frame.lag_p99_ms)
 
     def _on_load_refused(self, sentence: str) -> None:

@@ -21,9 +21,12 @@ from service.messages import (
     FINAL_STATES,
     Cancel,
     Fire,
+    Length,
     LoadFrame,
     Pattern,
+    PauseLoad,
     Ready,
+    ResumeLoad,
     RunLoad,
     ServiceState,
     StageProgress,
@@ -158,9 +161,17 @@ class Session(QObject):
         """Send each prompt `copies` times, now."""
         self._load.send(Fire(prompts=prompts, copies=copies, max_tokens=max_tokens))
 
-    def run_load(self, pattern: Pattern, prompts: tuple[str, ...], max_tokens: int) -> None:
+    def run_load(
+        self, pattern: Pattern, prompts: tuple[str, ...], max_tokens: Length, prompt_words: Length | None
+    ) -> None:
         """Start a load, or change the one that runs."""
-        self._load.send(RunLoad(pattern=pattern, prompts=prompts, max_tokens=max_tokens, seed=self._seed))
+        self._load.send(
+            RunLoad(pattern=pattern, prompts=prompts, max_tokens=max_tokens, prompt_words=prompt_words, seed=self._seed)
+        )
+
+    def pause_load(self, paused: bool) -> None:
+        """Let nothing arrive for a while, or go on."""
+        self._load.send(PauseLoad() if paused else ResumeLoad())
 
     def stop_load(self) -> None:
         """Send no more; let finish what is under way."""

@@ -492,6 +492,17 @@ class LognormalLength(msgspec.Struct, frozen=True, kw_only=True, tag_field="draw
 Length: TypeAlias = Count | UniformLength | LognormalLength
 
 
+def longest(length: Length) -> int:
+    """What no drawn length exceeds."""
+    match length:
+        case UniformLength(high=high):
+            return high
+        case LognormalLength(cap=cap):
+            return cap
+        case _:
+            return length
+
+
 USUAL_PROMPTS: Final = (
     "Once upon a time",
     "The three laws of robotics are",

@@ -1,105 +1,75 @@
-"""The load: its pattern, how much of it, and what it has come to."""
+"""The load: its pattern, how much of it, how long its requests are, and what it has come to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
 
 from PySide6.QtCore import QPoint, QTimer, Signal
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from gui import tokens
 from gui.panels import shortcuts
+from gui.panels.length import LengthControl
+from gui.panels.load_kinds import CHOICES, KINDS, NUMBERS, kind_of, pattern_of
+from gui.panels.load_knobs import Knob, NumberKnob, PathKnob, RatesKnob, ThinkKnob
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.labels import ElidedLabel
-from gui.widgets.layouts import Item, column, row
-from gui.widgets.scale import Scale
-from gui.widgets.setting import Setting
-from service.messages import Bounds, Burst, ClientTotals, ClosedLoop, Pattern, Poisson
-
-
-class _Amount(NamedTuple):
-    """What one pattern lets the user choose."""
-
-    title: str
-    remark: str
-    name: str
-    bounds: Bounds
-    scale: Scale
-    decimals: int
-    unit: str
-    usual: float
-    tip: str
-    pattern: Callable[[float], Pattern]
-    number: Callable[[Pattern], float]
-
-
-PATTERNS: Final[Mapping[str, _Amount]] = {
-    "poisson": _Amount(
-        "Poisson", "open loop", "rate",
-        Bounds(0.1, 10_000, integral=False), Scale(0.1, 200, finest=0.1), 1, "req/s", 4.0,
-        "Requests that arrive a second, whether or not earlier ones are answered",
-        lambda number: Poisson(rate_per_s=number),
-        lambda pattern: pattern.rate_per_s if isinstance(pattern, Poisson) else 0.0,
-    ),
-    "closed": _Amount(
-        "Users", "closed loop", "users", Bounds(1, 4096, integral=True), Scale(1, 256, integral=True), 0, "", 16.0,
-        "Users, each of whom sends the next request when the last is answered",
-        lambda number: ClosedLoop(users=int(number)),
-        lambda pattern: float(pattern.users) if isinstance(pattern, ClosedLoop) else 0.0,
-    ),
-    "burst": _Amount(
-        "Burst", "all at once", "count", Bounds(1, 100_000, integral=True), Scale(1, 1024, integral=True), 0, "", 64.0,
-        "Requests sent at once, then nothing",
-        lambda number: Burst(count=int(number)),
-        lambda pattern: float(pattern.count) if isinstance(pattern, Burst) else 0.0,
-    ),
-}  # fmt: skip
-MAX_TOKENS: Final = Bounds(1, 8192, integral=True)
-USUAL_TOKENS: Final = 24
+from gui.widgets.layouts import column, row
+from service.messages import Burst, ClientTotals, Length, Pattern
 
 
 class LoadPanel(QWidget):
     """Asks for a load, and again for every change of it while it runs."""
 
-    load_wanted = Signal(object, int)  # Pattern, max_tokens
+    load_wanted = Signal(object, object, object)  # Pattern, max_tokens, prompt_words
     stop_wanted = Signal()
+    pause_wanted = Signal(bool)  # or, where false, to go on
     changed = Signal()  # pattern, amount or length, by the user, also while nothing runs
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._kind = "poisson"
         self._running: Pattern | None = None
+        self._is_paused = False
         self._can_run = False
         self._why = ""
         self._create()
         self._lay_out()
         self._connect()
         self._show_kind()
-        self._show_button()
+        self._show_buttons()
 
     @property
     def pattern(self) -> Pattern:
         """What the controls say."""
-        return PATTERNS[self._kind].pattern(self._amounts[self._kind].number)
+        return pattern_of(self._kind, {field: self._knobs[field].value for field in CHOICES[self._kind]})
 
     @property
-    def max_tokens(self) -> int:
-        return int(self._tokens.number)
+    def max_tokens(self) -> Length:
+        length = self._tokens.length
+        assert length is not None
+        return length
+
+    @property
+    def prompt_words(self) -> Length | None:
+        return self._words.length
 
     @property
     def is_running(self) -> bool:
         return self._running is not None
 
-    def amount(self, kind: str) -> Setting:
-        return self._amounts[kind]
+    def knob(self, field: str) -> Knob:
+        """The control of a field of patterns."""
+        return self._knobs[field]
 
-    def set_load(self, pattern: Pattern, max_tokens: int) -> None:
+    def set_load(self, pattern: Pattern, max_tokens: Length, prompt_words: Length | None = None) -> None:
         """Show this load in the controls, silently."""
-        self._kind = _kind_of(pattern)
-        self._amounts[self._kind].set_number(PATTERNS[self._kind].number(pattern))
-        self._tokens.set_number(float(max_tokens))
+        self._kind = kind_of(pattern)
+        for field in CHOICES[self._kind]:
+            self._knobs[field].set_value(getattr(pattern, field))
+        self._tokens.set_length(max_tokens)
+        self._words.set_length(prompt_words)
         self._show_kind()
 
     def set_can_run(self, can_run: bool, why: str = "") -> None:
@@ -108,17 +78,18 @@ class LoadPanel(QWidget):
         if why or self._sent.text() == self._why:  # what the load came to stays
             self.set_note(why)
         self._why = why
-        self._show_button()
+        self._show_buttons()
 
     def set_note(self, text: str) -> None:
         """One line under the button instead of the counts."""
         self._sent.setText(text)
         self._lag.setText("")
 
-    def show_running(self, pattern: Pattern | None) -> None:
+    def show_running(self, pattern: Pattern | None, is_paused: bool = False) -> None:
         """What runs, as the load process tells."""
         self._running = pattern
-        self._show_button()
+        self._is_paused = is_paused
+        self._show_buttons()
 
     def show_totals(self, totals: ClientTotals, lag_p99_ms: float | None = None) -> None:
         losses = ((totals.dropped, "dropped"), (totals.refused, "refused"), (totals.failed, "failed"))
@@ -133,10 +104,13 @@ class LoadPanel(QWidget):
         if self.button.isEnabled():
             self.button.click()
 
+    def toggle_pause(self) -> None:
+        """As if Pause or Resume had been clicked, where there is something to pause."""
+        if not self.pause.isHidden() and self.pause.isEnabled():
+            self.pause.click()
+
     def set_compact(self, compact: bool) -> None:
         self._lag.setVisible(not compact)
-        for setting in (*self._amounts.values(), self._tokens):
-            setting.set_compact(compact)
 
     # Construction ----------------------------------------------------------------------------------------------------
 
@@ -144,13 +118,21 @@ class LoadPanel(QWidget):
         self._chooser = Chooser()
         self._chooser.setAccessibleName("Pattern of the load")
         self._menu = QMenu(self)
-        for kind, amount in PATTERNS.items():
-            self._menu.addAction(f"{amount.title}, {amount.remark}").setData(kind)
-        self._amounts = {kind: _amount_setting(amount) for kind, amount in PATTERNS.items()}
-        tip = "Tokens a request asks for at most"
-        self._tokens = Setting("max_tokens", MAX_TOKENS, unit="tokens", tip=tip)
-        self._tokens.set_number(float(USUAL_TOKENS))
+        for name, kind in KINDS.items():
+            self._menu.addAction(f"{kind.title}, {kind.remark}").setData(name)
+        self._path = PathKnob()
+        self._knobs: Mapping[str, Knob] = {
+            "path": self._path,
+            "rates_per_s": RatesKnob(),
+            **{field: NumberKnob(field) for field in NUMBERS},
+            "think": ThinkKnob(),
+        }
+        self._tokens = LengthControl("max_tokens", "tokens", 24, "Tokens a request asks for at most")
+        self._words = LengthControl(
+            "prompt_words", "words", 32, "Words that prompts are cut or continued to", is_optional=True
+        )
         self.button = Button("Run load", "ph.play-fill", large=True)
+        self.pause = Button("Pause", "ph.pause-fill", large=True)
         self._sent = ElidedLabel("", "caption")
         self._lag = ElidedLabel("", "caption")
         self._lag.setToolTip("How late the load generator itself sent: if this grows, it is the limit, not the service")
@@ -160,18 +142,22 @@ class LoadPanel(QWidget):
 
     def _lay_out(self) -> None:
         below = row(self._sent, None, self._lag)
-        actions = column(self.button, below, gap=tokens.GAP_2)
+        actions = column(row(self.button, self.pause), below, gap=tokens.GAP_2)
         head = column(section_head("Load"), self._chooser, gap=tokens.GAP_HEAD)
-        parts: list[Item] = [head, *self._amounts.values(), self._tokens, actions]
-        self.setLayout(column(*parts, gap=tokens.GAP_3, margins=SECTION_MARGINS))
+        knobs = column(*self._knobs.values(), gap=tokens.GAP_1)
+        lengths = column(self._tokens, self._words, gap=tokens.GAP_1)
+        self.setLayout(column(head, knobs, lengths, actions, gap=tokens.GAP_3, margins=SECTION_MARGINS))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
 
     def _connect(self) -> None:
         self._chooser.clicked.connect(self._pop_up)
         self._menu.triggered.connect(lambda action: self._pick(action.data()))
-        for setting in (*self._amounts.values(), self._tokens):
-            setting.wanted.connect(self._on_amount_wanted)
+        for knob in self._knobs.values():
+            knob.wanted.connect(self._on_value_wanted)
+        for length in (self._tokens, self._words):
+            length.wanted.connect(lambda: self._on_value_wanted(None, True))
         self.button.clicked.connect(self._on_clicked)
+        self.pause.clicked.connect(lambda: self.pause_wanted.emit(not self._is_paused))
         self._throttle.timeout.connect(self._send_if_running)
 
     # Slots -----------------------------------------------------------------------------------------------------------
@@ -183,10 +169,10 @@ class LoadPanel(QWidget):
         self._kind = kind
         self._show_kind()
         self.changed.emit()
-        if kind != "burst":  # a burst is fired by the button alone
-            self._send_if_running()
+        self._send_if_running()
 
-    def _on_amount_wanted(self, _number: float, is_final: bool) -> None:
+    def _on_value_wanted(self, _value: object, is_final: bool) -> None:
+        self._show_kind()
         if is_final:
             self._throttle.stop()
             self._send_if_running()
@@ -195,40 +181,41 @@ class LoadPanel(QWidget):
             self._throttle.start()
 
     def _send_if_running(self) -> None:
-        if self._running is not None and self._kind != "burst":
-            self.load_wanted.emit(self.pattern, self.max_tokens)
+        is_asked_for_by_the_button_alone = self._kind == "burst" or self._lacks_trace
+        if self._running is not None and not is_asked_for_by_the_button_alone:
+            self._send()
+
+    def _send(self) -> None:
+        self.load_wanted.emit(self.pattern, self.max_tokens, self.prompt_words)
+
+    @property
+    def _lacks_trace(self) -> bool:
+        return self._kind == "trace" and not self._path.value
 
     def _on_clicked(self) -> None:
-        if self._running is None:
-            self.load_wanted.emit(self.pattern, self.max_tokens)
-        else:
+        if self._running is not None:
             self.stop_wanted.emit()
+            return
+        if self._lacks_trace:
+            self._path.choose()
+        if not self._lacks_trace:
+            self._send()
 
     def _show_kind(self) -> None:
-        amount = PATTERNS[self._kind]
-        self._chooser.show_choice(amount.title, amount.remark)
-        for kind, setting in self._amounts.items():
-            setting.setVisible(kind == self._kind)
+        self._chooser.show_choice(*KINDS[self._kind])
+        shown = CHOICES[self._kind]
+        for field, knob in self._knobs.items():
+            knob.setVisible(field in shown and (field != "think" or bool(self._knobs["think_s"].value)))
 
-    def _show_button(self) -> None:
+    def _show_buttons(self) -> None:
         runs = self._running is not None
         self.button.setText("Stop load" if runs else "Run load")
         self.button.set_icon("ph.stop-fill" if runs else "ph.play-fill")
         self.button.setEnabled(self._can_run)
         self.button.setToolTip(shortcuts.tip("Stop the load" if runs else "Run the load", shortcuts.LOAD))
-
-
-def _amount_setting(amount: _Amount) -> Setting:
-    setting = Setting(amount.name, amount.bounds, amount.scale, amount.decimals, amount.unit, amount.tip)
-    setting.set_number(amount.usual)
-    return setting
-
-
-def _kind_of(pattern: Pattern) -> str:
-    match pattern:
-        case Poisson():
-            return "poisson"
-        case ClosedLoop():
-            return "closed"
-        case Burst():
-            return "burst"
+        self.pause.setVisible(runs and not isinstance(self._running, Burst))
+        self.pause.setText("Resume" if self._is_paused else "Pause")
+        self.pause.set_icon("ph.play-fill" if self._is_paused else "ph.pause-fill")
+        self.pause.setEnabled(self._can_run)
+        tip = "Go on where the pause began" if self._is_paused else "Let nothing arrive for a while"
+        self.pause.setToolTip(shortcuts.tip(tip, shortcuts.PAUSE_LOAD))

@@ -27,6 +27,7 @@ class Shortcut:
 STEP: Final = Shortcut("Ctrl+R", "Start, cancel, stop or restart the service")
 FIRE: Final = Shortcut("Ctrl+Return", "Fire the prompts")
 LOAD: Final = Shortcut("Ctrl+L", "Run or stop the load")
+PAUSE_LOAD: Final = Shortcut("Ctrl+Shift+L", "Pause or resume the load")
 FREEZE: Final = Shortcut("F", "Freeze the plots, or let them run again")
 EXPORT: Final = Shortcut("Ctrl+E", "Export figures, requests or pictures")
 CANCEL_ALL: Final = Shortcut("Ctrl+Shift+X", "Cancel all requests")
@@ -41,6 +42,7 @@ WINDOWS: Final = tuple(
 )
 LIVE: Final = Shortcut("Alt+1", "Show the plots as they run")
 DISTRIBUTIONS: Final = Shortcut("Alt+2", "Show how latencies, batch sizes and stages are distributed")
+COMPARE: Final = Shortcut("Alt+3", "Compare two settings, or sweep many")
 HELP: Final = Shortcut("F1", "Keyboard shortcuts")
 QUIT: Final = Shortcut("Ctrl+Q", "Close the window and stop the service")
 IN_PLACE: Final = (
@@ -50,8 +52,8 @@ IN_PLACE: Final = (
     Shortcut("Return", "In the timeline: look at the first request of the batch; Up and Down lead to the others"),
 )
 ALL: Final = (
-    STEP, FIRE, LOAD, FREEZE, EXPORT, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,
-    LIVE, DISTRIBUTIONS, HELP, QUIT, *IN_PLACE,
+    STEP, FIRE, LOAD, PAUSE_LOAD, FREEZE, EXPORT, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,
+    LIVE, DISTRIBUTIONS, COMPARE, HELP, QUIT, *IN_PLACE,
 )  # fmt: skip
 
 

@@ -29,10 +29,12 @@ class Setting(QWidget):
         unit: str = "",
         tip: str = "",
         number_width: int = tokens.WIDTH_NUMBER,
+        title: QWidget | None = None,
         parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
         self.name = name
+        self.title = title or label(name, "name")
         self._create(name, bounds, scale, decimals, unit, number_width)
         self._lay_out()
         self._connect()
@@ -82,11 +84,10 @@ class Setting(QWidget):
     def _create(
         self, name: str, bounds: Bounds, scale: Scale | None, decimals: int, unit: str, number_width: int
     ) -> None:
-        self.title = label(name, "name")
         self.field = NumberField(bounds, name, decimals, unit, number_width)
         self.slider = Slider(scale, name) if scale is not None else None
         self.measured = Measured(scale) if scale is not None else None
-        self._error = _ErrorLine()
+        self._error = ErrorLine()
 
     def _lay_out(self) -> None:
         parts: list[QWidget | QHBoxLayout | int | None] = [row(self.title, None, self.field)]
@@ -116,7 +117,7 @@ class Setting(QWidget):
         self.wanted.emit(number, True)
 
 
-class _ErrorLine(QWidget):
+class ErrorLine(QWidget):
     """Red, one line: an exclamation mark and the rule."""
 
     def __init__(self) -> None:

@@ -215,7 +215,7 @@ def test_that_a_load_follows_its_slider_while_it_runs(qtbot: QtBot, running: Bat
     load.toggle()
     qtbot.waitUntil(lambda: load.is_running)
 
-    rate = load.amount("poisson").slider
+    rate = load.knob("rate_per_s").slider
     assert rate is not None
     qtbot.keyClick(rate, Qt.Key.Key_PageUp)
     frame = running.workings.history

@@ -9,11 +9,10 @@ from pytestqt.qtbot import QtBot
 
 from gui import tokens
 from gui.panels.batching import BatchingPanel
-from gui.panels.load import LoadPanel
 from gui.theme import Theme
 from gui.widgets.number_field import NumberField
 from gui.widgets.slider import Slider, handle_x
-from service.messages import Burst, ClientTotals, ClosedLoop, Poisson, Settings, VersionedSettings
+from service.messages import Settings, VersionedSettings
 
 
 def in_force(version: int, **settings: object) -> VersionedSettings:
@@ -27,16 +26,6 @@ def batching(qtbot: QtBot, theme: Theme) -> BatchingPanel:
     panel.resize(tokens.WIDTH_LEFT, 500)
     panel.show()
     qtbot.waitExposed(panel)
-    return panel
-
-
-@pytest.fixture
-def load(qtbot: QtBot, theme: Theme) -> LoadPanel:
-    panel = LoadPanel()
-    qtbot.addWidget(panel)
-    panel.resize(tokens.WIDTH_LEFT, 500)
-    panel.show()
-    panel.set_can_run(True)
     return panel
 
 
@@ -199,45 +188,3 @@ def test_that_keys_move_a_slider_by_one_and_by_doubling(batching: BatchingPanel,
     for key in (Qt.Key.Key_Right, Qt.Key.Key_PageDown, Qt.Key.Key_Home):
         QTest.keyClick(slider, key)
     assert wanted == [{"max_batch_size": 17}, {"max_batch_size": 8}, {"max_batch_size": 1}]
-
-
-def test_that_a_load_is_asked_for_and_again_when_it_is_changed(load: LoadPanel, qtbot: QtBot) -> None:
-    load.set_load(Poisson(rate_per_s=4.0), 24)
-    with qtbot.waitSignal(load.load_wanted) as run:
-        load.button.click()
-    assert run.args == [Poisson(rate_per_s=4.0), 24]
-    load.show_running(Poisson(rate_per_s=4.0))
-    with qtbot.waitSignal(load.load_wanted) as changed:
-        type_into(load.amount("poisson").field, "6.4")
-    assert changed.args == [Poisson(rate_per_s=6.4), 24]
-    with qtbot.waitSignal(load.stop_wanted):
-        load.button.click()
-
-
-def test_that_nothing_is_asked_for_while_no_load_runs(load: LoadPanel, qtbot: QtBot) -> None:
-    with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
-        type_into(load.amount("poisson").field, "6.4")
-        load._pick("closed")
-
-
-@pytest.mark.parametrize("pattern", [Poisson(rate_per_s=0.5), ClosedLoop(users=32), Burst(count=100)])
-def test_that_every_pattern_comes_back_as_it_was_set(load: LoadPanel, pattern: Poisson | ClosedLoop | Burst) -> None:
-    load.set_load(pattern, 48)
-    assert (load.pattern, load.max_tokens) == (pattern, 48)
-
-
-def test_that_a_burst_is_not_repeated_by_choosing_it(load: LoadPanel, qtbot: QtBot) -> None:
-    load.show_running(Poisson(rate_per_s=1.0))
-    with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
-        load._pick("burst")
-
-
-def test_that_the_counts_say_what_was_dropped_and_refused(load: LoadPanel) -> None:
-    load.show_totals(ClientTotals(sent=322, dropped=2, refused=3), 0.84)
-    assert (load._sent.text(), load._lag.text()) == ("322 sent, 2 dropped, 3 refused", "own lag p99 0.8 ms")
-
-
-def test_that_run_waits_for_the_service_and_says_so(load: LoadPanel) -> None:
-    load.set_can_run(False, "Waits for the service.")
-    assert not load.button.isEnabled()
-    assert load._sent.text() == "Waits for the service."

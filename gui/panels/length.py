@@ -1,0 +1,118 @@
+"""How long prompts or completions are: always the same, or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import tokens
+from gui.widgets.layouts import column
+from gui.widgets.name_menu import NameMenu
+from gui.widgets.setting import Setting
+from service.messages import Bounds, Length, LognormalLength, UniformLength
+
+LENGTHS: Final = Bounds(1, 8192, integral=True)
+SIGMA: Final = Bounds(0.01, 5, integral=False)
+KINDS: Final[Mapping[str, str]] = {"fixed": "Always the same", "uniform": "From … to …", "lognormal": "Few long ones"}
+AS_WRITTEN: Final = "as written"
+REMARKS: Final[Mapping[str, str]] = {"fixed": "", "uniform": "drawn", "lognormal": "drawn", AS_WRITTEN: AS_WRITTEN}
+ROWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "fixed": (),
+    "uniform": ("low", "high"),
+    "lognormal": ("median", "sigma", "cap"),
+    AS_WRITTEN: (),
+}
+
+
+class LengthControl(QWidget):
+    """One length; silent when set by program. Without a length (`None`) things stay as they are written."""
+
+    wanted = Signal()
+
+    def __init__(
+        self, name: str, unit: str, usual: int, tip: str, is_optional: bool = False, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        kinds = {AS_WRITTEN: "As written", **KINDS} if is_optional else KINDS
+        self._kind = AS_WRITTEN if is_optional else "fixed"
+        self._name = NameMenu(name, kinds)
+        self.fixed = Setting(name, LENGTHS, unit=unit, title=self._name)
+        self.fixed.set_number(float(usual))
+        self._numbers = {
+            "low": _row("from", LENGTHS, 8, unit),
+            "high": _row("to", LENGTHS, 128, unit),
+            "median": _row("median", LENGTHS, 32, unit, "Half of them are shorter"),
+            "sigma": _row("sigma", SIGMA, 0.6, "", "How far they spread: the deviation of their logarithm", 2),
+            "cap": _row("at most", LENGTHS, 256, unit),
+        }
+        self.setToolTip(tip)
+        self.setLayout(column(self.fixed, *self._numbers.values(), gap=tokens.GAP_1))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
+        self._connect()
+        self._show_kind()
+
+    @property
+    def length(self) -> Length | None:
+        """What the controls say."""
+        whole = {field: int(number.number) for field, number in self._numbers.items()}
+        match self._kind:
+            case "fixed":
+                return int(self.fixed.number)
+            case "uniform":
+                return UniformLength(low=whole["low"], high=whole["high"])
+            case "lognormal":
+                sigma = self._numbers["sigma"].number
+                return LognormalLength(median=whole["median"], sigma=sigma, cap=whole["cap"])
+        return None
+
+    def set_length(self, length: Length | None) -> None:
+        match length:
+            case None:
+                self._kind = AS_WRITTEN
+            case UniformLength() | LognormalLength():
+                self._kind = "uniform" if isinstance(length, UniformLength) else "lognormal"
+                for field in length.__struct_fields__:
+                    self._numbers[field].set_number(float(getattr(length, field)))
+            case _:
+                self._kind = "fixed"
+                self.fixed.set_number(float(length))
+        self._show_kind()
+
+    def number(self, field: str) -> Setting:
+        return self._numbers[field]
+
+    def pick(self, kind: str) -> None:
+        """As if the user had chosen it in the menu."""
+        self._kind = kind
+        self._show_kind()
+        self.wanted.emit()
+
+    def _connect(self) -> None:
+        self._name.picked.connect(self.pick)
+        self._numbers["low"].wanted.connect(lambda low, _: self._keep_apart("high", low, max))
+        self._numbers["high"].wanted.connect(lambda high, _: self._keep_apart("low", high, min))
+        for number in (self.fixed, *self._numbers.values()):
+            number.wanted.connect(self._on_number_wanted)
+
+    def _on_number_wanted(self, _number: float, _is_final: bool) -> None:
+        self.wanted.emit()
+
+    def _show_kind(self) -> None:
+        self._name.show_remark(REMARKS[self._kind])
+        self.fixed.field.setVisible(self._kind == "fixed")
+        for field, number in self._numbers.items():
+            number.setVisible(field in ROWS[self._kind])
+
+    def _keep_apart(self, other: str, number: float, outer: Callable[[float, float], float]) -> None:
+        """One end of the range was moved past the other: that one goes along."""
+        self._numbers[other].set_number(outer(self._numbers[other].number, number), keep_typing=False)
+
+
+def _row(name: str, bounds: Bounds, usual: float, unit: str, tip: str = "", decimals: int = 0) -> Setting:
+    made = Setting(name, bounds, None, decimals, unit, tip)
+    made.set_number(usual)
+    made.set_plain()
+    return made
