@@ -77,6 +77,7 @@ class History:
         statuses: of the replicas and the load generator, over time.
         load_marks, outages: in order of time.
         kept_s: how far back one can look.
+        sender_clock: the load generator's on the service's clock.
         offered: moments at which the offered rate changed and the rate from then on (``None``: not an open loop).
         revision: grows with everything that is added.
     """
@@ -114,6 +115,7 @@ class History:
         self.last_s: float | None = None  # of the latest frame
         self._service_offset = ClockOffset(self._clock_id)
         self._load_offset = ClockOffset(self._clock_id)
+        self.sender_clock = ClockOffset(self._clock_id)
         self._service = 0
         self._last_number = 0
         self._changes: list[SettingsChange] = []
@@ -148,6 +150,7 @@ class History:
             self.slots.slot_of,
             lambda batch: self.batches.row_of(self._service, batch),
             self.batches.regime_of,
+            self.sender_clock,
         )
         self._lose_replicas(frame)
         self._resolve_doubts(frame)
@@ -168,9 +171,9 @@ class History:
 
     def add_load(self, frame: LoadFrame) -> None:
         """Take in a frame of the load process, and mark a change of its pattern."""
-        self._load_offset.note(frame.clock, frame.at_s, self._clock())
-        self.requests.add_client_requests(frame.requests, self._load_to_service_s, self.batches.regime)
-        at_s = self._load_to_service_s(frame.at_s)
+        self._note_sender(frame)
+        self.requests.add_client_requests(frame.requests, self.sender_clock, self.batches.regime)
+        at_s = self.sender_clock.to_ours(frame.at_s)
         previous = self.load.pattern if self.load is not None else None
         if frame.pattern != previous:
             self._note_pattern(previous, frame.pattern, at_s)
@@ -181,8 +184,8 @@ class History:
     def add_load_stretch(self, frames: Sequence[LoadFrame]) -> None:
         """Take in frames that follow one another under one pattern, at less cost than one by one."""
         for frame in frames[:-1]:
-            self._load_offset.note(frame.clock, frame.at_s, self._clock())
-            self.statuses.add_load(frame, self._load_to_service_s(frame.at_s))
+            self._note_sender(frame)
+            self.statuses.add_load(frame, self.sender_clock.to_ours(frame.at_s))
         self.add_load(msgspec.structs.replace(frames[-1], requests=joined_requests(frames)))
 
     def add_missed(self, missed: FramesMissed) -> None:
@@ -328,6 +331,8 @@ class History:
             self._close_outages(frame.at_s)
             self._begins_anew = False
         self._close_outages(frame.at_s, "gap")
+        if self.sender_clock.own_clock != frame.clock:
+            self.sender_clock = ClockOffset(frame.clock)
         self.first_s = frame.at_s if self.first_s is None else self.first_s
         self.last_s = frame.at_s
 
@@ -368,8 +373,11 @@ class History:
             self.requests.close(rows, missed_s, "Its end was missed.")
             self._doubtful = None
 
-    def _load_to_service_s(self, at_s: float) -> float:
-        return self._service_offset.from_ours(self._load_offset.to_ours(at_s))
+    def _note_sender(self, frame: LoadFrame) -> None:
+        """Until requests tell how far the sender's clock is from the service's, go by when their frames came."""
+        self._load_offset.note(frame.clock, frame.at_s, self._clock())
+        self.sender_clock.note_clock(frame.clock)
+        self.sender_clock.guess(self._load_offset.offset_s - self._service_offset.offset_s)
 
     def _note_pattern(self, previous: Pattern | None, pattern: Pattern | None, at_s: float) -> None:
         rate = pattern.rate_per_s if isinstance(pattern, ConstantRate | Poisson | GammaArrivals) else None

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from service.clock import ClockOffset
 from service.messages import FINAL_STATES, ClientOutcome, ClientRequest, RequestRecord, RequestState
 from service.observed.columns import Bools, Columns, Floats, Ints
 
@@ -35,6 +36,7 @@ FIELDS: Final = {
     "sent": np.float64,
     "client_first_token": np.float64,
     "client_finished": np.float64,
+    "clock_offset": np.float64,  # that was added to the sender's times
     "state": np.int64,
     "arrival": np.int64,  # counts the requests that its replica received
     "slot": np.int64,
@@ -45,6 +47,7 @@ FIELDS: Final = {
     "prompt_tokens": np.int64,
     "sample": np.int64,
 }
+SENDER_TIMES: Final = ("intended", "sent", "client_first_token", "client_finished")
 
 Source: TypeAlias = Literal["fire", "load", "other"]
 Key: TypeAlias = tuple[int, str]  # the service's number (ids are unique for its lifetime only) and the id it gave
@@ -127,6 +130,7 @@ class RequestTable:
         slot_of: Callable[[str], int],
         batch_row_of: Callable[[str | None], int],
         regime_of: Callable[[int], int],
+        clock: ClockOffset,
     ) -> None:
         """Take in what the service says; `service` numbers the process whose ids these are."""
         if not records:
@@ -154,14 +158,13 @@ class RequestTable:
             self._changed[row] = None
             if record.state == "done":
                 self._sample_service(row, record, regime)
+                self._reconcile(row, clock)
 
-    def add_client_requests(
-        self, requests: Iterable[ClientRequest], to_service_s: Callable[[float], float], regime: int
-    ) -> None:
+    def add_client_requests(self, requests: Iterable[ClientRequest], clock: ClockOffset, regime: int) -> None:
         """Take in what the sender says; `regime` is assumed for requests whose batch is not known yet."""
         for request in requests:
             row = self._row_for_client(request)
-            self._set_client_times(row, request, to_service_s)
+            self._set_client_times(row, request, clock.offset_s)
             words = self._words_of(row)
             words.text += request.new_text
             words.outcome = request.outcome
@@ -172,6 +175,7 @@ class RequestTable:
                 known = int(self.columns.get(row, "regime"))
                 latency_s = request.latency_s
                 assert latency_s is not None
+                self._reconcile(row, clock)
                 finished_s = self.columns.get(row, "client_finished")
                 self._sample(row, finished_s, latency_s, known if known >= 0 else regime)
 
@@ -305,7 +309,20 @@ class RequestTable:
     def _words_of(self, row: int) -> _Words:
         return self._words[row - self.columns.first]
 
-    def _set_client_times(self, row: int, request: ClientRequest, to_service_s: Callable[[float], float]) -> None:
+    def _reconcile(self, row: int, clock: ClockOffset) -> None:
+        """Learn from a request whose end both sides have told how far their clocks are apart, and correct its times."""
+        if clock.is_shared or int(self.columns.get(row, "state")) != STATE_CODES["done"]:
+            return
+        names = ("sent", "received", "finished", "client_finished", "clock_offset")
+        sent_s, received_s, finished_s, heard_s, offset_s = (self.columns.get(row, name) for name in names)
+        if not (math.isfinite(sent_s) and math.isfinite(heard_s)):
+            return
+        clock.note_exchange(sent_s - offset_s, received_s, finished_s, heard_s - offset_s)
+        for name in SENDER_TIMES:
+            self.columns.set(row, name, self.columns.get(row, name) - offset_s + clock.offset_s)
+        self.columns.set(row, "clock_offset", clock.offset_s)
+
+    def _set_client_times(self, row: int, request: ClientRequest, offset_s: float) -> None:
         times = {
             "intended": request.intended_s,
             "sent": request.sent_s,
@@ -314,7 +331,8 @@ class RequestTable:
         }
         for name, at_s in times.items():
             if at_s is not None:
-                self.columns.set(row, name, to_service_s(at_s))
+                self.columns.set(row, name, at_s + offset_s)
+        self.columns.set(row, "clock_offset", offset_s)
 
     # ------------------------------------------------------------------------------------------------------ samples
 

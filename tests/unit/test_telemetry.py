@@ -149,7 +149,7 @@ def test_that_the_clock_offset_is_that_of_the_fastest_message() -> None:
     for sent_s, received_s in [(1, 11.5), (2, 12.1), (3, 13.9)]:
         offset.note("theirs", sent_s, received_s)
         translated.append(offset.to_ours(sent_s))
-    assert translated == pytest.approx([11.5, 12.1, 13.1])
+    assert translated == pytest.approx([11.5, 12.1, 13.1], abs=0.001)  # older bounds loosen, as clocks drift
     offset.note("ours", 20.0, 20.3)
     assert offset.to_ours(20.0) == 20.0
 
