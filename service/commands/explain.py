@@ -48,6 +48,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         recorded_at: seconds since 1970.
         at_s: the moment that was asked for; ``None`` for the whole recording.
         damage: what of the recording could not be read, as a sentence.
+        clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where nothing tells.
     """
 
     recording: str
@@ -57,6 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     at_s: float | None
     damage: str | None
+    clock_error_ms: float | None
     findings: tuple[Explained, ...]
 
 
@@ -99,6 +101,7 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         requests=len(history.requests.columns),
         at_s=at_s,
         damage=recording.damage,
+        clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
         findings=tuple(_explained(found, begin_s) for found in held),
     )
 
@@ -123,9 +126,13 @@ def as_text(explanation: Explanation) -> str:
     head = f"{explanation.recording}: {explanation.model or 'unknown model'}, {when}, {explanation.duration_s:.0f} s, "
     head += f"{explanation.requests} requests"
     moment = [] if explanation.at_s is None else [f"At {explanation.at_s:g} s:"]
-    damage = [explanation.damage] if explanation.damage else []
+    remarks = [explanation.damage] if explanation.damage else []
+    if explanation.clock_error_ms:
+        remarks.append(
+            f"Sender and service have clocks of their own, reconciled to ±{explanation.clock_error_ms:.1f} ms."
+        )
     found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
-    return "\n".join([head, *damage, *moment, *(found or ["", "Nothing to remark."])])
+    return "\n".join([head, *remarks, *moment, *(found or ["", "Nothing to remark."])])
 
 
 def _lines(explained: Explained, tells_when: bool) -> list[str]:
