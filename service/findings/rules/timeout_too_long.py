@@ -13,7 +13,7 @@ from service.findings.words import seconds
 
 MOST_BUSY = 0.85  # beyond that larger batches also keep the queue short, which is not counted here
 LEAST_LOSS_S = 0.01
-LEAST_LOSS_SHARE = 0.05  # of the median latency
+LEAST_LOSS_SHARE = 0.1  # of the median latency
 
 
 @dataclass(frozen=True)
