@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     recorder = Recorder(options.out, options.url, options.overwrite)
     try:
         with recorder:
-            asyncio.run(_record(recorder, options.token, options.seconds))
+            asyncio.run(record(recorder, options.token, options.seconds))
     except (RecordingError, ServiceUnreachableError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -39,7 +39,8 @@ def main(argv: list[str]) -> int:
     return 0 if recorder.has_begun else INTERRUPTED
 
 
-async def _record(recorder: Recorder, token: str | None, duration_s: float | None) -> None:
+async def record(recorder: Recorder, token: str | None, duration_s: float | None) -> None:
+    """Let the recorder hear everything for so long, or until the program is asked to end."""
     loop = asyncio.get_running_loop()
     async with RemoteService(recorder.url, token) as remote:
         try:
