@@ -14,14 +14,17 @@ from functools import partial
 from PySide6.QtCore import QObject, Signal
 
 from gui.choices import Choices
+from gui.compare import BUSY, CompareController
 from gui.exporter import Exporter
 from gui.foresight import Foresight
 from gui.frames import FrameClock, FrameMeter
 from gui.main_window import MainWindow
-from gui.panels.views import DISTRIBUTIONS
+from gui.panels.compare_view import CompareView
+from gui.panels.views import COMPARE, DISTRIBUTIONS
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.presenter import Presenter, shown
+from gui.processes.compare import CompareProcess
 from gui.processes.load import LoadProcess
 from gui.processes.predict import PredictProcess
 from gui.processes.service import ServiceProcess, ServiceStart
@@ -30,6 +33,7 @@ from gui.service_view import ServiceView
 from gui.session import Session
 from gui.theme import Theme
 from service.clock import monotonic_clock_id
+from service.messages import RunLoad
 from service.observed.history import History
 
 
@@ -61,6 +65,7 @@ class Workings(QObject):
         predictor = PredictProcess(parent=self)
         self.foresight = Foresight(window, self.plots, self.history, self.session, predictor)
         self.presenter.numbers_shown.connect(self.foresight.check)
+        self._add_comparing(theme)
         self.exporter = Exporter(window, self.history, self.plots)
         self.frame_clock = FrameClock(self._paint, self.meter, self)
         self._is_empty = True
@@ -70,6 +75,35 @@ class Workings(QObject):
             theme.changed.connect(view.set_palette)
         self._connect_looking()
         self._connect_complaints()
+
+    def _add_comparing(self, theme: Theme) -> None:
+        view = CompareView(theme.palette)
+        process = CompareProcess(parent=self)
+        self.compare = CompareController(view, self.session, self.history, self._chosen_load, process, self)
+        self._window.views.put(COMPARE, view)
+        self.presenter.numbers_shown.connect(self.compare.refresh)
+        self.compare.busy_changed.connect(self._on_measuring_changed)
+        theme.changed.connect(view.set_palette)
+
+    def _chosen_load(self) -> RunLoad:
+        """What Run load would send."""
+        panel = self._window.load
+        return RunLoad(
+            pattern=panel.pattern,
+            prompts=self._window.prompts.prompts,
+            max_tokens=panel.max_tokens,
+            prompt_words=panel.prompt_words,
+        )
+
+    def _on_measuring_changed(self, is_measuring: bool) -> None:
+        """What is measured needs the service to itself."""
+        window = self._window
+        if is_measuring:
+            window.batching.setEnabled(False)
+            window.load.set_can_run(False, BUSY)
+            window.prompts.set_can_fire(False)
+        else:
+            window.show_life_cycle(self.session.state, has_data=not self.history.is_empty)
 
     def _connect_looking(self) -> None:
         toolbar, plots = self._window.toolbar, self.plots
@@ -81,8 +115,9 @@ class Workings(QObject):
 
     def _connect_complaints(self) -> None:
         self.view.complained.connect(self.complained)
-        self.exporter.failed.connect(self.complain)
-        self.exporter.written.connect(self._on_written)
+        for writer in (self.exporter, self.compare):
+            writer.failed.connect(self.complain)
+            writer.written.connect(self._on_written)
 
     def start_clocks(self) -> None:
         self.frame_clock.start()
@@ -92,6 +127,7 @@ class Workings(QObject):
         self.frame_clock.stop()
         self.presenter.stop()
         self.exporter.wait()
+        self.compare.finish()
         self.foresight.finish()
 
     def start_service(self) -> None:

@@ -27,9 +27,11 @@ class View:
 
 LIVE: Final = "live"
 DISTRIBUTIONS: Final = "distributions"
+COMPARE: Final = "compare"
 VIEWS: Final = (
     View(LIVE, "Live", shortcuts.LIVE),
     View(DISTRIBUTIONS, "Distributions", shortcuts.DISTRIBUTIONS),
+    View(COMPARE, "Compare", shortcuts.COMPARE),
 )
 
 

@@ -27,6 +27,7 @@ from service.compare.progress import Compared, CompareEvent, Progress, Refused, 
 from service.compare.run import Run
 from service.compare.sweep import Sweep
 from service.compare.verdict import concluded
+from service.compare.words import spelled_time
 from service.files import NotWrittenError
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.run import LoadError
@@ -35,6 +36,7 @@ from service.remote import ServiceUnreachableError
 
 STOPPED: Final = 130  # as a shell tells of Ctrl-C
 CANNOT: Final = 2
+LOG_EVERY_S: Final = 5.0
 STDIN: Final = 0
 READ_BYTES: Final = 4096
 USER_ERRORS: Final = (
@@ -54,21 +56,31 @@ class Listener(Protocol):
 class TerminalBar:
     """A progress bar on standard error; a refusal as a sentence below it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._bar: tqdm[Any] = tqdm(bar_format="{desc:<44} {bar} {n_fmt}/{total_fmt}{postfix}", leave=False, total=1)
+        self._every_s = 0.2 if sys.stderr.isatty() else LOG_EVERY_S  # a log shall not be flooded
+        self._clock = clock
+        self._drawn_s = clock()
 
     def tell(self, event: CompareEvent) -> None:
         match event:
             case Progress():
-                self._bar.total = max(event.total, 1)
-                self._bar.n = event.done
-                self._bar.set_description_str(event.doing, refresh=False)
-                self._bar.set_postfix_str(f"{spelled_time(event.left_s)} left" if event.left_s else "")
+                self._show(event)
             case Refused(reason=reason):
                 self._bar.write(reason, file=sys.stderr)
 
     def close(self) -> None:
         self._bar.close()
+
+    def _show(self, progress: Progress) -> None:
+        is_further = progress.done != self._bar.n
+        if not is_further and self._clock() - self._drawn_s < self._every_s:
+            return
+        self._drawn_s = self._clock()
+        self._bar.total = max(progress.total, 1)
+        self._bar.n = progress.done
+        self._bar.set_description_str(progress.doing, refresh=False)
+        self._bar.set_postfix_str(f"{spelled_time(progress.left_s)} left" if progress.left_s else "")
 
 
 class JsonLines:
@@ -80,19 +92,6 @@ class JsonLines:
 
     def close(self) -> None:
         pass
-
-
-def spelled_time(seconds: float) -> str:
-    """
-    >>> spelled_time(9.6), spelled_time(61.0), spelled_time(3725.0)
-    ('10 s', '1 min 1 s', '1 h 2 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEvent], None]) -> None:

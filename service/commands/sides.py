@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.compare.plan import PlanError, Side
+from service.compare.words import setting_value
 from service.load.options import CHOICES, SentenceParser, add_load_options, load_of
-from service.messages import RunLoad, Settings, parse_number
+from service.messages import RunLoad, Settings
 
 ASSIGNMENT = re.compile(r"(?:^|,)\s*([a-z_-]+)\s*=")
 
@@ -22,19 +23,6 @@ def assignments(text: str) -> dict[str, str]:
     if before.strip() or not rest:
         raise PlanError(f"{text!r} says nothing. Write settings such as formation=early,max_batch_size=8.")
     return {name: value.strip() for name, value in zip(rest[::2], rest[1::2], strict=True)}
-
-
-def setting_value(text: str) -> object:
-    """A number where it is one.
-
-    >>> setting_value("8"), setting_value("0.05"), setting_value("late")
-    (8, 0.05, 'late')
-    """
-    try:
-        number = parse_number(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else number
 
 
 def side(text: str, base: Settings, options: argparse.Namespace) -> Side:

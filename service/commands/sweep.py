@@ -22,17 +22,17 @@ from service.commands.measuring import (
     sweep,
 )
 from service.commands.options import add_measuring_options, check_folders, server_of
-from service.commands.sides import assignments, setting_value
+from service.commands.sides import assignments
 from service.compare.page import sweep_page
 from service.compare.plan import MOST_POINTS, Objective, PlanError, SweepPlan, grid
 from service.compare.progress import CompareEvent, SweepTask, Swept
 from service.compare.run import FIGURE_BY_NAME, spelled
-from service.compare.serve_config import serve_config
+from service.compare.serve_config import measured_config
 from service.compare.sweep import Sweep
+from service.compare.words import setting_value
 from service.files import write_whole
 from service.load.options import SentenceParser, load_of
 from service.messages import Settings
-from service.options import ServiceOptions
 
 
 def main(argv: list[str]) -> int:
@@ -167,19 +167,10 @@ def _hand_out(swept: Sweep, options: argparse.Namespace) -> None:
         return
     settings = swept.points[best].settings
     if options.config is not None:
-        write_whole(options.config, best_config(swept, settings).encode())
+        write_whole(options.config, measured_config(swept.service, settings, swept.verdict()).encode())
     if options.apply:
         asyncio.run(put_in_force(server_of(options), settings))
         print("The best settings are in force.")
-
-
-def best_config(swept: Sweep, settings: Settings) -> str:
-    """The config file for these settings on a service like the one that was measured, with the evidence."""
-    service = swept.service
-    options = ServiceOptions(
-        model=service.model, device=service.device, dtype=service.dtype, replicas=service.replicas, settings=settings
-    )
-    return serve_config(options, [swept.verdict(), f"Measured on {service.text}."])
 
 
 def _lines(swept: Sweep) -> Sequence[str]:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from service.compare.comparison import ServiceFacts
+from service.messages import Settings
 from service.options import ServiceOptions
 
 USAGE: Final = (
@@ -34,6 +36,14 @@ def serve_config(options: ServiceOptions, evidence: Sequence[str] = (), port: in
     }
     comments = [f"# {line}" for sentence in (*evidence, *USAGE) for line in sentence.splitlines()]
     return "\n".join([*comments, "", *_yaml(config, "")]) + "\n"
+
+
+def measured_config(service: ServiceFacts, settings: Settings, evidence: str) -> str:
+    """The file for these settings on a service like the one that was measured."""
+    options = ServiceOptions(
+        model=service.model, device=service.device, dtype=service.dtype, replicas=service.replicas, settings=settings
+    )
+    return serve_config(options, [evidence, f"Measured on {service.text}."])
 
 
 def _yaml(values: Mapping[str, Any], indent: str) -> list[str]:

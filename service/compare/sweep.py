@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from service.compare.comparison import ServiceFacts
 from service.compare.plan import Objective, PlanError, SweepPlan
 from service.compare.run import FIGURE_BY_NAME, FigureName, Run
+from service.compare.words import settings_text
 from service.messages import Settings
 
 SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # it may have another address by now
@@ -139,13 +139,3 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
             f"{point.figure('requests_per_s') or 0:.2f} {rate.unit} at a {latency.title} of "
             f"{point.figure(self.latency) or 0:.2f} s."
         )
-
-
-def settings_text(settings: Settings, names: Sequence[str]) -> str:
-    """Names and values.
-
-    >>> settings_text(Settings(), ("formation", "max_batch_size"))
-    'formation late, max_batch_size 16'
-    """
-    values = ((name, getattr(settings, name)) for name in names)
-    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in values)

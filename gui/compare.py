@@ -1,0 +1,269 @@
+"""Connects the view of comparisons with the service: what is pinned, measured, applied and saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QObject, Signal
+
+from gui.compare_saver import Saver
+from gui.lifecycle import LifeCycle
+from gui.panels.compare_run import RunControls
+from gui.panels.compare_setup import NOTHING_PINNED
+from gui.panels.compare_view import CompareView
+from gui.processes.compare import CompareProcess
+from gui.session import Session
+from service.compare.comparison import Comparison, ServiceFacts
+from service.compare.page import comparison_page, sweep_page
+from service.compare.plan import ComparePlan, PlanError, Side, SweepPlan, grid
+from service.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
+from service.compare.serve_config import measured_config
+from service.compare.sweep import Sweep
+from service.messages import RunLoad, SettingError, Settings
+from service.observed.history import History
+from service.observed.marks import describe_pattern
+
+NEEDS_SERVICE: Final = "Waits for the service."
+BUSY: Final = "A comparison runs: it needs the service to itself."
+
+
+class CompareController(QObject):
+    """
+    Signals:
+        busy_changed: whether something is measured; the service is then not the user's.
+        failed: what went wrong, a sentence.
+        written: where a file was saved.
+    """
+
+    busy_changed = Signal(bool)
+    failed = Signal(str)
+    written = Signal(str)
+
+    def __init__(
+        self,
+        view: CompareView,
+        session: Session,
+        history: History,
+        load: Callable[[], RunLoad],
+        process: CompareProcess,
+        parent: QObject | None = None,
+    ) -> None:
+        """`load` gives the load that is chosen in the window."""
+        super().__init__(parent)
+        self._view = view
+        self._session = session
+        self._history = history
+        self._load = load
+        self._process = process
+        self._pinned: Settings | None = None
+        self._shown: tuple[Settings | None, Settings | None, RunLoad | None] = (None, None, None)
+        self._comparison: Comparison | None = None
+        self._sweep: Sweep | None = None
+        self._running: RunControls | None = None
+        self._complaint = ""
+        self._saver = Saver(view, self)
+        self._saver.failed.connect(self.failed)
+        self._saver.written.connect(self.written)
+        self._connect_view()
+        self._process.told.connect(self._on_told)
+        self._process.ended.connect(self._on_ended)
+        session.life_cycle_changed.connect(self._on_life_cycle_changed)
+        self._show_what_can_be_done()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is measured now."""
+        return self._process.is_running
+
+    def refresh(self) -> None:
+        """Show the settings in force and the load, where they have changed."""
+        present = (self._pinned, self._present, self._load())
+        if not self._view.isVisible() or present == self._shown or self.is_busy:
+            return
+        self._shown = present
+        self._view.setup.show_sides(self._pinned, self._present)
+        words = f"Load: {describe_pattern(present[2].pattern)}, {present[2].max_tokens} tokens a request"
+        for setup in (self._view.setup, self._view.sweep_setup):
+            setup.load.setText(words)
+        self._show_points()
+        self._show_what_can_be_done()
+
+    def stop(self) -> None:
+        """Break off what is measured."""
+        self._process.stop()
+
+    def finish(self) -> None:
+        """End at once what is measured: the window closes."""
+        self._process.kill()
+
+    # What the user wants ---------------------------------------------------------------------------------------------
+
+    def _connect_view(self) -> None:
+        view = self._view
+        view.setup.pin_wanted.connect(self._pin)
+        view.setup.controls.run_wanted.connect(self._compare)
+        view.sweep_setup.controls.run_wanted.connect(self._sweep_anew)
+        view.sweep_setup.resume_wanted.connect(self._resume)
+        view.sweep_setup.changed.connect(self._show_points)
+        view.sweep_results.apply_wanted.connect(self._apply)
+        for setup in (view.setup, view.sweep_setup):
+            setup.controls.stop_wanted.connect(self.stop)
+        view.results.report_wanted.connect(self._on_report_wanted)
+        view.results.config_wanted.connect(self._on_config_wanted)
+        view.sweep_results.report_wanted.connect(self._on_sweep_report_wanted)
+        view.sweep_results.config_wanted.connect(self._on_sweep_config_wanted)
+
+    def _pin(self) -> None:
+        self._pinned = self._present
+        self.refresh()
+
+    def _compare(self) -> None:
+        if self._pinned is None or self._present is None:
+            return
+        setup, load = self._view.setup, self._load()
+        plan = ComparePlan(
+            a=Side(settings=self._pinned, load=load),
+            b=Side(settings=self._present, load=load),
+            duration_s=setup.duration.number,
+            rounds=int(setup.rounds.number),
+            seed=_new_seed(),
+        )
+        self._comparison = None
+        self._view.results.show_comparison(None)
+        self._start(plan, setup.controls)
+
+    def _sweep_anew(self) -> None:
+        points = self._points()
+        if points is None:
+            return
+        setup = self._view.sweep_setup
+        plan = SweepPlan(
+            points=points,
+            load=self._load(),
+            duration_s=setup.duration.number,
+            rounds=int(setup.rounds.number),
+            seed=_new_seed(),
+            objective=setup.objective,
+        )
+        self._sweep = None
+        self._view.sweep_results.show_sweep(None)
+        self._start(SweepTask(plan=plan), setup.controls)
+
+    def _resume(self) -> None:
+        if self._sweep is not None:
+            self._start(SweepTask(plan=self._sweep.plan, before=self._sweep), self._view.sweep_setup.controls)
+
+    def _start(self, task: ComparePlan | SweepTask, controls: RunControls) -> None:
+        assert self._session.ready is not None
+        if self._history.load is not None and self._history.load.pattern is not None:
+            self._session.stop_load()
+        self._running = controls
+        controls.show_running(True)
+        self._process.start(self._session.ready.url, task)
+        self.busy_changed.emit(True)
+        self._show_what_can_be_done()
+
+    def _apply(self, settings: Settings) -> None:
+        self._session.change_settings(msgspec.structs.asdict(settings))
+
+    # What is heard ---------------------------------------------------------------------------------------------------
+
+    def _on_told(self, event: CompareEvent) -> None:
+        match event:
+            case Progress() if self._running is not None:
+                self._running.show_progress(event)
+            case Compared(comparison=comparison):
+                self._comparison = comparison
+                self._view.results.show_comparison(comparison)
+            case Swept(sweep=sweep):
+                self._sweep = sweep
+                self._view.sweep_results.show_sweep(sweep)
+            case Refused(reason=reason):
+                self._complaint = reason
+
+    def _on_ended(self, sentence: str) -> None:
+        complaint = sentence or self._complaint
+        if self._running is not None:
+            self._running.show_running(False)
+            self._running.set_note(complaint)
+        self._running, self._complaint = None, ""
+        if complaint:
+            self.failed.emit(complaint)
+        self.busy_changed.emit(False)
+        self._show_what_can_be_done()
+
+    def _on_life_cycle_changed(self, state: LifeCycle) -> None:
+        if state is not LifeCycle.RUNNING and self.is_busy:
+            self.stop()
+        self._show_what_can_be_done()
+
+    # What can be done ------------------------------------------------------------------------------------------------
+
+    @property
+    def _present(self) -> Settings | None:
+        in_force = self._history.in_force
+        return in_force.settings if in_force is not None else None
+
+    def _points(self) -> tuple[Settings, ...] | None:
+        """The settings that the sweep's values make; what is wrong with them is said beside them."""
+        setup = self._view.sweep_setup
+        try:
+            points = grid(self._present or Settings(), setup.axes())
+        except SettingError as error:
+            setup.show_refusal(error.field, error.rule)
+            return None
+        except PlanError as error:
+            setup.show_refusal("", str(error))
+            return None
+        setup.show_refusal("", "")
+        setup.show_points(len(points))
+        return points
+
+    def _show_points(self) -> None:
+        self._points()
+        self._show_what_can_be_done()
+
+    def _show_what_can_be_done(self) -> None:
+        runs = self._session.state is LifeCycle.RUNNING
+        is_free = runs and not self.is_busy
+        why = "" if is_free else BUSY if runs else NEEDS_SERVICE
+        view = self._view
+        view.setup.pin.setEnabled(is_free)
+        is_pinned = self._pinned is not None
+        view.setup.controls.set_can_run(is_free and is_pinned, why or ("" if is_pinned else NOTHING_PINNED))
+        view.sweep_setup.controls.set_can_run(is_free, why)
+        view.sweep_results.set_can_apply(is_free)
+        is_open = self._sweep is not None and not self._sweep.is_finished and not self.is_busy
+        view.sweep_setup.set_can_resume(is_open)
+        view.sweep_setup.resume.setEnabled(is_free)
+
+    # What is taken away ----------------------------------------------------------------------------------------------
+
+    def _on_report_wanted(self) -> None:
+        if self._comparison is not None:
+            self._saver.ask("comparison", "html", comparison_page(self._comparison))
+
+    def _on_sweep_report_wanted(self) -> None:
+        if self._sweep is not None:
+            self._saver.ask("sweep", "html", sweep_page(self._sweep))
+
+    def _on_config_wanted(self) -> None:
+        found = self._comparison
+        if found is not None:
+            self._save_config(found.service, found.plan.b.settings, found.verdict)
+
+    def _on_sweep_config_wanted(self) -> None:
+        results = self._view.sweep_results
+        if self._sweep is not None and results.chosen_settings is not None:
+            self._save_config(self._sweep.service, results.chosen_settings, results.point)
+
+    def _save_config(self, service: ServiceFacts, settings: Settings, evidence: str) -> None:
+        self._saver.ask("serve", "yaml", measured_config(service, settings, evidence))
+
+
+def _new_seed() -> int:
+    """Another one each time; the rounds count up from it."""
+    return time.time_ns() % 2**31

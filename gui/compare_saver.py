@@ -1,0 +1,47 @@
+"""Asks where to, then writes a report or a config file."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from service.files import NotWrittenError, write_whole
+
+KINDS = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}
+
+
+class Saver(QObject):
+    """
+    Signals:
+        written: where to.
+        failed: a sentence that says why not.
+    """
+
+    written = Signal(str)
+    failed = Signal(str)
+
+    def __init__(self, window: QWidget, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._window = window
+
+    def ask(self, stem: str, suffix: str, text: str) -> None:
+        """Let the user choose a file for `text`, then write it."""
+        name = f"batchscope-{stem}-{datetime.now():%Y%m%d-%H%M%S}.{suffix}"
+        dialog = QFileDialog(self._window, "Save", name, KINDS[suffix])
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(suffix)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda path: self.write(Path(path), text))
+        dialog.open()
+
+    def write(self, path: Path, text: str) -> None:
+        """Write `text`; `written` or `failed` follows."""
+        try:
+            write_whole(path, text.encode())
+        except NotWrittenError as error:
+            self.failed.emit(str(error))
+        else:
+            self.written.emit(str(path))

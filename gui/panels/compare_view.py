@@ -1,0 +1,68 @@
+"""The third view of the centre: two settings compared, or many swept."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QScrollArea, QStackedWidget, QWidget
+
+from gui import tokens
+from gui.panels.compare_results import CompareResults
+from gui.panels.compare_setup import CompareSetup
+from gui.panels.compare_sweep_results import SweepResults
+from gui.panels.compare_sweep_setup import SweepSetup
+from gui.tokens import Palette
+from gui.widgets.layouts import column, hairline, row
+from gui.widgets.segmented import Segmented
+
+AB: Final = "ab"
+SWEEP: Final = "sweep"
+MARGINS: Final = (tokens.PANEL_PADDING,) * 4
+
+
+class CompareView(QWidget):
+    """Left what is to be measured, right what came of it; one pair for A and B, one for the sweep."""
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setup, self.results = CompareSetup(), CompareResults(palette)
+        self.sweep_setup, self.sweep_results = SweepSetup(), SweepResults(palette)
+        self._switch = Segmented([(AB, "A and B"), (SWEEP, "Sweep")], "What is compared")
+        self._setups, self._results = QStackedWidget(), QStackedWidget()
+        self._lay_out()
+        self._switch.chosen.connect(self.show_kind)
+
+    def show_kind(self, key: str) -> None:
+        """The pair of pages for A and B, or for the sweep."""
+        self._switch.choose(key)
+        for pages in (self._setups, self._results):
+            pages.setCurrentIndex((AB, SWEEP).index(key))
+
+    def set_palette(self, palette: Palette) -> None:
+        for results in (self.results, self.sweep_results):
+            results.set_palette(palette)
+
+    def _lay_out(self) -> None:
+        for pages, parts in (
+            (self._setups, (self.setup, self.sweep_setup)),
+            (self._results, (self.results, self.sweep_results)),
+        ):
+            for part in parts:
+                pages.addWidget(part)
+        left = QWidget()
+        left.setLayout(column(self._switch, self._setups, gap=tokens.GAP_4, margins=MARGINS))
+        whole = row(_scrolled(left), hairline(vertical=True), self._results, gap=0)
+        whole.setStretchFactor(self._results, 1)
+        self.setLayout(whole)
+
+
+def _scrolled(setup: QWidget) -> QScrollArea:
+    area = QScrollArea()
+    area.setWidget(setup)
+    area.setWidgetResizable(True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setFixedWidth(tokens.WIDTH_COMPARE)
+    return area

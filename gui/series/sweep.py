@@ -1,0 +1,89 @@
+"""A sweep as dots: where its points lie, which of them count, and which is nearest to a place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from service.compare.sweep import Sweep
+from service.observed.columns import Floats
+
+Places: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def _no_places() -> Places:
+    return np.empty(0, dtype=np.int64)
+
+
+def _nothing() -> Floats:
+    return np.empty(0)
+
+
+@dataclass(frozen=True)
+class Dots:
+    """The points that have been measured, by latency.
+
+    Attributes:
+        places: of each dot in the sweep.
+        front, best, beaten: indices of dots; those on the Pareto front, the best of all, and the rest.
+        limits_s: the objective, if there is one.
+    """
+
+    places: Places = field(default_factory=_no_places)
+    latencies_s: Floats = field(default_factory=_nothing)
+    rates: Floats = field(default_factory=_nothing)
+    front: Places = field(default_factory=_no_places)
+    best: Places = field(default_factory=_no_places)
+    beaten: Places = field(default_factory=_no_places)
+    limits_s: Floats = field(default_factory=_nothing)
+
+    def index_of(self, place: int | None) -> Places:
+        """The dot of a point, as an array of one or none."""
+        return np.flatnonzero(self.places == (-1 if place is None else place))
+
+    def beside(self, place: int | None, step: int) -> int | None:
+        """The point to the right or to the left of another."""
+        if not len(self.places):
+            return None
+        found = self.index_of(place)
+        index = int(found[0]) + step if len(found) else 0
+        return int(self.places[min(max(index, 0), len(self.places) - 1)])
+
+
+def dots_of(sweep: Sweep) -> Dots:
+    """What of the sweep can be drawn by now."""
+    known = sorted(
+        (latency_s, rate, place)
+        for place, point in enumerate(sweep.points)
+        if (latency_s := point.figure(sweep.latency)) is not None
+        and (rate := point.figure("requests_per_s")) is not None
+    )
+    places = np.array([place for _, _, place in known], dtype=np.int64)
+    front, best = sweep.front(), sweep.best()
+    objective = sweep.plan.objective
+    is_best = places == (-1 if best is None else best)
+    is_front = np.isin(places, front)
+    return Dots(
+        places=places,
+        latencies_s=np.array([latency_s for latency_s, _, _ in known]),
+        rates=np.array([rate for _, rate, _ in known]),
+        front=np.flatnonzero(is_front),
+        best=np.flatnonzero(is_best),
+        beaten=np.flatnonzero(~is_front & ~is_best),
+        limits_s=np.array([objective.limit_s] if objective else []),
+    )
+
+
+def nearest(xs: Floats, ys: Floats, x: float, y: float, reach: float) -> int | None:
+    """The index of the dot that is nearest to a place, if it is within reach.
+
+    >>> nearest(np.array([0.0, 10.0]), np.array([0.0, 0.0]), 8.0, 1.0, reach=5.0)
+    1
+    """
+    if not len(xs):
+        return None
+    distances = np.hypot(xs - x, ys - y)
+    index = int(np.argmin(distances))
+    return index if distances[index] <= reach else None

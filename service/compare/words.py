@@ -1,0 +1,49 @@
+"""Settings and times, as they are read and written."""
+
+from __future__ import annotations
+
+from service.messages import Settings, parse_number
+
+
+def setting_value(text: str) -> object:
+    """A number where it is one.
+
+    >>> setting_value("8"), setting_value("0.05"), setting_value("late")
+    (8, 0.05, 'late')
+    """
+    try:
+        number = parse_number(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number
+
+
+def setting_text(settings: Settings, name: str) -> str:
+    """
+    >>> setting_text(Settings(), "batch_wait_timeout_s"), setting_text(Settings(), "max_batch_size")
+    ('0.05', '16')
+    """
+    value = getattr(settings, name)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def settings_text(settings: Settings, names: tuple[str, ...] = Settings.__struct_fields__) -> str:
+    """Names and values.
+
+    >>> settings_text(Settings(), ("formation", "max_batch_size"))
+    'formation late, max_batch_size 16'
+    """
+    return ", ".join(f"{name} {setting_text(settings, name)}" for name in names)
+
+
+def spelled_time(seconds: float) -> str:
+    """
+    >>> spelled_time(9.6), spelled_time(61.0), spelled_time(3725.0)
+    ('10 s', '1 min 1 s', '1 h 2 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

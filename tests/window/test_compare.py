@@ -1,0 +1,212 @@
+"""The view in which settings are compared and swept, on the scripted service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from gui.app import Batchscope
+from gui.compare_saver import Saver
+from gui.panels.compare_scatter import SweepPlot
+from gui.panels.compare_sweep_results import SweepResults
+from gui.panels.compare_view import SWEEP, CompareView
+from gui.panels.views import COMPARE
+from gui.theme import Theme
+from service.compare.serve_config import measured_config
+from service.messages import ClosedLoop, Settings
+from tests.unit.test_compare_page import FACTS, comparison, sweep
+
+PATIENCE_MS = 30_000
+
+
+def compare_view(batchscope: Batchscope) -> CompareView:
+    """The view, shown, with runs as short as they can be."""
+    window = batchscope.window
+    window.views.show_view(COMPARE)
+    window.load.set_load(ClosedLoop(users=16), 4)
+    view = window.views.pages.currentWidget()
+    assert isinstance(view, CompareView)
+    for setup in (view.setup, view.sweep_setup):
+        setup.duration.set_number(1)
+    view.setup.rounds.set_number(2)
+    batchscope.workings.compare.refresh()
+    return view
+
+
+def change(qtbot: QtBot, batchscope: Batchscope, **changes: object) -> None:
+    batchscope.workings.session.change_settings(dict(changes))
+    qtbot.waitUntil(lambda: present(batchscope).revised(changes) == present(batchscope))
+    batchscope.workings.compare.refresh()
+
+
+def present(batchscope: Batchscope) -> Settings:
+    in_force = batchscope.workings.history.in_force
+    assert in_force is not None
+    return in_force.settings
+
+
+def started_sweep(qtbot: QtBot, batchscope: Batchscope, sizes: str) -> CompareView:
+    view = compare_view(batchscope)
+    view.show_kind(SWEEP)
+    view.sweep_setup.values["batch_wait_timeout_s"].clear()
+    view.sweep_setup.values["max_batch_size"].setText(sizes)
+    view.sweep_setup.limit.set_number(600)
+    qtbot.mouseClick(view.sweep_setup.controls.button, Qt.MouseButton.LeftButton)
+    return view
+
+
+def test_that_nothing_can_be_compared_before_there_is_a_service(batchscope: Batchscope) -> None:
+    view = compare_view(batchscope)
+
+    assert not view.setup.pin.isEnabled()
+    assert not view.setup.controls.button.isEnabled()
+    assert not view.sweep_setup.controls.button.isEnabled()
+
+
+def test_that_what_is_pinned_stays_a_while_b_follows_the_settings(qtbot: QtBot, running: Batchscope) -> None:
+    view = compare_view(running)
+    assert not view.setup.controls.button.isEnabled()
+
+    qtbot.mouseClick(view.setup.pin, Qt.MouseButton.LeftButton)
+    change(qtbot, running, max_batch_size=2)
+
+    assert ["max_batch_size", "16", "2"] in view.setup.sides()
+    assert view.setup.controls.button.isEnabled()
+
+
+def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtbot: QtBot, running: Batchscope) -> None:
+    view = compare_view(running)
+    qtbot.mouseClick(view.setup.pin, Qt.MouseButton.LeftButton)
+    change(qtbot, running, max_batch_size=1)
+
+    qtbot.mouseClick(view.setup.controls.button, Qt.MouseButton.LeftButton)
+    assert not running.window.batching.isEnabled()
+    with qtbot.waitSignal(running.workings.compare.busy_changed, timeout=PATIENCE_MS):
+        pass
+
+    assert "p95" in view.results.verdict
+    assert "2 rounds" in view.results.verdict
+    assert view.results.report.isEnabled()
+    assert running.window.batching.isEnabled()
+    qtbot.waitUntil(lambda: present(running).max_batch_size == 1)
+    assert running.errors == []
+
+
+def test_that_cancel_ends_it_and_leaves_no_process(qtbot: QtBot, running: Batchscope) -> None:
+    view = compare_view(running)
+    qtbot.mouseClick(view.setup.pin, Qt.MouseButton.LeftButton)
+    view.setup.duration.set_number(60)
+    button = view.setup.controls.button
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "round 1" in view.setup.controls.note.lower(), timeout=PATIENCE_MS)
+    children = psutil.Process().children()
+
+    with qtbot.waitSignal(running.workings.compare.busy_changed, timeout=PATIENCE_MS):
+        qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+    assert len(psutil.Process().children()) == len(children) - 1
+    assert view.setup.controls.note == ""
+    assert button.text() == "Compare A and B"
+    assert running.errors == []
+
+
+def test_that_a_sweep_finds_a_best_that_can_be_applied(qtbot: QtBot, running: Batchscope) -> None:
+    view = started_sweep(qtbot, running, "1, 8")
+    with qtbot.waitSignal(running.workings.compare.busy_changed, timeout=PATIENCE_MS):
+        pass
+
+    results = view.sweep_results
+    assert "max_batch_size 8" in results.verdict
+    qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: present(running).max_batch_size == 8)
+    assert running.errors == []
+
+
+def test_that_a_sweep_that_was_cancelled_goes_on_where_it_stopped(qtbot: QtBot, running: Batchscope) -> None:
+    compare = running.workings.compare
+    view = started_sweep(qtbot, running, "1, 2")
+    qtbot.waitUntil(lambda: "Of 1 settings" in view.sweep_results.verdict, timeout=PATIENCE_MS)
+    with qtbot.waitSignal(compare.busy_changed, timeout=PATIENCE_MS):
+        qtbot.mouseClick(view.sweep_setup.controls.button, Qt.MouseButton.LeftButton)
+    assert view.sweep_setup.resume.isVisible()
+
+    qtbot.mouseClick(view.sweep_setup.resume, Qt.MouseButton.LeftButton)
+    with qtbot.waitSignal(compare.busy_changed, timeout=PATIENCE_MS):
+        pass
+
+    assert "Of 2 settings" in view.sweep_results.verdict
+    assert not view.sweep_setup.resume.isVisible()
+
+
+def test_that_values_that_a_setting_refuses_are_said_beside_them(running: Batchscope) -> None:
+    view = compare_view(running)
+    view.show_kind(SWEEP)
+
+    view.sweep_setup.values["max_batch_size"].setText("4, 0")
+
+    assert view.sweep_setup.points.text() == "max_batch_size: Must be a whole number from 1 to 256."
+    assert view.sweep_setup.values["max_batch_size"].property("refused")
+
+
+def test_that_closing_the_window_ends_what_is_measured(qtbot: QtBot, running: Batchscope) -> None:
+    started_sweep(qtbot, running, "1, 2, 4, 8")
+    qtbot.waitUntil(lambda: running.workings.compare.is_busy)
+    children = psutil.Process().children()
+
+    with qtbot.waitSignal(running.closed, timeout=PATIENCE_MS):
+        running.close()
+
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+
+
+@pytest.fixture
+def results(qtbot: QtBot, theme: Theme) -> SweepResults:
+    made = SweepResults(theme.palette)
+    qtbot.addWidget(made)
+    made.resize(600, 500)
+    made.show()
+    made.show_sweep(sweep())
+    return made
+
+
+def test_that_the_best_is_looked_at_until_another_point_is_picked(results: SweepResults) -> None:
+    assert results.point.startswith("max_batch_size 1, best: ")
+
+    results.plot.setFocus()
+    QTest.keyClick(results.plot, Qt.Key.Key_Right)
+    assert results.point.startswith("max_batch_size 4: ")
+
+    results.show_sweep(sweep())
+    assert results.point.startswith("max_batch_size 4: ")
+
+
+def test_that_a_click_picks_the_point_under_it(qtbot: QtBot, results: SweepResults) -> None:
+    plot: SweepPlot = results.plot
+    x, y = plot.place_of(2)
+
+    with qtbot.waitSignal(plot.chosen) as chosen:
+        QTest.mouseClick(plot.canvas.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(round(x) + 3, round(y) - 3))
+
+    assert chosen.args == [2]
+
+
+def test_that_a_report_and_a_config_are_saved_as_they_are(qtbot: QtBot, results: SweepResults, tmp_path: Path) -> None:
+    saver = Saver(results)
+    found = comparison()
+    config = measured_config(FACTS, found.plan.b.settings, found.verdict)
+
+    with qtbot.waitSignal(saver.written) as written:
+        saver.write(tmp_path / "serve.yaml", config)
+
+    assert written.args == [str(tmp_path / "serve.yaml")]
+    arguments = yaml.safe_load((tmp_path / "serve.yaml").read_text())["applications"][0]["args"]
+    assert arguments["settings"]["formation"] == "early"
+    with qtbot.waitSignal(saver.failed):
+        saver.write(tmp_path / "none" / "serve.yaml", config)
