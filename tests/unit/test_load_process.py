@@ -26,9 +26,12 @@ from service.messages import (
     LoadFrame,
     LoadRefused,
     Pattern,
+    PauseLoad,
     Poisson,
+    ResumeLoad,
     RunLoad,
     StopLoad,
+    Trace,
 )
 from tests.unit.stub_server import StubServer, answers, token_event
 
@@ -165,6 +168,31 @@ async def test_that_a_line_it_cannot_obey_is_answered_in_words_and_it_goes_on(lo
     assert len(load.refusals) == 2
     assert load.refusals[0].startswith("The load process did not understand a command: ")
     assert load.refusals[1] == "There is no prompt to fire."
+
+
+async def test_that_a_load_is_paused_and_goes_on(load: LoadProcess) -> None:
+    load.send(RunLoad(pattern=ClosedLoop(users=4), prompts=("a",)))
+    await load.read_until(lambda: load.totals.ok >= 20)
+    load.send(PauseLoad())
+    await load.read_until(lambda: load.frames[-1].is_paused and not load.totals.outstanding)
+    before = load.totals.sent
+    load.send(Fire(prompts=("b",)))
+    await load.read_until(lambda: load.totals.sent > before)
+    assert (load.totals.sent, load.pattern) == (before + 1, ClosedLoop(users=4))
+    load.send(ResumeLoad())
+    await load.read_until(lambda: load.totals.ok >= before + 20)
+    assert not load.frames[-1].is_paused
+
+
+async def test_that_a_trace_is_replayed(load: LoadProcess, server: StubServer, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"offset_s": 0.01, "prompt": "a", "max_tokens": 2}\n{"offset_s": 0.02, "prompt_words": 3}\n')
+    load.send(RunLoad(pattern=Trace(path=str(path)), prompts=("b",)))
+    await load.read_until(lambda: load.totals.ok == 2 and load.pattern is None)
+    assert [(body["prompt"], body["max_tokens"]) for body, _ in server.requests] == [("a", 2), ("b b b", 24)]
+    load.send(RunLoad(pattern=Trace(path=str(tmp_path)), prompts=("b",)))
+    await load.read_until(lambda: bool(load.refusals))
+    assert load.refusals == [f"The trace {tmp_path} is not a file."]
 
 
 async def test_that_a_load_runs_changes_and_stops(load: LoadProcess) -> None:
