@@ -153,7 +153,11 @@ def observed_requests(history: History, start_s: float, end_s: float) -> Request
 
 
 def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
-    """How many users a closed loop has, by what its sender says or by what is seen; 0 for an open loop."""
+    """How many users a closed loop has, by what its sender says or by what is seen; 0 for an open loop.
+
+    Seen is a closed loop where as many requests as ever are under way for most of the time, and where they follow the
+    answers more regularly than each other.
+    """
     if pattern is not None:
         return pattern.users if isinstance(pattern, ClosedPattern) else 0
     begins = requests.intended_s
@@ -166,17 +170,24 @@ def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
     users = int(present.max())
     settled = np.maximum.accumulate(present) >= users  # while a load begins, users come one by one
     share = held_s[settled & (present >= users)].sum() / max(held_s[settled].sum(), 1e-9)
-    is_closed = share >= STEADY_SHARE and len(requests) >= 2 * users
-    return users if is_closed else 0
+    if share < STEADY_SHARE or len(requests) < 2 * users:
+        return 0
+    return users if np.std(_follow_s(requests, users)) < np.std(np.diff(begins)) else 0
 
 
 def _gaps_s(pattern: Pattern | None, requests: Requests, users: int) -> tuple[float, ...]:
     """From an answer to the request that follows from it: as declared, or as answers and requests follow in order."""
     if isinstance(pattern, ClosedPattern):
         return _thinking_s(pattern)
+    return tuple(np.maximum(_follow_s(requests, users), 0.0).tolist())
+
+
+def _follow_s(requests: Requests, users: int) -> Floats:
+    """From each answer to the request that is its successor if so many users ask again and again."""
     answers = np.sort(requests.answered_s[np.isfinite(requests.answered_s)])
     following = requests.intended_s[users : users + len(answers)]
-    return tuple(np.maximum(following - answers[: len(following)], 0.0).tolist())
+    gaps: Floats = following - answers[: len(following)]
+    return gaps
 
 
 def _thinking_s(pattern: ClosedPattern) -> tuple[float, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import accumulate
+from random import Random
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from service.messages import Settings
 from service.observed.history import History
 from service.predict.predict import Prediction, predict
+from service.predict.present_load import Requests, users_of
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
 SPAN_S = 60.0
@@ -97,3 +100,33 @@ def test_that_a_moment_in_the_past_can_be_asked_for() -> None:
     prediction = predict(history, OBSERVED, at_s=1000.0 + 30.0)
     assert prediction is not None
     assert prediction.requests < predicted(OBSERVED).requests
+
+
+def asked(intended_s: list[float], took_s: list[float]) -> Requests:
+    """Requests that nobody but the service tells of."""
+    begins = np.array(intended_s)
+    nothing = np.zeros(len(begins))
+    return Requests(begins, nothing, begins + np.array(took_s), nothing, nothing.astype(int), nothing.astype(int))
+
+
+def test_that_users_who_wait_for_their_answers_are_recognised() -> None:
+    """Four users whose batches take about a second; each is back within 30 ms."""
+    draw = Random(1)
+    begins = [batch * 1.03 + draw.uniform(0.0, 0.03) for batch in range(12) for _ in range(4)]
+    ends = [(n // 4) * 1.03 + 1.0 for n in range(48)]
+    begins.sort()
+    requests = asked(begins, [end - begin for begin, end in zip(begins, ends, strict=True)])
+    assert users_of(None, requests, at_s=13.0) == 4
+
+
+def test_that_arrivals_at_random_are_no_users() -> None:
+    draw = Random(2)
+    begins = list(accumulate(draw.expovariate(4.0) for _ in range(100)))
+    assert users_of(None, asked(begins, [1.0 + draw.uniform(0.0, 0.5) for _ in begins]), at_s=begins[-1]) == 0
+
+
+def test_that_arrivals_by_the_clock_are_no_user() -> None:
+    """One request a second that takes nine tenths of it looks like a user who thinks for a tenth."""
+    draw = Random(3)
+    begins = [float(n) + draw.uniform(0.0, 0.002) for n in range(30)]
+    assert users_of(None, asked(begins, [0.9 + draw.uniform(0.0, 0.05) for _ in begins]), at_s=30.0) == 0
