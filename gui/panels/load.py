@@ -34,6 +34,7 @@ class LoadPanel(QWidget):
         self._is_paused = False
         self._can_run = False
         self._why = ""
+        self._lag_name = "own lag p99"
         self._create()
         self._lay_out()
         self._connect()
@@ -97,7 +98,7 @@ class LoadPanel(QWidget):
         if len(parts) == 1:
             parts.append("0 dropped")
         self._sent.setText(", ".join(parts))
-        self._lag.setText("" if lag_p99_ms is None else f"own lag p99 {lag_p99_ms:.1f} ms")
+        self._lag.setText("" if lag_p99_ms is None else f"{self._lag_name} {lag_p99_ms:.1f} ms")
 
     def toggle(self) -> None:
         """As if the button had been clicked."""
@@ -110,7 +111,7 @@ class LoadPanel(QWidget):
             self.pause.click()
 
     def set_compact(self, compact: bool) -> None:
-        self._lag.setVisible(not compact)
+        self._lag_name = "lag" if compact else "own lag p99"
 
     # Construction ----------------------------------------------------------------------------------------------------
 
@@ -135,7 +136,9 @@ class LoadPanel(QWidget):
         self.pause = Button("Pause", "ph.pause-fill", large=True)
         self._sent = ElidedLabel("", "caption")
         self._lag = ElidedLabel("", "caption")
-        self._lag.setToolTip("How late the load generator itself sent: if this grows, it is the limit, not the service")
+        self._lag.setToolTip(
+            "How late the load generator itself sent 99 of 100: if this grows, it is the limit, not the service"
+        )
         self._throttle = QTimer(self)
         self._throttle.setSingleShot(True)
         self._throttle.setInterval(tokens.SETTINGS_INTERVAL_MS)
