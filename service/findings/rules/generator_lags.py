@@ -10,13 +10,14 @@ from service.findings.words import counted, percent
 
 LEAST_REQUESTS = 10
 LEAST_LAG_MS = 5.0
-MUCH = 0.05  # of the median latency
+MUCH = 0.05  # of the median latency,
+MUCH_MS = 50.0  # or this where no latency is known
 
 
 def find(facts: Facts) -> Finding | None:
     lag_ms, dropped = _lag_p99_ms(facts), _dropped(facts)
     p50_ms = float(np.median(facts.latencies_s)) * 1e3 if len(facts.latencies_s) else None
-    is_late = lag_ms is not None and lag_ms >= max(LEAST_LAG_MS, MUCH * p50_ms if p50_ms else 0.0)
+    is_late = lag_ms is not None and lag_ms >= max(LEAST_LAG_MS, MUCH * p50_ms if p50_ms else MUCH_MS)
     if not is_late and not dropped:
         return None
     evidence = []
