@@ -7,7 +7,6 @@ hears of everything that changes. All calls come from one thread.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from service.load.asking import Asking
@@ -15,8 +14,7 @@ from service.load.clock import Clock
 from service.load.flight import Answer, Flight, Sender
 from service.load.lag import LagWindow
 from service.load.loops import Loop
-from service.load.making import make_loop
-from service.load.trace_file import TraceEntry, TraceError, read_trace
+from service.load.making import CannotRunError, Plan, make_loop, plan
 from service.messages import (
     Cancel,
     ClientOutcome,
@@ -29,7 +27,6 @@ from service.messages import (
     ResumeLoad,
     RunLoad,
     StopLoad,
-    Trace,
 )
 
 UNREACHABLE_STOPS_AFTER_S = 2.0
@@ -62,10 +59,9 @@ class Generator:
         self._dropped = 0
         self._outcomes: dict[ClientOutcome, int] = {"ok": 0, "refused": 0, "failed": 0, "cancelled": 0}
         self._lag = LagWindow()
-        self._load: RunLoad | None = None
+        self._plan: Plan | None = None
         self._loop: Loop | None = None
         self._is_paused = False
-        self._trace: Sequence[TraceEntry] = ()
         self._asking = Asking(NO_LOAD)
         self._unreachable_since_s: float | None = None
 
@@ -73,7 +69,7 @@ class Generator:
 
     @property
     def pattern(self) -> Pattern | None:
-        return None if self._load is None else self._load.pattern
+        return None if self._plan is None else self._plan.load.pattern
 
     @property
     def is_paused(self) -> bool:
@@ -82,7 +78,7 @@ class Generator:
     @property
     def is_busy(self) -> bool:
         """A load runs or a request is under way."""
-        return self._load is not None or bool(self._under_way)
+        return self._plan is not None or bool(self._under_way)
 
     def totals(self) -> ClientTotals:
         return ClientTotals(sent=self._sent, dropped=self._dropped, outstanding=len(self._under_way), **self._outcomes)
@@ -125,51 +121,29 @@ class Generator:
                 self._launch("fire", prompt, fire.max_tokens, fire.temperature, now)
 
     def _run(self, load: RunLoad) -> None:
+        before = self._plan
         try:
-            trace = self._trace_for(load)
-        except TraceError as e:
+            self._plan = plan(load, before, self._max_connections)
+        except CannotRunError as e:
             self._journal.refused(str(e))
             return
-        reason = self._why_not(load, trace)
-        if reason is not None:
-            self._journal.refused(reason)
-            return
-        before, self._load = self._load, load
-        if before is None or self._loop is None or not self._can_go_on(before, load):
-            self._start_loop(load, trace)
-        else:
-            self._asking = self._asking.revised(before, load)
-            if not self._loop.change(load.pattern):
-                self._start_loop(load, trace)
+        if not (before is not None and self._goes_on(before.load, load)):
+            self._start_loop(self._plan)
         self._journal.load_changed()
 
-    def _why_not(self, load: RunLoad, trace: Sequence[TraceEntry]) -> str | None:
-        if not load.prompts and not (trace and all(entry.prompt is not None for entry in trace)):
-            return "A load needs at least one prompt."
-        if isinstance(load.pattern, ClosedLoop) and load.pattern.users > self._max_connections:
-            return f"{load.pattern.users:,} users are too many: {self._max_connections:,} connections can be open."
-        return None
+    def _goes_on(self, before: RunLoad, load: RunLoad) -> bool:
+        """Whether the loop that runs could take the change; open loops begin anew with another seed."""
+        if self._loop is None or (before.seed != load.seed and not isinstance(load.pattern, ClosedLoop)):
+            return False
+        self._asking = self._asking.revised(before, load)
+        return self._loop.change(load.pattern)
 
-    def _trace_for(self, load: RunLoad) -> Sequence[TraceEntry]:
-        """The trace that a new loop would replay; one that is being replayed is not read again."""
-        if not isinstance(load.pattern, Trace):
-            return ()
-        before = self._load
-        if before is not None and isinstance(before.pattern, Trace) and before.pattern.path == load.pattern.path:
-            return self._trace
-        return read_trace(load.pattern.path)
-
-    @staticmethod
-    def _can_go_on(before: RunLoad, load: RunLoad) -> bool:
-        return before.seed == load.seed or isinstance(load.pattern, ClosedLoop)
-
-    def _start_loop(self, load: RunLoad, trace: Sequence[TraceEntry]) -> None:
+    def _start_loop(self, planned: Plan) -> None:
         if self._loop is not None:
             self._loop.stop()
         self._unreachable_since_s = None
-        self._trace = trace
-        self._asking = Asking(load, trace)
-        self._loop = make_loop(load, trace, self._clock, self._arrive, self._stop)
+        self._asking = Asking(planned.load, planned.trace)
+        self._loop = make_loop(planned, self._clock, self._arrive, self._stop)
         if self._is_paused:
             self._loop.pause()
         self._loop.start()
@@ -177,7 +151,7 @@ class Generator:
     def _stop(self) -> None:
         if self._loop is not None:
             self._loop.stop()
-        self._load = self._loop = None
+        self._plan = self._loop = None
         self._is_paused = False
         self._journal.load_changed()
 
@@ -203,9 +177,9 @@ class Generator:
     # Requests --------------------------------------------------------------------------------------------------------
 
     def _arrive(self, intended_s: float) -> Flight | None:
-        load = self._load
-        if load is None:
+        if self._plan is None:
             return None
+        load = self._plan.load
         asked = self._asking.draw(load)  # also for one that is dropped, so that the n-th arrival always asks the same
         if not isinstance(load.pattern, ClosedLoop) and self._is_full(load):
             self._dropped += 1
@@ -267,6 +241,6 @@ class Generator:
         now = self._clock.now()
         if self._unreachable_since_s is None:
             self._unreachable_since_s = now
-        elif self._load is not None and now - self._unreachable_since_s >= UNREACHABLE_STOPS_AFTER_S:
+        elif self._plan is not None and now - self._unreachable_since_s >= UNREACHABLE_STOPS_AFTER_S:
             self._stop()
             self._journal.refused(f"The load was stopped. {answer.error}")
