@@ -101,17 +101,23 @@ _STEPS: Final[Mapping[LifeCycle, Step]] = {
 }
 
 
-def enabled(state: LifeCycle, has_data: bool = False) -> EnabledActions:
-    """What may be clicked in `state`; `has_data` says whether anything has been recorded that could be looked at."""
+def enabled(state: LifeCycle, has_data: bool = False, is_measuring: bool = False) -> EnabledActions:
+    """What may be clicked in `state`.
+
+    Args:
+        has_data: whether anything has been recorded that could be looked at.
+        is_measuring: whether settings are being compared, which needs the service to itself.
+    """
     running = state is LifeCycle.RUNNING
+    is_ours = running and not is_measuring
     at_rest = state in (LifeCycle.NOT_STARTED, LifeCycle.FAILED)
     return EnabledActions(
         step=_STEPS[state],
         can_step=state is not LifeCycle.STOPPING,
         can_choose_model=at_rest,
-        can_change_settings=state is not LifeCycle.STOPPING,
-        can_fire=running,
-        can_run_load=running,
+        can_change_settings=state is not LifeCycle.STOPPING and not is_measuring,
+        can_fire=is_ours,
+        can_run_load=is_ours,
         can_cancel_requests=running,
         can_freeze=running,
         can_export=has_data,

@@ -53,6 +53,7 @@ class MainWindow(QWidget):
         self._is_compact: bool | None = None
         self._has_drawer = False
         self._was_shown = False
+        self._is_measuring = False
         self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: _SMALL_WIDTHS}
         self._create(model)
         self._lay_out()
@@ -70,13 +71,20 @@ class MainWindow(QWidget):
 
     def show_life_cycle(self, state: LifeCycle, has_data: bool = False) -> None:
         """The state's word and shape, the next step, and what may be clicked, everywhere."""
-        actions = enabled(state, has_data)
+        self._life_cycle = state, has_data
+        actions = enabled(state, has_data, self._is_measuring)
         self.toolbar.show_state(state, actions)
         self.prompts.set_can_fire(actions.can_fire)
-        self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else "Waits for the service.")
+        waits_for = "the comparison, which needs the service to itself" if self._is_measuring else "the service"
+        self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
         self.requests.set_can_cancel(actions.can_cancel_requests)
         self.batching.setEnabled(actions.can_change_settings)
         self.figures.set_dimmed(state is LifeCycle.FAILED)
+
+    def set_measuring(self, is_measuring: bool) -> None:
+        """Leave the service to what is compared on it, or give it back to the user."""
+        self._is_measuring = is_measuring
+        self.show_life_cycle(*self._life_cycle)
 
     def show_log(self, visible: bool) -> None:
         self.log.setVisible(visible)

@@ -14,7 +14,7 @@ from functools import partial
 from PySide6.QtCore import QObject, Signal
 
 from gui.choices import Choices
-from gui.compare import BUSY, CompareController
+from gui.compare import CompareController
 from gui.exporter import Exporter
 from gui.foresight import Foresight
 from gui.frames import FrameClock, FrameMeter
@@ -82,7 +82,7 @@ class Workings(QObject):
         self.compare = CompareController(view, self.session, self.history, self._chosen_load, process, self)
         self._window.views.put(COMPARE, view)
         self.presenter.numbers_shown.connect(self.compare.refresh)
-        self.compare.busy_changed.connect(self._on_measuring_changed)
+        self.compare.busy_changed.connect(self._window.set_measuring)
         theme.changed.connect(view.set_palette)
 
     def _chosen_load(self) -> RunLoad:
@@ -94,16 +94,6 @@ class Workings(QObject):
             max_tokens=panel.max_tokens,
             prompt_words=panel.prompt_words,
         )
-
-    def _on_measuring_changed(self, is_measuring: bool) -> None:
-        """What is measured needs the service to itself."""
-        window = self._window
-        if is_measuring:
-            window.batching.setEnabled(False)
-            window.load.set_can_run(False, BUSY)
-            window.prompts.set_can_fire(False)
-        else:
-            window.show_life_cycle(self.session.state, has_data=not self.history.is_empty)
 
     def _connect_looking(self) -> None:
         toolbar, plots = self._window.toolbar, self.plots

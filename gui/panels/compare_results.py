@@ -21,7 +21,7 @@ from service.compare.run import FIGURE_BY_NAME, pooled_latencies_s, spelled
 
 NOTHING_YET: Final = "Both are sent the same, round by round; then a sentence says whether B differs."
 PADDING: Final = tokens.PANEL_PADDING
-HEADER: Final = ("", "A", "B", "B over A", "95 % interval")
+HEADER: Final = ("mean of the rounds", "A", "B", "B over A", "95 % interval")
 
 
 class CompareResults(QWidget):
@@ -95,4 +95,4 @@ class CompareResults(QWidget):
 
 def _subject(comparison: Comparison) -> str:
     rounds = len(comparison.a)
-    return f"{comparison.title} · {rounds} of {comparison.plan.rounds} rounds of {comparison.plan.duration_s:g} s"
+    return f"{comparison.title} · A dashed, B solid · {rounds} of {comparison.plan.rounds} rounds of {comparison.plan.duration_s:g} s"

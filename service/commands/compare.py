@@ -124,8 +124,8 @@ def _hand_out(comparison: Comparison, json: Path | None, html: Path | None) -> N
 
 
 def _lines(comparison: Comparison) -> Sequence[str]:
-    row = "{:<18}{:>14}{:>14}{:>12}   {}".format
-    rows = [row("", "A", "B", "B / A", "95 % CI")]
+    row = "{:<20}{:>14}{:>14}{:>12}   {}".format
+    rows = [row("mean of the rounds", "A", "B", "B / A", "95 % CI")]
     for each in comparison.differences:
         figure = FIGURE_BY_NAME[each.figure]
         values = (spelled(value, figure.unit) for value in (each.a, each.b))

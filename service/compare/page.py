@@ -116,7 +116,7 @@ def _differences(comparison: Comparison) -> Element:
         values = (spelled(value, figure.unit) for value in (each.a, each.b))
         title = element("strong", figure.title) if each.figure == comparison.plan.figure else figure.title
         rows.append((title, *values, each.short_text, each.interval_text))
-    return table(("", "A", "B", "B over A", "95 % interval"), rows)
+    return table(("mean of the rounds", "A", "B", "B over A", "95 % interval"), rows)
 
 
 def _rounds(comparison: Comparison) -> Element:

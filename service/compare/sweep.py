@@ -127,8 +127,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
         best = self.best()
         objective = self.plan.objective
         bound = f" keeps {objective.text}" if objective else ""
-        measured = sum(bool(point.runs) for point in self.points)
-        of = f"Of {measured} settings measured"
+        measured, total = sum(bool(point.runs) for point in self.points), len(self.points)
+        of = f"Of {total} settings" if measured == total else f"Of the first {measured} of {total} settings"
         if best is None:
             return f"{of} none{bound or ' answered every request'}."
         point = self.points[best]

@@ -41,7 +41,7 @@ def test_that_the_best_has_the_highest_throughput_within_the_objective() -> None
 
     assert swept.best() == 1
     assert swept.verdict() == (
-        "Of 3 settings measured the best that keeps p95 ≤ 1 s is max_batch_size 2: 8.00 req/s at a p95 of 0.90 s."
+        "Of 3 settings the best that keeps p95 ≤ 1 s is max_batch_size 2: 8.00 req/s at a p95 of 0.90 s."
     )
 
 
@@ -65,7 +65,7 @@ def test_that_none_is_best_where_none_keeps_the_objective() -> None:
     swept = sweep(run(5, 2.0), run(6, 3.0), objective=Objective("p95_s", 1.0))
 
     assert swept.best() is None
-    assert swept.verdict() == "Of 2 settings measured none keeps p95 ≤ 1 s."
+    assert swept.verdict() == "Of 2 settings none keeps p95 ≤ 1 s."
 
 
 def test_that_a_point_with_several_rounds_has_the_figures_of_all_of_them() -> None:

@@ -86,7 +86,9 @@ def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtb
     change(qtbot, running, max_batch_size=1)
 
     qtbot.mouseClick(view.setup.controls.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not running.workings.history.is_empty)
     assert not running.window.batching.isEnabled()
+    assert not running.window.load.button.isEnabled()
     with qtbot.waitSignal(running.workings.compare.busy_changed, timeout=PATIENCE_MS):
         pass
 
@@ -131,7 +133,7 @@ def test_that_a_sweep_finds_a_best_that_can_be_applied(qtbot: QtBot, running: Ba
 def test_that_a_sweep_that_was_cancelled_goes_on_where_it_stopped(qtbot: QtBot, running: Batchscope) -> None:
     compare = running.workings.compare
     view = started_sweep(qtbot, running, "1, 2")
-    qtbot.waitUntil(lambda: "Of 1 settings" in view.sweep_results.verdict, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "Of the first 1" in view.sweep_results.verdict, timeout=PATIENCE_MS)
     with qtbot.waitSignal(compare.busy_changed, timeout=PATIENCE_MS):
         qtbot.mouseClick(view.sweep_setup.controls.button, Qt.MouseButton.LeftButton)
     assert view.sweep_setup.resume.isVisible()
