@@ -10,6 +10,7 @@ from service.findings.batches import AT_ONCE_S
 from service.findings.facts import Facts
 from service.findings.finding import Finding
 from service.findings.words import seconds
+from service.observed.columns import Bools, Floats, Ints
 
 MOST_BUSY = 0.85  # beyond that larger batches also keep the queue short, which is not counted here
 LEAST_LOSS_S = 0.01
@@ -61,30 +62,51 @@ def find(facts: Facts) -> Finding | None:
 
 def trade(facts: Facts) -> Trade:
     """Each batch as it was, beside the same requests without a wait: those there at once run, the others after them."""
+    batches = facts.batches
+    members = _members(facts)
+    joiners = np.bincount(members.batch, members.joined, len(batches)).astype(np.int64)
+    before = np.maximum(batches.size - joiners, 1)
+    if joiners.any():
+        gained_s = _gained_s(facts, members, before, joiners)
+    else:
+        gained_s = -float(np.average(batches.held, weights=batches.size))
+    return Trade(float(batches.held.mean()), float(before.mean()), gained_s)
+
+
+@dataclass(frozen=True)
+class _Members:
+    """Requests of the batches: which batch, how much later than its engine was ready, and whether it was waited for."""
+
+    batch: Ints
+    late_s: Floats
+    joined: Bools
+
+
+def _members(facts: Facts) -> _Members:
     batches, table = facts.batches, facts.history.requests.columns
-    place = {int(row): n for n, row in enumerate(batches.row)}
     mine = np.isin(table["batch"], batches.row)
-    of = np.array([place[int(row)] for row in table["batch"][mine]], np.int64)
-    late_s = np.maximum(table["queued"][mine] - batches.ready[of], 0.0)
-    joined = (late_s > AT_ONCE_S) & (batches.held[of] > AT_ONCE_S)
-    joiners = np.bincount(of, joined, len(batches))
-    before = np.maximum(batches.size - joiners, 1.0)
-    held_s = float(batches.held.mean()) if len(batches) else 0.0
-    mean_before = float(before.mean()) if len(batches) else 0.0
-    run_s = _run_times(facts, int(batches.size.max(initial=1)))
-    if not joiners.any():
-        requests = max(float(batches.size.sum()), 1.0)
-        return Trade(held_s, mean_before, -float((batches.held * batches.size).sum()) / requests)
+    order = np.argsort(batches.row)
+    batch = order[np.searchsorted(batches.row, table["batch"][mine], sorter=order)]
+    late_s = np.maximum(table["queued"][mine] - batches.ready[batch], 0.0)
+    return _Members(batch, late_s, (late_s > AT_ONCE_S) & (batches.held[batch] > AT_ONCE_S))
+
+
+def _gained_s(facts: Facts, members: _Members, before: Ints, joiners: Ints) -> float | None:
+    batches, of = facts.batches, members.batch
+    run_s = _run_times(facts, {*before.tolist(), *batches.size.tolist(), *joiners.tolist()})
     if run_s is None:
-        return Trade(held_s, mean_before, None)
-    first_s = run_s[before.astype(np.int64)]
-    with_wait_s = batches.held[of] - np.where(joined, late_s, 0.0) + run_s[batches.size][of]
-    after_s = np.maximum(first_s[of] - late_s, 0.0) + run_s[joiners.astype(np.int64)][of]
-    without_s = np.where(joined, after_s, first_s[of])
-    return Trade(held_s, mean_before, float((without_s - with_wait_s).mean()))
+        return None
+    with_wait_s = batches.held[of] - np.where(members.joined, members.late_s, 0.0) + run_s[batches.size][of]
+    first_s = run_s[before][of]
+    after_s = np.maximum(first_s - members.late_s, 0.0) + run_s[joiners][of]
+    return float((np.where(members.joined, after_s, first_s) - with_wait_s).mean())
 
 
-def _run_times(facts: Facts, largest: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:
-    """Seconds a batch of each size takes, where all of them are known."""
-    times = [0.0, *(facts.batch_s(size) for size in range(1, largest + 1))]
-    return None if None in times else np.array(times, np.float64)
+def _run_times(facts: Facts, sizes: set[int]) -> Floats | None:
+    """Seconds a batch takes, by its size, where they are known for all of these sizes."""
+    times = {size: facts.batch_s(size) for size in sizes - {0}}
+    if None in times.values():
+        return None
+    by_size = np.zeros(max(sizes) + 1)
+    by_size[list(times)] = list(times.values())
+    return by_size
