@@ -71,6 +71,7 @@ FIGURES: Final[Mapping[str, _Shown]] = {
 }
 
 
+ROOMY: Final = 10  # from here on a predicted figure has room for fewer decimals
 PREDICTED: Final = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "mean_batch")
 
 
@@ -160,10 +161,10 @@ class FiguresRow(QWidget):
 
 def _spelled_prediction(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
     """A queue that grows has no steady latency: that of the seconds ahead is told as what it is."""
-    is_growing = prediction.horizon_s is not None and key in ("p50_s", "p95_s")
-    what = f"next {prediction.horizon_s:.0f} s" if is_growing else "predicted"
-    number = _spelled(getattr(prediction, key).value, shown.decimals)
-    return what, f"{number} {shown.unit}".rstrip()
+    is_growing = prediction.saturated and key in ("p50_s", "p95_s")
+    value = getattr(prediction, key).value
+    number = _spelled(value, shown.decimals if value < ROOMY else shown.decimals_before)
+    return "grows to" if is_growing else "predicted", f"{number} {shown.unit}".rstrip()
 
 
 def _spelled(number: float | None, decimals: int) -> str:

@@ -144,12 +144,12 @@ def _add(history: History, event: TelemetryEvent) -> None:
 
 
 def _report(url: str, before: VersionedSettings, asked: Settings, history: History, watch_s: float) -> Report:
-    at_s = history.last_s
-    if at_s is None:
+    first_s, at_s = history.first_s, history.last_s
+    if first_s is None or at_s is None:
         raise TooLittleSeenError(f"{url} said nothing in {watch_s:g} s. Is it a Batchscope service?")
     if history.in_force is not None and history.in_force.version != before.version:
         raise TooLittleSeenError("The settings were changed meanwhile. Leave them alone while it watches.")
-    observation = Observation.of_history(history, at_s, watch_s)
+    observation = Observation.of_history(history, at_s, at_s - first_s)
     if observation is None:
         seen = len(history.requests.columns)
         raise TooLittleSeenError(

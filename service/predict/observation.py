@@ -27,7 +27,7 @@ class Observation:
     @classmethod
     def of_history(cls, history: History, at_s: float | None = None, over_s: float = OBSERVED_S) -> Observation | None:
         """What was seen in the last `over_s` before `at_s` (now); ``None`` where that is too little to go by."""
-        latest_s = history.now_s() if at_s is None else at_s
+        latest_s = min(history.now_s() if at_s is None else at_s, history.last_s or 0.0)
         load, executed = present_load(history, latest_s, over_s), Executed.of_history(history, latest_s)
         if load is None or len(executed) < LEAST_BATCHES:
             return None

@@ -1,0 +1,87 @@
+"""`python -m service predict` against a service that tells of a run which never happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from service.commands import predict
+from service.commands.predict import Report
+from service.messages import Settings, TelemetryEvent, VersionedSettings
+from tests.synthetic_run import Step, SyntheticRun
+
+NOW = Settings(max_batch_size=8)
+
+
+class ToldService:
+    """Stands in for `RemoteService`: everything it has to tell comes at once."""
+
+    rate_per_s = 4.0
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url
+
+    async def __aenter__(self) -> ToldService:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+    async def settings(self) -> VersionedSettings:
+        return VersionedSettings(version=1, settings=NOW)
+
+    async def telemetry(self) -> AsyncIterator[TelemetryEvent]:
+        for frame, _ in SyntheticRun(40.0, (Step(0.0, self.rate_per_s, NOW),)).frames():
+            yield frame
+        await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, "RemoteService", ToldService)
+
+
+def run(*arguments: str) -> int:
+    return predict.main(["--url", "http://127.0.0.1:8000", "--seconds", "0.5", *arguments])
+
+
+def test_that_it_says_what_the_settings_would_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.json"
+    assert run("--set", "max_batch_size=16", "--set", "batch_wait_timeout_s=0.2", "--json", str(path)) == 0
+    report = msgspec.json.decode(path.read_bytes(), type=Report)
+    assert report.prediction.settings == NOW.revised({"max_batch_size": 16, "batch_wait_timeout_s": 0.2})
+    assert report.expected.settings == NOW
+    assert report.measured.p50_s == pytest.approx(report.expected.p50_s.value, rel=0.15)
+    shown = capsys.readouterr().out
+    assert "max_batch_size=16, batch_wait_timeout_s=0.2" in shown
+    assert f"{report.prediction.p95_s.value:.3f}" in shown
+
+
+def test_that_saturation_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--set", "max_batch_size=1") == 0
+    assert "Saturated: requests come faster" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("max_batch_size=0", "max_batch_size: Must be a whole number from 1 to 256."),
+        ("max_batch_size=2.5", "max_batch_size: Must be a whole number"),
+        ("batch_wait_timeout_s=nan", "batch_wait_timeout_s: Must be a number"),
+        ("formation=sideways", "formation: Must be one of late, early."),
+        ("max_batch=8", "max_batch: Unknown setting."),
+    ],
+)
+def test_that_a_refused_value_names_its_field(change: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--set", change) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_that_no_load_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(ToldService, "rate_per_s", 0.05)
+    assert run("--set", "max_batch_size=16") == 2
+    assert "too few to predict from" in capsys.readouterr().err
