@@ -80,8 +80,10 @@ class CompareController(QObject):
 
     def refresh(self) -> None:
         """Show the settings in force and the load, where they have changed."""
+        if not self._view.isVisible() or self.is_busy:
+            return
         present = (self._pinned, self._present, self._load())
-        if not self._view.isVisible() or present == self._shown or self.is_busy:
+        if present == self._shown:
             return
         self._shown = present
         self._view.setup.show_sides(self._pinned, self._present)

@@ -8,6 +8,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "compare": "service.commands.compare",
+    "deploy-config": "service.commands.deploy_config",
     "sweep": "service.commands.sweep",
     "export": "service.commands.export",
     "explain": "service.commands.explain",

@@ -94,5 +94,6 @@ class CompareResults(QWidget):
 
 
 def _subject(comparison: Comparison) -> str:
-    rounds = len(comparison.a)
-    return f"{comparison.title} · A dashed, B solid · {rounds} of {comparison.plan.rounds} rounds of {comparison.plan.duration_s:g} s"
+    plan = comparison.plan
+    rounds = f"{len(comparison.a)} of {plan.rounds} rounds of {plan.duration_s:g} s"
+    return f"{comparison.title} · A dashed, B solid · {rounds}"

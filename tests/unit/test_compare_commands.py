@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from service.commands import compare, sweep
+from service.commands import compare, deploy_config, sweep
 from service.compare.comparison import Comparison
 from service.compare.plan import ComparePlan, Side, SweepPlan
 from service.compare.progress import Compared, CompareEvent, Progress, SweepTask
@@ -248,3 +248,25 @@ def test_that_what_cannot_be_done_is_refused_in_a_sentence(
 def test_that_no_service_is_said_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main(["--url", "http://127.0.0.1:9", *LOAD, "--a", "formation=late", "--b", "formation=early"]) == 2
     assert "Start it with: python -m service" in capsys.readouterr().err
+
+
+def test_that_the_settings_in_force_are_taken_away_with_what_is_set_otherwise(url: str, tmp_path: Path) -> None:
+    path = tmp_path / "serve.yaml"
+
+    assert deploy_config.main(["--url", url, "--set", "batch_wait_timeout_s=0.2", str(path)]) == 0
+
+    arguments = yaml.safe_load(path.read_text())["applications"][0]["args"]
+    assert arguments["model"] == "scripted"
+    assert arguments["settings"]["max_batch_size"] == 3
+    assert arguments["settings"]["batch_wait_timeout_s"] == 0.2
+
+
+def test_that_a_setting_that_is_refused_is_not_taken_away(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "serve.yaml"
+
+    assert deploy_config.main(["--url", url, "--set", "max_batch_size=0", str(path)]) == 2
+
+    assert "Must be a whole number" in capsys.readouterr().err
+    assert not path.exists()
