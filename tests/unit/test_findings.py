@@ -178,6 +178,15 @@ def test_that_load_beyond_capacity_is_told_by_how_much_and_load_within_as_a_shar
     assert within["load_share"].evidence.startswith("6.4 of ")
 
 
+def test_that_nothing_advises_a_larger_batch_where_one_would_gain_little() -> None:
+    steps = (Step(0.0, 1.0, Settings(max_batch_size=8)), Step(40.0, 6.0, Settings(max_batch_size=4)))
+    said = told(SyntheticRun(60.0, steps, step_s=0.001, per_request_s=0.02))
+    assert {"saturated", "batch_size_limits", "queue_grows"} <= said.keys()
+    for finding in said.values():
+        assert finding.control != "max_batch_size", finding.rule
+        assert "Raise max_batch_size" not in finding.advice
+
+
 def test_that_arrivals_are_counted_where_no_generator_declares_them() -> None:
     outside = SyntheticRun(60.0, (Step(0.0, 6.4, Settings(max_batch_size=4)),), outside_share=1.0)
     said = told(outside, load=lambda frame: changed(frame, pattern=None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.findings.cap import larger_cap
 from service.findings.facts import MOSTLY, Facts, share
 from service.findings.finding import Finding
 from service.findings.words import counted
@@ -15,6 +16,7 @@ def find(facts: Facts) -> Finding | None:
     full, batches = int(np.count_nonzero(facts.batches.released("full"))), len(facts.batches)
     data = {"full": full, "batches": batches, "waiting": facts.waiting, "max_batch_size": facts.settings.max_batch_size}
     if facts.full_share >= MOSTLY and facts.waiting:
+        larger = larger_cap(facts)
         waits = "waits" if facts.waiting == 1 else "wait"
         return Finding(
             rule="batch_size_limits",
@@ -23,8 +25,8 @@ def find(facts: Facts) -> Finding | None:
             evidence=f"{full} of the last {batches} batches were full, and {counted(facts.waiting, 'request')} "
             f"{waits}.",
             data=data,
-            advice="Raise max_batch_size: the engine would take more at once.",
-            control="max_batch_size",
+            advice=larger.advice,
+            control=larger.control,
         )
     previous = facts.previous_batches
     if full == 0 and previous is not None and share(previous.released("full")) >= MOSTLY:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.findings.cap import larger_cap
 from service.findings.facts import Facts
 from service.findings.finding import Finding
 from service.findings.words import seconds
@@ -50,6 +51,7 @@ def find(facts: Facts) -> Finding | None:
     limit = facts.settings.max_queued_requests * facts.replicas
     left_s = max(limit - grown.end, 0) / grown.per_s
     end = f"At this pace the limit of {limit} is reached in {seconds(left_s)}." if left_s else "Its limit is reached."
+    larger = larger_cap(facts)
     early = facts.settings.formation == "early"
     return Finding(
         rule="queue_grows",
@@ -65,10 +67,8 @@ def find(facts: Facts) -> Finding | None:
             "limit": limit,
             "full_in_s": left_s,
         },
-        advice="Set formation to late, so that batches grow with the queue."
-        if early
-        else "Raise max_batch_size, send less or add replicas; until then latency only rises.",
-        control="formation" if early else "max_batch_size",
+        advice="Set formation to late, so that batches grow with the queue." if early else larger.advice,
+        control="formation" if early else larger.control,
     )
 
 

@@ -36,7 +36,7 @@ def find(facts: Facts) -> Finding | None:
             "lost_s": lost_s,
             "mean_waiting": waiting,
         },
-        advice="Lower max_batch_size, ask for completions of more equal length (max_tokens), or send long ones to a "
-        "service of their own.",
-        control="max_batch_size",
+        advice="Ask for completions of more equal length (max_tokens), or send long ones to a service of their own"
+        + ("." if waiting >= 1 else "; a smaller max_batch_size also keeps fewer of them together."),
+        control=None if waiting >= 1 else "max_batch_size",
     )
