@@ -163,7 +163,7 @@ def run(arguments: Arguments) -> int:
     is_demo = arguments.demo_s is not None
     batchscope = Batchscope(app, arguments, None if is_demo else PreferencesFile(default_path()))
     batchscope.closed.connect(app.quit)
-    batchscope.completed.connect(_spare_what_stays)
+    batchscope.completed.connect(spare_what_stays)
     _close_on_signals(batchscope)
     _show_bugs(batchscope)
     batchscope.show()
@@ -176,7 +176,7 @@ def run(arguments: Arguments) -> int:
     return app.exec()
 
 
-def _spare_what_stays() -> None:
+def spare_what_stays() -> None:
     """Let garbage collections pass over all that has been made by now: else one takes as long as two frames."""
     gc.collect()
     gc.freeze()

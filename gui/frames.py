@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 FRAME_INTERVAL_MS: Final = 33
 BIN_MS: Final = 0.25
@@ -83,7 +83,13 @@ class FrameMeter:
 
 
 class FrameClock(QObject):
-    """Calls `paint` once a frame for as long as it runs, and tells its meter how long each due frame took."""
+    """Calls `paint` once a frame for as long as it runs, and tells its meter how long each due frame took.
+
+    Signals:
+        painted: a frame is done; what is done now delays the next only if it takes longer than is left until then.
+    """
+
+    painted = Signal()
 
     def __init__(self, paint: Callable[[], None], meter: FrameMeter, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -93,8 +99,8 @@ class FrameClock(QObject):
         self._next_due_s = 0.0
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._on_due)
-        self._painted = QTimer(self, singleShot=True, interval=0)
-        self._painted.timeout.connect(self._on_painted)
+        self._rest = QTimer(self, singleShot=True, interval=0)
+        self._rest.timeout.connect(self._on_painted)
         self._first_due_s = 0.0
 
     def start(self) -> None:
@@ -105,7 +111,7 @@ class FrameClock(QObject):
     def stop(self) -> None:
         """No frame is due any more."""
         self._timer.stop()
-        self._painted.stop()
+        self._rest.stop()
 
     def _on_due(self) -> None:
         self._first_due_s = self._next_due_s
@@ -113,7 +119,7 @@ class FrameClock(QObject):
             self._next_due_s += self._interval_s
         self._paint()
         # A zero timer fires after the events that were posted before it, among them the window's request to be painted.
-        self._painted.start()
+        self._rest.start()
 
     def _on_painted(self) -> None:
         now_s = time.monotonic()
@@ -121,4 +127,5 @@ class FrameClock(QObject):
         while due_s < self._next_due_s:
             self._meter.record((now_s - due_s) * 1e3)
             due_s += self._interval_s
-        self._timer.start(max(0, math.ceil((self._next_due_s - now_s) * 1e3)))
+        self.painted.emit()
+        self._timer.start(max(0, math.ceil((self._next_due_s - time.monotonic()) * 1e3)))

@@ -1,4 +1,4 @@
-"""Shows in the panels what the history holds: numbers four times a second, rows of the table ten times."""
+"""Shows in the panels what the history holds: rows of the table, numbers and findings, each at its own pace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 from threading import Thread
 from typing import Final
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Signal
 
 from gui import status_text
 from gui.frames import FrameMeter
@@ -18,19 +18,21 @@ from gui.main_window import MainWindow
 from gui.panels.request_rows import RequestRow as Shown
 from gui.plots.plot_stack import PlotStack
 from gui.session import Session
+from gui.turns import Turns
 from service.findings.ranking import findings
 from service.observed.history import History
 from service.observed.requests import RequestRow
 from service.observed.statistics import figures, previous_figures
 
-NUMBERS_INTERVAL_MS: Final = 250
-ROWS_INTERVAL_MS: Final = 100
+ROWS_EVERY_S: Final = 0.1
+NUMBERS_EVERY_S: Final = 0.25
+FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
 RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured over
 
 
 class Presenter(QObject):
-    """Pulls on its own clocks; everything it shows can be asked of `History` at any time.
+    """Pulls, a little after each frame; everything it shows can be asked of `History` at any time.
 
     Signals:
         numbers_shown: four times a second, for what else is read and not watched.
@@ -51,18 +53,17 @@ class Presenter(QObject):
         self._had_data = False
         self._finished_at_freeze = 0
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
-        self._numbers = QTimer(self, interval=NUMBERS_INTERVAL_MS)
-        self._numbers.timeout.connect(self.show_numbers)
-        self._rows = QTimer(self, interval=ROWS_INTERVAL_MS)
-        self._rows.timeout.connect(self.show_rows)
+        self._turns = Turns()
+        for work, every_s in (
+            (self.show_rows, ROWS_EVERY_S),
+            (self.show_numbers, NUMBERS_EVERY_S),
+            (self.show_findings, FINDINGS_EVERY_S),
+        ):
+            self._turns.add(work, every_s)
 
-    def start(self) -> None:
-        self._numbers.start()
-        self._rows.start()
-
-    def stop(self) -> None:
-        self._numbers.stop()
-        self._rows.stop()
+    def take_turn(self) -> None:
+        """Show what has been due longest; to be called after each frame."""
+        self._turns.take()
 
     def set_frozen(self, frozen: bool) -> None:
         """Let figures and plots stand at this moment, or go on."""
@@ -71,6 +72,7 @@ class Presenter(QObject):
         self._finished_at_freeze = self._session.requests_seen
         self._window.figures.set_frozen_at(self._frozen_at)
         self.show_numbers()
+        self.show_findings()
 
     def show_rows(self) -> None:
         """Hand the table the requests that changed."""
@@ -78,15 +80,21 @@ class Presenter(QObject):
         if changed:
             self._window.requests.model.update(map(shown, changed), self._history.now_s())
 
+    def show_findings(self) -> None:
+        """What it means."""
+        self._window.findings.show_findings(findings(self._history, self._shown_at_s()))
+
     def show_numbers(self) -> None:
-        """Everything that is text."""
-        at_s = None if self._plots.is_live else self._plots.view_end_s()
-        self._show_figures(at_s)
-        self._window.findings.show_findings(findings(self._history, at_s))
+        """Figures, counts and states."""
+        self._show_figures(self._shown_at_s())
         self._show_table_counts()
         self._show_state()
         self._show_status()
         self.numbers_shown.emit()
+
+    def _shown_at_s(self) -> float | None:
+        """The moment that the plots end at; ``None`` while they follow now."""
+        return None if self._plots.is_live else self._plots.view_end_s()
 
     def _show_figures(self, at_s: float | None) -> None:
         now = figures(self._history, at_s)

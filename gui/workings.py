@@ -3,7 +3,7 @@
 ::
 
     panels ── intents ──▶ ServiceView ──▶ Session ──▶ processes, HTTP
-    panels ◀── Presenter (4 Hz) ◀── History ◀── Session ◀── telemetry, load
+    panels ◀── Presenter (1 to 10 Hz) ◀── History ◀── Session ◀── telemetry, load
     plots  ◀── FrameClock (30 Hz) ◀── History
 """
 
@@ -68,6 +68,7 @@ class Workings(QObject):
         self._add_comparing(theme)
         self.exporter = Exporter(window, self.history, self.plots)
         self.frame_clock = FrameClock(self._paint, self.meter, self)
+        self.frame_clock.painted.connect(self.presenter.take_turn)
         self._is_empty = True
         self._set_empty(True)
         self.plots.set_window_s(choices.window_s)
@@ -111,11 +112,9 @@ class Workings(QObject):
 
     def start_clocks(self) -> None:
         self.frame_clock.start()
-        self.presenter.start()
 
     def stop_clocks(self) -> None:
         self.frame_clock.stop()
-        self.presenter.stop()
         self.exporter.wait()
         self.compare.finish()
         self.foresight.finish()
