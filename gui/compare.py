@@ -22,9 +22,9 @@ from service.compare.plan import ComparePlan, PlanError, Side, SweepPlan, grid
 from service.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
 from service.compare.serve_config import measured_config
 from service.compare.sweep import Sweep
+from service.compare.words import load_text
 from service.messages import RunLoad, SettingError, Settings
 from service.observed.history import History
-from service.observed.marks import describe_pattern
 
 NEEDS_SERVICE: Final = "Waits for the service."
 BUSY: Final = "A comparison runs: it needs the service to itself."
@@ -58,8 +58,8 @@ class CompareController(QObject):
         self._history = history
         self._load = load
         self._process = process
-        self._pinned: Settings | None = None
-        self._shown: tuple[Settings | None, Settings | None, RunLoad | None] = (None, None, None)
+        self._pinned: Side | None = None
+        self._shown: tuple[Side | None, Side | None] = (None, None)
         self._comparison: Comparison | None = None
         self._sweep: Sweep | None = None
         self._running: RunControls | None = None
@@ -82,14 +82,12 @@ class CompareController(QObject):
         """Show the settings in force and the load, where they have changed."""
         if not self._view.isVisible() or self.is_busy:
             return
-        present = (self._pinned, self._present, self._load())
-        if present == self._shown:
+        sides = self._pinned, self._present
+        if sides == self._shown:
             return
-        self._shown = present
-        self._view.setup.show_sides(self._pinned, self._present)
-        words = f"Load: {describe_pattern(present[2].pattern)}, {present[2].max_tokens} tokens a request"
-        for setup in (self._view.setup, self._view.sweep_setup):
-            setup.load.setText(words)
+        self._shown = sides
+        self._view.setup.show_sides(*sides)
+        self._view.sweep_setup.load.setText(f"Load: {load_text(self._load())}")
         self._show_points()
         self._show_what_can_be_done()
 
@@ -123,15 +121,16 @@ class CompareController(QObject):
         self.refresh()
 
     def _compare(self) -> None:
-        if self._pinned is None or self._present is None:
+        b, setup = self._present, self._view.setup
+        if self._pinned is None or b is None:
             return
-        setup, load = self._view.setup, self._load()
         plan = ComparePlan(
-            a=Side(settings=self._pinned, load=load),
-            b=Side(settings=self._present, load=load),
+            a=self._pinned,
+            b=b,
             duration_s=setup.duration.number,
             rounds=int(setup.rounds.number),
             seed=_new_seed(),
+            matches_throughput=setup.matches_throughput,
         )
         self._comparison = None
         self._view.results.show_comparison(None)
@@ -205,15 +204,16 @@ class CompareController(QObject):
     # What can be done ------------------------------------------------------------------------------------------------
 
     @property
-    def _present(self) -> Settings | None:
+    def _present(self) -> Side | None:
         in_force = self._history.in_force
-        return in_force.settings if in_force is not None else None
+        return Side(settings=in_force.settings, load=self._load()) if in_force is not None else None
 
     def _points(self) -> tuple[Settings, ...] | None:
         """The settings that the sweep's values make; what is wrong with them is said beside them."""
         setup = self._view.sweep_setup
         try:
-            points = grid(self._present or Settings(), setup.axes())
+            in_force = self._history.in_force
+            points = grid(in_force.settings if in_force is not None else Settings(), setup.axes())
         except SettingError as error:
             setup.show_refusal(error.field, error.rule)
             return None

@@ -14,12 +14,16 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
-from service.compare.words import setting_text
+from gui.widgets.segmented import Segmented
+from service.compare.plan import Side, can_match
+from service.compare.words import load_text, setting_text
 from service.messages import Bounds, Settings
 
+OWN: Final = "own"
+MATCHED: Final = "matched"
 ROUNDS: Final = Bounds(2, 100, integral=True)
 DURATION: Final = Bounds(1, 600, integral=False)
-NOTHING_PINNED: Final = "Pin the present settings as A, then change them: what is in force when you run is B."
+NOTHING_PINNED: Final = "Pin settings and load as A, then change them: what stands there when you run is B."
 SAME: Final = "A and B are the same: no difference should come out."
 
 
@@ -40,10 +44,13 @@ class CompareSetup(QWidget):
         super().__init__(parent)
         self._sides = TextTable(("", "A", "B"), "Settings of A and B")
         self._note = label(NOTHING_PINNED, "caption", wrap=True)
-        self.pin = Button("Pin present settings as A", "ph.push-pin")
+        self.pin = Button("Pin the present as A", "ph.push-pin")
         self.rounds = NumberField(ROUNDS, "rounds")
         self.duration = NumberField(DURATION, "seconds a run", decimals=0, unit="s")
         self.load = label("", "caption", wrap=True)
+        self.rate = Segmented([(OWN, "Its own"), (MATCHED, "A's throughput")], "Rate of B")
+        self._rate_field = QWidget()
+        self._rate_field.setLayout(column(label("rate of B", "name"), self.rate, gap=tokens.GAP_1))
         self.controls = RunControls("Compare A and B")
         self.rounds.set_number(4)
         self.duration.set_number(10)
@@ -51,15 +58,22 @@ class CompareSetup(QWidget):
         self.pin.clicked.connect(self.pin_wanted)
         self.show_sides(None, None)
 
-    def show_sides(self, a: Settings | None, b: Settings | None) -> None:
-        """The settings of both, those that differ first to be seen."""
+    @property
+    def matches_throughput(self) -> bool:
+        """Whether B, an open loop, is to get the rate that A, a closed one, reaches."""
+        return not self._rate_field.isHidden() and self.rate.key == MATCHED
+
+    def show_sides(self, a: Side | None, b: Side | None) -> None:
+        """Settings and loads of both; settings that differ stand out."""
         names = Settings.__struct_fields__
-        texts = [[setting_text(side, name) if side else "–" for side in (a, b)] for name in names]
+        texts = [[setting_text(side.settings, name) if side else "–" for side in (a, b)] for name in names]
         rows = [[name, *values] for name, values in zip(names, texts, strict=True)]
         differ = {number for number, values in enumerate(texts) if a and b and values[0] != values[1]}
         self._sides.show_rows(rows, strong=differ)
-        self._note.setText(NOTHING_PINNED if a is None else "" if differ else SAME)
+        self._note.setText(NOTHING_PINNED if a is None else SAME if a == b else "")
         self._note.setVisible(bool(self._note.text()))
+        self.load.setText(_loads(a, b))
+        self._rate_field.setVisible(a is not None and b is not None and can_match(a.load, b.load))
 
     def sides(self) -> list[list[str]]:
         """What is to be read of the two."""
@@ -67,7 +81,19 @@ class CompareSetup(QWidget):
 
     def _lay_out(self) -> None:
         numbers = column(
-            field("rounds", self.rounds), field("seconds a run", self.duration), self.load, gap=tokens.GAP_2
+            self.load,
+            self._rate_field,
+            field("rounds", self.rounds),
+            field("seconds a run", self.duration),
+            gap=tokens.GAP_2,
         )
         parts = column(self.pin, self._sides, self._note, numbers, self.controls, None, gap=tokens.GAP_4)
         self.setLayout(parts)
+
+
+def _loads(a: Side | None, b: Side | None) -> str:
+    if b is None:
+        return ""
+    if a is None or a.load == b.load:
+        return f"Load: {load_text(b.load)}"
+    return f"Load of A: {load_text(a.load)}\nLoad of B: {load_text(b.load)}"

@@ -13,14 +13,13 @@ from tqdm import tqdm
 
 from service.files import NotWrittenError, write_whole
 from service.load import main as control
-from service.load.lengths import spelled_length
 from service.load.options import PATTERNS, SentenceParser, add_load_options, add_server_options, load_of, seconds
 from service.load.process import fastest_loop, on_signals, spare_collector
 from service.load.report import LoadReport, Spread
 from service.load.run import LoadError, LoadProgress, run_load
 from service.load.trace_file import TraceError, read_trace
 from service.messages import RunLoad, Trace
-from service.observed.marks import describe_pattern
+from service.observed.marks import describe_pattern, spelled_length
 
 BAR: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
 USUAL_DURATION_S: Final = 20.0

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 MOST_TICKS: Final = 6
+NARROW: Final = 4.0  # below that, a logarithmic axis has too few powers of ten and their halves
 LOG_FROM: Final = 30.0  # the largest value over one of the smallest
 
 
@@ -37,7 +38,7 @@ class Axis:
         return [self.low + share * (self.high - self.low) for share in shares]
 
     def ticks(self) -> list[float]:
-        if not self.is_log:
+        if not self.is_log or self.high < NARROW * self.low:
             step = round_step(self.high - self.low)
             return [n * step for n in range(math.ceil(self.low / step), math.floor(self.high / step + 1e-9) + 1)]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)

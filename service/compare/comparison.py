@@ -9,6 +9,7 @@ import msgspec
 from service.compare.difference import Difference
 from service.compare.plan import ComparePlan
 from service.compare.run import Run
+from service.compare.words import load_text
 from service.observed.marks import describe_settings_change
 
 
@@ -57,7 +58,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
         """What differs between A and B."""
         plan = self.plan
         settings = describe_settings_change(plan.a.settings, plan.b.settings)
-        load = "" if plan.a.load == plan.b.load else "another load"
+        loads = [load_text(side.load) for side in (plan.a, plan.b)]
+        load = "" if plan.a.load == plan.b.load else " → ".join(loads)
         return ", ".join(each for each in (settings, load) if each) or "the same twice"
 
     @property

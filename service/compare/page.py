@@ -13,8 +13,8 @@ from service.compare.plots import cumulative_plot, ratio_plot, sweep_plot
 from service.compare.run import FIGURE_BY_NAME, FIGURES, Run, spelled, spoiling
 from service.compare.style import STYLE
 from service.compare.sweep import Sweep
-from service.messages import RunLoad, Settings
-from service.observed.marks import describe_pattern
+from service.compare.words import load_text
+from service.messages import Settings
 
 METHOD: Final = (
     "In each round both sides were sent the same arrivals, prompts and lengths, to an idle service; which side came "
@@ -45,7 +45,7 @@ def comparison_page(comparison: Comparison) -> str:
             _facts(
                 comparison.service,
                 comparison.measured_at,
-                {f"load of {name}": _load(side.load) for name, side in sides.items()},
+                {f"load of {name}": load_text(side.load) for name, side in sides.items()},
                 f"{len(comparison.a)} of {plan.duration_s:g} s each side, seeds from {plan.seed}",
             ),
         ),
@@ -64,7 +64,7 @@ def sweep_page(sweep: Sweep) -> str:
         ", ".join(sweep.varied()),
         sweep.verdict(),
         lost,
-        _plot("Throughput over latency", sweep_plot(sweep)) if is_measured else None,
+        _plot(_sweep_title(sweep), sweep_plot(sweep)) if is_measured else None,
         _section("Points", _points(sweep)),
         _section("Settings of the best", _settings({"best": sweep.points[best].settings}))
         if best is not None
@@ -74,7 +74,7 @@ def sweep_page(sweep: Sweep) -> str:
             _facts(
                 sweep.service,
                 sweep.measured_at,
-                {"load": _load(plan.load), "objective": plan.objective.text if plan.objective else "none"},
+                {"load": load_text(plan.load), "objective": plan.objective.text if plan.objective else "none"},
                 f"{plan.rounds} of {plan.duration_s:g} s each point, seeds from {plan.seed}",
             ),
         ),
@@ -127,6 +127,10 @@ def _rounds(comparison: Comparison) -> Element:
     return table(("round", "seed", "answered", *_figure_titles()), rows)
 
 
+def _sweep_title(sweep: Sweep) -> str:
+    return f"Throughput (req/s) over {FIGURE_BY_NAME[sweep.latency].title} (s)"
+
+
 def _points(sweep: Sweep) -> Element:
     front, best = sweep.front(), sweep.best()
     rows = []
@@ -154,7 +158,3 @@ def _facts(service: ServiceFacts, measured_at: float, loads: dict[str, str], rou
     moment = datetime.datetime.fromtimestamp(measured_at).astimezone().strftime("%Y-%m-%d %H:%M %Z")
     facts = {"service": service.text, "address": service.url, **loads, "rounds": rounds, "measured": moment}
     return table(("", ""), facts.items(), class_="facts")
-
-
-def _load(load: RunLoad) -> str:
-    return f"{describe_pattern(load.pattern)}, {load.max_tokens} tokens a request, {len(load.prompts)} prompts"

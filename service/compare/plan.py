@@ -32,6 +32,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     load: RunLoad
 
 
+def can_match(a: RunLoad, b: RunLoad) -> bool:
+    """Whether B's rate can be set to the throughput that A reaches."""
+    return isinstance(a.pattern, ClosedLoop) and hasattr(b.pattern, "rate_per_s")
+
+
 class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A against B over several rounds.
 
@@ -59,8 +64,7 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Raise `PlanError` where this can't be carried out."""
         if self.rounds < LEAST_ROUNDS:
             raise PlanError("One round tells nothing about chance: compare over at least two, better four.")
-        is_matched = isinstance(self.a.load.pattern, ClosedLoop) and hasattr(self.b.load.pattern, "rate_per_s")
-        if self.matches_throughput and not is_matched:
+        if self.matches_throughput and not can_match(self.a.load, self.b.load):
             raise PlanError("To match the throughput A must be a closed loop, and B an open one with a rate.")
 
     def matched(self, requests_per_s: float) -> ComparePlan:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from service.messages import Settings, parse_number
+from service.messages import RunLoad, Settings, parse_number
+from service.observed.marks import describe_pattern, spelled_length
 
 
 def setting_value(text: str) -> object:
@@ -47,3 +48,13 @@ def spelled_time(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def load_text(load: RunLoad) -> str:
+    """
+    >>> from service.messages import Poisson
+    >>> load_text(RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",), max_tokens=24))
+    '4.0 req/s, 24 tokens a request'
+    """
+    words = "" if load.prompt_words is None else f"prompts of {spelled_length(load.prompt_words)} words, "
+    return f"{describe_pattern(load.pattern)}, {words}{spelled_length(load.max_tokens)} tokens a request"

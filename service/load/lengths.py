@@ -66,17 +66,6 @@ def parse_length(text: str) -> Length:
     raise ValueError(f"{text!r} is no length: give {NOTATION}.")
 
 
-def spelled_length(length: Length) -> str:
-    """What `parse_length` reads."""
-    match length:
-        case UniformLength(low=low, high=high):
-            return f"{low}-{high}"
-        case LognormalLength(median=median, sigma=sigma, cap=cap):
-            return f"lognormal({median},{sigma:g},{cap})"
-        case _:
-            return str(length)
-
-
 def _whole(text: str) -> int:
     number, bounds = int(text), LOAD_BOUNDS["tokens"]
     if not bounds.low <= number <= bounds.high:

@@ -10,6 +10,8 @@ from service.messages import (
     ClosedLoop,
     ConstantRate,
     GammaArrivals,
+    Length,
+    LognormalLength,
     OnOff,
     Pattern,
     Poisson,
@@ -17,6 +19,7 @@ from service.messages import (
     Settings,
     Steps,
     Trace,
+    UniformLength,
 )
 
 UNITS = {"batch_wait_timeout_s": "{:.3f}"}
@@ -124,6 +127,17 @@ def describe_pattern(pattern: Pattern | None) -> str:
         case Burst(count=count):
             return f"burst of {count}"
     return "none"
+
+
+def spelled_length(length: Length) -> str:
+    """As a command line takes it, too."""
+    match length:
+        case UniformLength(low=low, high=high):
+            return f"{low}-{high}"
+        case LognormalLength(median=median, sigma=sigma, cap=cap):
+            return f"lognormal({median},{sigma:g},{cap})"
+        case _:
+            return str(length)
 
 
 def _rate(rate_per_s: float) -> str:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from service.compare.axes import Axis
 from service.compare.comparison import Comparison, ServiceFacts
 from service.compare.page import comparison_page, sweep_page
 from service.compare.plan import ComparePlan, Objective, Side, SweepPlan
@@ -104,3 +105,11 @@ def test_that_a_sweep_with_nothing_measured_yet_is_a_page_too() -> None:
 
 def test_that_curves_a_hundred_times_apart_are_drawn_too() -> None:
     assert comparison_page(comparison(b=100.0)).count("nan") == 0
+
+
+@pytest.mark.parametrize("low", [0.97, 0.5, 0.01])
+def test_that_ratios_have_ticks_on_both_sides_of_the_same(low: float) -> None:
+    ticks = Axis(low, 1 / low, 0.0, 100.0, is_log=True).ticks()
+
+    assert min(ticks) < 1 < max(ticks)
+    assert 3 <= len(ticks) <= 14

@@ -19,7 +19,7 @@ from gui.panels.compare_view import SWEEP, CompareView
 from gui.panels.views import COMPARE
 from gui.theme import Theme
 from service.compare.serve_config import measured_config
-from service.messages import ClosedLoop, Settings
+from service.messages import ClosedLoop, Poisson, Settings
 from tests.unit.test_compare_page import FACTS, comparison, sweep
 
 PATIENCE_MS = 30_000
@@ -78,6 +78,24 @@ def test_that_what_is_pinned_stays_a_while_b_follows_the_settings(qtbot: QtBot, 
 
     assert ["max_batch_size", "16", "2"] in view.setup.sides()
     assert view.setup.controls.button.isEnabled()
+
+
+def test_that_the_load_is_pinned_too_and_an_open_loop_can_be_held_against_a_closed_one(
+    qtbot: QtBot, running: Batchscope
+) -> None:
+    view = compare_view(running)
+    qtbot.mouseClick(view.setup.pin, Qt.MouseButton.LeftButton)
+    assert not view.setup.matches_throughput
+
+    running.window.load.set_load(Poisson(rate_per_s=5.0), 4)
+    running.workings.compare.refresh()
+    assert view.setup.load.text().splitlines() == [
+        "Load of A: 16 users, 4 tokens a request",
+        "Load of B: 5.0 req/s, 4 tokens a request",
+    ]
+
+    qtbot.mouseClick(view.setup.rate.button("matched"), Qt.MouseButton.LeftButton)
+    assert view.setup.matches_throughput
 
 
 def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtbot: QtBot, running: Batchscope) -> None:
