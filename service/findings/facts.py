@@ -106,6 +106,11 @@ class Facts:
     def queues(self) -> Queues:
         return queues(self.history, self.since_s, self.at_s)
 
+    @cached_property
+    def steady_queues(self) -> Queues:
+        """Since neither settings nor load have changed."""
+        return queues(self.history, self.steady_since_s, self.at_s)
+
     @property
     def waiting(self) -> int:
         """In the queue or in sealed batches, now."""
@@ -165,11 +170,15 @@ class Facts:
     @cached_property
     def measured_per_s(self) -> float | None:
         """Arrivals a second since settings and load last changed; ``None`` where that is too short to tell."""
+        span_s = self.at_s - self.steady_since_s
+        return self.steady_arrivals / span_s if span_s >= WINDOW_S / 2 else None
+
+    @cached_property
+    def steady_arrivals(self) -> int:
+        """Since neither settings nor load have changed."""
         columns = self.history.requests.columns
         arrived = np.minimum(columns["intended"], columns["received"])
-        span_s = self.at_s - self.steady_since_s
-        count = np.count_nonzero((arrived > self.steady_since_s) & (arrived <= self.at_s))
-        return float(count) / span_s if span_s >= WINDOW_S / 2 else None
+        return int(np.count_nonzero((arrived > self.steady_since_s) & (arrived <= self.at_s)))
 
     @property
     def offered_per_s(self) -> float | None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.findings.cap import larger_cap
-from service.findings.facts import Facts
+from service.findings.facts import MOSTLY, Facts
 from service.findings.finding import Finding
 from service.findings.words import seconds
-from service.observed.columns import Ints
 
 LEAST_S = 5.0
+LEAST_STARTS = 4
 LEAST_GROWTH = 6.0
 SIGMAS = 2.5  # of the chance by which the numbers that come and go differ over the span
 
@@ -29,19 +29,31 @@ class Growth:
 
 
 def growth(facts: Facts) -> Growth | None:
-    """``None`` where the queue stays bounded, or may do so for all that can be told."""
-    span_s = facts.at_s - max(facts.since_s, facts.steady_since_s)
+    """``None`` where the queue stays bounded, or may do so for all that can be told.
+
+    A queue that stays bounded swings with every batch, and a long batch lets it rise for long. What counts is what
+    batches leave behind when they start, since they take all that they can.
+    """
+    span_s = facts.at_s - facts.steady_since_s
     if facts.is_bounded_load or span_s < LEAST_S:
         return None
-    queue, at_s = facts.queues.total, facts.queues.at_s
-    queue = queue[at_s >= facts.at_s - span_s]
-    begin, middle, end = (float(third.mean()) for third in np.array_split(queue, 3))
+    queue = facts.steady_queues.total
     grown = float(queue[-1] - queue[0])
-    if not begin < middle < end or grown < max(LEAST_GROWTH, SIGMAS * math.sqrt(_arrived(facts))):
-        return None
-    if _slope(np.array_split(queue, 3)[2]) <= 0:
+    if grown < max(LEAST_GROWTH, SIGMAS * math.sqrt(facts.steady_arrivals)) or not _leave_more_and_more(facts, grown):
         return None
     return Growth(float(queue[0]), float(queue[-1]), span_s, grown / span_s)
+
+
+def _leave_more_and_more(facts: Facts, grown: float) -> bool:
+    started = np.sort(facts.history.batches.columns["started"])
+    begin, end = np.searchsorted(started, [facts.steady_since_s, facts.at_s], "right")
+    queues = facts.steady_queues
+    moments = np.searchsorted(queues.at_s, started[begin:end]).clip(max=len(queues.at_s) - 1)
+    left = queues.total[moments]
+    if len(left) < LEAST_STARTS:
+        return False
+    first, second = (float(half.mean()) for half in np.array_split(left, 2))
+    return second - first >= grown / 4 and bool(left[-1] >= MOSTLY * left.max())
 
 
 def find(facts: Facts) -> Finding | None:
@@ -70,11 +82,3 @@ def find(facts: Facts) -> Finding | None:
         advice="Set formation to late, so that batches grow with the queue." if early else larger.advice,
         control="formation" if early else larger.control,
     )
-
-
-def _arrived(facts: Facts) -> int:
-    return max(facts.received, 1)
-
-
-def _slope(queue: Ints) -> float:
-    return float(np.polyfit(np.arange(len(queue)), queue, 1)[0])
