@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import Final, TypeAlias
 
 from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QSizePolicy, QWidget
 
 from gui import tokens
@@ -70,6 +71,12 @@ class RatesKnob(QWidget):
         self._rates = value
         self.field.setText(", ".join(f"{rate:g}" for rate in value))
         self._show_refused(False)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and (self.refusal is not None or self.field.isModified()):
+            self.set_value(self._rates)
+        else:
+            super().keyPressEvent(event)
 
     @property
     def refusal(self) -> str | None:

@@ -153,6 +153,9 @@ class TestPatterns:
             type_into(rates(load).field, nonsense)
             assert rates(load).refusal == "Must be numbers from 0.001 to 10000, such as 2, 4, 8. Still 2, 4, 8."
             assert load.pattern == Steps(rates_per_s=(2.0, 4.0, 8.0), step_s=10.0)
+        QTest.keyClick(rates(load).field, Qt.Key.Key_Escape)
+        assert (rates(load).refusal, rates(load).field.text()) == (None, "2, 4, 8")
+        type_into(rates(load).field, "fast")
         type_into(rates(load).field, "3")
         assert rates(load).refusal is None
 
