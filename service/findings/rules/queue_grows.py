@@ -13,7 +13,7 @@ from service.findings.finding import Finding
 from service.findings.words import seconds
 
 LEAST_S = 5.0
-LEAST_STARTS = 4
+LEAST_STARTS = 3
 LEAST_GROWTH = 6.0
 SIGMAS = 2.5  # of the chance by which the numbers that come and go differ over the span
 
