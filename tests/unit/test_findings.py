@@ -14,7 +14,7 @@ from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 changed = msgspec.structs.replace
-CALM = SyntheticRun(40.0, (Step(0.0, 4.0, Settings()),))
+CALM = SyntheticRun(20.0, (Step(0.0, 4.0, Settings()),))
 
 
 def told(
@@ -32,7 +32,7 @@ def told(
     return {finding.rule: finding for finding in findings(history)}
 
 
-def steady(rate_per_s: float, duration_s: float = 40.0, tokens: int = 24, **settings: object) -> SyntheticRun:
+def steady(rate_per_s: float, duration_s: float = 25.0, tokens: int = 24, **settings: object) -> SyntheticRun:
     return SyntheticRun(duration_s, (Step(0.0, rate_per_s, Settings().revised(settings)),), tokens=tokens)
 
 
@@ -144,7 +144,9 @@ def test_that_requests_that_run_one_by_one_under_load_are_named_and_not_those_of
 
 
 def test_that_a_timeout_that_costs_more_than_it_gains_is_named_with_what_it_costs() -> None:
-    too_long = told(steady(1.0, tokens=4, max_batch_size=64, batch_wait_timeout_s=0.5))["timeout_too_long"]
+    too_long = told(steady(1.0, duration_s=40.0, tokens=4, max_batch_size=64, batch_wait_timeout_s=0.5))[
+        "timeout_too_long"
+    ]
     assert too_long.control == "batch_wait_timeout_s"
     assert 0.3 < too_long.data["lost_s"] <= 0.5
     assert "timeout_too_long" not in told(CALM)
@@ -196,8 +198,8 @@ def test_that_arrivals_are_counted_where_no_generator_declares_them() -> None:
 def test_that_a_queue_that_grows_is_told_with_its_pace_and_one_that_swings_is_not() -> None:
     grows = told(picture_run(), 38.0)["queue_grows"]
     assert 1.0 < grows.data["growth_per_s"] < 4.0
-    for seed in range(12):
-        run = SyntheticRun(40.0, (Step(0.0, 6.0, Settings()),), seed=seed)
+    for seed in range(5):
+        run = SyntheticRun(30.0, (Step(0.0, 6.0, Settings()),), seed=seed)
         assert "queue_grows" not in told(run), seed
 
 
@@ -257,14 +259,14 @@ def test_that_a_replica_without_work_is_named_only_while_another_queues() -> Non
 
 
 def test_that_memory_that_grows_without_a_pause_is_named_and_a_single_step_is_not() -> None:
-    run = SyntheticRun(120.0, (Step(0.0, 2.0, Settings()),))
+    run = SyntheticRun(75.0, (Step(0.0, 1.0, Settings()),))
     base = 1_000_000_000
 
     def leaking(frame: TelemetryFrame) -> TelemetryFrame:
         return with_status(memory_bytes=base + int((frame.at_s - run.start_s) * 5e6))(frame)
 
     def stepping(frame: TelemetryFrame) -> TelemetryFrame:
-        return with_status(memory_bytes=base + (600_000_000 if frame.at_s > run.start_s + 60 else 0))(frame)
+        return with_status(memory_bytes=base + (600_000_000 if frame.at_s > run.start_s + 40 else 0))(frame)
 
     grows = told(run, telemetry=leaking)["memory_grows"]
     assert grows.evidence.startswith("r1 grew from ")
