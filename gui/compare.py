@@ -16,11 +16,8 @@ from gui.panels.compare_setup import NOTHING_PINNED
 from gui.panels.compare_view import CompareView
 from gui.processes.compare import CompareProcess
 from gui.session import Session
-from service.compare.comparison import Comparison, ServiceFacts
-from service.compare.page import comparison_page, sweep_page
-from service.compare.plan import ComparePlan, PlanError, Side, SweepPlan, grid
+from service.compare.plan import ComparePlan, PlanError, Side, grid
 from service.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
-from service.compare.serve_config import measured_config
 from service.compare.sweep import Sweep
 from service.compare.words import load_text
 from service.messages import RunLoad, SettingError, Settings
@@ -60,7 +57,6 @@ class CompareController(QObject):
         self._process = process
         self._pinned: Side | None = None
         self._shown: tuple[Side | None, Side | None] = (None, None)
-        self._comparison: Comparison | None = None
         self._sweep: Sweep | None = None
         self._running: RunControls | None = None
         self._complaint = ""
@@ -111,10 +107,10 @@ class CompareController(QObject):
         view.sweep_results.apply_wanted.connect(self._apply)
         for setup in (view.setup, view.sweep_setup):
             setup.controls.stop_wanted.connect(self.stop)
-        view.results.report_wanted.connect(self._on_report_wanted)
-        view.results.config_wanted.connect(self._on_config_wanted)
-        view.sweep_results.report_wanted.connect(self._on_sweep_report_wanted)
-        view.sweep_results.config_wanted.connect(self._on_sweep_config_wanted)
+        view.results.report_wanted.connect(self._saver.save_comparison)
+        view.results.config_wanted.connect(self._saver.save_b)
+        view.sweep_results.report_wanted.connect(self._saver.save_sweep)
+        view.sweep_results.config_wanted.connect(self._saver.save_point)
 
     def _pin(self) -> None:
         self._pinned = self._present
@@ -124,15 +120,7 @@ class CompareController(QObject):
         b, setup = self._present, self._view.setup
         if self._pinned is None or b is None:
             return
-        plan = ComparePlan(
-            a=self._pinned,
-            b=b,
-            duration_s=setup.duration.number,
-            rounds=int(setup.rounds.number),
-            seed=_new_seed(),
-            matches_throughput=setup.matches_throughput,
-        )
-        self._comparison = None
+        plan = setup.plan(self._pinned, b, _new_seed())
         self._view.results.show_comparison(None)
         self._start(plan, setup.controls)
 
@@ -141,14 +129,7 @@ class CompareController(QObject):
         if points is None:
             return
         setup = self._view.sweep_setup
-        plan = SweepPlan(
-            points=points,
-            load=self._load(),
-            duration_s=setup.duration.number,
-            rounds=int(setup.rounds.number),
-            seed=_new_seed(),
-            objective=setup.objective,
-        )
+        plan = setup.plan(points, self._load(), _new_seed())
         self._sweep = None
         self._view.sweep_results.show_sweep(None)
         self._start(SweepTask(plan=plan), setup.controls)
@@ -177,7 +158,6 @@ class CompareController(QObject):
             case Progress() if self._running is not None:
                 self._running.show_progress(event)
             case Compared(comparison=comparison):
-                self._comparison = comparison
                 self._view.results.show_comparison(comparison)
             case Swept(sweep=sweep):
                 self._sweep = sweep
@@ -241,29 +221,6 @@ class CompareController(QObject):
         is_open = self._sweep is not None and not self._sweep.is_finished and not self.is_busy
         view.sweep_setup.set_can_resume(is_open)
         view.sweep_setup.resume.setEnabled(is_free)
-
-    # What is taken away ----------------------------------------------------------------------------------------------
-
-    def _on_report_wanted(self) -> None:
-        if self._comparison is not None:
-            self._saver.ask("comparison", "html", comparison_page(self._comparison))
-
-    def _on_sweep_report_wanted(self) -> None:
-        if self._sweep is not None:
-            self._saver.ask("sweep", "html", sweep_page(self._sweep))
-
-    def _on_config_wanted(self) -> None:
-        found = self._comparison
-        if found is not None:
-            self._save_config(found.service, found.plan.b.settings, found.verdict)
-
-    def _on_sweep_config_wanted(self) -> None:
-        results = self._view.sweep_results
-        if self._sweep is not None and results.chosen_settings is not None:
-            self._save_config(self._sweep.service, results.chosen_settings, results.point)
-
-    def _save_config(self, service: ServiceFacts, settings: Settings, evidence: str) -> None:
-        self._saver.ask("serve", "yaml", measured_config(service, settings, evidence))
 
 
 def _new_seed() -> int:

@@ -8,7 +8,12 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from service.compare.comparison import Comparison
+from service.compare.page import comparison_page, sweep_page
+from service.compare.serve_config import measured_config
+from service.compare.sweep import Sweep
 from service.files import NotWrittenError, write_whole
+from service.messages import Settings
 
 KINDS = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}
 
@@ -27,15 +32,22 @@ class Saver(QObject):
         super().__init__(parent)
         self._window = window
 
-    def ask(self, stem: str, suffix: str, text: str) -> None:
-        """Let the user choose a file for `text`, then write it."""
-        name = f"batchscope-{stem}-{datetime.now():%Y%m%d-%H%M%S}.{suffix}"
-        dialog = QFileDialog(self._window, "Save", name, KINDS[suffix])
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(suffix)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda path: self.write(Path(path), text))
-        dialog.open()
+    def save_comparison(self, comparison: Comparison) -> None:
+        """The report of a comparison."""
+        self._ask("comparison", "html", comparison_page(comparison))
+
+    def save_sweep(self, sweep: Sweep) -> None:
+        """The report of a sweep."""
+        self._ask("sweep", "html", sweep_page(sweep))
+
+    def save_b(self, comparison: Comparison) -> None:
+        """B's settings as a config file."""
+        settings = comparison.plan.b.settings
+        self._ask("serve", "yaml", measured_config(comparison.service, settings, comparison.verdict))
+
+    def save_point(self, sweep: Sweep, settings: Settings, evidence: str) -> None:
+        """The settings of a point as a config file."""
+        self._ask("serve", "yaml", measured_config(sweep.service, settings, evidence))
 
     def write(self, path: Path, text: str) -> None:
         """Write `text`; `written` or `failed` follows."""
@@ -45,3 +57,13 @@ class Saver(QObject):
             self.failed.emit(str(error))
         else:
             self.written.emit(str(path))
+
+    def _ask(self, stem: str, suffix: str, text: str) -> None:
+        """Let the user choose a file for `text`, then write it."""
+        name = f"batchscope-{stem}-{datetime.now():%Y%m%d-%H%M%S}.{suffix}"
+        dialog = QFileDialog(self._window, "Save", name, KINDS[suffix])
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(suffix)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda path: self.write(Path(path), text))
+        dialog.open()

@@ -27,14 +27,16 @@ HEADER: Final = ("mean of the rounds", "A", "B", "B over A", "95 % interval")
 class CompareResults(QWidget):
     """
     Signals:
-        report_wanted, config_wanted: the button was clicked.
+        report_wanted: of this `Comparison`.
+        config_wanted: with B's settings of this `Comparison`.
     """
 
-    report_wanted = Signal()
-    config_wanted = Signal()
+    report_wanted = Signal(object)
+    config_wanted = Signal(object)
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._comparison: Comparison | None = None
         self._verdict = label(NOTHING_YET, "title", wrap=True)
         self._subject = label("", "dim", wrap=True)
         self._warnings = label("", "error", wrap=True)
@@ -43,8 +45,8 @@ class CompareResults(QWidget):
         self.report = Button("Save report…", "ph.file-text")
         self.config = Button("Save B's config…", "ph.download-simple")
         self._lay_out()
-        self.report.clicked.connect(self.report_wanted)
-        self.config.clicked.connect(self.config_wanted)
+        self.report.clicked.connect(lambda: self.report_wanted.emit(self._comparison))
+        self.config.clicked.connect(lambda: self.config_wanted.emit(self._comparison))
         self.show_comparison(None)
 
     @property
@@ -52,6 +54,7 @@ class CompareResults(QWidget):
         return self._verdict.text()
 
     def show_comparison(self, comparison: Comparison | None) -> None:
+        self._comparison = comparison
         self._verdict.setText(comparison.verdict if comparison else NOTHING_YET)
         self._subject.setText(_subject(comparison) if comparison else "")
         self._warnings.setText("\n".join(comparison.warnings) if comparison else "")

@@ -15,7 +15,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
-from service.compare.plan import Side, can_match
+from service.compare.plan import ComparePlan, Side, can_match
 from service.compare.words import load_text, setting_text
 from service.messages import Bounds, Settings
 
@@ -74,6 +74,17 @@ class CompareSetup(QWidget):
         self._note.setVisible(bool(self._note.text()))
         self.load.setText(_loads(a, b))
         self._rate_field.setVisible(a is not None and b is not None and can_match(a.load, b.load))
+
+    def plan(self, a: Side, b: Side, seed: int) -> ComparePlan:
+        """What is to be measured, as entered."""
+        return ComparePlan(
+            a=a,
+            b=b,
+            duration_s=self.duration.number,
+            rounds=int(self.rounds.number),
+            seed=seed,
+            matches_throughput=self.matches_throughput,
+        )
 
     def sides(self) -> list[list[str]]:
         """What is to be read of the two."""

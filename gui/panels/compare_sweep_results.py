@@ -26,12 +26,13 @@ class SweepResults(QWidget):
     """
     Signals:
         apply_wanted: these `Settings` are to be in force.
-        report_wanted, config_wanted: the button was clicked.
+        report_wanted: of this `Sweep`.
+        config_wanted: of this `Sweep`, with these `Settings`; a sentence that says what was measured under them.
     """
 
     apply_wanted = Signal(object)
-    report_wanted = Signal()
-    config_wanted = Signal()
+    report_wanted = Signal(object)
+    config_wanted = Signal(object, object, str)
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -116,8 +117,8 @@ class SweepResults(QWidget):
 
     def _connect(self) -> None:
         self.plot.chosen.connect(self.pick)
-        self.report.clicked.connect(self.report_wanted)
-        self.config.clicked.connect(self.config_wanted)
+        self.report.clicked.connect(lambda: self.report_wanted.emit(self._sweep))
+        self.config.clicked.connect(lambda: self.config_wanted.emit(self._sweep, self.chosen_settings, self.point))
         self.apply.clicked.connect(lambda: self.apply_wanted.emit(self.chosen_settings))
 
 

@@ -15,13 +15,13 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import label, redress
 from gui.widgets.layouts import column
 from gui.widgets.number_field import NumberField
-from service.compare.plan import Objective
+from service.compare.pace import SETTLE_S
+from service.compare.plan import Objective, SweepPlan
 from service.compare.words import setting_value, spelled_time
-from service.messages import Bounds, Settings
+from service.messages import Bounds, RunLoad, Settings
 
 ROUNDS: Final = Bounds(1, 100, integral=True)
 LIMIT: Final = Bounds(0.01, 600, integral=False)
-SETTLE_S: Final = 1.5
 USUAL: Final = {"max_batch_size": "1, 4, 16, 32", "batch_wait_timeout_s": "0, 0.05"}
 AS_IT_IS: Final = "as it is"
 
@@ -52,10 +52,6 @@ class SweepSetup(QWidget):
         self._connect()
         self.resume.hide()
 
-    @property
-    def objective(self) -> Objective:
-        return Objective("p95_s", self.limit.number)
-
     def axes(self) -> dict[str, Sequence[object]]:
         """The values that were entered, for each setting that has any."""
         entered = {name: edit.text() for name, edit in self.values.items()}
@@ -64,6 +60,17 @@ class SweepSetup(QWidget):
             for name, text in entered.items()
             if text.strip(" ,")
         }
+
+    def plan(self, points: tuple[Settings, ...], load: RunLoad, seed: int) -> SweepPlan:
+        """What is to be measured, as entered."""
+        return SweepPlan(
+            points=points,
+            load=load,
+            duration_s=self.duration.number,
+            rounds=int(self.rounds.number),
+            seed=seed,
+            objective=Objective("p95_s", self.limit.number),
+        )
 
     def show_points(self, count: int) -> None:
         """How many settings that makes, and how long they take."""

@@ -12,7 +12,8 @@ import msgspec
 from service.commands.idle import ServiceWatch
 from service.commands.options import Server
 from service.compare.comparison import ServiceFacts
-from service.compare.plan import Pace, PlannedRun, Side
+from service.compare.pace import Pace
+from service.compare.plan import PlannedRun, Side
 from service.compare.progress import Progress
 from service.compare.run import Run
 from service.load.report import LoadReport

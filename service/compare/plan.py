@@ -18,7 +18,6 @@ PairedRounds = Annotated[int, msgspec.Meta(ge=LEAST_ROUNDS, le=1000)]
 Duration = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 WARM_UP_S: Final = 2.0
 MOST_POINTS: Final = 1000
-SETTLE_S: Final = 1.5  # a change of settings, the last answers, and a look whether the service is idle
 
 
 class PlanError(ValueError):
@@ -174,29 +173,3 @@ def grid(base: Settings, axes: Mapping[str, Sequence[object]]) -> tuple[Settings
         raise PlanError(f"{count:,} points are too many: at most {MOST_POINTS:,}. Take fewer values.")
     points = [base.revised(dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
     return tuple(dict.fromkeys(points))
-
-
-class Pace:
-    """How long is left, told from how long runs have taken.
-
-    A run takes longer than requests are sent: as long as the service needs to answer them. How much longer differs
-    from side to side, so each is told from its own runs as soon as there is one.
-    """
-
-    def __init__(self, duration_s: float) -> None:
-        self._expected_s = duration_s + SETTLE_S
-        self._took_s: dict[str | int, list[float]] = {}
-
-    def note(self, key: str | int, took_s: float) -> None:
-        self._took_s.setdefault(key, []).append(took_s)
-
-    def left_s(self, to_come: Sequence[PlannedRun], present_s: float = 0.0) -> float:
-        """Until the runs `to_come` are done, the first of which has run for `present_s`."""
-        expected = [self._expect_s(run.key) for run in to_come]
-        if expected:
-            expected[0] = max(expected[0] - present_s, 0.0)
-        return sum(expected)
-
-    def _expect_s(self, key: str | int) -> float:
-        took_s = self._took_s.get(key) or [each for all_of in self._took_s.values() for each in all_of]
-        return sum(took_s) / len(took_s) if took_s else self._expected_s

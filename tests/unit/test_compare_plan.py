@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from service.compare.pace import Pace
 from service.compare.plan import (
     ComparePlan,
     Objective,
-    Pace,
     PlanError,
     Side,
     SweepPlan,
