@@ -26,7 +26,7 @@ from service.compare.comparison import Comparison
 from service.compare.page import comparison_page
 from service.compare.plan import ComparePlan
 from service.compare.progress import Compared, CompareEvent
-from service.compare.run import FIGURE_BY_NAME, spelled
+from service.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, spelled
 from service.files import write_whole
 from service.load.options import SentenceParser, load_of
 
@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     add_measuring_options(parser, rounds=ROUNDS)
     parser.add_argument("--a", default=[], action="append", help="settings of A, such as formation=late (or: as it is)")
     parser.add_argument("--b", default=[], action="append", help="settings of B, such as formation=early")
-    figures = [name.removesuffix("_s") for name in FIGURE_BY_NAME]
-    parser.add_argument("--figure", choices=figures, default="p95", help="what the verdict is about (default: p95)")
+    told = "what the verdict is about (default: p95)"
+    parser.add_argument("--figure", choices=FIGURE_BY_OPTION, default="p95", help=told)
     parser.add_argument(
         "--match-throughput",
         action="store_true",
@@ -86,7 +86,6 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Compa
     load_of(parser, options)  # what is wrong with the load is said before the service is asked
     base = asyncio.run(settings_in_force(server_of(options)))
     a, b = (side(",".join(texts), base, options) for texts in (options.a, options.b))
-    name = next(name for name in FIGURE_BY_NAME if name.removesuffix("_s") == options.figure)
     plan = ComparePlan(
         a=a,
         b=b,
@@ -94,7 +93,7 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Compa
         rounds=options.rounds,
         seed=options.seed,
         warm_up_s=options.warm_up,
-        figure=name,
+        figure=FIGURE_BY_OPTION[options.figure].name,
         matches_throughput=options.match_throughput,
     )
     plan.check()

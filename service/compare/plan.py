@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from service.compare.run import FIGURE_BY_NAME, FigureName
+from service.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, FigureName
 from service.messages import ClosedLoop, RunLoad, Settings
 
 Rounds = Annotated[int, msgspec.Meta(ge=1, le=1000)]
@@ -98,12 +98,12 @@ class Objective:
         Objective(figure='p95_s', limit_s=1.0)
         """
         name, sign, limit = text.replace("≤", "<=").replace(" ", "").partition("<=")
-        figure = FIGURE_BY_NAME.get(f"{name}_s")  # type: ignore[call-overload]
+        figure = FIGURE_BY_OPTION.get(name)
         try:
             limit_s = float(limit.removesuffix("s"))
         except ValueError:
             limit_s = -1.0
-        if figure is None or not sign or not 0 < limit_s < float("inf"):
+        if figure is None or not figure.is_latency or not sign or not 0 < limit_s < float("inf"):
             raise PlanError(f"{text!r} is no objective. Write one such as p95<=1.0 (or p50, p99, mean; in seconds).")
         return cls(figure.name, limit_s)
 

@@ -50,6 +50,7 @@ class Figure:
 
     Attributes:
         title: as it reads within a sentence.
+        option: as a command line names it.
         of: its value over several runs as one; ``None`` where there is nothing to take it from.
     """
 
@@ -57,6 +58,14 @@ class Figure:
     title: str
     unit: str
     of: Callable[[Sequence[Run]], float | None]
+
+    @property
+    def is_latency(self) -> bool:
+        return self.unit == "s"
+
+    @property
+    def option(self) -> str:
+        return self.name.removesuffix("_s") if self.is_latency else self.name
 
 
 def _percentile(percent: float) -> Callable[[Sequence[Run]], float | None]:
@@ -100,6 +109,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("mean_batch", "mean batch", "requests", _mean_batch),
 )
 FIGURE_BY_NAME: Final = {figure.name: figure for figure in FIGURES}
+FIGURE_BY_OPTION: Final = {figure.option: figure for figure in FIGURES}
 
 
 def spoiling(runs: Sequence[Run]) -> list[str]:
