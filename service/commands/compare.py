@@ -24,7 +24,7 @@ from service.commands.options import add_measuring_options, check_folders, serve
 from service.commands.sides import side
 from service.compare.comparison import Comparison
 from service.compare.page import comparison_page
-from service.compare.plan import ComparePlan
+from service.compare.plan import ComparePlan, PlanError
 from service.compare.progress import Compared, CompareEvent
 from service.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, spelled
 from service.files import write_whole
@@ -58,11 +58,11 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare two settings of a running service: same arrivals, several rounds, "
         "the difference with a 95 % confidence interval.",
         epilog="A side names what differs from the settings in force and from the load, "
-        "such as formation=early,max_batch_size=8 or pattern=closed,users=8.",
+        "such as formation=early,max_batch_size=8 or pattern=closed,users=8; one that is not given is as it is.",
     )
     add_measuring_options(parser, rounds=ROUNDS)
-    parser.add_argument("--a", default=[], action="append", help="settings of A, such as formation=late (or: as it is)")
-    parser.add_argument("--b", default=[], action="append", help="settings of B, such as formation=early")
+    parser.add_argument("--a", default=[], action="append", help="what differs in A, such as formation=late")
+    parser.add_argument("--b", default=[], action="append", help="what differs in B, such as formation=early")
     told = "what the verdict is about (default: p95)"
     parser.add_argument("--figure", choices=FIGURE_BY_OPTION, default="p95", help=told)
     parser.add_argument(
@@ -84,6 +84,8 @@ def _obey_window(options: argparse.Namespace) -> int:
 
 def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ComparePlan:
     load_of(parser, options)  # what is wrong with the load is said before the service is asked
+    if not options.a and not options.b:
+        raise PlanError("Say how the sides differ, such as --a formation=late --b formation=early.")
     base = asyncio.run(settings_in_force(server_of(options)))
     a, b = (side(",".join(texts), base, options) for texts in (options.a, options.b))
     plan = ComparePlan(

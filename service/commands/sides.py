@@ -26,8 +26,8 @@ def assignments(text: str) -> dict[str, str]:
 
 
 def side(text: str, base: Settings, options: argparse.Namespace) -> Side:
-    """What `text` changes of the settings `base` and of the load that `options` declare."""
-    changes = assignments(text)
+    """What `text` changes of the settings `base` and of the load that `options` declare; an empty one nothing."""
+    changes = assignments(text) if text else {}
     settings = {name: setting_value(value) for name, value in changes.items() if name in Settings.__struct_fields__}
     load = {name: value for name, value in changes.items() if name not in settings}
     return Side(settings=base.revised(settings), load=_load(load, options))

@@ -232,6 +232,7 @@ def test_that_a_window_gone_in_mid_sweep_leaves_what_was_measured(url: str) -> N
             ["--a", "max_batch_size=0", "--b", "max_batch_size=1"],
             "Must be a whole number from 1",
         ),
+        ([], "Say how the sides differ"),
         (["--a", "formation", "--b", "formation=late"], "says nothing"),
         (["--a", "formation=late", "--b", "formation=early", "--rounds", "1"], "at least two"),
         (["--a", "formation=late", "--b", "formation=early", "--match-throughput"], "B an open one"),
