@@ -141,7 +141,7 @@ def _points(sweep: Sweep) -> Element:
 
 
 def _figure_titles() -> list[str]:
-    return [f"{each.title} ({each.unit})" for each in FIGURES if each.name in ROUND_FIGURES]
+    return [f"{each.title} ({each.unit})".removesuffix(" ()") for each in FIGURES if each.name in ROUND_FIGURES]
 
 
 def _figures(runs: Sequence[Run]) -> list[str]:

@@ -106,7 +106,7 @@ FIGURES: Final[tuple[Figure, ...]] = (
     Figure("mean_s", "mean latency", "s", _mean_s),
     Figure("requests_per_s", "throughput", "req/s", _rate(lambda run: run.answered)),
     Figure("tokens_per_s", "tokens a second", "tok/s", _rate(lambda run: run.tokens)),
-    Figure("mean_batch", "mean batch", "requests", _mean_batch),
+    Figure("mean_batch", "mean batch", "", _mean_batch),
 )
 FIGURE_BY_NAME: Final = {figure.name: figure for figure in FIGURES}
 FIGURE_BY_OPTION: Final = {figure.option: figure for figure in FIGURES}
