@@ -87,6 +87,7 @@ class Presenter(QObject):
     def show_numbers(self) -> None:
         """Figures, counts and states."""
         self._show_figures(self._shown_at_s())
+        self._show_drain()
         self._show_table_counts()
         self._show_state()
         self._show_status()
@@ -102,6 +103,15 @@ class Presenter(QObject):
         version, previous = before if before is not None else (None, None)
         self._window.figures.show_figures(now, previous, version)
         self._window.batching.show_measured(now.mean_batch)
+
+    def _show_drain(self) -> None:
+        """Of the settings in force; their first batch tells of it."""
+        batches, in_force = self._history.batches, self._history.in_force
+        regime = batches.regimes[-1] if batches.regimes else None
+        is_obeyed = regime is not None and in_force is not None and regime.version == in_force.version
+        drain = batches.drain(regime) if regime is not None and is_obeyed else None
+        words, brief = ("", "") if drain is None else (drain.words, drain.brief)
+        self._window.batching.show_drained(words, brief)
 
     def _show_table_counts(self) -> None:
         self._window.requests.model.tick(self._history.now_s())

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui import tokens
 from gui.panels.section import SECTION_MARGINS, remark, section_head
+from gui.theme import font
 from gui.widgets.collapsible import Collapsible
 from gui.widgets.labels import label
 from gui.widgets.layouts import column
@@ -18,6 +20,7 @@ from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting
 from service.messages import BOUNDS, FORMATIONS, Bounds, SettingError, Settings, VersionedSettings
 
+TITLE: Final = "Batching"
 TIPS: Final = {
     "late": "The engine pulls its next batch when it is free; what waits can still join",
     "early": "Ray's @serve.batch as shipped: batches are sealed every timeout, even while one runs",
@@ -40,6 +43,7 @@ class BatchingPanel(QWidget):
         self._in_force = settings or Settings()
         self._wanted: dict[str, object] = {}  # not yet answered
         self._unsent: dict[str, object] = {}
+        self._version, self._after, self._drained = "", "", ("", "")
         self._create()
         self._lay_out()
         self._connect()
@@ -58,7 +62,8 @@ class BatchingPanel(QWidget):
         self._in_force = settings
         self._wanted.clear()
         self._unsent.clear()
-        self._head.setText("")
+        self._version, self._after, self._drained = "", "", ("", "")
+        self._show_head()
         self._show_all()
 
     def show_in_force(self, versioned: VersionedSettings, in_force_after_ms: float | None = None) -> None:
@@ -67,9 +72,16 @@ class BatchingPanel(QWidget):
         for field, value in list(self._wanted.items()):
             if getattr(versioned.settings, field) == value and field not in self._unsent:
                 del self._wanted[field]
-        after = "" if in_force_after_ms is None else f" in force after {spelled_ms(in_force_after_ms)}"
-        self._head.setText(f"v{versioned.version}{after}")
+        self._version = f"v{versioned.version}"
+        self._after = "" if in_force_after_ms is None else f"after {spelled_ms(in_force_after_ms)}"
+        self._show_head()
         self._show_all()
+
+    def show_drained(self, words: str, brief: str) -> None:
+        """What became of batches formed under the settings before: "old settings drained after 1.8 s", or nothing."""
+        if (words, brief) != self._drained:
+            self._drained = words, brief
+            self._show_head()
 
     def show_refusal(self, field: str, rule: str) -> None:
         """The service refused a value for `field`: say so at its control."""
@@ -124,7 +136,7 @@ class BatchingPanel(QWidget):
         formation = column(name, self._formation, gap=tokens.GAP_1)
         self._name_of_formation = name
         layout = column(
-            column(section_head("Batching", self._head), formation, gap=tokens.GAP_HEAD),
+            column(section_head(TITLE, self._head), formation, gap=tokens.GAP_HEAD),
             self._settings["max_batch_size"],
             self._settings["batch_wait_timeout_s"],
             self._limits,
@@ -192,6 +204,23 @@ class BatchingPanel(QWidget):
         changes, self._unsent = self._unsent, {}
         if changes:
             self.settings_wanted.emit(changes)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._show_head()
+
+    def _show_head(self) -> None:
+        """As much as there is room for; all of it as a tooltip."""
+        in_force = f"{self._version} in force {self._after}" if self._after else self._version
+        words, brief = self._drained
+        texts = [in_force]
+        if in_force and words:
+            texts = [f"{in_force}, {words}", f"{self._version} {self._after}, {brief}", in_force]
+        title = QFontMetrics(font(tokens.FONT_TITLE, tokens.WEIGHT_BOLD)).horizontalAdvance(TITLE)
+        room = self.width() - 2 * tokens.PANEL_PADDING - title - tokens.GAP_2
+        width_of = self._head.fontMetrics().horizontalAdvance
+        self._head.setText(next((text for text in texts if width_of(text) <= room), in_force))
+        self._head.setToolTip(texts[0] if self._head.text() != texts[0] else "")
 
     def _show_all(self) -> None:
         settings = self.settings

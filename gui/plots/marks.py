@@ -171,12 +171,15 @@ class MarkLines(_MarksItem):
             room = room_after(flag.left + 1) - (start - flag.left - 1)
             if flag.mark is not None:
                 width = self._paint_elided(painter, start, room, flag.mark.text, self._palette.t1)
-                self._paint_detail(painter, start + width + GAP_3, room - width - GAP_3, flag.mark.detail)
+                self._paint_details(painter, start + width + GAP_3, room - width - GAP_3, flag.mark)
 
-    def _paint_detail(self, painter: QPainter, x: float, room: float, text: str) -> None:
-        """All of it or nothing."""
-        if text_width(text, font()) <= room:
-            draw_text(painter, x, 1 + FLAG_HEIGHT / 2, text, font(), self._palette.t3)
+    def _paint_details(self, painter: QPainter, x: float, room: float, mark: SettingsMark) -> None:
+        """As much as there is room for, each of them as a whole."""
+        briefly = mark.drained.removeprefix("old settings ")
+        parts = ((mark.detail, mark.drained), (mark.detail, briefly), (mark.detail,))
+        texts = (", ".join(filter(None, part)) for part in parts)
+        text = next((text for text in texts if text_width(text, font()) <= room), "")
+        draw_text(painter, x, 1 + FLAG_HEIGHT / 2, text, font(), self._palette.t3)
 
     def _paint_elided(self, painter: QPainter, x: float, room: float, text: str, ink: str) -> float:
         """Paint as much as there is room for; the width, or 0 where that would be next to nothing."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from service.messages import BatchRecord, BatchWork, ReleaseReason, Settings, SettingsChange
 from service.observed.columns import Columns, Floats
+from service.observed.drains import Drain, Drains
 from service.observed.marks import SettingsMark, describe_settings_change
 from service.observed.rolling import Grid
 
@@ -44,6 +45,7 @@ class Regime:
 
     Attributes:
         settings: ``None`` if the service was not heard to name them.
+        in_force_s: when every replica had adopted them; ``None`` for a service's first.
     """
 
     number: int
@@ -51,6 +53,7 @@ class Regime:
     version: int
     mark: SettingsMark | None
     settings: Settings | None = None
+    in_force_s: float | None = None
 
 
 class BatchTable:
@@ -66,6 +69,7 @@ class BatchTable:
         self.columns = Columns(FIELDS, MAX_ROWS)
         self.tokens = Grid(span_s, blank=0.0)
         self.regimes: list[Regime] = []
+        self._drains = Drains(self.columns)
         self._ids: deque[tuple[int, str]] = deque()
         self._row_of: dict[tuple[int, str], int] = {}
         self._regime_of_version: dict[tuple[int, int], int] = {}
@@ -116,8 +120,14 @@ class BatchTable:
         """The regime that a change of settings ended; ``None`` for a service's first."""
         return next((r for r in self.regimes if r.number == regime.number - 1), None) if regime.mark else None
 
+    def drain(self, regime: Regime) -> Drain | None:
+        """How long the settings before went on; ``None`` if nothing formed under them was left."""
+        if regime.mark is None or regime.in_force_s is None:
+            return None
+        return self._drains.of(regime.number, regime.in_force_s)
+
     def marks(self) -> list[SettingsMark]:
-        return [regime.mark for regime in self.regimes if regime.mark is not None]
+        return [self._drained(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
 
     def close(self, at_s: float, slot: int | None = None) -> None:
         """Batches under way ended at `at_s`: all of them, or those of one replica."""
@@ -133,6 +143,7 @@ class BatchTable:
         self._drop(self.columns.first + (int(keep[0]) if len(keep) else len(formed)))
         while len(self.regimes) > 1 and self.regimes[1].start_s < time_s:
             del self.regimes[0]
+            self._drains.forget_before(self.regimes[0].number)
 
     def _append(self, service: int, record: BatchRecord, slot: int) -> int:
         if len(self.columns) == MAX_ROWS:
@@ -180,12 +191,21 @@ class BatchTable:
             return number
         obeyed = max((v for s, v in self._regime_of_version if s == service), default=None)
         if obeyed is not None and record.settings_version < obeyed:
-            return self.regime  # never the newest: nothing was marked for it, and nothing need be now
+            return self._regime_below(key)  # never the newest: nothing was marked for it, and nothing need be now
         number = self.regime + 1
         self._regime_of_version[key] = number
         mark = None if obeyed is None else self._mark(service, obeyed, record, number)
-        self.regimes.append(Regime(number, record.formed_s, record.settings_version, mark, self._settings.get(key)))
+        change = self._changes.get(key)
+        in_force_s = change.in_force_s if change is not None else None
+        settings = self._settings.get(key)
+        self.regimes.append(Regime(number, record.formed_s, record.settings_version, mark, settings, in_force_s))
         return number
+
+    def _regime_below(self, key: tuple[int, int]) -> int:
+        """That of the newest older settings, so that what was formed late does not count for those that followed."""
+        known = self._regime_of_version.items()
+        older = [number for (service, version), number in known if service == key[0] and version < key[1]]
+        return max(older, default=0)
 
     def _begin_earlier(self, number: int, formed_s: float) -> None:
         """Another replica's batch, told of later, obeyed before the first we knew."""
@@ -201,6 +221,10 @@ class BatchTable:
         change = self._changes.get((service, version))
         detail = f"in force after {_milliseconds(change.in_force_after_ms)}" if change else ""
         return SettingsMark(record.formed_s, regime, version, text, detail)
+
+    @staticmethod
+    def _drained(mark: SettingsMark, drain: Drain | None) -> SettingsMark:
+        return mark if drain is None else replace(mark, drained=drain.words)
 
 
 def _milliseconds(duration_ms: float) -> str:

@@ -33,6 +33,7 @@ class SettingsMark:
         regime: counts such marks for as long as the window is open; versions begin anew with each service.
         text: what changed, "max_batch_size 4 → 16".
         detail: "in force after 3 ms", or empty.
+        drained: "old settings drained after 1.8 s", or empty where nothing formed under them was left.
     """
 
     at_s: float
@@ -40,6 +41,7 @@ class SettingsMark:
     version: int
     text: str
     detail: str
+    drained: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ class Figures:
     """What the service did lately; ``None`` is unknown.
 
     Attributes:
-        requests_per_s: answered, not merely received.
+        requests_per_s, tokens_per_s: of what was answered and generated, once what was formed under older settings
+            has drained.
         queue: requests that wait or are sealed but do not run.
         speedup_over_batch_1: how many times the tokens a second that batches of one request reach; see `speedup`.
     """
@@ -64,18 +65,19 @@ def previous_figures(history: History, at_s: float | None = None) -> tuple[int, 
 
 
 def _figures(history: History, start_s: float, end_s: float, regime: Regime | None) -> Figures:
-    span_s = end_s - start_s
+    rated_from_s = max(start_s, _drained_s(history, regime))
+    span_s = end_s - rated_from_s
     number = regime.number if regime else 0
     samples = history.requests.samples
     p50_s, p95_s, p99_s = (_known(value) for value in percentiles(samples, start_s, end_s, number))
     waiting, formed, _ = history.depth_at(end_s)
     is_long_enough = span_s >= LEAST_SPAN_S
     finished = samples["finished"]
-    answered = np.count_nonzero((finished > start_s) & (finished <= end_s))
+    answered = np.count_nonzero((finished > rated_from_s) & (finished <= end_s))
     batches = _Executed.between(history, start_s, end_s, number)
     return Figures(
         requests_per_s=float(answered) / span_s if is_long_enough else None,
-        tokens_per_s=_tokens_per_s(history, start_s, end_s) if is_long_enough else None,
+        tokens_per_s=_tokens_per_s(history, rated_from_s, end_s) if is_long_enough else None,
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
@@ -83,6 +85,14 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
         queue=float(waiting + formed),
         speedup_over_batch_1=speedup(batches.size, batches.tokens, batches.run_s, *_Executed.ever(history)),
     )
+
+
+def _drained_s(history: History, regime: Regime | None) -> float:
+    """From when on all that ended was formed under these settings: before that, no rate is theirs alone."""
+    drain = history.batches.drain(regime) if regime is not None else None
+    if drain is None:
+        return -math.inf
+    return math.inf if drain.end_s is None else drain.end_s
 
 
 def speedup(

@@ -51,6 +51,18 @@ def slider_of(panel: BatchingPanel, field: str) -> Slider:
     return slider
 
 
+def test_that_the_head_tells_as_much_of_the_change_as_there_is_room_for(batching: BatchingPanel) -> None:
+    batching.show_in_force(VersionedSettings(version=7, settings=Settings()), in_force_after_ms=3.0)
+    batching.show_drained("old settings drained after 1.8 s", "drained 1.8 s")
+    whole = "v7 in force after 3 ms, old settings drained after 1.8 s"
+    for width, text in ((440, whole), (264, "v7 after 3 ms, drained 1.8 s")):
+        batching.resize(width, batching.height())
+        assert batching._head.text() == text
+        assert batching._head.toolTip() == ("" if text == whole else whole)
+    batching.show_drained(whole, "drained after longer than there is room to tell")
+    assert batching._head.text() == "v7 in force after 3 ms"
+
+
 def test_that_a_typed_number_is_asked_for_at_once(batching: BatchingPanel, qtbot: QtBot) -> None:
     with qtbot.waitSignal(batching.settings_wanted) as asked:
         type_into(batching.control("max_batch_size").field, "32")
