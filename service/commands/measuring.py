@@ -87,8 +87,9 @@ class JsonLines:
     """Every event as a line of JSON on standard output."""
 
     def tell(self, event: CompareEvent) -> None:
-        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-        sys.stdout.buffer.flush()
+        with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
+            sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+            sys.stdout.buffer.flush()
 
     def close(self) -> None:
         pass
@@ -159,7 +160,9 @@ async def _until_stopped(work: Work, ends_with_input: bool) -> None:
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
+    """Once: a second Ctrl-C must not keep the service from getting its settings back."""
+    if not task.cancelling():
+        task.cancel()
 
 
 def _await_end_of_input(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:

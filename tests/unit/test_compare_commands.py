@@ -106,6 +106,7 @@ def test_that_ctrl_c_ends_it_and_keeps_the_rounds_that_were_made(url: str, tmp_p
         while b"round 3" not in said:
             said += process.stderr.read1()
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # from somebody impatient
         process.communicate()
         assert process.returncode == 130
 
@@ -124,6 +125,21 @@ def test_that_the_end_of_the_window_ends_it(url: str) -> None:
         process.stdin.close()
         process.stdout.read()
         assert process.wait(20) == 130
+
+
+def test_that_a_window_that_was_killed_is_not_waited_for(url: str) -> None:
+    process = started("compare", "--url", url, "--control")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(msgspec.json.encode(msgspec.structs.replace(plan(url), duration_s=60.0)) + b"\n")
+    process.stdin.flush()
+    next(event for event in map(EVENTS.decode, process.stdout) if isinstance(event, Progress))
+    process.stdout.close()  # as a kill does it: both ends at once
+    process.stdin.close()
+    assert process.wait(20) == 130
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == b""
 
 
 def test_that_the_window_hears_progress_and_what_the_rounds_say(url: str) -> None:
