@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ray.serve import batching
 
 from service.batching.queue import BatchQueue
 from service.messages import Settings
@@ -80,6 +85,49 @@ def test_that_late_batches_are_those_of_the_real_queue(
     real = run_in_virtual_time(formed_by_the_queue(times_s, rules, engine))
     assert [(members, reason) for members, reason, _ in simulated] == [(m, reason) for m, reason, _ in real]
     assert [at_s for *_, at_s in simulated] == pytest.approx([at_s for *_, at_s in real], abs=1e-9)
+
+
+async def sealed_by_ray(times_s: Sequence[float], rules: Settings) -> list[tuple[list[int], float]]:
+    """What the loop behind `@serve.batch` would hand over, which it does whatever the engine does meanwhile."""
+    queue = ray_s_queue(rules)
+    for number, at_s in enumerate(times_s):
+        asyncio.get_running_loop().call_at(at_s, queue.put, number)
+    sealed: list[tuple[list[int], float]] = []
+    while sum(len(members) for members, _ in sealed) < len(times_s):
+        members, _ = await queue.wait_for_batch()
+        sealed.append((members, now_s()))
+    return sealed
+
+
+def ray_s_queue(rules: Settings) -> Any:
+    """Ray's own queue, without the replica and the metrics that it wants around it."""
+    queue: Any = object.__new__(batching._BatchQueue)
+    queue.queue, queue.requests_available_event = asyncio.Queue(), asyncio.Event()
+    queue.max_batch_size, queue.batch_wait_timeout_s = rules.max_batch_size, rules.batch_wait_timeout_s
+    queue.batch_size_fn = queue._handle_batch_task = None
+    queue._batch_queue_length_gauge = queue._batch_wait_time_histogram = Mock()
+    queue._function_name = "handle_batch"
+    return queue
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    gaps_ms=st.lists(st.integers(1, 400), min_size=1, max_size=60),
+    max_batch_size=st.integers(1, 12),
+    timeout_ms=st.sampled_from([0, 7, 50, 210, 1000]),
+    base_ms=st.integers(1, 900),
+)
+def test_that_early_batches_are_those_of_ray(
+    monkeypatch: pytest.MonkeyPatch, gaps_ms: list[int], max_batch_size: int, timeout_ms: int, base_ms: int
+) -> None:
+    looks = itertools.count()  # at the clock; each takes a nanosecond, or rounding could keep Ray waiting for ever
+    monkeypatch.setattr(batching, "time", SimpleNamespace(time=lambda: now_s() + 1e-9 * next(looks)))
+    times_s = [sum(gaps_ms[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(gaps_ms))]
+    rules = early(max_batch_size, timeout_ms / 1e3)
+    run = simulate(rules, EngineOfOneTime(base_ms / 1e3), arriving(times_s), until_s=1e9)
+    real = run_in_virtual_time(sealed_by_ray(times_s, rules))
+    assert [[times_s.index(m.arrival.intended_s) for m in b.members] for b in run.batches] == [m for m, _ in real]
+    assert [batch.formed_s for batch in run.batches] == pytest.approx([at_s for _, at_s in real], abs=1e-6)
 
 
 def test_that_an_early_batch_is_sealed_by_the_clock_while_the_engine_runs() -> None:
