@@ -49,6 +49,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         settings: in force while it watched, for which `measured` and `expected` are told.
         expected: what the same simulation says of the settings in force, beside `measured`: how far it can be trusted.
         capacity: of one replica whose batches are full under the settings asked for.
+        marginal_s, marginal_error_s: what one more request adds to the time of its batch, and its standard error.
     """
 
     url: str
@@ -58,6 +59,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     expected: Prediction
     prediction: Prediction
     capacity: Capacity
+    marginal_s: float
+    marginal_error_s: float
 
 
 def main(argv: list[str]) -> int:
@@ -165,6 +168,8 @@ def _report(url: str, before: VersionedSettings, asked: Settings, history: Histo
         expected=predictor.predict(before.settings),
         prediction=predictor.predict(asked),
         capacity=predictor.cost.capacity(asked.max_batch_size),
+        marginal_s=predictor.cost.marginal_s,
+        marginal_error_s=predictor.cost.marginal_error_s,
     )
 
 
@@ -188,6 +193,7 @@ def table(report: Report) -> str:
             *rows,
             f"capacity of a full batch: {report.capacity.requests_per_s:.2f} requests/s, "
             f"{report.capacity.tokens_per_s:.0f} tokens/s a replica",
+            f"one more request makes its batch {report.marginal_s:.3f} s longer (± {report.marginal_error_s:.3f})",
             *_warnings(then),
         ]
     )

@@ -80,8 +80,8 @@ SCENARIOS: Final = {
         ClosedLoop(users=12),
         24,
         40.0,
-        late(8, 0.05),
-        (late(16, 0.05), early(16, 0.2), late(4, 0.0), late(32, 0.5)),
+        late(8, 0.0),
+        (late(16, 0.05), early(16, 0.2), late(4, 0.1), late(32, 0.5)),
         8.0,
     ),
 }
