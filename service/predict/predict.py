@@ -24,7 +24,7 @@ from service.predict.simulated import Run
 
 REPLAYS: Final = 5
 RESAMPLES: Final = 12
-MOST_REQUESTS: Final = 3_000  # in one simulation: beyond that it takes long and tells no more
+MOST_REQUESTS: Final = 1_500  # in one simulation: beyond that it takes long and tells no more
 LONG_RUN: Final = 1_500  # requests that tell whether the queue grows without bound
 HORIZON_S: Final = 30.0
 BAND: Final = (5.0, 95.0)

@@ -68,6 +68,14 @@ def test_that_the_plots_show_it_too(qtbot: QtBot, loaded: Batchscope) -> None:
     assert not plots.queue_depth._ghost
 
 
+def test_that_a_frozen_plot_shows_none(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    await_prediction(qtbot, loaded)
+    loaded.workings.set_frozen(True)
+    loaded.workings.plots.refresh()
+    assert not loaded.workings.plots.latency.canvas.ghost._levels
+
+
 def test_that_a_queue_that_would_grow_is_told_where_its_latency_stands(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 1)
     qtbot.waitUntil(lambda: below(loaded, "p50_s").startswith("grows to"), timeout=ANSWER_MS)
