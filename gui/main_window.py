@@ -96,7 +96,10 @@ class MainWindow(QWidget):
             self._ring.watch(widget)
 
     def show_details(self, visible: bool) -> None:
+        """Tell of one request, in the drawer where there is no column for it."""
         self.requests_column.show_details(visible)
+        if visible:
+            self.show_drawer(True)
 
     def show_drawer(self, visible: bool) -> None:
         """The right panel over the centre, where the window is too narrow for three columns."""

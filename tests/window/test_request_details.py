@@ -242,3 +242,14 @@ def test_that_to_select_by_program_chooses_nothing(desk: Desk) -> None:
     assert len(model.selectedRows()) == 1
     model.select(desk.window.requests.model.index(5, 0), QItemSelectionModel.SelectionFlag.ClearAndSelect)
     assert desk.inspector.row is not None
+
+
+def test_that_in_a_narrow_window_the_drawer_opens_for_it(desk: Desk) -> None:
+    desk.window.resize(1000, 700)
+    QApplication.processEvents()
+    desk.plots.refresh()
+    desk.click(desk.ran_ago(15.0))
+    assert desk.inspector.details.isVisible()
+    QTest.keyClick(desk.window, Qt.Key.Key_Escape)
+    assert not desk.inspector.details.isVisible()
+    assert desk.window.requests.isVisible()
