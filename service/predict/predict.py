@@ -132,6 +132,11 @@ class Predictor:
         start = self.start if is_saturated else None
         return figures_of(self._run(settings, load, end_s, cost, random, start), begin_s, end_s)
 
+    def _limit(self, settings: Settings) -> int | None:
+        """What Ray lets a replica hold, where that is less than it could hold by its settings."""
+        limit = self.around.max_ongoing_requests
+        return None if limit is None or limit >= settings.max_ongoing_requests else limit
+
     def _run(
         self,
         settings: Settings,
@@ -147,7 +152,7 @@ class Predictor:
             load,
             until_s,
             replicas=self.around.replicas,
-            max_ongoing_requests=self.around.max_ongoing_requests,
+            max_ongoing_requests=self._limit(settings),
             start=start,
             seed=random.getrandbits(32),
         )

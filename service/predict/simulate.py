@@ -76,6 +76,7 @@ class _Simulation:
         kind = Late if settings.formation == "late" else Early
         self._replicas = [kind(self, number, settings) for number in range(replicas)]
         self._max_ongoing = max_ongoing_requests
+        self._is_held_counted = replicas > 1 or max_ongoing_requests is not None  # else nobody asks
         self._outside: deque[SimulatedRequest] = deque()  # that no replica had room for
         self._events: list[tuple[float, int, Callable[[float, object], None], object]] = []
         for arrival in load.first(until_s):
@@ -112,11 +113,9 @@ class _Simulation:
             request.started_s = batch.started_s
             request.finished_s = finished_s = batch.started_s + offset_s
             request.answered_s = answered_s = finished_s + request.arrival.return_s
-            if self._max_ongoing is not None:
+            if self._is_held_counted:
                 self.call_at(finished_s, self._leave, replica)
             self._follow(answered_s)
-        if self._max_ongoing is None:
-            replica.held -= len(batch.members)  # it counts those that wait, which is what the router compares
 
     def _follow(self, answered_s: float) -> None:
         following = self._load.next(answered_s)
