@@ -158,6 +158,8 @@ class Facts:
     @cached_property
     def declared_per_s(self) -> float | None:
         """The rate that the load generator aims at, where it has one."""
+        if self.history.statuses.pattern_at(self.at_s) is None:
+            return None
         return next((rate for since_s, rate in reversed(self.history.offered) if since_s <= self.at_s), None)
 
     @cached_property

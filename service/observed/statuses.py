@@ -22,7 +22,7 @@ class Statuses:
     Attributes:
         replicas: `max_ongoing` is -1 where the service does not tell it.
         load: totals of the generator, and its lag, infinite while it sent nothing.
-        patterns: moments at which the load became another and what it was from then on.
+        patterns: moments at which the load became another and what it was from then on, ``None`` while it pauses.
     """
 
     def __init__(self) -> None:
@@ -52,8 +52,9 @@ class Statuses:
                 )
 
     def add_load(self, frame: LoadFrame, at_s: float) -> None:
-        if not self.patterns or self.patterns[-1][1] != frame.pattern:
-            self.patterns.append((at_s, frame.pattern))
+        pattern = None if frame.is_paused else frame.pattern
+        if not self.patterns or self.patterns[-1][1] != pattern:
+            self.patterns.append((at_s, pattern))
         if self._load_due_s <= at_s:
             self._load_due_s = at_s + LOAD_EVERY_S
             lag_ms = np.inf if frame.lag_p99_ms is None else frame.lag_p99_ms

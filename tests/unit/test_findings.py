@@ -9,7 +9,7 @@ import pytest
 
 from service.findings.finding import Finding
 from service.findings.ranking import SETTLES, findings
-from service.messages import BatchWork, ClientTotals, FramesMissed, LoadFrame, Settings, TelemetryFrame
+from service.messages import BatchWork, ClientTotals, FramesMissed, LoadFrame, Poisson, Settings, TelemetryFrame
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
@@ -187,6 +187,17 @@ def test_that_nothing_advises_a_larger_batch_where_one_would_gain_little() -> No
     for finding in said.values():
         assert finding.control != "max_batch_size", finding.rule
         assert "Raise max_batch_size" not in finding.advice
+
+
+def test_that_a_load_that_pauses_asks_nothing_of_the_engine() -> None:
+    run = SyntheticRun(27.0, (Step(0.0, 6.4, Settings(max_batch_size=4)), Step(18.0, rate_per_s=0.0)))
+    poisson = Poisson(rate_per_s=6.4)
+    assert "saturated" in told(run, load=lambda frame: changed(frame, pattern=poisson))
+
+    def pausing(frame: LoadFrame) -> LoadFrame:
+        return changed(frame, pattern=poisson, is_paused=frame.at_s > run.start_s + 18.0)
+
+    assert not told(run, load=pausing).keys() & {"saturated", "load_share", "queue_grows"}
 
 
 def test_that_arrivals_are_counted_where_no_generator_declares_them() -> None:
