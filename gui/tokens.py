@@ -202,6 +202,7 @@ WIDTH_NUMBER_COMPACT: Final = 76
 WIDTH_NUMBER_SMALL: Final = 56
 WIDTH_COMPARE: Final = 264  # the column in which a comparison is set up
 WIDTH_VIEW: Final = 96
+WIDTH_PERCENTILES: Final = 400  # below: a cumulative plot tells p50 and p95 only
 WIDTH_NAMED: Final = 560  # from here on a cumulative plot names its samples also at rest
 WIDTH_MODEL: Final = 206
 WIDTH_DEVICE: Final = 112

@@ -22,7 +22,7 @@ from gui.series.latency_distribution import CUMULATIVE, NAMES, Sample
 from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.value_axis import ValueAxis, seconds_axis
-from gui.tokens import DASH_CAP, GAP_ALPHA, LINE_P50, LINE_P95, MARK_HOVER, WIDTH_NAMED, Palette
+from gui.tokens import DASH_CAP, GAP_ALPHA, LINE_P50, LINE_P95, MARK_HOVER, WIDTH_NAMED, WIDTH_PERCENTILES, Palette
 from service.observed.columns import Floats
 
 PER_CENT: Final = Axis(step=20.0, ceiling=100.0)
@@ -76,9 +76,10 @@ class CumulativePlot(Chart):
             )
             return
         named = {each.name: "" for each in self._known} if self.width() >= WIDTH_NAMED else {}
-        percentiles = self._first.percentiles() if self._first is not None else {}
-        values = {name: f"{value:.2f}" for name, value in percentiles.items()}
-        self.header.show_readout({**named, **(values or dict.fromkeys(NAMES, "–"))}, hides_missing=True)
+        found = self._first.percentiles() if self._first is not None else {}
+        names = NAMES if self.width() >= WIDTH_PERCENTILES else NAMES[:2]
+        values = {name: f"{found[name]:.2f}" if name in found else "–" for name in names}
+        self.header.show_readout({**named, **values}, hides_missing=True)
 
     def chip_at(self, pointed: float) -> str:
         return self._axis.seconds(self._axis.value_at(pointed))

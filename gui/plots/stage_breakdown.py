@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +12,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from gui.plots.header import Header
 from gui.plots.paint import bold, draw_text, font, pen, text_width
 from gui.plots.stage_inks import paint_stages, segments, stage_inks
+from gui.plots.stage_table import StageTable
 from gui.series.declaration import Declaration
 from gui.series.scale import StepScale
 from gui.series.stage_breakdown import StageBreakdown
@@ -22,19 +22,12 @@ from gui.tokens import (
     GAP_1,
     GAP_2,
     GAP_4,
-    LEGEND_SWATCH,
     LINE_GRID,
     LINE_MARKER,
-    PANEL_PADDING,
     PLOT_AXIS,
-    PLOT_MARGIN_RIGHT,
-    RADIUS_INNER,
     STAGE_BAR,
     STAGE_BAR_BEFORE,
     STAGE_GUTTER,
-    STAGE_LINE,
-    STAGE_NUMBER,
-    STAGE_TABLE,
     STAGE_TOTAL,
     Palette,
 )
@@ -112,9 +105,7 @@ class StageBars(QWidget):
         self, now: StageBreakdown | None, before: StageBreakdown | None, before_name: str, now_s: float
     ) -> None:
         self._now, self._before, self._before_name = now, before, before_name
-        sums = [float(each.at_p95.sum()) for each in (now, before) if each is not None]
-        means = [float(each.mean.sum()) for each in (now, before) if each is not None]
-        self._scale.fit(max((*sums, *means), default=0.0), now_s)
+        self._scale.fit(max((float(bar.spans_s.sum()) for bar in self._bars()), default=0.0), now_s)
         self.update()
 
     # ------------------------------------------------------------------------------------------------------- pointer
@@ -133,9 +124,9 @@ class StageBars(QWidget):
             self.update()
 
     def _stage_at(self, place: QPointF) -> int | None:
-        line = int((place.y() - self._table_top()) // STAGE_LINE) - 1
-        if place.x() >= self._table_left():
-            return line if 0 <= line < len(STAGES) else None
+        table = self._table
+        if place.x() >= table.left:
+            return table.stage_at(place)
         for bar in self._bars():
             if bar.top <= place.y() < bar.top + bar.height:
                 placed = segments(bar.spans_s.tolist(), STAGE_GUTTER, self._pixels_per_s())
@@ -155,7 +146,7 @@ class StageBars(QWidget):
             self._paint_grid(painter)
             for bar in self._bars():
                 self._paint_bar(painter, bar)
-            self._paint_table(painter)
+            self._table.paint(painter, self._palette, self._pointed)
         painter.end()
 
     def _paint_grid(self, painter: QPainter) -> None:
@@ -168,62 +159,30 @@ class StageBars(QWidget):
             draw_text(painter, x - text_width(text, font()) / 2, bottom + PLOT_AXIS / 2, text, font(), self._palette.t3)
 
     def _paint_bar(self, painter: QPainter, bar: Bar) -> None:
-        inks = stage_inks(self._palette)
         placed = segments(bar.spans_s.tolist(), STAGE_GUTTER, self._pixels_per_s())
-        used = font(FONT_CAPTION) if bar.is_before else font(FONT_TEXT)
-        middle = bar.top + bar.height / 2
-        name_left = STAGE_GUTTER - GAP_2 - text_width(bar.name, used)
-        draw_text(painter, name_left, middle, bar.name, used, self._palette.t3 if bar.is_before else self._palette.t2)
-        paint_stages(painter, placed, bar.top, bar.height, inks)
-        total = f"{bar.spans_s.sum():.2f} s"
-        strong = font(FONT_CAPTION) if bar.is_before else bold(FONT_TEXT)
-        draw_text(
-            painter,
-            placed[-1][1] + GAP_2,
-            middle,
-            total,
-            strong,
-            self._palette.t3 if bar.is_before else self._palette.t1,
-        )
-        if self._pointed is not None and placed[self._pointed][1] > placed[self._pointed][0]:
+        paint_stages(painter, placed, bar.top, bar.height, stage_inks(self._palette))
+        self._paint_words(painter, bar, placed[-1][1])
+        if self._pointed is not None:
             left, right = placed[self._pointed]
-            painter.setPen(pen(self._palette.t1, LINE_MARKER))
-            painter.drawRect(QRectF(left - 0.5, bar.top - 1.5, right - left, bar.height + 2))
+            if right > left:
+                painter.setPen(pen(self._palette.t1, LINE_MARKER))
+                painter.drawRect(QRectF(left - 0.5, bar.top - 1.5, right - left, bar.height + 2))
 
-    def _paint_table(self, painter: QPainter) -> None:
-        left, middle = self._table_left(), self._table_top() + STAGE_LINE / 2
-        edges = self._number_edges()
-        heads = ("mean", "p95") if self._before is None else ("mean", "p95", f"{self._before_name} mean")
-        for head, edge in zip(heads, edges, strict=False):
-            draw_text(painter, edge - text_width(head, font()), middle, head, font(), self._palette.t3)
-        for n, (stage, ink) in enumerate(zip(STAGES, stage_inks(self._palette), strict=True)):
-            middle += STAGE_LINE
-            if n == self._pointed:
-                painter.setPen(Qt.PenStyle.NoPen)
-                painter.setBrush(QColor(self._palette.hover))
-                ground = QRectF(left - GAP_1, middle - STAGE_LINE / 2, edges[-1] - left + 2 * GAP_1, STAGE_LINE)
-                painter.drawRoundedRect(ground, RADIUS_INNER, RADIUS_INNER)
-            painter.fillRect(QRectF(left, round(middle) - LEGEND_SWATCH // 2, LEGEND_SWATCH, LEGEND_SWATCH), ink)
-            draw_text(painter, left + LEGEND_SWATCH + GAP_2, middle, stage.title, font(FONT_TEXT), self._palette.t2)
-            self._paint_numbers(painter, n, middle, edges)
-
-    def _paint_numbers(self, painter: QPainter, stage: int, middle: float, edges: Sequence[float]) -> None:
-        values = [None, None] if self._now is None else [self._now.mean[stage], self._now.at_p95[stage]]
-        if self._before is not None:
-            values.append(self._before.mean[stage])
-        for n, (value, edge) in enumerate(zip(values, edges, strict=False)):
-            text = "–" if value is None else f"{value:.3f}"
-            used = bold() if n == 0 else font()
-            draw_text(
-                painter,
-                edge - text_width(text, used),
-                middle,
-                text,
-                used,
-                self._palette.t1 if n == 0 else self._palette.t2,
-            )
+    def _paint_words(self, painter: QPainter, bar: Bar, end: int) -> None:
+        """The name before the bar, the sum after it."""
+        middle, quiet = bar.top + bar.height / 2, self._palette.t3
+        name = font(FONT_CAPTION if bar.is_before else FONT_TEXT)
+        left = STAGE_GUTTER - GAP_2 - text_width(bar.name, name)
+        draw_text(painter, left, middle, bar.name, name, quiet if bar.is_before else self._palette.t2)
+        number = font(FONT_CAPTION) if bar.is_before else bold(FONT_TEXT)
+        total = f"{bar.spans_s.sum():.2f} s"
+        draw_text(painter, end + GAP_2, middle, total, number, quiet if bar.is_before else self._palette.t1)
 
     # ------------------------------------------------------------------------------------------------------ geometry
+
+    @property
+    def _table(self) -> StageTable:
+        return StageTable(self.size(), self._now, self._before, self._before_name)
 
     def _bars(self) -> list[Bar]:
         """From top to bottom, centred about the middle of their room."""
@@ -242,17 +201,5 @@ class StageBars(QWidget):
         return bars
 
     def _pixels_per_s(self) -> float:
-        room = self._table_left() - GAP_4 - STAGE_TOTAL - STAGE_GUTTER
+        room = self._table.left - GAP_4 - STAGE_TOTAL - STAGE_GUTTER
         return max(room, 1) / self._scale.axis.ceiling
-
-    def _table_left(self) -> int:
-        extra = STAGE_NUMBER if self._before is not None else 0
-        return self.width() - PLOT_MARGIN_RIGHT - STAGE_TABLE - extra
-
-    def _table_top(self) -> float:
-        return max((self.height() - (len(STAGES) + 1) * STAGE_LINE) / 2, 0.0)
-
-    def _number_edges(self) -> list[float]:
-        right = self.width() - PANEL_PADDING
-        count = 3 if self._before is not None else 2
-        return [right - (count - 1 - n) * STAGE_NUMBER for n in range(count)]

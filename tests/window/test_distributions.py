@@ -164,6 +164,8 @@ def test_that_a_wide_plot_names_its_samples_at_rest(cumulative: CumulativePlot) 
     assert list(cumulative.header.readout) == ["A", "B", "p50", "p95", "p99"]
     cumulative.resize(400, 300)
     assert list(cumulative.header.readout) == ["p50", "p95", "p99"]
+    cumulative.resize(360, 300)
+    assert list(cumulative.header.readout) == ["p50", "p95"]
 
 
 def test_that_the_pointer_tells_the_share_of_each_sample(cumulative: CumulativePlot) -> None:
