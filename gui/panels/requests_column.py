@@ -27,10 +27,15 @@ class RequestsColumn(QWidget):
         return self._details is not None and not self._details.isHidden()
 
     def put(self, details: QWidget) -> None:
-        """Give the details their place; they are not shown yet."""
+        """Give the details their place, after the table also for the Tab key; they are not shown yet."""
         self._details = details
         details.hide()
         self._column.addWidget(details)
+        before: QWidget = self._requests.table
+        for widget in details.findChildren(QWidget):
+            if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
+                QWidget.setTabOrder(before, widget)
+                before = widget
 
     def show_details(self, is_shown: bool) -> None:
         if self._details is None or is_shown == self.shows_details:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPointF, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
+from typing import Final
+
+from PySide6.QtCore import QPointF, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
 from gui.plots.batch_distribution import BatchDistributionPlot
@@ -20,6 +22,9 @@ from gui.series.stage_breakdown import stage_breakdown
 from gui.series.value_axis import seconds_axis
 from gui.tokens import HAIRLINE, NUMBERS_HZ, Palette
 from service.observed.history import History
+
+KEY_STEP: Final = 0.01  # of the axis, a press of an arrow key
+KEY_FAR: Final = 0.1
 
 
 class DistributionsView(QWidget):
@@ -38,6 +43,9 @@ class DistributionsView(QWidget):
         self._palette = palette
         self._computed_s = float("-inf")
         self._is_empty = False
+        self._pointed: float | None = None
+        self.setAccessibleName("Distributions")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.histogram = LatencyHistogram(palette)
         self.cumulative = CumulativePlot(palette)
         self.batches = BatchDistributionPlot(palette)
@@ -62,8 +70,8 @@ class DistributionsView(QWidget):
         layout.addWidget(self.stages)
 
     def _connect(self) -> None:
-        self.histogram.pointed.connect(self.cumulative.point_at)
-        self.cumulative.pointed.connect(self.histogram.point_at)
+        for plot in (self.histogram, self.cumulative):
+            plot.pointed.connect(self._point_at)
         self.wasted.canvas.pointed.connect(self._on_wasted_pointed)
 
     # -------------------------------------------------------------------------------------------------------- public
@@ -119,10 +127,32 @@ class DistributionsView(QWidget):
         ]
         self.batches.show_sizes(found[0], found[1], largest, now_s)
 
+    def _move_pointer(self, by: float) -> None:
+        """Along the axis of latency, from its middle where nothing was pointed at."""
+        place = 0.5 if self._pointed is None else min(max(self._pointed + by, 0.0), 1.0)
+        self._point_at(place)
+
+    def _point_at(self, place: float | None) -> None:
+        self._pointed = place
+        for plot in (self.histogram, self.cumulative):
+            plot.point_at(place)
+
     def _on_wasted_pointed(self, place: QPointF | None) -> None:
         self.wasted.point_at(self.wasted.time_at(place) if place is not None else None)
 
     # ------------------------------------------------------------------------------------------------------- widget
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Left and Right move the pointer along the latencies; with Shift further."""
+        direction = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
+        if direction is None:
+            super().keyPressEvent(event)
+            return
+        self._move_pointer(direction * (KEY_FAR if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else KEY_STEP))
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self._point_at(None)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.stages.setFixedHeight(timeline_height(event.size().height()))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QColor, QImage, QMouseEvent
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -90,6 +91,16 @@ def test_that_histogram_and_cumulative_curve_share_the_pointer(view: Distributio
     point(view.cumulative, None)
     assert "p50" in view.cumulative.header.readout
     assert view.histogram.header.readout["requests"].isdigit()
+
+
+def test_that_the_arrow_keys_move_the_pointer_along_the_latencies(view: DistributionsView) -> None:
+    view.setFocus()
+    QTest.keyClick(view, Qt.Key.Key_Right)
+    QTest.keyClick(view, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    assert view.cumulative.chip_at(0.6) == view.cumulative.chip_at(view.cumulative._pointed or 0.0)
+    assert all(value.endswith(" %") for value in view.histogram.header.readout.values())
+    view.clearFocus()
+    assert "p50" in view.cumulative.header.readout
 
 
 def test_that_a_bar_of_batches_tells_its_size_under_the_pointer(view: DistributionsView) -> None:

@@ -253,3 +253,14 @@ def test_that_in_a_narrow_window_the_drawer_opens_for_it(desk: Desk) -> None:
     QTest.keyClick(desk.window, Qt.Key.Key_Escape)
     assert not desk.inspector.details.isVisible()
     assert desk.window.requests.isVisible()
+
+
+def test_that_the_tab_key_leads_from_the_table_into_the_details(desk: Desk) -> None:
+    desk.click(desk.ran_ago(15.0))
+    desk.window.requests.table.setFocus()
+    visited = []
+    for _ in range(2):
+        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        visited.append(QApplication.focusWidget())
+    assert all(desk.inspector.details.isAncestorOf(widget) for widget in visited)
+    assert desk.inspector.details.mates in visited
