@@ -13,6 +13,7 @@ from service.observed.batches import REASONS
 from service.observed.history import History
 
 NOTICEABLE_S: Final = 0.005
+STRAGGLES: Final = 2.0  # a member with so many times the tokens of half of its batch holds it
 LATE_S: Final = 0.020  # a load generator that sends later than this is named
 
 PENDING: Final = "Waits until its batch is formed."
@@ -20,12 +21,17 @@ PENDING: Final = "Waits until its batch is formed."
 
 @dataclass(frozen=True)
 class Ahead:
-    """Batches that held the engine while a request waited, and for how long of that time."""
+    """Batches that held the engine while a request waited, and for how long of that time.
+
+    Attributes:
+        straggler: tokens of the member that held the last of them, where one did.
+    """
 
     count: int
     last: str
     last_size: int
     held_s: float
+    straggler: int | None = None
 
     @property
     def is_felt(self) -> bool:
@@ -77,7 +83,8 @@ def _until_formed(history: History, row: int, slot: int, queued: float, formed: 
     batch = int(history.requests.columns.get(row, "batch"))
     ahead = _ahead(history, slot, queued, formed) if not _is_early(history, batch) else Ahead(0, "", 0, 0.0)
     if ahead.is_felt:
-        yield f"{ahead.held_s:.2f} s for {_batches(ahead)} to end"
+        held = f", held by a member with {ahead.straggler} tokens" if ahead.count == 1 and ahead.straggler else ""
+        yield f"{ahead.held_s:.2f} s for {_batches(ahead)} to end{held}"
     rest_s = formed - queued - ahead.held_s
     if rest_s >= NOTICEABLE_S:
         yield f"{rest_s:.2f} s {_for_company(history, batch)}"
@@ -90,9 +97,16 @@ def _ahead(history: History, slot: int, start_s: float, end_s: float) -> Ahead:
     if not len(rows):
         return Ahead(0, "", 0, 0.0)
     last = int(rows[np.argmax(columns["started"][rows])]) + columns.first
-    return Ahead(
-        len(rows), history.batches.id_of(last), int(history.batches.columns.get(last, "size")), float(held[rows].sum())
-    )
+    size = int(history.batches.columns.get(last, "size"))
+    return Ahead(len(rows), history.batches.id_of(last), size, float(held[rows].sum()), _straggler(history, last))
+
+
+def _straggler(history: History, batch: int) -> int | None:
+    columns = history.requests.columns
+    tokens = columns["tokens"][columns["batch"] == batch]
+    if len(tokens) < 2 or tokens.max() < STRAGGLES * max(float(np.median(tokens)), 1.0):
+        return None
+    return int(tokens.max())
 
 
 def _batches(ahead: Ahead) -> str:

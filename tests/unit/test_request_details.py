@@ -110,6 +110,27 @@ def test_that_batches_of_another_replica_are_not_to_blame() -> None:
     assert wait_sentence(history, 0) == "Waited 0.47 s batch_wait_timeout_s."
 
 
+def test_that_a_member_that_held_the_batch_ahead_is_named() -> None:
+    history = told((Batch(1.0, 1.0, 5.42),), 5.0, Batch(5.42, 5.42, 9.0))
+    mates = tuple(
+        RequestRecord(
+            id=f"m{number}",
+            replica="r1",
+            state="done",
+            prompt_tokens=4,
+            max_tokens=96,
+            completion_tokens=tokens,
+            batch="r1-1",
+            received_s=0.5,
+            finished_s=5.42,
+        )
+        for number, tokens in enumerate((12, 10, 96, 11))
+    )
+    in_force = VersionedSettings(version=1, settings=Settings())
+    history.add_telemetry(TelemetryFrame(number=2, at_s=NOW_S + 0.05, clock="clock", in_force=in_force, requests=mates))
+    assert wait_sentence(history, 0) == "Waited 0.42 s for batch r1-1 of 4 to end, held by a member with 96 tokens."
+
+
 def test_that_a_late_load_generator_is_named() -> None:
     history = told((), 5.0, Batch(5.0, 5.0, 9.0))
     history.requests.columns.set(0, "intended", 4.5)
