@@ -66,6 +66,7 @@ class Batchscope(QObject):
         super().__init__()
         self._service_start = service_start or ServiceStart(port=arguments.port, extra=arguments.service)
         self._preferences_file = preferences_file
+        self._recording = arguments.recording
         self.errors: list[str] = []
         self.window_after_s: float | None = None
         self.is_complete = False
@@ -105,6 +106,8 @@ class Batchscope(QObject):
         self.workings.complained.connect(self.errors.append)
         self.workings.session.came_to_rest.connect(self._on_came_to_rest)
         self._place.put(self.workings.plots)
+        if self._recording is not None:
+            self.workings.recordings.open(self._recording)
         self.workings.start_clocks()
         self.is_complete = True
         if self._preferences_file and self._preferences_file.complaint:

@@ -17,6 +17,7 @@ class Arguments:
     Attributes:
         model, device, dtype, theme: instead of what is remembered; ``None`` leaves it.
         service: further options, handed to the service as they are.
+        recording: open this instead of offering to start a service.
         demo_s: run without hands for so long, report, and end.
     """
 
@@ -26,6 +27,7 @@ class Arguments:
     theme: ThemePreference | None = None
     port: int | None = None
     service: tuple[str, ...] = ()
+    recording: Path | None = None
     demo_s: float | None = None
     report: Path | None = None
     screenshot: Path | None = None
@@ -37,6 +39,8 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
     given = parser.parse_args(words)
     if given.demo is None and (given.report or given.screenshot):
         parser.error("--report and --screenshot tell of a --demo.")
+    if given.demo is not None and given.recording is not None:
+        parser.error("a --demo runs the service; it shows no recording.")
     return Arguments(
         model=given.model,
         device=given.device,
@@ -44,6 +48,7 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
         theme=given.theme,
         port=given.port,
         service=_for_the_service(given),
+        recording=given.recording,
         demo_s=given.demo,
         report=given.report,
         screenshot=given.screenshot,
@@ -60,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="batchscope", description="An oscilloscope for dynamic batching.", allow_abbrev=False
     )
     add = parser.add_argument
+    add("recording", type=Path, nargs="?", metavar="RECORDING.bsr", help="open a recording, without a service")
     add("--model", metavar="SPEC", help="a local folder, a GGUF file or a hub id, instead of the one last used")
     add("--device", help="auto, cpu, cuda, mps")
     add("--dtype", help="auto, bfloat16, float16, float32")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QFrame, QScrollArea, QSplitter, QWidget
 
 from gui import tokens
@@ -33,6 +33,7 @@ from gui.tokens import Palette
 from gui.widgets import icons
 from gui.widgets.labels import redress
 from gui.widgets.layouts import column, hairline
+from service.recording.format import SUFFIX
 
 TITLE: Final = "Batchscope"
 
@@ -41,6 +42,7 @@ class MainWindow(QWidget):
     """Lays the panels out; knows neither process nor data."""
 
     closing = Signal()  # before the window closes
+    recording_dropped = Signal(Path)  # a file was let fall on the window
     first_shown = Signal()  # once, after the first frame
     details_closed = Signal()  # the user pressed Esc while a request was told of
 
@@ -88,6 +90,12 @@ class MainWindow(QWidget):
 
     def show_log(self, visible: bool) -> None:
         self.log.setVisible(visible)
+
+    def put_above_views(self, widget: QWidget) -> None:
+        """Give what tells of all views alike its place."""
+        self._upper.insertWidget(self._upper.indexOf(self.views), widget)
+        for each in (widget, *widget.findChildren(QWidget)):
+            self._ring.watch(each)
 
     def put_details(self, details: QWidget) -> None:
         """Give what tells of one request its place at the table of all."""
@@ -155,6 +163,7 @@ class MainWindow(QWidget):
     def _lay_out(self) -> None:
         self.setWindowTitle(TITLE)
         self.setMinimumSize(*tokens.WINDOW_MIN)
+        self.setAcceptDrops(True)
         self.resize(*tokens.WINDOW_DEFAULT)
         self._left = _scrolled(_panel(self.batching, hairline(), self.load, hairline(), self.findings))
         self._right = _panel(self.prompts, hairline(), self.requests_column)
@@ -175,6 +184,7 @@ class MainWindow(QWidget):
         parts = column(self.figures, self.notice, self.views, gap=0)
         parts.setStretchFactor(self.views, 1)
         upper.setLayout(parts)
+        self._upper = parts
         centre = QSplitter(Qt.Orientation.Vertical)
         centre.setHandleWidth(tokens.HAIRLINE)
         centre.setMinimumWidth(tokens.WIDTH_CENTRE_MIN)
@@ -206,6 +216,9 @@ class MainWindow(QWidget):
         self._bind(shortcuts.PAUSE_LOAD, self.load.toggle_pause)
         self._bind(shortcuts.FREEZE, self.toolbar.toggle_freeze)
         self._bind(shortcuts.EXPORT, self.toolbar.pop_up_export)
+        self._bind(shortcuts.RECORD, self.toolbar.record_wanted.emit)
+        self._bind(shortcuts.OPEN, self.toolbar.open_wanted.emit)
+        self._bind(shortcuts.CLOSE_RECORDING, self.toolbar.close_recording_wanted.emit)
         self._bind(shortcuts.CANCEL_ALL, self.requests.cancel_all)
         self._bind(shortcuts.LOG, self._toggle_log)
         self._bind(shortcuts.THEME, self._theme.toggle)
@@ -229,6 +242,13 @@ class MainWindow(QWidget):
         if watched in (self.plots, self.views.pages) and event.type() == QEvent.Type.ChildAdded:
             QTimer.singleShot(0, self, self._include_plots)  # the child is not yet what it will be
         return super().eventFilter(watched, event)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if any(url.toLocalFile().endswith(SUFFIX) for url in event.mimeData().urls()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self.recording_dropped.emit(Path(event.mimeData().urls()[0].toLocalFile()))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -86,6 +86,10 @@ class ServiceView(QObject):
             panel = self._window.load
             self._on_load_wanted(load.pattern, panel.max_tokens, panel.prompt_words)
 
+    def show_again(self) -> None:
+        """Let the window show what has become of the service, after it showed something else."""
+        self._on_life_cycle_changed(self._session.state)
+
     # What becomes of it ----------------------------------------------------------------------------------------------
 
     def _on_life_cycle_changed(self, state: LifeCycle) -> None:

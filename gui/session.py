@@ -36,6 +36,7 @@ from service.messages import (
     TelemetryFrame,
 )
 from service.observed.history import History
+from service.recording.format import ServiceEnded, ServiceStarted
 
 
 class Session(QObject):
@@ -55,6 +56,7 @@ class Session(QObject):
         load_changed: a `LoadFrame` came in.
         load_refused: a sentence that says why something was not sent.
         telemetry_came: a `TelemetryFrame` came in.
+        heard: a `RecordedEvent`: everything that the history was told, in the same order.
         came_to_rest: no process of ours runs any more.
         logged: a line of the service's log, of the load generator's or of ours.
     """
@@ -69,6 +71,7 @@ class Session(QObject):
     load_changed = Signal(object)
     load_refused = Signal(str)
     telemetry_came = Signal(object)
+    heard = Signal(object)
     came_to_rest = Signal()
     logged = Signal(str)
 
@@ -112,6 +115,7 @@ class Session(QObject):
     def _connect_clients(self) -> None:
         self._telemetry.frame_received.connect(self._on_telemetry_frame)
         self._telemetry.frames_missed.connect(self._history.add_missed)
+        self._telemetry.frames_missed.connect(self.heard)
         self._telemetry.trouble.connect(self.logged)
         self._settings.applied.connect(lambda in_force: self.settings_applied.emit(in_force, None))
         self._settings.refused.connect(self.setting_refused)
@@ -197,6 +201,7 @@ class Session(QObject):
     def _begin(self, ready: Ready) -> None:
         self.ready = ready
         self._history.service_started()
+        self.heard.emit(ServiceStarted(ready=ready))
         self._telemetry.follow(ready.url, ready.instance)
         self._settings.connect_to(ready.url, ready.instance)
         self._load.start(ready.url)
@@ -217,6 +222,7 @@ class Session(QObject):
         self._settings.leave()
         if self.ready is not None:  # a start that fails interrupts nothing
             self._history.mark_failure()
+            self.heard.emit(ServiceEnded(reason=reason))
         if self._load.is_running:
             self._load.send(StopLoad())
         self._move(Event.DIED)
@@ -254,6 +260,7 @@ class Session(QObject):
         self.frames_seen += 1
         self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)
         self._history.add_telemetry(frame)
+        self.heard.emit(frame)
         self._settings.observe(frame.in_force)
         if frame.changes:
             self.settings_applied.emit(frame.in_force, frame.changes[-1].in_force_after_ms)
@@ -261,6 +268,7 @@ class Session(QObject):
 
     def _on_load_frame(self, frame: LoadFrame) -> None:
         self._history.add_load(frame)
+        self.heard.emit(frame)
         is_over = frame.pattern is None and not frame.totals.outstanding
         if self.state is LifeCycle.FAILED and self._death is not None and is_over:
             self._reckon(self._death)

@@ -23,11 +23,13 @@ from gui.panels.compare_view import CompareView
 from gui.panels.views import COMPARE, DISTRIBUTIONS
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
+from gui.preferences import FEWEST_S, MOST_S
 from gui.presenter import Presenter, shown
 from gui.processes.compare import CompareProcess
 from gui.processes.load import LoadProcess
 from gui.processes.predict import PredictProcess
 from gui.processes.service import ServiceProcess, ServiceStart
+from gui.recording import Recordings
 from gui.request_inspector import RequestInspector
 from gui.service_view import ServiceView
 from gui.session import Session
@@ -67,6 +69,7 @@ class Workings(QObject):
         self.presenter.numbers_shown.connect(self.foresight.check)
         self._add_comparing(theme)
         self.exporter = Exporter(window, self.history, self.plots)
+        self._add_recordings()
         self.frame_clock = FrameClock(self._paint, self.meter, self)
         self.frame_clock.painted.connect(self.presenter.take_turn)
         self._is_empty = True
@@ -86,6 +89,20 @@ class Workings(QObject):
         self.compare.busy_changed.connect(self._window.set_measuring)
         theme.changed.connect(view.set_palette)
 
+    def _add_recordings(self) -> None:
+        self.recordings = Recordings(
+            self._window, self.plots, self.history, self.session, lambda: self._choices.window_s
+        )
+        self.presenter.numbers_shown.connect(self.recordings.show_state)
+        for shown_or_not in (self.recordings.opened, self.recordings.left):
+            shown_or_not.connect(self._on_recording_shown)
+
+    def _on_recording_shown(self) -> None:
+        self.inspector.close()
+        self.presenter.show_numbers()
+        if not self.recordings.is_viewing:
+            self.view.show_again()
+
     def _chosen_load(self) -> RunLoad:
         """What Run load would send."""
         panel = self._window.load
@@ -102,11 +119,11 @@ class Workings(QObject):
         toolbar.freeze_toggled.connect(self.set_frozen)
         toolbar.export_wanted.connect(self.exporter.ask)
         plots.window_changed.connect(self._on_plots_window_changed)
-        plots.live_requested.connect(lambda: self.set_frozen(False))
+        plots.live_requested.connect(self._on_live_requested)
 
     def _connect_complaints(self) -> None:
         self.view.complained.connect(self.complained)
-        for writer in (self.exporter, self.compare):
+        for writer in (self.exporter, self.compare, self.recordings):
             writer.failed.connect(self.complain)
             writer.written.connect(self._on_written)
 
@@ -116,11 +133,13 @@ class Workings(QObject):
     def stop_clocks(self) -> None:
         self.frame_clock.stop()
         self.exporter.wait()
+        self.recordings.finish()
         self.compare.finish()
         self.foresight.finish()
 
     def start_service(self) -> None:
         """Start the service with what is chosen in the window."""
+        self.recordings.leave()
         self.session.start(self._service_start.with_options(self._choices.service_options))
 
     def look_at(self, seconds: float) -> None:
@@ -144,8 +163,13 @@ class Workings(QObject):
         # A method, not a lambda: the signal comes from another thread, and only a QObject's slot is called in its own.
         self._window.status.set_activity(f"Written to {path}")
 
+    def _on_live_requested(self) -> None:
+        if not self.recordings.is_viewing:
+            self.set_frozen(False)
+
     def _on_plots_window_changed(self, seconds: float) -> None:
-        self._choices.window_s = seconds
+        if not self.recordings.is_viewing:
+            self._choices.window_s = min(max(seconds, FEWEST_S), MOST_S)
         self._window.toolbar.set_window_s(seconds)
 
     def _paint(self) -> None:
@@ -155,6 +179,7 @@ class Workings(QObject):
             self._set_empty(self._is_empty)
         self.plots.refresh()
         self.distributions.refresh()
+        self.recordings.follow()
 
     def _set_empty(self, is_empty: bool) -> None:
         self.plots.set_empty(is_empty)

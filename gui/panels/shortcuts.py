@@ -30,6 +30,9 @@ LOAD: Final = Shortcut("Ctrl+L", "Run or stop the load")
 PAUSE_LOAD: Final = Shortcut("Ctrl+Shift+L", "Pause or resume the load")
 FREEZE: Final = Shortcut("F", "Freeze the plots, or let them run again")
 EXPORT: Final = Shortcut("Ctrl+E", "Export figures, requests or pictures")
+RECORD: Final = Shortcut("Ctrl+Shift+R", "Record to a file, or stop recording")
+OPEN: Final = Shortcut("Ctrl+O", "Open a recording")
+CLOSE_RECORDING: Final = Shortcut("Ctrl+W", "Close the recording")
 CANCEL_ALL: Final = Shortcut("Ctrl+Shift+X", "Cancel all requests")
 LOG: Final = Shortcut("Ctrl+J", "Show or hide the service's log")
 THEME: Final = Shortcut("Ctrl+T", "Light or dark")
@@ -52,7 +55,7 @@ IN_PLACE: Final = (
     Shortcut("Return", "In the timeline: look at the first request of the batch; Up and Down lead to the others"),
 )
 ALL: Final = (
-    STEP, FIRE, LOAD, PAUSE_LOAD, FREEZE, EXPORT, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,
+    STEP, FIRE, LOAD, PAUSE_LOAD, FREEZE, EXPORT, RECORD, OPEN, CLOSE_RECORDING, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,
     LIVE, DISTRIBUTIONS, COMPARE, HELP, QUIT, *IN_PLACE,
 )  # fmt: skip
 

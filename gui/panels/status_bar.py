@@ -20,6 +20,7 @@ class StatusBar(QWidget):
     """Facts that lack room are left out from the left, the most telling stand right."""
 
     log_toggled = Signal()
+    recording_clicked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -30,13 +31,19 @@ class StatusBar(QWidget):
         self._log.setAccessibleName("Service log")
         self._log.setToolTip(shortcuts.tip("Show or hide the service's log", shortcuts.LOG))
         self._log.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
+        self._recording = Button("", "ph.record-fill", "quiet")
+        self._recording.setToolTip(shortcuts.tip("Stop recording", shortcuts.RECORD))
+        self._recording.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
+        self._recording.hide()
         self._activity = ElidedLabel("Service log", "status")
         self._facts = _Facts()
-        bar = row(self._log, self._activity, self._facts, gap=tokens.GAP_1, margins=(tokens.GAP_2, 0, tokens.GAP_3, 0))
-        bar.setStretch(1, 2)
-        bar.setStretch(2, 3)
+        margins = (tokens.GAP_2, 0, tokens.GAP_3, 0)
+        bar = row(self._log, self._recording, self._activity, self._facts, gap=tokens.GAP_1, margins=margins)
+        bar.setStretchFactor(self._activity, 2)
+        bar.setStretchFactor(self._facts, 3)
         self.setLayout(column(hairline(), bar, gap=0))
         self._log.clicked.connect(self.log_toggled)
+        self._recording.clicked.connect(self.recording_clicked)
 
     @property
     def activity(self) -> str:
@@ -48,6 +55,17 @@ class StatusBar(QWidget):
 
     def set_activity(self, text: str) -> None:
         self._activity.setText(text)
+
+    @property
+    def recording(self) -> str:
+        return self._recording.text() if not self._recording.isHidden() else ""
+
+    def set_recording(self, text: str | None) -> None:
+        """What is being recorded, for instance "Recording 0:42"; a click stops it."""
+        self._recording.setVisible(text is not None)
+        if text is not None and text != self._recording.text():
+            self._recording.setText(text)
+            self._recording.updateGeometry()
 
     def set_facts(self, facts: Sequence[str]) -> None:
         self._facts.show_facts(tuple(facts))

@@ -57,6 +57,10 @@ EXPORTS: Final[Mapping[str, str]] = {
 }
 
 
+RECORD: Final = f"Record to a file…\t{shortcuts.RECORD.native}"
+STOP_RECORDING: Final = f"Stop recording\t{shortcuts.RECORD.native}"
+
+
 class Toolbar(QWidget):
     """Emits what the user wants; shows what is."""
 
@@ -67,6 +71,9 @@ class Toolbar(QWidget):
     window_chosen = Signal(float)
     freeze_toggled = Signal(bool)
     export_wanted = Signal(str)
+    record_wanted = Signal()
+    open_wanted = Signal()
+    close_recording_wanted = Signal()
     theme_toggle_wanted = Signal()
     preference_wanted = Signal(str)
     log_wanted = Signal()
@@ -92,6 +99,7 @@ class Toolbar(QWidget):
 
     def show_state(self, state: LifeCycle, actions: EnabledActions) -> None:
         self._show_step(actions)
+        self._close_action.setVisible(False)
         face = STATE_FACES[state]
         self._state_glyph.show_shape(face.shape, face.ink)
         self._state_word.setText(face.word)
@@ -147,6 +155,16 @@ class Toolbar(QWidget):
         parts = [f"at {at}" if at else "", f"{arrived} new" if arrived else ""]
         self._chip.setText(" · ".join(part for part in parts if part))
         self._chip.setVisible(frozen and bool(self._chip.text()))
+
+    def set_recording(self, is_recording: bool) -> None:
+        self._record_action.setText(STOP_RECORDING if is_recording else RECORD)
+
+    def show_replay(self, name: str, clock_time: str) -> None:
+        """A recording is shown, not a service, and stands at this time of the day."""
+        self._state_glyph.show_shape("circle", "t2")
+        self._state_word.setText("Recording")
+        self._close_action.setVisible(True)
+        self.set_detail(f"{name} at {clock_time}")
 
     def set_compact(self, compact: bool) -> None:
         self._is_compact = compact
@@ -226,7 +244,7 @@ class Toolbar(QWidget):
         self._drawer_button.setToolTip(shortcuts.tip("Prompts and requests", shortcuts.DRAWER))
         self._more_button = Button(icon="ph.dots-three-vertical", role="icon")
         self._more_button.setAccessibleName("More")
-        self._more_button.setToolTip("Log, theme, keyboard shortcuts")
+        self._more_button.setToolTip("Recordings, log, theme, keyboard shortcuts")
         self._more_menu = self._made_more_menu()
 
     def _lay_out(self) -> None:
@@ -290,6 +308,13 @@ class Toolbar(QWidget):
 
     def _made_more_menu(self) -> QMenu:
         menu = QMenu(self)
+        self._record_action = menu.addAction(RECORD)
+        self._record_action.triggered.connect(self.record_wanted)
+        menu.addAction(f"Open a recording…\t{shortcuts.OPEN.native}").triggered.connect(self.open_wanted)
+        self._close_action = menu.addAction(f"Close the recording\t{shortcuts.CLOSE_RECORDING.native}")
+        self._close_action.triggered.connect(self.close_recording_wanted)
+        self._close_action.setVisible(False)
+        menu.addSeparator()
         menu.addAction("Service log").triggered.connect(self.log_wanted)
         menu.addAction("Follow the system's light and dark").triggered.connect(
             lambda: self.preference_wanted.emit("system")

@@ -179,6 +179,18 @@ class PlotStack(QWidget):
         self.update()
         self.refresh()
 
+    def begin_anew(self) -> None:
+        """The history has become another one: forget what was pointed at, and show its newest moment."""
+        self._forget_pointer()
+        self._viewport = Viewport(self._viewport.window_s)
+        self._viewport.kept_s = self._history.kept_s
+        self.timeline.follow_lanes()
+        self._release_scales()
+
+    def show_until(self, end_s: float) -> None:
+        """Scroll so that this moment stands at the right edge, as far as there is anything to show."""
+        self._scroll(end_s - self.view_end_s())
+
     def back_to_live(self) -> None:
         """Show the newest moment again; while frozen, the one it stands still at."""
         self.timeline.follow_lanes()

@@ -11,7 +11,7 @@ LONGEST_S: Final = KEPT_S
 
 
 class Viewport:
-    """The state of the common time axis.
+    """The state of the common time axis; `kept_s` says how far back one can look.
 
     ```
     live ──scroll──▶ scrolled ──to_live──▶ live        scrolling to the newest moment is also to_live
@@ -22,6 +22,7 @@ class Viewport:
 
     def __init__(self, window_s: float = 60.0) -> None:
         self.window_s = window_s
+        self.kept_s = KEPT_S
         self._frozen_s: float | None = None
         self._end_s: float | None = None
 
@@ -46,7 +47,7 @@ class Viewport:
         newest_s = self.newest_s(now_s)
         if self._end_s is None:
             return newest_s
-        return min(max(self._end_s, now_s - KEPT_S + self.window_s), newest_s)
+        return min(max(self._end_s, now_s - self.kept_s + self.window_s), newest_s)
 
     def freeze(self, now_s: float) -> None:
         self._frozen_s = now_s
@@ -59,14 +60,14 @@ class Viewport:
 
     def scroll(self, by_s: float, now_s: float) -> None:
         """Move the view; positive is towards now, and reaching the newest moment follows it again."""
-        oldest_end_s = now_s - KEPT_S + self.window_s
+        oldest_end_s = now_s - self.kept_s + self.window_s
         end_s = max(self.end_s(now_s) + by_s, min(oldest_end_s, self.newest_s(now_s)))
         self._end_s = None if end_s >= self.newest_s(now_s) else end_s
 
     def zoom(self, factor: float, at_s: float, now_s: float) -> None:
         """Show `factor` times as much; `at_s` stays where it is, or the right edge while that is the newest moment."""
         end_s = self.end_s(now_s)
-        window_s = min(max(self.window_s * factor, SHORTEST_S), LONGEST_S)
+        window_s = min(max(self.window_s * factor, SHORTEST_S), max(LONGEST_S, self.kept_s))
         if self.is_scrolled:
             moved_s = (end_s - at_s) * (window_s / self.window_s)
             self.window_s = window_s

@@ -129,6 +129,7 @@ class History:
         revision = max(self.revision, other.revision) + 1
         vars(self).update(vars(other))
         self.revision = revision
+        self.requests.note_all_changed()
 
     # ------------------------------------------------------------------------------------------------------- feeding
 

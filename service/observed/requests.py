@@ -249,6 +249,10 @@ class RequestTable:
             del self._changed[row]
         return self.rows(sorted(taken))
 
+    def note_all_changed(self) -> None:
+        """Let every row that is kept be taken once more."""
+        self._changed = dict.fromkeys(self.numbers())
+
     def rows(self, numbers: Iterable[int]) -> list[RequestRow]:
         """Those of them that are still kept."""
         return [self.row(row) for row in numbers if self.columns.has(row)]

@@ -129,9 +129,13 @@ def moments(history: History) -> list[float]:
 def figures_at(history: History, at_s: float) -> FiguresAt:
     """The figures of one moment."""
     regime = history.regime_at(at_s)
-    version = None if regime is None else regime.version
-    settings = None if version is None else _settings(history, version, at_s)
-    return FiguresAt(at_s, version, settings, figures(history, at_s))
+    return FiguresAt(at_s, regime.version if regime else None, settings_at(history, at_s), figures(history, at_s))
+
+
+def settings_at(history: History, at_s: float) -> Settings | None:
+    """Those that the batches of that moment obeyed, as far as it is known."""
+    regime = history.regime_at(at_s)
+    return None if regime is None else _settings(history, regime.version, at_s)
 
 
 def _settings(history: History, version: int, at_s: float) -> Settings | None:

@@ -1,0 +1,222 @@
+"""Recording what the window hears, and looking at recordings instead of a service.
+
+::
+
+    Session ── heard ──▶ RecordingFile (a thread) ──▶ run.bsr
+    run.bsr ──▶ open_recording (a thread) ──▶ History becomes the recorded one; its clock stands at the end
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QObject, QProcess, Qt, QThreadPool, Signal
+from PySide6.QtWidgets import QFileDialog
+
+from gui.lifecycle import LifeCycle
+from gui.main_window import TITLE, MainWindow
+from gui.plots.plot_stack import PlotStack
+from gui.recording_bar import RecordingBar
+from gui.recording_file import RecordingFile
+from gui.recording_words import in_force, spelled_length
+from gui.session import Session
+from service.clock import monotonic_clock_id
+from service.observed.history import History
+from service.recording.format import SUFFIX, RecordingError, RecordingHeader, program_version
+from service.recording.reader import Recording, open_recording
+from service.recording.tables import settings_at
+
+FILTER: Final = f"Recordings (*{SUFFIX})"
+SHORTEST_VIEW_S: Final = 2.0
+
+
+class Recordings(QObject):
+    """What the window records, and what it shows instead of a service.
+
+    Signals:
+        failed: a sentence that says why something could not be recorded or opened.
+        written: where a recording lies that has been ended.
+        opened: a recording is shown.
+        left: it is not shown any more.
+    """
+
+    failed = Signal(str)
+    written = Signal(str)
+    opened = Signal()
+    left = Signal()
+    _read = Signal(object)
+
+    def __init__(
+        self, window: MainWindow, plots: PlotStack, history: History, session: Session, window_s: Callable[[], float]
+    ) -> None:
+        """`window_s` tells the stretch of time that the plots show of a running service."""
+        super().__init__(window)
+        self._window = window
+        self._plots = plots
+        self._history = history
+        self._session = session
+        self._window_s = window_s
+        self._live: History | None = None
+        self._shown: Recording | None = None
+        self._opening: Path | None = None
+        self.file = RecordingFile(self)
+        self.bar = RecordingBar()
+        window.put_above_views(self.bar)
+        self._pool = QThreadPool(self)
+        self._pool.setMaxThreadCount(1)
+        self._connect()
+
+    def _connect(self) -> None:
+        toolbar, bar = self._window.toolbar, self.bar
+        toolbar.record_wanted.connect(self.record_or_stop)
+        toolbar.open_wanted.connect(self.ask_for_file)
+        self._window.status.recording_clicked.connect(self.file.stop)
+        self._window.recording_dropped.connect(self.open)
+        toolbar.close_recording_wanted.connect(self.leave)
+        bar.close_wanted.connect(self.leave)
+        bar.strip.moved.connect(self._plots.show_until)
+        self._session.heard.connect(self.file.take)
+        self.file.ended.connect(self.written)
+        self.file.failed.connect(self.failed)
+        self._read.connect(self._on_read)
+
+    @property
+    def is_viewing(self) -> bool:
+        """Whether a recording is shown, not a service."""
+        return self._shown is not None
+
+    # Recording -------------------------------------------------------------------------------------------------------
+
+    def record_or_stop(self) -> None:
+        """Ask where to record, or end the recording that goes on."""
+        if self.file.is_recording:
+            self.file.stop()
+            self.show_state()
+            return
+        name = f"batchscope-{datetime.now():%Y%m%d-%H%M%S}{SUFFIX}"
+        dialog = self._dialog("Record to a file", name)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(SUFFIX.removeprefix("."))
+        dialog.fileSelected.connect(lambda path: self.record(Path(path)))
+        dialog.open()
+
+    def record(self, path: Path) -> None:
+        """Record from now on all that the window hears; a file that is there already is replaced."""
+        if self.file.is_recording:
+            self.file.stop()
+        ready = self._session.ready
+        header = RecordingHeader(
+            at_s=time.monotonic(),
+            clock=monotonic_clock_id(),
+            recorded_at=time.time(),
+            program_version=program_version(),
+            url=ready.url if ready else None,
+            model=ready.model if ready else None,
+            device=ready.device if ready else None,
+            dtype=ready.dtype if ready else None,
+        )
+        self.file.start(path, header)
+        self.show_state()
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    def ask_for_file(self) -> None:
+        """Let the user choose a recording, then show it."""
+        dialog = self._dialog("Open a recording")
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.fileSelected.connect(lambda path: self.open(Path(path)))
+        dialog.open()
+
+    def open(self, path: Path) -> None:
+        """Show a recording: here, or in a window of its own while a service runs in this one."""
+        if not self._session.is_at_rest:
+            QProcess.startDetached(sys.executable, ["-m", "gui", str(path.absolute())])
+            return
+        self._opening = path
+        self._window.status.set_activity(f"Opening {path.name}")
+        self._pool.start(lambda: self._open(path))
+
+    def leave(self) -> None:
+        """Show again what was shown before the recording."""
+        self._opening = None
+        if self._live is None:
+            return
+        live, self._live, self._shown = self._live, None, None
+        self._show_history(live)
+        self._plots.set_frozen(False)
+        self._plots.set_window_s(self._window_s())
+        self.bar.hide()
+        self._window.figures.set_frozen_at(None)
+        self._window.setWindowTitle(TITLE)
+        self.left.emit()
+
+    def show_state(self) -> None:
+        """Everything that is text: how long it has been recording, or where in a recording the plots stand."""
+        is_recording = self.file.is_recording
+        self._window.toolbar.set_recording(is_recording)
+        self._window.status.set_recording(f"Recording {spelled_length(self.file.lasted_s)}" if is_recording else None)
+        if self._shown is not None:
+            self._show_place(self._shown)
+
+    def follow(self) -> None:
+        """Let the strip show what the plots show; once a frame."""
+        if self._shown is not None:
+            end_s = self._plots.view_end_s()
+            self.bar.strip.show_view(end_s - self._plots.window_s, end_s)
+
+    def finish(self) -> None:
+        """End the recording that goes on; returns when nothing is written or read any more."""
+        self.file.stop()
+        self._pool.waitForDone()
+
+    def _dialog(self, title: str, name: str = "") -> QFileDialog:
+        dialog = QFileDialog(self._window, title, name, FILTER)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        return dialog
+
+    def _open(self, path: Path) -> None:
+        try:
+            self._read.emit(open_recording(path))
+        except RecordingError as error:
+            self.failed.emit(str(error))
+        except Exception as error:
+            self.failed.emit(f"Could not open {path}: {error!r}.")
+            raise
+
+    def _on_read(self, recording: Recording) -> None:
+        if recording.path != self._opening or not self._session.is_at_rest:
+            return  # another was chosen, or a service started, meanwhile
+        self._opening = None
+        if self._live is None:
+            self._live = History(monotonic_clock_id())
+            self._live.become(self._history)
+        self._shown = recording
+        self._show_history(recording.history)
+        self._plots.set_window_s(max(min(self._window_s(), recording.duration_s), SHORTEST_VIEW_S))
+        self._plots.set_frozen(True)
+        self._window.notice.clear()
+        self._window.setWindowTitle(f"{recording.path.name} – {TITLE}")
+        self.bar.show_recording(recording)
+        self._window.status.set_activity(recording.damage or f"Recording {recording.path}")
+        self.show_state()
+        self.opened.emit()
+
+    def _show_history(self, history: History) -> None:
+        self._window.requests.model.clear()
+        self._history.become(history)
+        self._plots.begin_anew()
+
+    def _show_place(self, recording: Recording) -> None:
+        window, history = self._window, self._history
+        at_s = self._plots.view_end_s()
+        clock_time = f"{datetime.fromtimestamp(history.wall_time(at_s)):%H:%M:%S}"
+        window.figures.set_frozen_at(clock_time)
+        window.toolbar.show_replay(recording.path.name, clock_time)
+        self.bar.show_settings(in_force(settings_at(history, at_s)))
+        if self._session.state is LifeCycle.NOT_STARTED:
+            window.load.set_can_run(False, "This is a recording. Start leaves it.")

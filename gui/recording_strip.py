@@ -1,0 +1,139 @@
+"""The strip of a whole recording: how full the service was, and which part of it the plots show."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import tokens
+from gui.recording_profile import Profile
+from gui.theme import colour, current
+
+KEY_SHARE: Final = 0.25  # of what the plots show, a press of an arrow
+WHEEL_NOTCH: Final = 120.0
+
+
+class RecordingStrip(QWidget):
+    """Click, drag, wheel and the keys of a slider move what the plots show.
+
+    Signals:
+        moved: the moment that is wanted at the right edge of the plots, on the service's clock.
+    """
+
+    moved = Signal(float)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._profile: Profile | None = None
+        self._view = (0.0, 0.0)
+        self._grabbed_s: float | None = None
+        self.setFixedHeight(tokens.HEIGHT_STRIP)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setAccessibleName("Place in the recording")
+        self.setToolTip("Drag to move through the recording (Left, Right, Page Up, Page Down, Home, End)")
+
+    def show_profile(self, profile: Profile) -> None:
+        self._profile = profile
+        self.update()
+
+    def show_view(self, start_s: float, end_s: float) -> None:
+        """The part that the plots show."""
+        if (start_s, end_s) != self._view:
+            self._view = (start_s, end_s)
+            if self._profile is not None:
+                self.setAccessibleDescription(f"{end_s - self._profile.start_s:.1f} of {self._profile.span_s:.1f} s")
+            self.update()
+
+    # What the user does ----------------------------------------------------------------------------------------------
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        at_s = self._time_at(event.position().x())
+        start_s, end_s = self._view
+        half_s = (end_s - start_s) / 2
+        self._grabbed_s = end_s - at_s if start_s <= at_s <= end_s else half_s
+        self._move_to(at_s + self._grabbed_s)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._grabbed_s is not None:
+            self._move_to(self._time_at(event.position().x()) + self._grabbed_s)
+
+    def mouseReleaseEvent(self, _event: QMouseEvent) -> None:
+        self._grabbed_s = None
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        turned = event.angleDelta()
+        self._step(-(turned.y() or turned.x()) / WHEEL_NOTCH * KEY_SHARE)
+        event.accept()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        steps = {
+            Qt.Key.Key_Left: -KEY_SHARE,
+            Qt.Key.Key_Right: KEY_SHARE,
+            Qt.Key.Key_PageUp: -1.0,
+            Qt.Key.Key_PageDown: 1.0,
+            Qt.Key.Key_Home: float("-inf"),
+            Qt.Key.Key_End: float("inf"),
+        }
+        step = steps.get(Qt.Key(event.key()))
+        if step is None:
+            super().keyPressEvent(event)
+        else:
+            self._step(step)
+
+    def _step(self, views: float) -> None:
+        start_s, end_s = self._view
+        self._move_to(end_s + views * (end_s - start_s))
+
+    def _move_to(self, end_s: float) -> None:
+        """Emit what is wanted, kept within the recording."""
+        if self._profile is not None:
+            shown_s = min(self._view[1] - self._view[0], self._profile.span_s)
+            self.moved.emit(min(max(end_s, self._profile.start_s + shown_s), self._profile.end_s))
+
+    def _time_at(self, x: float) -> float:
+        profile = self._profile
+        return 0.0 if profile is None else profile.start_s + x / max(self.width(), 1) * profile.span_s
+
+    # Painting --------------------------------------------------------------------------------------------------------
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        palette = current()
+        painter.fillRect(self.rect(), colour(palette.raised))
+        if self._profile is None or self._profile.span_s <= 0:
+            return
+        view = self._view_rect(self._profile)
+        painter.fillRect(view, colour(palette.hover))
+        self._paint_depth(painter, self._profile)
+        painter.setPen(QPen(colour(palette.t2), tokens.LINE_MARKER, Qt.PenStyle.DashLine))
+        for at_s in self._profile.changes_s:
+            x = self._x_of(self._profile, at_s)
+            painter.drawLine(QPointF(x, 0), QPointF(x, self.height()))
+        painter.setPen(QPen(colour(palette.t1), tokens.HAIRLINE))
+        painter.drawRect(view)
+
+    def _paint_depth(self, painter: QPainter, profile: Profile) -> None:
+        most = max(float(profile.depth.max()), 1.0)
+        room = self.height() - 2 * tokens.GAP_HALF
+        places = [
+            QPointF(n / max(len(profile.depth) - 1, 1) * self.width(), self.height() - depth / most * room)
+            for n, depth in enumerate(profile.depth.tolist())
+        ]
+        edges = [QPointF(self.width(), self.height()), QPointF(0, self.height())]
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour(current().waiting))
+        painter.drawPolygon(QPolygonF([*places, *edges]))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+
+    def _view_rect(self, profile: Profile) -> QRectF:
+        left, right = (self._x_of(profile, at_s) for at_s in self._view)
+        left, right = max(left, 0.0), min(right, self.width() - tokens.HAIRLINE)
+        return QRectF(left, 0, max(right - left, tokens.GAP_1), self.height() - tokens.HAIRLINE)
+
+    def _x_of(self, profile: Profile, at_s: float) -> float:
+        return (at_s - profile.start_s) / profile.span_s * self.width()

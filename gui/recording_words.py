@@ -1,0 +1,55 @@
+"""What the window says of a recording. No Qt."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import PurePath
+
+from service.messages import Settings
+from service.observed.marks import UNITS
+from service.recording.reader import Recording
+
+
+def facts(recording: Recording) -> str:
+    """Of which model on what, from when, how long, and how much."""
+    header = recording.header
+    where = " ".join(part for part in (header.device, header.dtype) if part)
+    requests = len(recording.history.requests.columns)
+    parts = [
+        PurePath(recording.model).name if recording.model else "model unknown",
+        where,
+        f"{datetime.fromtimestamp(header.recorded_at):%d %b %Y, %H:%M:%S}",
+        spelled_length(recording.duration_s),
+        f"{requests:,} request{'s' if requests != 1 else ''}",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def in_force(settings: Settings | None) -> str:
+    """The settings that batches obeyed, in one line.
+
+    >>> in_force(Settings())
+    'late, max_batch_size 16, batch_wait_timeout_s 0.050'
+    """
+    if settings is None:
+        return ""
+    wait = UNITS["batch_wait_timeout_s"].format(settings.batch_wait_timeout_s)
+    return f"{settings.formation}, max_batch_size {settings.max_batch_size}, batch_wait_timeout_s {wait}"
+
+
+def spelled_length(seconds: float) -> str:
+    """
+    >>> spelled_length(42.4), spelled_length(605), spelled_length(3661)
+    ('0:42', '10:05', '1:01:01')
+    """
+    hours, rest = divmod(int(seconds), 3600)
+    minutes = f"{rest // 60:02}" if hours else f"{rest // 60}"
+    return f"{hours}:{minutes}:{rest % 60:02}" if hours else f"{minutes}:{rest % 60:02}"
+
+
+def spelled_size(count: int) -> str:
+    """
+    >>> spelled_size(12_300), spelled_size(4_560_000)
+    ('12 kB', '4.6 MB')
+    """
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
