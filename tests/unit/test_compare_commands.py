@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 import yaml
 
 from service.commands import compare, deploy_config, sweep
+from service.commands.bench import put_in_force
+from service.commands.options import Server
 from service.compare.comparison import Comparison
 from service.compare.plan import ComparePlan, Side, SweepPlan
 from service.compare.progress import Compared, CompareEvent, Progress, SweepTask
@@ -287,3 +290,27 @@ def test_that_a_setting_that_is_refused_is_not_taken_away(
 
     assert "Must be a whole number" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_that_a_list_of_settings_is_swept_and_the_best_applied(url: str, tmp_path: Path) -> None:
+    listed = tmp_path / "settings.jsonl"
+    listed.write_text('{"max_batch_size": 1}\n\n{"max_batch_size": 8, "batch_wait_timeout_s": 0}\n')
+    before = in_force(url)
+
+    try:
+        assert sweep.main(["--url", url, *LOAD, "--list", str(listed), "--apply"]) == 0
+        assert (in_force(url).max_batch_size, in_force(url).batch_wait_timeout_s) == (8, 0.0)
+    finally:
+        asyncio.run(put_in_force(Server(url), before))
+
+
+@pytest.mark.parametrize("content", ["max_batch_size=8", '{"max_batch_size": 0}', '{"no_such": 1}', "[8]", "", "\x00"])
+def test_that_a_list_that_is_none_is_refused_in_a_sentence(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    listed = tmp_path / "settings.jsonl"
+    listed.write_text(content)
+
+    assert sweep.main(["--url", url, *LOAD, "--list", str(listed)]) == 2
+
+    assert len(capsys.readouterr().err.splitlines()) == 1
