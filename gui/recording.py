@@ -204,6 +204,7 @@ class Recordings(QObject):
         self.bar.show_recording(recording)
         self._window.status.set_activity(recording.damage or f"Recording {recording.path}")
         self.show_state()
+        self.follow()
         self.opened.emit()
 
     def _show_history(self, history: History) -> None:

@@ -1,4 +1,4 @@
-"""Stands above the plots while they show a recording: what it is, what is wrong with it, and the strip to move along."""
+"""Stands above the plots while they show a recording: what it is, what is wrong with it, and where in it they stand."""
 
 from __future__ import annotations
 
@@ -53,6 +53,10 @@ class RecordingBar(QFrame):
     @property
     def facts(self) -> str:
         return self._facts.text()
+
+    @property
+    def settings(self) -> str:
+        return self._settings.text()
 
     def show_recording(self, recording: Recording) -> None:
         history = recording.history

@@ -93,7 +93,9 @@ class RecordingStrip(QWidget):
         """Emit what is wanted, kept within the recording."""
         if self._profile is not None:
             shown_s = min(self._view[1] - self._view[0], self._profile.span_s)
-            self.moved.emit(min(max(end_s, self._profile.start_s + shown_s), self._profile.end_s))
+            end_s = min(max(end_s, self._profile.start_s + shown_s), self._profile.end_s)
+            self.show_view(end_s - (self._view[1] - self._view[0]), end_s)
+            self.moved.emit(end_s)
 
     def _time_at(self, x: float) -> float:
         profile = self._profile

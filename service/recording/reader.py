@@ -27,6 +27,7 @@ from service.recording.replay import Replay
 class Recording:
     """
     Attributes:
+        model: of the service; ``None`` if none was heard.
         history: all that was recorded; its clock stands at the end.
         began_s, ended_s: on the recorder's clock.
         damage: a sentence that says what could not be read, if anything.
@@ -34,14 +35,11 @@ class Recording:
 
     path: Path
     header: RecordingHeader
+    model: str | None
     history: History
     began_s: float
     ended_s: float
     damage: str | None
-
-    @property
-    def model(self) -> str | None:
-        return self.header.model or next((replica.model for replica in self.history.replicas), None)
 
     @property
     def duration_s(self) -> float:
@@ -58,7 +56,13 @@ def open_recording(path: Path) -> Recording:
         replay.feed(entry)
     replay.finish()
     return Recording(
-        path, header, replay.history, header.at_s, replay.last_s, flaws.sentence(replay.last_s - header.at_s)
+        path,
+        header,
+        replay.model,
+        replay.history,
+        header.at_s,
+        replay.last_s,
+        flaws.sentence(replay.last_s - header.at_s),
     )
 
 

@@ -30,6 +30,7 @@ class Replay:
         self._pattern: Pattern | None = None
         self._stretch_since_s = header.at_s
         self._least_delay_s = float("inf")
+        self.model = header.model
         self.history = History(header.clock, lambda: self._now_s, self._wall_time, LONGEST_S)
 
     @property
@@ -71,6 +72,8 @@ class Replay:
 
     def _add_frame(self, at_s: float, frame: TelemetryFrame) -> None:
         self._telemetry.append(frame)
+        if self.model is None and frame.replicas:
+            self.model = frame.replicas[0].model
         self._least_delay_s = min(self._least_delay_s, at_s - frame.at_s)
 
     def _add_load(self, frame: LoadFrame) -> None:
@@ -94,7 +97,8 @@ class Replay:
         match event:
             case FramesMissed():
                 self.history.add_missed(event)
-            case ServiceStarted():
+            case ServiceStarted(ready=ready):
+                self.model = self.model or ready.model
                 self.history.service_started()
             case ServiceEnded(reason=str()):
                 self.history.mark_failure()

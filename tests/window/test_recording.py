@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent
+from pytestqt.qtbot import QtBot
+
+import gui.recording
+from gui.app import Batchscope
+from gui.arguments import Arguments
+from gui.lifecycle import LifeCycle
+from service.messages import LoadFrame, Settings
+from service.recording.format import RecordingError, ServiceStarted
+from service.recording.reader import open_recording, read_entries
+from service.recording.writer import RecordingWriter
+from tests.recorded import entries_of, header, write_recording
+from tests.synthetic_run import Step, SyntheticRun
+from tests.window.conftest import MakeBatchscope, start_service
+
+
+@pytest.fixture(scope="session")
+def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty seconds; after twenty the cap was raised."""
+    steps = (Step(0.0, 4.0, Settings(max_batch_size=4)), Step(20.0, settings=Settings(max_batch_size=16)))
+    entries = entries_of(SyntheticRun(40.0, steps))
+    return write_recording(tmp_path_factory.mktemp("recordings") / "run.bsr", entries, header(model="org/tiny"))
+
+
+def open_in(qtbot: QtBot, batchscope: Batchscope, path: Path) -> None:
+    with qtbot.waitSignal(batchscope.workings.recordings.opened):
+        batchscope.workings.recordings.open(path)
+
+
+@pytest.fixture
+def viewing(qtbot: QtBot, batchscope: Batchscope, run_file: Path) -> Batchscope:
+    """The window with a recording in it, and no service."""
+    open_in(qtbot, batchscope, run_file)
+    return batchscope
+
+
+def requests_in(path: Path) -> int:
+    """Counted without the window."""
+    frames = [entry.event for entry in read_entries(path) if isinstance(entry.event, LoadFrame)]
+    return len({request.id for frame in frames for request in frame.requests})
+
+
+def figure(batchscope: Batchscope, key: str) -> str:
+    return batchscope.window.figures.figure(key).text
+
+
+def look_at_ten_seconds(batchscope: Batchscope) -> None:
+    batchscope.workings.look_at(10.0)
+    batchscope.workings.recordings.follow()
+
+
+def press(qtbot: QtBot, batchscope: Batchscope, key: Qt.Key) -> None:
+    qtbot.keyClick(batchscope.workings.recordings.bar.strip, key)
+    batchscope.workings.presenter.show_numbers()
+
+
+# Looking at one ------------------------------------------------------------------------------------------------------
+
+
+def test_that_a_file_on_the_command_line_is_shown_without_a_service(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, run_file: Path
+) -> None:
+    batchscope = make_batchscope(arguments=Arguments(theme="dark", recording=run_file))
+    workings = batchscope.workings
+    qtbot.waitUntil(lambda: workings.recordings.is_viewing)
+
+    assert workings.session.is_at_rest
+    assert batchscope.window.windowTitle() == "run.bsr – Batchscope"
+    facts = workings.recordings.bar.facts
+    assert facts.startswith("tiny · ")
+    assert "0:40" in facts
+    assert len(workings.history.requests.columns) == requests_in(run_file)
+    assert batchscope.errors == []
+
+
+def test_that_the_plots_stand_at_its_end(viewing: Batchscope) -> None:
+    plots = viewing.workings.plots
+
+    assert not plots.is_live
+    assert plots.view_end_s() == pytest.approx(1040.0)
+    assert plots.window_s == pytest.approx(40.0)
+
+
+def test_that_every_request_is_in_the_table_with_its_text(qtbot: QtBot, viewing: Batchscope, run_file: Path) -> None:
+    model = viewing.window.requests.model
+    qtbot.waitUntil(lambda: len(model.rows()) == requests_in(run_file))
+
+    assert any("three sons" in row.text for row in model.rows())
+
+
+def test_that_one_moves_along_it_from_end_to_beginning(qtbot: QtBot, viewing: Batchscope) -> None:
+    plots = viewing.workings.plots
+    look_at_ten_seconds(viewing)
+
+    press(qtbot, viewing, Qt.Key.Key_Home)
+    assert plots.view_end_s() == pytest.approx(1010.0)
+    press(qtbot, viewing, Qt.Key.Key_PageDown)
+    assert plots.view_end_s() == pytest.approx(1020.0)
+    press(qtbot, viewing, Qt.Key.Key_Left)
+    assert plots.view_end_s() == pytest.approx(1017.5)
+    press(qtbot, viewing, Qt.Key.Key_End)
+    assert plots.view_end_s() == pytest.approx(1040.0)
+
+
+def test_that_a_click_on_the_strip_shows_what_was_there(qtbot: QtBot, viewing: Batchscope) -> None:
+    look_at_ten_seconds(viewing)
+    strip = viewing.workings.recordings.bar.strip
+
+    qtbot.mouseClick(strip, Qt.MouseButton.LeftButton, pos=QPoint(strip.width() // 2, 5))
+
+    assert viewing.workings.plots.view_end_s() == pytest.approx(1025.0, abs=0.5)
+
+
+def test_that_figures_findings_and_settings_are_those_of_the_place(qtbot: QtBot, viewing: Batchscope) -> None:
+    look_at_ten_seconds(viewing)
+    press(qtbot, viewing, Qt.Key.Key_End)
+    at_end = figure(viewing, "mean_batch")
+    settings_at_end = viewing.workings.recordings.bar.settings
+
+    press(qtbot, viewing, Qt.Key.Key_Home)
+
+    assert figure(viewing, "mean_batch") != at_end
+    assert "max_batch_size 16" in settings_at_end
+    assert "max_batch_size 4" in viewing.workings.recordings.bar.settings
+
+
+def test_that_it_is_exported_as_any_run(qtbot: QtBot, viewing: Batchscope, run_file: Path, tmp_path: Path) -> None:
+    exporter = viewing.workings.exporter
+    for kind in ("requests", "batches", "figures"):
+        with qtbot.waitSignal(exporter.written):
+            exporter.write(kind, tmp_path / f"{kind}.csv")
+
+    assert len((tmp_path / "requests.csv").read_text().splitlines()) == requests_in(run_file) + 1
+    assert len((tmp_path / "figures.csv").read_text().splitlines()) == 41
+
+
+def test_that_closing_it_shows_what_was_there_before(qtbot: QtBot, viewing: Batchscope) -> None:
+    viewing.workings.recordings.bar.close_button.click()
+
+    assert not viewing.workings.recordings.is_viewing
+    assert viewing.window.windowTitle() == "Batchscope"
+    assert viewing.workings.history.is_empty
+    assert viewing.workings.recordings.bar.isHidden()
+    assert viewing.window.requests.model.rows() == ()
+    assert viewing.window.notice.empty.isVisible()
+
+
+def test_that_start_leaves_it_and_begins_anew(qtbot: QtBot, viewing: Batchscope) -> None:
+    start_service(qtbot, viewing)
+
+    assert not viewing.workings.recordings.is_viewing
+    assert viewing.workings.plots.is_live
+    assert len(viewing.workings.history.requests.columns) == 0
+
+
+def test_that_what_a_service_showed_is_there_again_after_a_recording(
+    qtbot: QtBot, running: Batchscope, run_file: Path
+) -> None:
+    history, session = running.workings.history, running.workings.session
+    answer_one(qtbot, running)
+    with qtbot.waitSignal(session.came_to_rest):
+        running.window.toolbar.step_wanted.emit("stop")
+    qtbot.waitUntil(lambda: session.state is LifeCycle.NOT_STARTED)
+
+    open_in(qtbot, running, run_file)
+    assert len(history.requests.columns) > 1
+    running.workings.recordings.leave()
+
+    assert len(history.requests.columns) == 1
+    qtbot.waitUntil(lambda: [row.state for row in running.window.requests.model.rows()] == ["done"])
+
+
+def test_that_while_a_service_runs_a_recording_gets_a_window_of_its_own(
+    running: Batchscope, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    class Processes:
+        @staticmethod
+        def startDetached(_program: str, arguments: list[str]) -> bool:
+            started.append(arguments)
+            return True
+
+    monkeypatch.setattr(gui.recording, "QProcess", Processes)
+    running.workings.recordings.open(run_file)
+
+    assert started == [["-m", "gui", str(run_file)]]
+    assert not running.workings.recordings.is_viewing
+
+
+def test_that_a_file_can_be_dropped_on_the_window(qtbot: QtBot, batchscope: Batchscope, run_file: Path) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(run_file))])
+    event = QDropEvent(
+        QPointF(9, 9), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    )
+
+    with qtbot.waitSignal(batchscope.workings.recordings.opened):
+        batchscope.window.dropEvent(event)
+
+
+# What can be wrong with one ------------------------------------------------------------------------------------------
+
+
+def test_that_a_foreign_file_is_refused_in_a_sentence(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
+    path = tmp_path / "foreign.bsr"
+    path.write_bytes(b"PK\x03\x04")
+
+    with qtbot.waitSignal(batchscope.workings.recordings.failed):
+        batchscope.workings.recordings.open(path)
+
+    assert batchscope.errors == [f"{path} is not a recording of Batchscope, or its beginning is damaged."]
+    assert batchscope.window.status.activity == batchscope.errors[0]
+    assert not batchscope.workings.recordings.is_viewing
+    assert batchscope.window.notice.empty.isVisible()
+
+
+def test_that_of_a_truncated_file_what_is_readable_is_shown(
+    qtbot: QtBot, batchscope: Batchscope, run_file: Path, tmp_path: Path
+) -> None:
+    content = run_file.read_bytes()
+    path = tmp_path / "cut.bsr"
+    path.write_bytes(content[: len(content) // 2])
+
+    open_in(qtbot, batchscope, path)
+
+    assert "breaks off after" in batchscope.workings.recordings.bar.damage
+    assert 20 < len(batchscope.workings.history.requests.columns) < requests_in(run_file)
+
+
+def test_that_a_second_recording_takes_the_place_of_the_first(
+    qtbot: QtBot, viewing: Batchscope, tmp_path: Path
+) -> None:
+    other = write_recording(tmp_path / "other.bsr", entries_of(SyntheticRun(5.0)))
+
+    open_in(qtbot, viewing, other)
+
+    assert viewing.window.windowTitle() == "other.bsr – Batchscope"
+    assert len(viewing.workings.history.requests.columns) == requests_in(other)
+    viewing.workings.recordings.leave()
+    assert viewing.workings.history.is_empty
+
+
+# Making one ----------------------------------------------------------------------------------------------------------
+
+
+def answer_one(qtbot: QtBot, batchscope: Batchscope) -> None:
+    batchscope.window.prompts.set_prompts(("Once upon",))
+    batchscope.window.prompts.set_copies(1)
+    batchscope.window.prompts.fire()
+    qtbot.waitUntil(lambda: [row.state for row in batchscope.window.requests.model.rows()] == ["done"])
+
+
+def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
+    path = tmp_path / "a.bsr"
+    recordings = running.workings.recordings
+    recordings.record(path)
+    assert running.window.status.recording == "Recording 0:00"
+    answer_one(qtbot, running)
+    with qtbot.waitSignal(recordings.written):
+        recordings.record_or_stop()
+
+    recording = open_recording(path)
+    row, shown = recording.history.request_rows()[0], running.window.requests.model.rows()[0]
+    assert recording.damage is None
+    assert (row.prompt, row.text, row.tokens) == (shown.prompt, shown.text, shown.tokens)
+    assert row.received_s is not None
+    assert recording.header.url == running.workings.session.ready.url  # type: ignore[union-attr]
+    assert running.window.status.recording == ""
+
+
+def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
+    path = tmp_path / "a.bsr"
+    batchscope.workings.recordings.record(path)
+    start_service(qtbot, batchscope)
+    batchscope.workings.recordings.record_or_stop()
+
+    events = [entry.event for entry in read_entries(path)]
+    assert any(isinstance(event, ServiceStarted) for event in events)
+    assert open_recording(path).model == "scripted"
+
+
+def test_that_a_recording_that_goes_on_is_ended_with_the_window(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path
+) -> None:
+    batchscope = make_batchscope()
+    batchscope.workings.recordings.record(tmp_path / "a.bsr")
+
+    with qtbot.waitSignal(batchscope.closed):
+        batchscope.close()
+
+    assert open_recording(tmp_path / "a.bsr").damage is None
+
+
+def test_that_a_disk_that_refuses_harms_nothing_else(
+    qtbot: QtBot, running: Batchscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_writer: RecordingWriter, _at_s: float, _event: object) -> None:
+        raise RecordingError("The recording ended early: the disk is full and 9 bytes more are needed.")
+
+    monkeypatch.setattr(RecordingWriter, "add", refuse)
+    with qtbot.waitSignal(running.workings.recordings.failed):
+        running.workings.recordings.record(tmp_path / "a.bsr")
+        answer_one(qtbot, running)
+
+    assert running.errors == ["The recording ended early: the disk is full and 9 bytes more are needed."]
+    qtbot.waitUntil(lambda: running.window.status.recording == "")
+
+
+def test_that_a_place_that_cannot_be_written_is_named(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
+    with qtbot.waitSignal(batchscope.workings.recordings.failed):
+        batchscope.workings.recordings.record(tmp_path / "none" / "a.bsr")
+
+    assert "folder does not exist" in batchscope.errors[0]
+    assert os.listdir(tmp_path) == []
