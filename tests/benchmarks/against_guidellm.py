@@ -75,14 +75,15 @@ def _ours(ready: Ready, options: argparse.Namespace, folder: Path, seconds: int)
 
 def _guidellm(ready: Ready, options: argparse.Namespace, folder: Path) -> Measured:
     prompts, output = folder / "prompts.jsonl", folder / "theirs.json"
+    count = round(options.rate * options.seconds)
     lines = [json.dumps({"prompt": prompt, "output_tokens_count": options.tokens}) for prompt in USUAL_PROMPTS]
-    prompts.write_text("\n".join(lines * 20))
+    prompts.write_text("\n".join(lines * (count // len(lines) + 1)))  # each line is sent once
     command = (
         *(options.guidellm, "run", "--disable-console", "--output", f"kind=json,path={output}"),
         *("--backend", f"kind=openai_http,target={ready.url},model={ready.model},request_format=/v1/completions,"
           "validate_backend=false"),
         *("--profile", f"kind={options.pattern},rate={options.rate}"),
-        *("--constraint", f"kind=max_requests,count={round(options.rate * options.seconds)}"),
+        *("--constraint", f"kind=max_requests,count={count}"),
         *("--data", f"kind=json_file,path={prompts}"),
     )  # fmt: skip
     one_process = {**os.environ, "GUIDELLM__MAX_WORKER_PROCESSES": "1"}  # ten of them would keep two cores from serving
