@@ -34,6 +34,9 @@ RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured ove
 class Presenter(QObject):
     """Pulls, a little after each frame; everything it shows can be asked of `History` at any time.
 
+    Attributes:
+        turns: what is shown, and how often; others may have their turns, too.
+
     Signals:
         numbers_shown: four times a second, for what else is read and not watched.
     """
@@ -53,17 +56,17 @@ class Presenter(QObject):
         self._had_data = False
         self._finished_at_freeze = 0
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
-        self._turns = Turns()
+        self.turns = Turns()
         for work, every_s in (
             (self.show_rows, ROWS_EVERY_S),
             (self.show_numbers, NUMBERS_EVERY_S),
             (self.show_findings, FINDINGS_EVERY_S),
         ):
-            self._turns.add(work, every_s)
+            self.turns.add(work, every_s)
 
     def take_turn(self) -> None:
         """Show what has been due longest; to be called after each frame."""
-        self._turns.take()
+        self.turns.take()
 
     def set_frozen(self, frozen: bool) -> None:
         """Let figures and plots stand at this moment, or go on."""

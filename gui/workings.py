@@ -24,7 +24,7 @@ from gui.panels.views import COMPARE, DISTRIBUTIONS
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.preferences import FEWEST_S, MOST_S
-from gui.presenter import Presenter, shown
+from gui.presenter import NUMBERS_EVERY_S, Presenter, shown
 from gui.processes.compare import CompareProcess
 from gui.processes.load import LoadProcess
 from gui.processes.predict import PredictProcess
@@ -62,6 +62,7 @@ class Workings(QObject):
         self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
         self.view = ServiceView(window, self.session, self.history, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
+        self.presenter.turns.add(self.distributions.count, NUMBERS_EVERY_S)
         self.inspector = RequestInspector(window, self.plots, self.history, shown, theme.palette)
         self.presenter.numbers_shown.connect(self.inspector.refresh)
         predictor = PredictProcess(parent=self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import QPointF, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
 from gui.plots.batch_distribution import BatchDistributionPlot
@@ -20,7 +20,7 @@ from gui.series.latency_distribution import Sample
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import stage_breakdown
 from gui.series.value_axis import seconds_axis
-from gui.tokens import HAIRLINE, NUMBERS_HZ, Palette
+from gui.tokens import HAIRLINE, Palette
 from service.observed.history import History
 
 KEY_STEP: Final = 0.01  # of the axis, a press of an arrow key
@@ -41,7 +41,6 @@ class DistributionsView(QWidget):
         self._history = history
         self._plots = plots
         self._palette = palette
-        self._computed_s = float("-inf")
         self._is_empty = False
         self._pointed: float | None = None
         self.setAccessibleName("Distributions")
@@ -77,32 +76,34 @@ class DistributionsView(QWidget):
     # -------------------------------------------------------------------------------------------------------- public
 
     def refresh(self) -> None:
-        """Show what changed; may be called as often as there are frames."""
-        if not self.isVisible() or self._is_empty:
-            return
-        moment = self._plots.moment()
-        self.wasted.follow(moment, self._plots.marks())
-        if not 0 <= moment.now_s - self._computed_s < 1 / NUMBERS_HZ:
-            self._computed_s = moment.now_s
+        """Follow the time; to be called at the pace of the curves."""
+        if self._is_looked_at:
+            self.wasted.follow(self._plots.moment(), self._plots.marks())
+
+    def count(self) -> None:
+        """Bring what is counted up to date; to be called at the pace of numbers."""
+        if self._is_looked_at:
             self.wasted.show_numbers()
-            self._compute(moment)
+            self._count(self._plots.moment())
 
     def set_empty(self, is_empty: bool) -> None:
         self._is_empty = is_empty
         for plot in (self.histogram, self.cumulative, self.batches, self.wasted, self.stages.bars):
             plot.set_empty(is_empty)
-        self._computed_s = float("-inf")
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
         for plot in (self.histogram, self.cumulative, self.batches, self.wasted, self.stages):
             plot.set_palette(palette)
-        self._computed_s = float("-inf")
         self.update()
 
     # --------------------------------------------------------------------------------------------------------- inner
 
-    def _compute(self, moment: Moment) -> None:
+    @property
+    def _is_looked_at(self) -> bool:
+        return self.isVisible() and not self._is_empty
+
+    def _count(self, moment: Moment) -> None:
         present = present_scope(self._history, moment.end_s, moment.window_s)
         before = scope_before(self._history, present, moment.window_s) if present is not None else None
         self._show_latencies(present, before, moment.now_s)
@@ -142,6 +143,10 @@ class DistributionsView(QWidget):
 
     # ------------------------------------------------------------------------------------------------------- widget
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.count()
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Left and Right move the pointer along the latencies; with Shift further."""
         direction = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
@@ -156,7 +161,6 @@ class DistributionsView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self.stages.setFixedHeight(timeline_height(event.size().height()))
-        self._computed_s = float("-inf")
         super().resizeEvent(event)
 
     def paintEvent(self, _event: QPaintEvent) -> None:

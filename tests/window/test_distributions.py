@@ -43,6 +43,7 @@ def shown(qtbot: QtBot, history: History) -> DistributionsView:
     view.show()
     qtbot.waitExposed(view)
     view.refresh()
+    view.count()
     return view
 
 
@@ -65,8 +66,7 @@ def count_of(picture: QImage, ink: str) -> int:
 
 def test_that_it_says_which_settings_count(qtbot: QtBot, view: DistributionsView) -> None:
     with qtbot.waitSignal(view.described) as told:
-        view.resize(860, 709)
-        view.refresh()
+        view.count()
     assert told.args[0].startswith("v3, ")
     assert told.args[0].endswith("dashed v2")
 
@@ -126,10 +126,12 @@ def test_that_without_data_each_plot_says_what_it_will_show(qtbot: QtBot, theme:
     view = shown(qtbot, History(CLOCK, clock=FakeClock(5.0)))
     view.set_empty(True)
     view.refresh()
+    view.count()
     assert view.cumulative._empty.isVisible()
     assert view.cumulative.header.readout == {}
     view.set_empty(False)
     view.refresh()
+    view.count()
     assert not view.cumulative._empty.isVisible()
 
 
@@ -138,18 +140,19 @@ def test_that_it_stands_a_history_in_which_nothing_has_been_answered(qtbot: QtBo
     assert view.cumulative.header.readout["p50"] == "–"
 
 
-def test_that_it_computes_nothing_while_it_is_not_looked_at(
+def test_that_it_counts_nothing_while_it_is_not_looked_at(
     view: DistributionsView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view.hide()
-    monkeypatch.setattr(view, "_compute", lambda _: pytest.fail("computed"))
-    view._computed_s = float("-inf")
+    monkeypatch.setattr(view, "_count", lambda _: pytest.fail("counted"))
     view.refresh()
+    view.count()
 
 
 def test_that_it_can_change_its_palette(view: DistributionsView) -> None:
     view.set_palette(LIGHT)
     view.refresh()
+    view.count()
     assert count_of(view.batches.canvas.grab().toImage(), LIGHT.full) > 100
 
 
