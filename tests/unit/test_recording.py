@@ -4,6 +4,8 @@ import errno
 import gzip
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -265,6 +267,36 @@ def test_that_an_event_reaches_the_disk_within_a_second_of_events(tmp_path: Path
         heard_s = told[-1].at_s if told else 1000.0
         assert entry.at_s - heard_s <= 1.1
     writer.close()
+
+
+WRITES_UNTIL_KILLED = """
+import sys, time
+from pathlib import Path
+from service.recording.writer import RecordingWriter
+from tests.recorded import entries_of, header
+from tests.synthetic_run import SyntheticRun
+
+writer = RecordingWriter(Path(sys.argv[1]), header())
+for entry in entries_of(SyntheticRun(10.0)):
+    writer.add(entry.at_s, entry.event)
+print("written", flush=True)
+time.sleep(100)
+"""
+
+
+def test_that_a_killed_recorder_leaves_all_but_its_last_second(tmp_path: Path) -> None:
+    path = tmp_path / "a.bsr"
+    with subprocess.Popen([sys.executable, "-c", WRITES_UNTIL_KILLED, str(path)], stdout=subprocess.PIPE) as recorder:
+        assert recorder.stdout is not None
+        recorder.stdout.readline()
+        recorder.kill()
+
+    recording = open_recording(path)
+
+    assert recording.history.last_s is not None
+    assert recording.history.last_s >= 1009.0
+    assert recording.damage is not None
+    assert "was not ended in order" in recording.damage
 
 
 def test_that_an_earlier_recording_is_left_alone(tmp_path: Path) -> None:
