@@ -65,7 +65,7 @@ class BatchDistributionPlot(Chart):
             self.header.show_readout({})
         else:
             bar = None if pointed is None else self._bar_at(pointed)
-            self.header.show_readout(batch_distribution.readout(self._sizes, bar))
+            self.header.show_readout(batch_distribution.readout(self._sizes, bar), hides_missing=bar is not None)
 
     def chip_at(self, pointed: float) -> str:
         return self._sizes.sizes_of(self._bar_at(pointed)) if self._sizes is not None else ""

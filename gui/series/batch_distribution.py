@@ -90,11 +90,12 @@ def batch_distribution(history: History, scope: Scope, largest: int) -> BatchDis
 
 
 def readout(sizes: BatchDistribution, bar: int | None = None) -> Readout:
-    """How many batches of each kind there are, or what share the bar under the pointer has."""
+    """How many batches of each kind there are, or what shares stand in the bar under the pointer."""
     cap = {} if sizes.cap is None else {"cap": str(sizes.cap)}
     if bar is None:
         return {**{name: str(count) for name, count in sizes.count.items()}, **cap}
-    return {name: f"{shares[bar]:.0f} %" for name, shares in sizes.by_reason.items() if bar < len(shares)}
+    found = {name: shares[bar] for name, shares in sizes.by_reason.items() if bar < len(shares)}
+    return {name: f"{share:.0f} %" for name, share in found.items() if share > 0}
 
 
 def _batches(history: History, scope: Scope) -> tuple[Floats, Floats, Floats]:
