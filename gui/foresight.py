@@ -22,7 +22,11 @@ from service.predict.predict import Prediction
 
 
 class Foresight(QObject):
-    """Asks the predictor for what the controls say, and shows its answer in figures and plots."""
+    """Asks the predictor for what the controls say, and shows its answer in figures and plots.
+
+    Attributes:
+        predictor: runs from the first load on.
+    """
 
     def __init__(
         self, window: MainWindow, plots: PlotStack, history: History, session: Session, predictor: PredictProcess
@@ -32,7 +36,7 @@ class Foresight(QObject):
         self._plots = plots
         self._history = history
         self._session = session
-        self._predictor = predictor
+        self.predictor = predictor
         self._is_dragging = False
         self._asked: Settings | None = None
         self._load: LoadMark | None = None
@@ -52,12 +56,12 @@ class Foresight(QObject):
     def clear(self) -> None:
         """Show no prediction."""
         self._asked = self._version = None
-        self._predictor.forget()
+        self.predictor.forget()
         self._show(None)
 
     def finish(self) -> None:
         """End the predictor's process."""
-        self._predictor.finish()
+        self.predictor.finish()
 
     def _on_considered(self, settings: Settings, is_final: bool) -> None:
         begins, self._is_dragging = not self._is_dragging, not is_final
@@ -68,7 +72,7 @@ class Foresight(QObject):
             return
         if begins or self._asked is not None:
             self._asked, self._version = settings, None
-            self._predictor.ask(settings)
+            self.predictor.ask(settings)
 
     def _observe(self) -> bool:
         """Tell the predictor what has been seen by now, if that is enough."""
@@ -76,7 +80,7 @@ class Foresight(QObject):
         if observation is None:
             return False
         self._load = self._present_load()
-        self._predictor.observe(observation)
+        self.predictor.observe(observation)
         return True
 
     def _show(self, prediction: Prediction | None) -> None:
@@ -91,7 +95,7 @@ class Foresight(QObject):
 
     def _on_load_changed(self, frame: LoadFrame) -> None:
         if frame.pattern is not None:
-            self._predictor.start()
+            self.predictor.start()
 
     def _on_life_cycle_changed(self, state: LifeCycle) -> None:
         if state is not LifeCycle.RUNNING:

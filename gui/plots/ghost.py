@@ -23,7 +23,7 @@ class GhostItem(pg.GraphicsObject):
         self.setZValue(20)
         self._palette = palette
         self._layout: Layout | None = None
-        self._levels: Sequence[GhostLevel] = ()
+        self.levels: Sequence[GhostLevel] = ()
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
@@ -32,7 +32,7 @@ class GhostItem(pg.GraphicsObject):
     def set_levels(self, layout: Layout, levels: Sequence[GhostLevel]) -> None:
         if self._layout is None or layout.size != self._layout.size:
             self.prepareGeometryChange()
-        self._layout, self._levels = layout, levels
+        self._layout, self.levels = layout, levels
         self.update()
 
     def boundingRect(self) -> QRectF:
@@ -41,7 +41,7 @@ class GhostItem(pg.GraphicsObject):
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is not None:
-            for level in self._levels:
+            for level in self.levels:
                 self._paint_level(painter, self._layout, level)
 
     def _paint_level(self, painter: QPainter, layout: Layout, level: GhostLevel) -> None:

@@ -70,6 +70,7 @@ class PlotPanel(QWidget):
 
     Attributes:
         canvas, header: its two parts.
+        ghost: the levels that are predicted.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class PlotPanel(QWidget):
         self._moment: Moment | None = None
         self._pointed_s: float | None = None
         self._is_empty = False
-        self._ghost: tuple[GhostLevel, ...] = ()
+        self.ghost: tuple[GhostLevel, ...] = ()
         self.header = Header(plot, palette)
         self.canvas = Canvas(palette, strips=max(len(scales), 1), with_words=with_words)
         self._empty = EmptyText(plot.empty_text, palette, self.canvas)
@@ -166,7 +167,7 @@ class PlotPanel(QWidget):
 
     def set_ghost(self, levels: tuple[GhostLevel, ...]) -> None:
         """Show where these levels would be, as long as the plot follows now."""
-        self._ghost = levels
+        self.ghost = levels
 
     def release_scales(self) -> None:
         for scale in self.scales:
@@ -179,14 +180,14 @@ class PlotPanel(QWidget):
             return
         self._moment = moment
         view = self._view(moment)
-        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.is_live, self._ghost)
+        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.is_live, self.ghost)
         if looks == self._shown and not self._has_news(view, moment):
             return
         self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.now_s
         if self._is_empty:
             self._show_empty_frame(view)
             return
-        ghost = self._ghost if moment.is_live else ()
+        ghost = self.ghost if moment.is_live else ()
         self._fit_scales(with_ghost(self.compute(view, self.canvas.height()), ghost), moment.now_s)
         layout = self._layout_at(moment)
         self.canvas.set_layout(layout, marks)

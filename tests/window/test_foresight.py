@@ -64,8 +64,8 @@ def test_that_the_plots_show_it_too(qtbot: QtBot, loaded: Batchscope) -> None:
     plots = loaded.workings.plots
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
-    assert [bool(panel._ghost) for panel in (plots.latency, plots.throughput, plots.batch_size)] == [True] * 3
-    assert not plots.queue_depth._ghost
+    assert [bool(panel.ghost) for panel in (plots.latency, plots.throughput, plots.batch_size)] == [True] * 3
+    assert not plots.queue_depth.ghost
 
 
 def test_that_a_frozen_plot_shows_none(qtbot: QtBot, loaded: Batchscope) -> None:
@@ -73,7 +73,7 @@ def test_that_a_frozen_plot_shows_none(qtbot: QtBot, loaded: Batchscope) -> None
     await_prediction(qtbot, loaded)
     loaded.workings.set_frozen(True)
     loaded.workings.plots.refresh()
-    assert not loaded.workings.plots.latency.canvas.ghost._levels
+    assert not loaded.workings.plots.latency.canvas.ghost.levels
 
 
 def test_that_a_queue_that_would_grow_is_told_where_its_latency_stands(qtbot: QtBot, loaded: Batchscope) -> None:
@@ -84,7 +84,7 @@ def test_that_a_queue_that_would_grow_is_told_where_its_latency_stands(qtbot: Qt
 
 def test_that_only_the_last_of_many_questions_is_answered(qtbot: QtBot, loaded: Batchscope) -> None:
     answers: list[Prediction] = []
-    loaded.workings.foresight._predictor.predicted.connect(answers.append)
+    loaded.workings.foresight.predictor.predicted.connect(answers.append)
     for cap in range(9, 33):
         drag_to(loaded, cap)
     await_prediction(qtbot, loaded)
@@ -105,7 +105,7 @@ def test_that_the_next_change_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     apply(loaded, 2, 16)
     apply(loaded, 3, 4)
     assert "predicted" not in below(loaded, "p50_s")
-    assert not loaded.workings.plots.latency._ghost
+    assert not loaded.workings.plots.latency.ghost
 
 
 def test_that_what_was_in_force_on_the_way_does_not_end_it(qtbot: QtBot, loaded: Batchscope) -> None:
@@ -136,13 +136,13 @@ def test_that_the_end_of_the_service_ends_it(qtbot: QtBot, loaded: Batchscope) -
 def test_that_without_a_load_nothing_is_foretold(batchscope: Batchscope) -> None:
     batchscope.workings.session.state = LifeCycle.RUNNING
     drag_to(batchscope, 16)
-    assert not batchscope.workings.foresight._predictor.is_running
+    assert not batchscope.workings.foresight.predictor.is_running
     batchscope.workings.session.state = LifeCycle.NOT_STARTED
 
 
 def test_that_the_predictor_ends_with_the_window(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16)
-    predictor = loaded.workings.foresight._predictor
+    predictor = loaded.workings.foresight.predictor
     qtbot.waitUntil(lambda: predictor.pid is not None)
     process = psutil.Process(predictor.pid)
     loaded.workings.session.state = LifeCycle.NOT_STARTED
@@ -152,7 +152,7 @@ def test_that_the_predictor_ends_with_the_window(qtbot: QtBot, loaded: Batchscop
 
 
 def test_that_a_predictor_that_died_is_started_anew(qtbot: QtBot, loaded: Batchscope) -> None:
-    predictor = loaded.workings.foresight._predictor
+    predictor = loaded.workings.foresight.predictor
     drag_to(loaded, 16, let_go=True)
     await_prediction(qtbot, loaded)
     with qtbot.waitSignal(predictor.logged):
