@@ -26,6 +26,7 @@ from gui.recording_file import RecordingFile
 from gui.recording_words import in_force, spelled_length
 from gui.session import Session
 from service.clock import monotonic_clock_id
+from service.findings.ranking import findings
 from service.observed.history import History
 from service.recording.format import SUFFIX, RecordingError, RecordingHeader, program_version
 from service.recording.reader import Recording, open_recording
@@ -181,7 +182,9 @@ class Recordings(QObject):
 
     def _open(self, path: Path) -> None:
         try:
-            self._read.emit(open_recording(path))
+            recording = open_recording(path)
+            findings(recording.history)  # the first takes an import that would halt the window
+            self._read.emit(recording)
         except RecordingError as error:
             self.failed.emit(str(error))
         except Exception as error:
