@@ -119,7 +119,7 @@ class DistributionsView(QWidget):
         axis = seconds_axis(*(sample.values for sample in (first, second) if sample is not None))
         self.histogram.show_samples(first, second, axis, now_s)
         self.cumulative.show_samples(first, second, axis)
-        self.described.emit(_described(present, first, before))
+        self.described.emit(_described(present, first, second))
 
     def _show_batches(self, present: Scope | None, before: Scope | None, now_s: float) -> None:
         largest = largest_in_view(self._history, present, before)
@@ -174,8 +174,8 @@ def _name(scope: Scope | None) -> str:
     return "" if scope is None or scope.version is None else f"v{scope.version}"
 
 
-def _described(present: Scope | None, sample: Sample | None, before: Scope | None) -> str:
+def _described(present: Scope | None, sample: Sample | None, before: Sample | None) -> str:
     if present is None or sample is None:
         return ""
-    dashed = f" · dashed {_name(before)}" if before is not None else ""
+    dashed = f" · dashed {before.name}" if before is not None and len(before.values) else ""
     return f"{sample.name}, {present.span_s:.0f} s, {len(sample.values):,} requests{dashed}"

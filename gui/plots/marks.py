@@ -155,7 +155,7 @@ class MarkLines(_MarksItem):
 
     def _paint_words(self, painter: QPainter, layout: Layout, flags: Sequence[_Flag]) -> None:
         """What changed, each text up to where the next begins."""
-        loads = self._visible(self._marks.loads)
+        loads = [load for load in self._visible(self._marks.loads) if not _is_under(layout.x_of(load.at_s), flags)]
         outages = self._paint_outage_flags(painter, layout)
         starts = [flag.left for flag in (*flags, *outages)] + [int(layout.x_of(load.at_s)) for load in loads]
 
@@ -211,3 +211,8 @@ class _Flag:
     right: int
     text: str
     mark: SettingsMark | None
+
+
+def _is_under(x: float, flags: Sequence[_Flag]) -> bool:
+    """Whether words that begin there would be covered; those of the flag count for more."""
+    return any(flag.left <= x <= flag.right for flag in flags)

@@ -41,8 +41,8 @@ class Ahead:
 def wait_sentence(history: History, row: int) -> str:
     """What a request of the table waited for, one thing after the other.
 
-    >>> spelled_wait(["0.42 s for batch r1-17 of 4 to end", "0.05 s batch_wait_timeout_s"])
-    'Waited 0.42 s for batch r1-17 of 4 to end, then 0.05 s batch_wait_timeout_s.'
+    >>> spelled_wait(["0.42 s for batch r1-17 of 4 to end", "0.05 s of batch_wait_timeout_s"])
+    'Waited 0.42 s for batch r1-17 of 4 to end, then 0.05 s of batch_wait_timeout_s.'
     """
     columns = history.requests.columns
     if np.isinf(columns.get(row, "received")):
@@ -117,7 +117,7 @@ def _for_company(history: History, batch: int) -> str:
     if not history.batches.columns.has(batch):
         return "for its batch to be formed"
     texts: dict[ReleaseReason, str] = {
-        "timeout": "batch_wait_timeout_s",
+        "timeout": "of batch_wait_timeout_s",
         "full": "until its batch was full",
         "drained": "until nothing more waited",
     }

@@ -84,7 +84,7 @@ EARLY = Settings(formation="early")
     [
         (
             told((Batch(1.0, 1.0, 5.42),), 5.0, Batch(5.47, 5.47, 9.0)),
-            "Waited 0.42 s for batch r1-1 of 4 to end, then 0.05 s batch_wait_timeout_s.",
+            "Waited 0.42 s for batch r1-1 of 4 to end, then 0.05 s of batch_wait_timeout_s.",
         ),
         (
             told((Batch(1.0, 1.0, 3.0), Batch(3.0, 3.0, 5.0)), 2.0, Batch(5.0, 5.0, 9.0)),
@@ -94,7 +94,7 @@ EARLY = Settings(formation="early")
         (told((), 5.0, Batch(5.0, 5.0, 9.0, "drained")), "Did not wait: the engine was free."),
         (
             told((Batch(1.0, 1.0, 5.0), Batch(2.0, 5.0, 8.0)), 3.0, Batch(3.05, 8.0, 9.0), EARLY),
-            "Waited 0.05 s batch_wait_timeout_s, then sealed 4.95 s behind 2 batches.",
+            "Waited 0.05 s of batch_wait_timeout_s, then sealed 4.95 s behind 2 batches.",
         ),
         (told((Batch(1.0, 1.0, None),), 19.5, None), "Has waited 0.50 s for batch r1-1 of 4 to end."),
         (told((), 20.0, None), "Waits until its batch is formed."),
@@ -107,7 +107,7 @@ def test_that_a_sentence_names_who_or_what_made_a_request_wait(history: History,
 def test_that_batches_of_another_replica_are_not_to_blame() -> None:
     history = told((Batch(1.0, 1.0, 5.42),), 5.0, Batch(5.47, 5.47, 9.0))
     history.batches.columns["slot"][0] = 1
-    assert wait_sentence(history, 0) == "Waited 0.47 s batch_wait_timeout_s."
+    assert wait_sentence(history, 0) == "Waited 0.47 s of batch_wait_timeout_s."
 
 
 def test_that_a_member_that_held_the_batch_ahead_is_named() -> None:
