@@ -53,10 +53,7 @@ class RequestsColumn(QWidget):
     def _share(self) -> None:
         if self._details is None:
             return
-        has_room = self.height() >= tokens.HEIGHT_DETAILS + tokens.HEIGHT_REQUESTS_MIN
+        left = self.height() - tokens.HEIGHT_REQUESTS_MIN
+        has_room = left >= tokens.HEIGHT_DETAILS
         self._requests.setVisible(has_room or not self.shows_details)
-        if has_room:
-            self._details.setFixedHeight(tokens.HEIGHT_DETAILS)
-        else:
-            self._details.setMinimumHeight(0)
-            self._details.setMaximumHeight(self.height())
+        self._details.setFixedHeight(min(left, tokens.HEIGHT_DETAILS_MOST) if has_room else self.height())
