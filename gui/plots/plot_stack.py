@@ -16,6 +16,7 @@ from gui.plots.latency import LatencyPanel
 from gui.plots.marks import Marks
 from gui.plots.paint import forget_fonts
 from gui.plots.panel import Moment, PlotPanel
+from gui.plots.pointing import Pointing
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
@@ -65,11 +66,6 @@ class PlotStack(QWidget):
         self._history = history
         self._palette = palette
         self._viewport = Viewport()
-        self._pointed_ago_s: float | None = None
-        self._pointed_in: PlotPanel | None = None
-        self._pointed_place = QPointF()
-        self._selected: int | None = None
-        self._hovered: int | None = None
         self._numbers_s = float("-inf")
         forget_fonts()
         self._create_panels()
@@ -89,6 +85,7 @@ class PlotStack(QWidget):
             self.throughput,
             self.timeline,
         )
+        self._pointing = Pointing(self._history, self.panels, self.batch_size, self.timeline, self)
 
     def _lay_out(self) -> None:
         self._grid = _Focusable("Plots", self)
@@ -113,10 +110,11 @@ class PlotStack(QWidget):
     def _connect(self) -> None:
         for panel in self.panels:
             canvas = panel.canvas
-            canvas.pointed.connect(partial(self._on_pointed, panel))
+            canvas.pointed.connect(partial(self._pointing.point, panel))
             canvas.dragged.connect(partial(self._on_dragged, panel))
             canvas.wheeled.connect(partial(self._on_wheeled, panel))
             canvas.double_clicked.connect(self._on_double_clicked)
+        self._pointing.batch_hovered.connect(self.batch_hovered)
         self.timeline.canvas.clicked.connect(self._on_timeline_clicked)
         self._grid.key_pressed.connect(self._on_key_pressed)
         self._below.key_pressed.connect(self._on_timeline_key_pressed)
@@ -145,8 +143,8 @@ class PlotStack(QWidget):
         moment, marks = self.moment(), self.marks()
         for panel in self.panels:
             panel.follow(moment, marks)
-        if self._pointed_ago_s is not None or self._selected is not None:
-            self._show_pointer()
+        if self._pointing.is_at_something:
+            self._pointing.show()
         if now_s - self._numbers_s >= 1 / NUMBERS_HZ or now_s < self._numbers_s:
             self._numbers_s = now_s
             for panel in self.panels:
@@ -181,7 +179,7 @@ class PlotStack(QWidget):
 
     def begin_anew(self) -> None:
         """The history has become another one: forget what was pointed at, and show its newest moment."""
-        self._forget_pointer()
+        self._pointing.forget()
         self._viewport = Viewport(self._viewport.window_s)
         self._viewport.kept_s = self._history.kept_s
         self.timeline.follow_lanes()
@@ -217,59 +215,6 @@ class PlotStack(QWidget):
     def save_plot_png(self, name: str, path: Path) -> None:
         """Write one of `plot_names` as a picture. Raises `OSError`."""
         _save_png(next(panel for panel in self.panels if panel.plot.name == name), path)
-
-    # ------------------------------------------------------------------------------------------------------ pointer
-
-    def _on_pointed(self, panel: PlotPanel, place: QPointF | None) -> None:
-        at_s = panel.time_at(place) if place is not None else None
-        self._selected = None
-        end_s = panel.end_s
-        if at_s is None or place is None or end_s is None:
-            self._forget_pointer()
-            return
-        self._pointed_in, self._pointed_place = panel, place
-        self._pointed_ago_s = end_s - at_s
-        self._show_pointer()
-
-    def _forget_pointer(self) -> None:
-        self._pointed_ago_s, self._pointed_in, self._selected = None, None, None
-        for panel in self.panels:
-            panel.point_at(None)
-        self._hover(None, with_card=False)
-
-    def _show_pointer(self) -> None:
-        """The place stays while time runs on, unless a batch was selected by key: then the pointer stays with it."""
-        at_s = self._pointed_moment()
-        if at_s is None:
-            self._forget_pointer()
-            return
-        for panel in self.panels:
-            panel.point_at(at_s)
-        if self._selected is not None:
-            self._hover(self._selected, with_card=True)
-        elif self._pointed_in is self.timeline:
-            self._hover(self.timeline.batch_at(self._pointed_place), with_card=True)
-        else:
-            is_batch_size = self._pointed_in is self.batch_size
-            self._hover(self._history.batch_running_at(at_s) if is_batch_size else None, with_card=True)
-
-    def _pointed_moment(self) -> float | None:
-        if self._selected is not None:
-            batch = self._history.batch(self._selected)
-            if batch is None or batch.started_s is None:
-                return None
-            return batch.started_s + (batch.ran_s or 0.0) / 2
-        end_s = self.timeline.end_s
-        if self._pointed_ago_s is None or end_s is None:
-            return None
-        return end_s - self._pointed_ago_s
-
-    def _hover(self, row: int | None, with_card: bool) -> None:
-        self.timeline.highlight(row, with_card)
-        if row != self._hovered:
-            self._hovered = row
-            batch = self._history.batch(row) if row is not None else None
-            self.batch_hovered.emit(batch.id if batch is not None else None)
 
     # ------------------------------------------------------------------------------------------------------ choosing
 
@@ -317,7 +262,7 @@ class PlotStack(QWidget):
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
         step = steps.get(Qt.Key(event.key()))
         if step is not None and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-            self._move_pointer(step)
+            self._pointing.move(step, self.window_s)
         else:
             self._handle_common_key(event)
 
@@ -326,8 +271,8 @@ class PlotStack(QWidget):
         match event.key():
             case Qt.Key.Key_Left | Qt.Key.Key_Right if not is_shifted:
                 self._select_neighbour(-1 if event.key() == Qt.Key.Key_Left else 1)
-            case Qt.Key.Key_Return | Qt.Key.Key_Enter if self._hovered is not None:
-                self._choose(next(iter(members(self._history, self._hovered)), None))
+            case Qt.Key.Key_Return | Qt.Key.Key_Enter if self._pointing.hovered is not None:
+                self._choose(next(iter(members(self._history, self._pointing.hovered)), None))
             case Qt.Key.Key_Up | Qt.Key.Key_Down if self.timeline.chosen is not None:
                 self._choose_member(-1 if event.key() == Qt.Key.Key_Up else 1)
             case Qt.Key.Key_Up | Qt.Key.Key_Down if self.timeline.overflows:
@@ -344,10 +289,10 @@ class PlotStack(QWidget):
             Qt.Key.Key_PageDown: lambda: self._scroll(KEY_SHARE * self.window_s),
             Qt.Key.Key_Home: lambda: self._scroll(float("-inf")),
             Qt.Key.Key_End: self._on_double_clicked,
-            Qt.Key.Key_Plus: lambda: self._zoom(1 / ZOOM, self._pointed_moment() or self.view_end_s()),
-            Qt.Key.Key_Equal: lambda: self._zoom(1 / ZOOM, self._pointed_moment() or self.view_end_s()),
-            Qt.Key.Key_Minus: lambda: self._zoom(ZOOM, self._pointed_moment() or self.view_end_s()),
-            Qt.Key.Key_Escape: self._forget_pointer,
+            Qt.Key.Key_Plus: lambda: self._zoom(1 / ZOOM, self._pointing.at_s or self.view_end_s()),
+            Qt.Key.Key_Equal: lambda: self._zoom(1 / ZOOM, self._pointing.at_s or self.view_end_s()),
+            Qt.Key.Key_Minus: lambda: self._zoom(ZOOM, self._pointing.at_s or self.view_end_s()),
+            Qt.Key.Key_Escape: self._pointing.forget,
         }
         action = actions.get(event.key())
         if action is None:
@@ -356,26 +301,18 @@ class PlotStack(QWidget):
         event.accept()
         action()
 
-    def _move_pointer(self, columns: int) -> None:
-        """By one pixel of the upper plots; from the right edge where nothing was pointed at."""
-        step_s = self.batch_size.seconds_per_pixel()
-        moved_s = (self._pointed_ago_s or 0.0) - columns * step_s
-        self._selected, self._pointed_in = None, self.batch_size
-        self._pointed_ago_s = min(max(moved_s, 0.0), self.window_s - step_s)
-        self._show_pointer()
-
     def _select_neighbour(self, step: int) -> None:
         view = self.timeline.layout_
         if view is None:
             return
-        row = neighbour(self._history, self._selected if self._selected is not None else self._hovered, step, view.view)
+        row = neighbour(self._history, self._pointing.hovered, step, view.view)
         if row is None:
             return
-        self._selected = row
-        at_s = self._pointed_moment()
+        self._pointing.selected = row
+        at_s = self._pointing.at_s
         if at_s is not None and not view.view.contains(at_s):
             self._scroll(at_s - view.view.end_s + self.window_s / 2)
-        self._show_pointer()
+        self._pointing.show()
 
     def _scroll(self, by_s: float) -> None:
         self._change_view(lambda: self._viewport.scroll(by_s, self._history.now_s()))

@@ -173,7 +173,7 @@ def test_that_batch_mates_lead_on(desk: Desk) -> None:
 def test_that_the_keyboard_leads_through_batches_and_their_members(desk: Desk) -> None:
     desk.plots._below.setFocus()
     press(desk, Qt.Key.Key_Left)
-    batch = desk.plots._selected
+    batch = desk.plots._pointing.selected
     assert batch is not None
     rows = members(desk.history, batch)
     press(desk, Qt.Key.Key_Return)
