@@ -217,6 +217,7 @@ class MainWindow(QWidget):
         self._bind(shortcuts.FREEZE, self.toolbar.toggle_freeze)
         self._bind(shortcuts.EXPORT, self.toolbar.pop_up_export)
         self._bind(shortcuts.RECORD, self.toolbar.record_wanted.emit)
+        self._bind(shortcuts.SAVE, self.toolbar.save_wanted.emit)
         self._bind(shortcuts.OPEN, self.toolbar.open_wanted.emit)
         self._bind(shortcuts.CLOSE_RECORDING, self.toolbar.close_recording_wanted.emit)
         self._bind(shortcuts.CANCEL_ALL, self.requests.cancel_all)

@@ -75,6 +75,7 @@ class Recordings(QObject):
     def _connect(self) -> None:
         toolbar, bar = self._window.toolbar, self.bar
         toolbar.record_wanted.connect(self.record_or_stop)
+        toolbar.save_wanted.connect(self.ask_where_to_save)
         toolbar.open_wanted.connect(self.ask_for_file)
         self._window.status.recording_clicked.connect(self.file.stop)
         self._window.recording_dropped.connect(self.open)
@@ -99,19 +100,34 @@ class Recordings(QObject):
             self.file.stop()
             self.show_state()
             return
-        name = f"batchscope-{datetime.now():%Y%m%d-%H%M%S}{SUFFIX}"
-        dialog = self._dialog("Record to a file", name)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(SUFFIX.removeprefix("."))
-        dialog.fileSelected.connect(lambda path: self.record(Path(path)))
-        dialog.open()
+        self._ask_where("Record to a file", self.record)
+
+    def ask_where_to_save(self) -> None:
+        """Let the user keep the last minutes of what the window has heard."""
+        if self.file.has_heard:
+            self._ask_where("Save the last ten minutes", self.save)
+        else:
+            self._window.status.set_activity("Nothing has been heard of a service yet")
+
+    def save(self, path: Path) -> None:
+        """Write the last ten minutes of what the window has heard; a file that is there already is replaced."""
+        self.file.save(path, self._header())
 
     def record(self, path: Path) -> None:
         """Record from now on all that the window hears; a file that is there already is replaced."""
-        if self.file.is_recording:
-            self.file.stop()
+        self.file.start(path, self._header())
+        self.show_state()
+
+    def _ask_where(self, title: str, write: Callable[[Path], None]) -> None:
+        dialog = self._dialog(title, f"batchscope-{datetime.now():%Y%m%d-%H%M%S}{SUFFIX}")
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(SUFFIX.removeprefix("."))
+        dialog.fileSelected.connect(lambda path: write(Path(path)))
+        dialog.open()
+
+    def _header(self) -> RecordingHeader:
         ready = self._session.ready
-        header = RecordingHeader(
+        return RecordingHeader(
             at_s=time.monotonic(),
             clock=monotonic_clock_id(),
             recorded_at=time.time(),
@@ -121,8 +137,6 @@ class Recordings(QObject):
             device=ready.device if ready else None,
             dtype=ready.dtype if ready else None,
         )
-        self.file.start(path, header)
-        self.show_state()
 
     # Looking ---------------------------------------------------------------------------------------------------------
 
@@ -172,7 +186,7 @@ class Recordings(QObject):
 
     def finish(self) -> None:
         """End the recording that goes on; returns when nothing is written or read any more."""
-        self.file.stop()
+        self.file.finish()
         self._pool.waitForDone()
 
     def _dialog(self, title: str, name: str = "") -> QFileDialog:

@@ -1,9 +1,9 @@
-"""Writes a recording in a thread of its own, so that no frame of the window waits for the disk."""
+"""Keeps what is heard and writes it, in a thread of its own, so that no frame of the window waits for the disk."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, Full, Queue
 from threading import Thread
@@ -12,24 +12,16 @@ from typing import Final, TypeAlias
 from PySide6.QtCore import QObject, Signal
 
 from service.recording.format import RecordedEvent, RecordingError, RecordingHeader
-from service.recording.writer import FLUSH_EVERY_S, RecordingWriter
+from service.recording.packer import MEMBER_S
+from service.recording.tape import Tape
+from service.recording.writer import RecordingWriter
 
-MOST_WAITING: Final = 20_000  # events; that many minutes of a disk that stands still are not kept in memory
-Heard: TypeAlias = tuple[float, RecordedEvent]
-
-
-@dataclass(frozen=True)
-class _Underway:
-    """One file that is being written; ``None`` in its queue ends it."""
-
-    path: Path
-    began_s: float
-    heard: Queue[Heard | None]
-    thread: Thread
+MOST_WAITING: Final = 20_000  # events; what a disk that stands still keeps waiting beyond them is not recorded
+Job: TypeAlias = Callable[[], None]
 
 
 class RecordingFile(QObject):
-    """At most one file at a time.
+    """Holds the last minutes of what is heard, and records to one file at a time.
 
     Signals:
         ended: a recording has come to its end; its path.
@@ -41,67 +33,132 @@ class RecordingFile(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._underway: _Underway | None = None
+        self._began_s: float | None = None
+        self._has_heard = False
+        self._worker = _Worker(self.ended.emit, self.failed.emit)
         self.failed.connect(self._on_failed)
 
     @property
     def is_recording(self) -> bool:
-        return self._underway is not None
+        return self._began_s is not None
 
     @property
     def lasted_s(self) -> float:
         """How long it has been recording."""
-        return time.monotonic() - self._underway.began_s if self._underway else 0.0
+        return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
     @property
-    def path(self) -> Path | None:
-        return self._underway.path if self._underway else None
+    def has_heard(self) -> bool:
+        """Whether there is anything to save."""
+        return self._has_heard
+
+    def take(self, event: RecordedEvent) -> None:
+        """Keep what was heard just now, and record it if a recording goes on."""
+        at_s = time.monotonic()
+        self._has_heard = True
+        if not self._worker.try_ask(lambda: self._worker.take(at_s, event)) and self.is_recording:
+            self.failed.emit("The recording has a gap: its disk takes no more data.")
 
     def start(self, path: Path, header: RecordingHeader) -> None:
         """Record to `path` what is taken from now on; a file that is there already is replaced."""
-        heard: Queue[Heard | None] = Queue(MOST_WAITING)
-        thread = Thread(target=self._write, args=(path, header, heard), name="recording", daemon=True)
-        self._underway = _Underway(path, header.at_s, heard, thread)
-        thread.start()
-
-    def take(self, event: RecordedEvent) -> None:
-        """Record what was heard just now, if anything is to be recorded."""
-        if self._underway is None:
-            return
-        try:
-            self._underway.heard.put_nowait((time.monotonic(), event))
-        except Full:
-            path = self._underway.path
-            self.failed.emit(f"The recording {path} ended early: its disk takes no more data.")
+        self.stop()
+        self._began_s = header.at_s
+        self._worker.ask(lambda: self._worker.begin(path, header))
 
     def stop(self) -> None:
-        """End the recording in order; returns when the file is whole."""
-        underway, self._underway = self._underway, None
-        if underway is not None:
-            underway.heard.put(None)
-            underway.thread.join()
+        """End the recording in order; `ended` follows."""
+        if self._began_s is not None:
+            self._began_s = None
+            at_s = time.monotonic()
+            self._worker.ask(lambda: self._worker.end(at_s))
 
-    def _write(self, path: Path, header: RecordingHeader, heard: Queue[Heard | None]) -> None:
-        try:
-            with RecordingWriter(path, header, overwrite=True) as writer:
-                _copy(heard, writer)
-                writer.close(time.monotonic())
-        except RecordingError as error:
-            self.failed.emit(str(error))
-        else:
-            self.ended.emit(str(path))
+    def save(self, path: Path, header: RecordingHeader) -> None:
+        """Write the last minutes to `path`; `ended` or `failed` follows."""
+        self._worker.ask(lambda: self._worker.save(path, header))
+
+    def finish(self) -> None:
+        """End all; returns when every file is whole."""
+        self.stop()
+        self._worker.finish()
 
     def _on_failed(self) -> None:
-        self._underway = None
+        self._began_s = None
 
 
-def _copy(heard: Queue[Heard | None], writer: RecordingWriter) -> None:
-    while True:
+class _Worker:
+    """Does jobs one after the other in its thread, which begins with the first; all but the asking happens there."""
+
+    def __init__(self, ended: Callable[[str], None], failed: Callable[[str], None]) -> None:
+        self._ended = ended
+        self._failed = failed
+        self._jobs: Queue[Job | None] = Queue(MOST_WAITING)
+        self._thread: Thread | None = None
+        self._tape = Tape()
+        self._writer: RecordingWriter | None = None
+
+    def ask(self, job: Job) -> None:
+        self._begin_thread()
+        self._jobs.put(job)
+
+    def try_ask(self, job: Job) -> bool:
+        """Whether there was room for it."""
+        self._begin_thread()
         try:
-            entry = heard.get(timeout=FLUSH_EVERY_S)
-        except Empty:
-            writer.flush()
-            continue
-        if entry is None:
-            return
-        writer.add(*entry)
+            self._jobs.put_nowait(job)
+        except Full:
+            return False
+        return True
+
+    def finish(self) -> None:
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _begin_thread(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="recording", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=MEMBER_S)
+            except Empty:
+                job = self._flush
+            if job is None:
+                return
+            try:
+                job()
+            except RecordingError as error:
+                self._writer = None
+                self._failed(str(error))
+            except Exception as error:
+                self._failed(f"Recording ended: {error!r}.")
+                raise
+
+    def take(self, at_s: float, event: RecordedEvent) -> None:
+        self._write(self._tape.add(at_s, event))
+
+    def begin(self, path: Path, header: RecordingHeader) -> None:
+        self._tape.flush()  # what was heard before does not belong into it
+        self._writer = RecordingWriter(path, header, overwrite=True)
+
+    def end(self, at_s: float) -> None:
+        self._flush()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close(at_s)
+            self._ended(str(writer.path))
+
+    def save(self, path: Path, header: RecordingHeader) -> None:
+        self._write(self._tape.flush())
+        self._tape.save(path, header)
+        self._ended(str(path))
+
+    def _flush(self) -> None:
+        self._write(self._tape.flush())
+
+    def _write(self, member: bytes | None) -> None:
+        if self._writer is not None:
+            self._writer.append(member)

@@ -31,6 +31,7 @@ PAUSE_LOAD: Final = Shortcut("Ctrl+Shift+L", "Pause or resume the load")
 FREEZE: Final = Shortcut("F", "Freeze the plots, or let them run again")
 EXPORT: Final = Shortcut("Ctrl+E", "Export figures, requests or pictures")
 RECORD: Final = Shortcut("Ctrl+Shift+R", "Record to a file, or stop recording")
+SAVE: Final = Shortcut("Ctrl+S", "Save the last ten minutes as a recording")
 OPEN: Final = Shortcut("Ctrl+O", "Open a recording")
 CLOSE_RECORDING: Final = Shortcut("Ctrl+W", "Close the recording")
 CANCEL_ALL: Final = Shortcut("Ctrl+Shift+X", "Cancel all requests")
@@ -55,7 +56,7 @@ IN_PLACE: Final = (
     Shortcut("Return", "In the timeline: look at the first request of the batch; Up and Down lead to the others"),
 )
 ALL: Final = (
-    STEP, FIRE, LOAD, PAUSE_LOAD, FREEZE, EXPORT, RECORD, OPEN, CLOSE_RECORDING, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,
+    STEP, FIRE, LOAD, PAUSE_LOAD, FREEZE, EXPORT, RECORD, SAVE, OPEN, CLOSE_RECORDING, CANCEL_ALL, LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS,
     LIVE, DISTRIBUTIONS, COMPARE, HELP, QUIT, *IN_PLACE,
 )  # fmt: skip
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-import msgspec
-
-from service.recording.format import Entry, RecordedEvent, RecordingEnded, RecordingError, RecordingHeader
-
-FLUSH_EVERY_S: Final = 1.0
-FLUSH_AT_BYTES: Final = 2**20
-COMPRESSION: Final = 6
-GZIP: Final = 16 + zlib.MAX_WBITS
+from service.recording.format import RecordedEvent, RecordingEnded, RecordingError, RecordingHeader
+from service.recording.packer import Packer, packed_header
 
 
 class RecordingWriter:
@@ -34,15 +27,13 @@ class RecordingWriter:
         """Begin the file; one that is there already is left alone unless `overwrite` says otherwise."""
         self.path = path
         self.bytes_written = 0
-        self._encoder = msgspec.json.Encoder()
-        self._lines: list[bytes] = []
-        self._pending_bytes = 0
-        self._pending_since_s = self._last_s = header.at_s
+        self._packer = Packer()
+        self._last_s = header.at_s
         try:
             self._file = open(path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115  closed by `close`
         except OSError as error:
             raise RecordingError(_beginning_sentence(path, error)) from error
-        self._append_member(self._encoder.encode(header) + b"\n")
+        self.append(packed_header(header))
 
     def __enter__(self) -> Self:
         return self
@@ -55,21 +46,11 @@ class RecordingWriter:
     def add(self, at_s: float, event: RecordedEvent) -> None:
         """Record what was heard at `at_s` on the recorder's clock."""
         self._last_s = at_s
-        if not self._lines:
-            self._pending_since_s = at_s
-        line = self._encoder.encode(Entry(at_s=at_s, event=event)) + b"\n"
-        self._lines.append(line)
-        self._pending_bytes += len(line)
-        if at_s - self._pending_since_s >= FLUSH_EVERY_S or self._pending_bytes >= FLUSH_AT_BYTES:
-            self.flush()
+        self.append(self._packer.add(at_s, event))
 
     def flush(self) -> None:
         """Hand everything to the system."""
-        if self._lines:
-            content = b"".join(self._lines)
-            self._lines.clear()
-            self._pending_bytes = 0
-            self._append_member(content)
+        self.append(self._packer.take())
 
     def close(self, at_s: float | None = None) -> None:
         """Write what is left and end the file in order, at `at_s` or with the last event; also where that fails."""
@@ -83,8 +64,10 @@ class RecordingWriter:
         finally:
             self._file.close()
 
-    def _append_member(self, content: bytes) -> None:
-        member = zlib.compress(content, COMPRESSION, wbits=GZIP)
+    def append(self, member: bytes | None) -> None:
+        """Write a member that was packed elsewhere, if there is one."""
+        if member is None:
+            return
         rest = memoryview(member)
         try:
             while rest:

@@ -19,6 +19,7 @@ from service.messages import FramesMissed, Ready, Settings
 from service.observed.history import History
 from service.recording.format import Entry, RecordedEvent, RecordingEnded, RecordingError, ServiceEnded, ServiceStarted
 from service.recording.reader import open_recording, read_entries
+from service.recording.tape import Tape
 from service.recording.writer import RecordingWriter
 from tests.recorded import RECORDED_AT, entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun, filled_history
@@ -297,6 +298,30 @@ def test_that_a_killed_recorder_leaves_all_but_its_last_second(tmp_path: Path) -
     assert recording.history.last_s >= 1009.0
     assert recording.damage is not None
     assert "was not ended in order" in recording.damage
+
+
+def test_that_a_tape_keeps_the_last_minutes_only(tmp_path: Path) -> None:
+    entries = entries_of(changing_run(20.0))
+    tape = Tape(kept_s=5.0)
+    for entry in entries:
+        tape.add(entry.at_s, entry.event)
+    tape.save(tmp_path / "a.bsr", header(at_s=1100.0))
+
+    recording = open_recording(tmp_path / "a.bsr")
+    kept = list(read_entries(tmp_path / "a.bsr"))[:-1]
+    assert recording.damage is None
+    assert kept == entries[-len(kept) :]
+    assert 5.0 <= recording.duration_s <= 6.2
+    assert recording.history.wall_time(1020.0) == pytest.approx(RECORDED_AT - 80.0)
+
+
+def test_that_a_tape_holds_no_more_bytes_than_it_may(tmp_path: Path) -> None:
+    tape = Tape(most_bytes=4000)
+    for entry in entries_of(changing_run(20.0)):
+        tape.add(entry.at_s, entry.event)
+    tape.save(tmp_path / "a.bsr", header(at_s=1100.0))
+
+    assert (tmp_path / "a.bsr").stat().st_size < 5000
 
 
 def test_that_an_earlier_recording_is_left_alone(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.lifecycle import LifeCycle
 from service.messages import LoadFrame, Settings
-from service.recording.format import RecordingError, ServiceStarted
+from service.recording.format import ServiceStarted
 from service.recording.reader import open_recording, read_entries
-from service.recording.writer import RecordingWriter
 from tests.recorded import entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun
 from tests.window.conftest import MakeBatchscope, start_service
@@ -280,11 +279,32 @@ def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope:
     path = tmp_path / "a.bsr"
     batchscope.workings.recordings.record(path)
     start_service(qtbot, batchscope)
-    batchscope.workings.recordings.record_or_stop()
+    with qtbot.waitSignal(batchscope.workings.recordings.written):
+        batchscope.workings.recordings.record_or_stop()
 
     events = [entry.event for entry in read_entries(path)]
     assert any(isinstance(event, ServiceStarted) for event in events)
     assert open_recording(path).model == "scripted"
+
+
+def test_that_what_was_seen_can_be_kept_afterwards(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
+    path = tmp_path / "a.bsr"
+    answer_one(qtbot, running)
+    with qtbot.waitSignal(running.workings.recordings.written):
+        running.workings.recordings.save(path)
+
+    recording = open_recording(path)
+    row, shown = recording.history.request_rows()[0], running.window.requests.model.rows()[0]
+    assert recording.damage is None
+    assert (row.prompt, row.text, row.state) == (shown.prompt, shown.text, "done")
+    now_s = recording.history.now_s()
+    assert recording.history.wall_time(now_s) == pytest.approx(running.workings.history.wall_time(now_s), abs=0.01)
+
+
+def test_that_before_a_service_was_heard_there_is_nothing_to_keep(batchscope: Batchscope) -> None:
+    batchscope.workings.recordings.ask_where_to_save()
+
+    assert batchscope.window.status.activity == "Nothing has been heard of a service yet"
 
 
 def test_that_a_recording_that_goes_on_is_ended_with_the_window(
@@ -299,18 +319,14 @@ def test_that_a_recording_that_goes_on_is_ended_with_the_window(
     assert open_recording(tmp_path / "a.bsr").damage is None
 
 
-def test_that_a_disk_that_refuses_harms_nothing_else(
-    qtbot: QtBot, running: Batchscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_writer: RecordingWriter, _at_s: float, _event: object) -> None:
-        raise RecordingError("The recording ended early: the disk is full and 9 bytes more are needed.")
-
-    monkeypatch.setattr(RecordingWriter, "add", refuse)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_that_a_full_disk_harms_nothing_else(qtbot: QtBot, running: Batchscope) -> None:
     with qtbot.waitSignal(running.workings.recordings.failed):
-        running.workings.recordings.record(tmp_path / "a.bsr")
-        answer_one(qtbot, running)
+        running.workings.recordings.record(Path("/dev/full"))
+    answer_one(qtbot, running)
 
-    assert running.errors == ["The recording ended early: the disk is full and 9 bytes more are needed."]
+    assert len(running.errors) == 1
+    assert "the disk is full" in running.errors[0]
     qtbot.waitUntil(lambda: running.window.status.recording == "")
 
 
