@@ -17,12 +17,13 @@ from service.compare.plan import PlannedRun, Side
 from service.compare.progress import Progress
 from service.compare.run import Run
 from service.load.report import LoadReport
-from service.load.run import LoadProgress, run_load
+from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages import BatchRecord, RunLoad, Settings
 from service.remote import RemoteService
 
 Tell = Callable[[Progress], None]
 WARM_UP: Final = "warming up"
+WARM_UP_ENDS_WITHIN_S: Final = 15.0  # after its last request: nobody waits for what is not counted
 MATCHING: Final = "measuring the throughput of A"
 
 
@@ -75,7 +76,7 @@ class Bench:
     async def throughput(self, side: Side, duration_s: float) -> float:
         """What this side reaches, in requests a second."""
         self._tell(Progress(done=0, total=0, doing=MATCHING, left_s=0.0))
-        report, batches = await self._run(side.settings, side.load, duration_s, lambda _: None)
+        report, batches = await self._run(side.settings, side.load, duration_s)
         run = run_of(report, batches)
         return run.answered / run.ran_s
 
@@ -84,7 +85,7 @@ class Bench:
         for settings, load in sides:
             if seconds > 0:
                 self._tell(Progress(done=0, total=0, doing=WARM_UP, left_s=0.0))
-                await self._run(settings, load, seconds, lambda _: None)
+                await self._run(settings, load, seconds, finish_within_s=WARM_UP_ENDS_WITHIN_S)
 
     async def measure(
         self, runs: Sequence[PlannedRun], duration_s: float, take: Callable[[PlannedRun, Run], None], done: int = 0
@@ -110,13 +111,26 @@ class Bench:
         return run_of(report, batches)
 
     async def _run(
-        self, settings: Settings, load: RunLoad, duration_s: float, on_progress: Callable[[LoadProgress], None]
+        self,
+        settings: Settings,
+        load: RunLoad,
+        duration_s: float,
+        on_progress: Callable[[LoadProgress], None] | None = None,
+        finish_within_s: float = FINISH_WITHIN_S,
     ) -> tuple[LoadReport, list[BatchRecord]]:
         await self._watch.until_idle()
         await self._adopt(settings)
         self._watch.forget_batches()
         url, token, model = self._server
-        report = await run_load(url, load, duration_s, token=token, model=model, on_progress=on_progress)
+        report = await run_load(
+            url,
+            load,
+            duration_s,
+            token=token,
+            model=model,
+            on_progress=on_progress,
+            finish_within_s=finish_within_s,
+        )
         await self._watch.until_idle()
         return report, self._watch.batches()
 
