@@ -16,9 +16,10 @@ from service.compare.sweep import Sweep
 from service.compare.words import load_text
 from service.messages import Settings
 
+SAME_LOAD: Final = "In each round both sides were sent the same arrivals, prompts and lengths, to an idle service; "
+OWN_LOADS: Final = "In each round either side was sent its own load, from one seed, to an idle service; "
 METHOD: Final = (
-    "In each round both sides were sent the same arrivals, prompts and lengths, to an idle service; which side came "
-    "first changed from round to round. The interval is Student's t on the logarithms of the rounds' ratios, because "
+    "which side came first changed from round to round. The interval is Student's t on the logarithms of the rounds' ratios, because "
     "requests within a round depend on each other and rounds do not. The verdict is about one figure, chosen before; "
     "the other intervals are evidence, not verdicts."
 )
@@ -41,7 +42,7 @@ def comparison_page(comparison: Comparison) -> str:
         _section("Settings", _settings({name: side.settings for name, side in sides.items()})),
         _section(
             "How it was measured",
-            element("p", METHOD),
+            element("p", (SAME_LOAD if plan.a.load == plan.b.load else OWN_LOADS) + METHOD),
             _facts(
                 comparison.service,
                 comparison.measured_at,
