@@ -22,10 +22,21 @@ from gui.series.latency_distribution import CUMULATIVE, NAMES, Sample
 from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.value_axis import ValueAxis, seconds_axis
-from gui.tokens import DASH_CAP, GAP_ALPHA, LINE_P50, LINE_P95, MARK_HOVER, WIDTH_NAMED, WIDTH_PERCENTILES, Palette
+from gui.tokens import (
+    DASH_CAP,
+    GAP_ALPHA,
+    LINE_P50,
+    LINE_P95,
+    MARK_HOVER,
+    TICK_DISTANCE,
+    WIDTH_NAMED,
+    WIDTH_PERCENTILES,
+    Palette,
+)
 from service.observed.columns import Floats
 
 PER_CENT: Final = Axis(step=20.0, ceiling=100.0)
+PER_CENT_LOW: Final = Axis(step=50.0, ceiling=100.0)
 Curve = tuple[Floats, Floats]
 
 
@@ -63,7 +74,8 @@ class CumulativePlot(Chart):
     def draw(self) -> None:
         shares = self._axis.shares(np.array(self._axis.ticks))
         ticks = [Tick(float(x), f"{self._axis.label(v)} s") for x, v in zip(shares, self._axis.ticks, strict=True)]
-        layout = self.laid_out(ticks, PER_CENT)
+        is_low = self.room < len(PER_CENT.ticks) * TICK_DISTANCE / 2
+        layout = self.laid_out(ticks, PER_CENT_LOW if is_low else PER_CENT)
         drawn = [self._draw_line(layout, *each) for each in zip(self._lines, self._samples, strict=True)]
         self._gap.set_gap(layout, *drawn)
         self._draw_percentiles(layout)

@@ -39,19 +39,20 @@ class StageTable:
         right = room.width() - PANEL_PADDING
         self._edges = [right - n * STAGE_NUMBER for n in reversed(range(len(self._heads)))]
         self.left = room.width() - PLOT_MARGIN_RIGHT - STAGE_TABLE - (0 if before is None else STAGE_NUMBER)
-        self._top = max((room.height() - (len(STAGES) + 1) * STAGE_LINE) / 2, 0.0)
+        self._line = min(STAGE_LINE, room.height() / (len(STAGES) + 1))
+        self._top = (room.height() - (len(STAGES) + 1) * self._line) / 2
 
     def stage_at(self, place: QPointF) -> int | None:
         """The stage whose line is at a place, as its place in `STAGES`."""
-        line = int((place.y() - self._top) // STAGE_LINE) - 1
+        line = int((place.y() - self._top) // self._line) - 1
         return line if place.x() >= self.left and 0 <= line < len(STAGES) else None
 
     def paint(self, painter: QPainter, palette: Palette, pointed: int | None) -> None:
-        middle = self._top + STAGE_LINE / 2
+        middle = self._top + self._line / 2
         for head, edge in zip(self._heads, self._edges, strict=True):
             draw_text(painter, edge - text_width(head, font()), middle, head, font(), palette.t3)
         for n, (stage, ink) in enumerate(zip(STAGES, stage_inks(palette), strict=True)):
-            middle += STAGE_LINE
+            middle += self._line
             if n == pointed:
                 self._paint_ground(painter, middle, palette)
             painter.fillRect(QRectF(self.left, round(middle) - LEGEND_SWATCH // 2, LEGEND_SWATCH, LEGEND_SWATCH), ink)
@@ -61,8 +62,8 @@ class StageTable:
     def _paint_ground(self, painter: QPainter, middle: float, palette: Palette) -> None:
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(palette.hover))
-        left, top = self.left - GAP_1, middle - STAGE_LINE / 2
-        ground = QRectF(left, top, self._edges[-1] + GAP_1 - left, STAGE_LINE)
+        left, top = self.left - GAP_1, middle - self._line / 2
+        ground = QRectF(left, top, self._edges[-1] + GAP_1 - left, self._line)
         painter.drawRoundedRect(ground, RADIUS_INNER, RADIUS_INNER)
 
     def _paint_numbers(
