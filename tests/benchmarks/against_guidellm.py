@@ -1,4 +1,4 @@
-"""The load generator beside one that is not ours: GuideLLM, on the same service, at the same rate, the same lengths.
+"""The load generator beside one that is not ours: GuideLLM, on the same service, at the same rate, at the same time.
 
 GuideLLM wants an environment of its own (the first line keeps torch to its CPU build):
 
@@ -6,9 +6,10 @@ GuideLLM wants an environment of its own (the first line keeps torch to its CPU 
     outside/bin/pip install guidellm==0.8.1
     python -m tests.benchmarks.against_guidellm outside/bin/guidellm
 
-It ends with 1 if throughput, median or p95 differ by more than 10 %. GuideLLM counts latency from the moment a request
-was really sent, `python -m service load` from the moment it was intended: the difference is its own lag, which stands
-beside. Nothing else should run meanwhile.
+Both send at once, so that they meet the same queue and the same machine, of which GuideLLM takes a part. It ends with 1
+if throughput, median or p95 differ by more than 10 %, over the requests that each sent while the other did, too.
+GuideLLM counts latency from the moment a request was sent, `python -m service load` from the moment it was intended:
+the difference is its own lag, which stands below.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from service.load.report import LoadReport
 from service.messages import USUAL_PROMPTS, Ready
@@ -31,35 +36,39 @@ from tests.benchmarks.measure import batchscope
 
 AGREEMENT: Final = 0.10
 WARM_UP_S: Final = 10
+LONGER_S: Final = 20  # GuideLLM begins earlier and ends later
+START_TIMEOUT_S: Final = 60.0
+STARTED: Final = b"Starting benchmark"
+POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a generator says it measured."""
+class Sent:
+    """A request: sent and answered when (Unix time), its latency as its generator counts it, and its tokens."""
 
-    answered: int
-    requests_per_s: float
-    tokens_per_s: float
-    p50_s: float
-    p95_s: float
+    sent_s: float
+    answered_s: float
+    latency_s: float
+    tokens: int
 
 
 def main() -> int:
     options = _options()
     with batchscope() as ready, tempfile.TemporaryDirectory() as name:
-        print(f"{options.pattern} {options.rate:g}/s for {options.seconds} s, {options.tokens} tokens, {ready.model}")
         folder = Path(name)
+        each = f"{options.pattern} {options.rate:g}/s from each of two generators for {options.seconds} s"
+        print(f"{each}, {options.tokens} tokens, {ready.model}", flush=True)
         _ours(ready, options, folder, WARM_UP_S)
-        theirs = _guidellm(ready, options, folder)
-        report = _ours(ready, options, folder, options.seconds)
-    return _compare(theirs, report)
+        with _guidellm(ready, options, folder):
+            report = _ours(ready, options, folder, options.seconds)
+        return _compare(_sent_by_guidellm(folder), report)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("guidellm", type=Path, help="the program, in an environment of its own")
     parser.add_argument("--pattern", choices=("constant", "poisson"), default="constant")
-    parser.add_argument("--rate", type=float, default=3.0)
+    parser.add_argument("--rate", type=float, default=1.5, help="requests a second of each (default: 1.5)")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--tokens", type=int, default=24)
     return parser.parse_args()
@@ -73,49 +82,89 @@ def _ours(ready: Ready, options: argparse.Namespace, folder: Path, seconds: int)
     return msgspec.json.decode(path.read_bytes(), type=LoadReport)
 
 
-def _guidellm(ready: Ready, options: argparse.Namespace, folder: Path) -> Measured:
-    prompts, output = folder / "prompts.jsonl", folder / "theirs.json"
-    count = round(options.rate * options.seconds)
+@contextmanager
+def _guidellm(ready: Ready, options: argparse.Namespace, folder: Path) -> Iterator[None]:
+    """It sends from the beginning of the block to after its end."""
+    count = round(options.rate * (options.seconds + LONGER_S))
     lines = [json.dumps({"prompt": prompt, "output_tokens_count": options.tokens}) for prompt in USUAL_PROMPTS]
-    prompts.write_text("\n".join(lines * (count // len(lines) + 1)))  # each line is sent once
+    (folder / "prompts.jsonl").write_text("\n".join(lines * (count // len(lines) + 1)))  # each line is sent once
+    backend = f"target={ready.url},model={ready.model},request_format=/v1/completions,validate_backend=false"
     command = (
-        *(options.guidellm, "run", "--disable-console", "--output", f"kind=json,path={output}"),
-        *("--backend", f"kind=openai_http,target={ready.url},model={ready.model},request_format=/v1/completions,"
-          "validate_backend=false"),
+        *(options.guidellm, "run", "--disable-console", "--output", f"kind=json,path={folder / 'theirs.json'}"),
+        *("--backend", f"kind=openai_http,{backend}"),
         *("--profile", f"kind={options.pattern},rate={options.rate}"),
         *("--constraint", f"kind=max_requests,count={count}"),
-        *("--data", f"kind=json_file,path={prompts}"),
-    )  # fmt: skip
+        *("--data", f"kind=json_file,path={folder / 'prompts.jsonl'}"),
+    )
     one_process = {**os.environ, "GUIDELLM__MAX_WORKER_PROCESSES": "1"}  # ten of them would keep two cores from serving
-    subprocess.run([str(part) for part in command], check=True, env=one_process, stdout=subprocess.DEVNULL)
-    return _measured_by_guidellm(json.loads(output.read_bytes())["benchmarks"][0]["metrics"])
+    with (folder / "theirs.log").open("wb") as log:
+        process = subprocess.Popen([str(part) for part in command], env=one_process, stdout=log, stderr=log)
+    try:
+        _wait_for(process, folder / "theirs.log")
+        yield
+        process.wait(options.seconds + START_TIMEOUT_S)
+    finally:
+        process.kill()
+        process.wait()
 
 
-def _measured_by_guidellm(metrics: dict[str, Any]) -> Measured:
-    latency = metrics["request_latency"]["successful"]
-    return Measured(
-        answered=latency["count"],
-        requests_per_s=metrics["requests_per_second"]["successful"]["mean"],
-        tokens_per_s=metrics["output_tokens_per_second"]["successful"]["mean"],
-        p50_s=latency["percentiles"]["p50"],
-        p95_s=latency["percentiles"]["p95"],
-    )
+def _wait_for(process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(int(START_TIMEOUT_S / POLL_S)):
+        if STARTED in log.read_bytes():
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(POLL_S)
+    raise SystemExit(f"GuideLLM did not start:\n{log.read_text()[-2000:]}")
 
 
-def _compare(theirs: Measured, report: LoadReport) -> int:
-    assert report.latency_s is not None
-    assert report.lag_ms is not None
-    rows = (
-        ("requests/s", theirs.requests_per_s, report.requests_per_s or 0.0),
-        ("tokens/s", theirs.tokens_per_s, report.tokens_per_s or 0.0),
-        ("p50 (s)", theirs.p50_s, report.latency_s.p50),
-        ("p95 (s)", theirs.p95_s, report.latency_s.p95),
-    )
+def _sent_by_guidellm(folder: Path) -> list[Sent]:
+    report: dict[str, Any] = json.loads((folder / "theirs.json").read_bytes())
+    return [
+        Sent(
+            sent_s=request["request_start_time"],
+            answered_s=request["request_end_time"],
+            latency_s=request["request_latency"],
+            tokens=request["output_metrics"]["text_tokens"],
+        )
+        for request in report["benchmarks"][0]["requests"]["successful"]
+    ]
+
+
+def _sent_by_us(report: LoadReport) -> list[Sent]:
+    return [
+        Sent(
+            sent_s=report.started + request.intended_s,
+            answered_s=report.started + request.finished_s,
+            latency_s=request.finished_s - request.intended_s,
+            tokens=request.tokens,
+        )
+        for request in report.requests
+        if request.outcome == "ok" and request.finished_s is not None
+    ]
+
+
+def _compare(theirs: list[Sent], report: LoadReport) -> int:
+    ours = _sent_by_us(report)
+    start_s = max(min(request.sent_s for request in sent) for sent in (theirs, ours))
+    end_s = min(max(request.sent_s for request in sent) for sent in (theirs, ours))
+    rows = list(zip(_figures(theirs, start_s, end_s), _figures(ours, start_s, end_s), strict=True))
     print(f"{'':12}{'GuideLLM':>10}{'ours':>10}{'ours/theirs':>13}")
-    for name, theirs_is, ours_is in rows:
-        print(f"{name:12}{theirs_is:10.3f}{ours_is:10.3f}{ours_is / theirs_is:13.3f}")
-    print(f"answered {theirs.answered} and {report.totals.ok}; own lag p99 {report.lag_ms.p99:.1f} ms")
-    return 0 if all(abs(ours_is / theirs_is - 1) <= AGREEMENT for _, theirs_is, ours_is in rows) else 1
+    for (name, their), (_, our) in rows:
+        print(f"{name:12}{their:10.3f}{our:10.3f}{our / their:13.3f}")
+    assert report.lag_ms is not None
+    print(f"over {end_s - start_s:.0f} s; own lag p99 {report.lag_ms.p99:.1f} ms")
+    return 0 if all(abs(our / their - 1) <= AGREEMENT for (_, their), (_, our) in rows) else 1
+
+
+def _figures(sent: list[Sent], start_s: float, end_s: float) -> list[tuple[str, float]]:
+    """Over the requests sent within the time, and the answers that came within it."""
+    answered = [request for request in sent if start_s <= request.answered_s <= end_s]
+    latencies_s = [request.latency_s for request in sent if start_s <= request.sent_s <= end_s]
+    p50_s, p95_s = (float(value) for value in np.percentile(latencies_s, (50, 95)))
+    span_s = end_s - start_s
+    tokens_per_s = sum(request.tokens for request in answered) / span_s
+    return [("requests/s", len(answered) / span_s), ("tokens/s", tokens_per_s), ("p50 (s)", p50_s), ("p95 (s)", p95_s)]
 
 
 if __name__ == "__main__":
