@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import Protocol
 
 from service.messages import ConstantRate, GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps
@@ -85,7 +86,7 @@ class StepRate:
         return self._before[step] + (until_s - step * self._step_s) * self._rates[step]
 
     def when(self, count: float) -> float:
-        step = max(index for index, before in enumerate(self._before) if before <= count)
+        step = bisect_right(self._before, count) - 1
         return step * self._step_s + (count - self._before[step]) / self._rates[step]
 
 
