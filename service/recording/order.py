@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.messages import FramesMissed, LoadFrame, TelemetryFrame
+from service.messages import BatchRecord, FramesMissed, LoadFrame, TelemetryFrame
 from service.recording.format import LONGEST_S, Entry, RecordingHeader
 
 SLACK_S: Final = 5.0
@@ -43,8 +43,16 @@ class Order:
         return FramesMissed(first=last.number + 1, last=frame.number - 1)
 
     def _can_follow(self, frame: TelemetryFrame, heard_s: float) -> bool:
+        if not all(_is_of_its_time(batch, frame.at_s) for batch in frame.batches):
+            return False
         last = self._frame
         if last is None:
             return True
         passed_s = heard_s - self._frame_heard_s
         return frame.clock == last.clock and 0 <= frame.at_s - last.at_s <= passed_s + SLACK_S
+
+
+def _is_of_its_time(batch: BatchRecord, at_s: float) -> bool:
+    """Whether a frame of that moment can tell of the batch: its tokens are spread over the time that it ran."""
+    times_s = (batch.formed_s, batch.started_s, batch.finished_s)
+    return all(time_s is None or at_s - LONGEST_S <= time_s <= at_s + SLACK_S for time_s in times_s)

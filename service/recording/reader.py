@@ -52,17 +52,20 @@ def open_recording(path: Path) -> Recording:
     header = _header(path, next(content, b""))
     replay = Replay(header)
     flaws = _Flaws()
-    for entry in _entries(content, header, flaws):
-        replay.feed(entry)
-    replay.finish()
+    try:
+        for entry in _entries(content, header, flaws):
+            replay.feed(entry)
+        replay.finish()
+    except ArithmeticError:  # numbers that fit no column: nobody but a forger writes them
+        flaws.has_nonsense = True
     return Recording(
-        path,
-        header,
-        replay.model,
-        replay.history,
-        header.at_s,
-        replay.last_s,
-        flaws.sentence(replay.last_s - header.at_s),
+        path=path,
+        header=header,
+        model=replay.model,
+        history=replay.stand(),
+        began_s=header.at_s,
+        ended_s=replay.last_s,
+        damage=flaws.sentence(replay.last_s - header.at_s),
     )
 
 
@@ -78,6 +81,7 @@ class _Flaws:
 
     lost_bytes: int = 0
     bad_lines: int = 0
+    has_nonsense: bool = False
     is_ended: bool = False
 
     def sentence(self, duration_s: float) -> str | None:
@@ -86,6 +90,8 @@ class _Flaws:
             told.append(f"{self.lost_bytes:,} bytes of the recording are damaged and were left out.")
         if self.bad_lines:
             told.append(f"{self.bad_lines:,} of its lines could not be understood and were left out.")
+        if self.has_nonsense:
+            told.append("It holds numbers that cannot be; what follows them was left out.")
         if not self.is_ended:
             told.append(
                 f"The recording breaks off after {duration_s:.0f} s: it was not ended in order, or still goes on."

@@ -19,7 +19,7 @@ STRETCH_S: Final = 0.5  # frames of so long are fed at once; percentiles allow f
 
 
 class Replay:
-    """Feeds entries in their order; `history` stands at the moment of the last one when `finish` has been called."""
+    """Feeds entries in their order; then `finish`, and `stand`."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
@@ -53,10 +53,14 @@ class Replay:
                 self._feed_single(other)
 
     def finish(self) -> None:
-        """Feed what is left; the clock stands at the last event."""
+        """Feed what is left."""
         self._feed_stretch()
+
+    def stand(self) -> History:
+        """What came of it; its clock stands at the last event."""
         self._now_s = self._last_s
         self.history.kept_s = max(self._last_s - self._header.at_s, 1.0)
+        return self.history
 
     def _continues(self, entry: Entry) -> bool:
         """Whether the event can be fed together with those before it."""

@@ -220,6 +220,28 @@ def test_that_a_frame_from_another_time_is_not_believed(tmp_path: Path) -> None:
     assert recording.damage is not None
 
 
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("batches", "finished_s", 1e300),
+        ("batches", "formed_s", -1e18),
+        ("batches", "tokens", 10**30),
+    ],
+)
+def test_that_numbers_that_cannot_be_are_left_out(tmp_path: Path, kind: str, field: str, value: float) -> None:
+    entries = entries_of(changing_run(4.0))
+    place = next(n for n, entry in enumerate(entries) if n > len(entries) // 2 and getattr(entry.event, kind, ()))
+    frame = entries[place].event
+    forged = msgspec.structs.replace(getattr(frame, kind)[0], **{field: value})
+    entries[place] = Entry(at_s=entries[place].at_s, event=msgspec.structs.replace(frame, **{kind: (forged,)}))
+
+    recording = open_recording(write_recording(tmp_path / "a.bsr", entries))
+
+    assert recording.damage is not None
+    assert recording.history.last_s is not None
+    assert recording.history.last_s >= 1001.5
+
+
 def test_that_a_bomb_is_not_inflated(tmp_path: Path) -> None:
     path = tmp_path / "bomb.bsr"
     head = gzip.compress(msgspec.json.encode(header()))
