@@ -51,7 +51,7 @@ def _leave_more_and_more(facts: Facts, grown: float) -> bool:
     moments = np.searchsorted(queues.at_s, started[begin:end]).clip(max=len(queues.at_s) - 1)
     left = queues.total[moments]
     if len(left) < LEAST_STARTS:
-        return False
+        return grown > 2 * facts.settings.max_batch_size * facts.replicas  # more than the next batches can take
     first, second = (float(half.mean()) for half in np.array_split(left, 2))
     return second - first >= grown / 4 and bool(left[-1] >= MOSTLY * left.max())
 
