@@ -85,6 +85,7 @@ class Recordings(QObject):
         self._session.heard.connect(self.file.take)
         self.file.ended.connect(self.written)
         self.file.failed.connect(self.failed)
+        self.file.fell_behind.connect(self.failed)
         self._read.connect(self._on_read)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from service.recording.tape import Tape
 from service.recording.writer import RecordingWriter
 
 MOST_WAITING: Final = 20_000  # events; what a disk that stands still keeps waiting beyond them is not recorded
+PATIENCE_S: Final = 5.0  # with a disk that stands still, when the window closes
 Job: TypeAlias = Callable[[], None]
 
 
@@ -26,15 +28,18 @@ class RecordingFile(QObject):
     Signals:
         ended: a recording has come to its end; its path.
         failed: a sentence that says why it ended before that.
+        fell_behind: a sentence that says that the recording that goes on has got a gap.
     """
 
     ended = Signal(str)
     failed = Signal(str)
+    fell_behind = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._began_s: float | None = None
         self._has_heard = False
+        self._has_gap = False
         self._worker = _Worker(self.ended.emit, self.failed.emit)
         self.failed.connect(self._on_failed)
 
@@ -56,13 +61,13 @@ class RecordingFile(QObject):
         """Keep what was heard just now, and record it if a recording goes on."""
         at_s = time.monotonic()
         self._has_heard = True
-        if not self._worker.try_ask(lambda: self._worker.take(at_s, event)) and self.is_recording:
-            self.failed.emit("The recording has a gap: its disk takes no more data.")
+        if not self._worker.try_ask(lambda: self._worker.take(at_s, event)):
+            self._note_gap()
 
     def start(self, path: Path, header: RecordingHeader) -> None:
         """Record to `path` what is taken from now on; a file that is there already is replaced."""
         self.stop()
-        self._began_s = header.at_s
+        self._began_s, self._has_gap = header.at_s, False
         self._worker.ask(lambda: self._worker.begin(path, header))
 
     def stop(self) -> None:
@@ -80,6 +85,11 @@ class RecordingFile(QObject):
         """End all; returns when every file is whole."""
         self.stop()
         self._worker.finish()
+
+    def _note_gap(self) -> None:
+        if self.is_recording and not self._has_gap:
+            self._has_gap = True
+            self.fell_behind.emit("The recording has a gap: its disk does not take what is to be written.")
 
     def _on_failed(self) -> None:
         self._began_s = None
@@ -110,9 +120,11 @@ class _Worker:
         return True
 
     def finish(self) -> None:
+        """Return when all is done, or when the disk has stood still for too long."""
         if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join()
+            with contextlib.suppress(Full):
+                self._jobs.put(None, timeout=PATIENCE_S)
+            self._thread.join(PATIENCE_S)
             self._thread = None
 
     def _begin_thread(self) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import gui.recording
 from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.lifecycle import LifeCycle
+from gui.recording_file import MOST_WAITING
 from service.messages import LoadFrame, Settings
-from service.recording.format import ServiceStarted
+from service.recording.format import ServiceEnded, ServiceStarted
 from service.recording.reader import open_recording, read_entries
+from service.recording.writer import RecordingWriter
 from tests.recorded import entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun
 from tests.window.conftest import MakeBatchscope, start_service
@@ -328,6 +331,27 @@ def test_that_a_full_disk_harms_nothing_else(qtbot: QtBot, running: Batchscope) 
     assert len(running.errors) == 1
     assert "the disk is full" in running.errors[0]
     qtbot.waitUntil(lambda: running.window.status.recording == "")
+
+
+def test_that_a_disk_that_stands_still_costs_a_gap_and_no_frame(
+    qtbot: QtBot, batchscope: Batchscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    append = RecordingWriter.append
+
+    def stand_still(writer: RecordingWriter, member: bytes | None) -> None:
+        goes_on.wait()
+        append(writer, member)
+
+    monkeypatch.setattr(RecordingWriter, "append", stand_still)
+    recordings = batchscope.workings.recordings
+    recordings.record(tmp_path / "a.bsr")
+    for _ in range(MOST_WAITING + 2):
+        recordings.file.take(ServiceEnded())
+    goes_on.set()
+
+    assert batchscope.errors == ["The recording has a gap: its disk does not take what is to be written."]
+    assert recordings.file.is_recording
 
 
 def test_that_a_place_that_cannot_be_written_is_named(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
