@@ -1,15 +1,13 @@
-"""Recording what the window hears, and looking at recordings instead of a service.
+"""Shows recordings in the place of a service.
 
 ::
 
-    Session ── heard ──▶ RecordingFile (a thread) ──▶ run.bsr
     run.bsr ──▶ open_recording (a thread) ──▶ History becomes the recorded one; its clock stands at the end
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -21,33 +19,30 @@ from PySide6.QtWidgets import QFileDialog
 from gui.lifecycle import LifeCycle
 from gui.main_window import TITLE, MainWindow
 from gui.plots.plot_stack import PlotStack
+from gui.recorder import FILTER
 from gui.recording_bar import RecordingBar
-from gui.recording_file import RecordingFile
-from gui.recording_words import in_force, spelled_length
+from gui.recording_words import in_force
 from gui.session import Session
 from service.clock import monotonic_clock_id
 from service.findings.ranking import findings
 from service.observed.history import History
-from service.recording.format import SUFFIX, RecordingError, RecordingHeader, program_version
+from service.recording.format import RecordingError
 from service.recording.reader import Recording, open_recording
 from service.recording.tables import settings_at
 
-FILTER: Final = f"Recordings (*{SUFFIX})"
 SHORTEST_VIEW_S: Final = 2.0
 
 
 class Recordings(QObject):
-    """What the window records, and what it shows instead of a service.
+    """Opens one recording at a time.
 
     Signals:
-        failed: a sentence that says why something could not be recorded or opened.
-        written: where a recording lies that has been ended.
+        failed: a sentence that says why one could not be opened.
         opened: a recording is shown.
         left: it is not shown any more.
     """
 
     failed = Signal(str)
-    written = Signal(str)
     opened = Signal()
     left = Signal()
     _read = Signal(object)
@@ -65,7 +60,6 @@ class Recordings(QObject):
         self._live: History | None = None
         self._shown: Recording | None = None
         self._opening: Path | None = None
-        self.file = RecordingFile(self)
         self.bar = RecordingBar()
         window.put_above_views(self.bar)
         self._pool = QThreadPool(self)
@@ -74,18 +68,11 @@ class Recordings(QObject):
 
     def _connect(self) -> None:
         toolbar, bar = self._window.toolbar, self.bar
-        toolbar.record_wanted.connect(self.record_or_stop)
-        toolbar.save_wanted.connect(self.ask_where_to_save)
         toolbar.open_wanted.connect(self.ask_for_file)
-        self._window.status.recording_clicked.connect(self.file.stop)
         self._window.recording_dropped.connect(self.open)
         toolbar.close_recording_wanted.connect(self.leave)
         bar.close_wanted.connect(self.leave)
         bar.strip.moved.connect(self._plots.show_until)
-        self._session.heard.connect(self.file.take)
-        self.file.ended.connect(self.written)
-        self.file.failed.connect(self.failed)
-        self.file.fell_behind.connect(self.failed)
         self._read.connect(self._on_read)
 
     @property
@@ -93,57 +80,10 @@ class Recordings(QObject):
         """Whether a recording is shown, not a service."""
         return self._shown is not None
 
-    # Recording -------------------------------------------------------------------------------------------------------
-
-    def record_or_stop(self) -> None:
-        """Ask where to record, or end the recording that goes on."""
-        if self.file.is_recording:
-            self.file.stop()
-            self.show_state()
-            return
-        self._ask_where("Record to a file", self.record)
-
-    def ask_where_to_save(self) -> None:
-        """Let the user keep the last minutes of what the window has heard."""
-        if self.file.has_heard:
-            self._ask_where("Save the last ten minutes", self.save)
-        else:
-            self._window.status.set_activity("Nothing has been heard of a service yet")
-
-    def save(self, path: Path) -> None:
-        """Write the last ten minutes of what the window has heard; a file that is there already is replaced."""
-        self.file.save(path, self._header())
-
-    def record(self, path: Path) -> None:
-        """Record from now on all that the window hears; a file that is there already is replaced."""
-        self.file.start(path, self._header())
-        self.show_state()
-
-    def _ask_where(self, title: str, write: Callable[[Path], None]) -> None:
-        dialog = self._dialog(title, f"batchscope-{datetime.now():%Y%m%d-%H%M%S}{SUFFIX}")
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(SUFFIX.removeprefix("."))
-        dialog.fileSelected.connect(lambda path: write(Path(path)))
-        dialog.open()
-
-    def _header(self) -> RecordingHeader:
-        ready = self._session.ready
-        return RecordingHeader(
-            at_s=time.monotonic(),
-            clock=monotonic_clock_id(),
-            recorded_at=time.time(),
-            program_version=program_version(),
-            url=ready.url if ready else None,
-            model=ready.model if ready else None,
-            device=ready.device if ready else None,
-            dtype=ready.dtype if ready else None,
-        )
-
-    # Looking ---------------------------------------------------------------------------------------------------------
-
     def ask_for_file(self) -> None:
         """Let the user choose a recording, then show it."""
-        dialog = self._dialog("Open a recording")
+        dialog = QFileDialog(self._window, "Open a recording", "", FILTER)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
         dialog.fileSelected.connect(lambda path: self.open(Path(path)))
         dialog.open()
@@ -171,11 +111,8 @@ class Recordings(QObject):
         self._window.setWindowTitle(TITLE)
         self.left.emit()
 
-    def show_state(self) -> None:
-        """Everything that is text: how long it has been recording, or where in a recording the plots stand."""
-        is_recording = self.file.is_recording
-        self._window.toolbar.set_recording(is_recording)
-        self._window.status.set_recording(f"Recording {spelled_length(self.file.lasted_s)}" if is_recording else None)
+    def show_place(self) -> None:
+        """Everything that is text: where in the recording the plots stand, and what held there."""
         if self._shown is not None:
             self._show_place(self._shown)
 
@@ -186,14 +123,8 @@ class Recordings(QObject):
             self.bar.strip.show_view(end_s - self._plots.window_s, end_s)
 
     def finish(self) -> None:
-        """End the recording that goes on; returns when nothing is written or read any more."""
-        self.file.finish()
+        """Return when nothing is read any more."""
         self._pool.waitForDone()
-
-    def _dialog(self, title: str, name: str = "") -> QFileDialog:
-        dialog = QFileDialog(self._window, title, name, FILTER)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        return dialog
 
     def _open(self, path: Path) -> None:
         try:
@@ -221,7 +152,7 @@ class Recordings(QObject):
         self._window.setWindowTitle(f"{recording.path.name} – {TITLE}")
         self.bar.show_recording(recording)
         self._window.status.set_activity(recording.damage or f"Recording {recording.path}")
-        self.show_state()
+        self.show_place()
         self.follow()
         self.opened.emit()
 

@@ -29,6 +29,7 @@ from gui.processes.compare import CompareProcess
 from gui.processes.load import LoadProcess
 from gui.processes.predict import PredictProcess
 from gui.processes.service import ServiceProcess, ServiceStart
+from gui.recorder import Recorder
 from gui.recording import Recordings
 from gui.request_inspector import RequestInspector
 from gui.service_view import ServiceView
@@ -94,7 +95,9 @@ class Workings(QObject):
         self.recordings = Recordings(
             self._window, self.plots, self.history, self.session, lambda: self._choices.window_s
         )
-        self.presenter.numbers_shown.connect(self.recordings.show_state)
+        self.recorder = Recorder(self._window, self.session)
+        for show in (self.recordings.show_place, self.recorder.show_state):
+            self.presenter.numbers_shown.connect(show)
         for shown_or_not in (self.recordings.opened, self.recordings.left):
             shown_or_not.connect(self._on_recording_shown)
 
@@ -124,7 +127,8 @@ class Workings(QObject):
 
     def _connect_complaints(self) -> None:
         self.view.complained.connect(self.complained)
-        for writer in (self.exporter, self.compare, self.recordings):
+        self.recordings.failed.connect(self.complain)
+        for writer in (self.exporter, self.compare, self.recorder):
             writer.failed.connect(self.complain)
             writer.written.connect(self._on_written)
 
@@ -135,6 +139,7 @@ class Workings(QObject):
         self.frame_clock.stop()
         self.exporter.wait()
         self.recordings.finish()
+        self.recorder.finish()
         self.compare.finish()
         self.foresight.finish()
 

@@ -262,12 +262,12 @@ def answer_one(qtbot: QtBot, batchscope: Batchscope) -> None:
 
 def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
-    recordings = running.workings.recordings
-    recordings.record(path)
+    recorder = running.workings.recorder
+    recorder.record(path)
     assert running.window.status.recording == "Recording 0:00"
     answer_one(qtbot, running)
-    with qtbot.waitSignal(recordings.written):
-        recordings.record_or_stop()
+    with qtbot.waitSignal(recorder.written):
+        recorder.record_or_stop()
 
     recording = open_recording(path)
     row, shown = recording.history.request_rows()[0], running.window.requests.model.rows()[0]
@@ -280,10 +280,10 @@ def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running
 
 def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
-    batchscope.workings.recordings.record(path)
+    batchscope.workings.recorder.record(path)
     start_service(qtbot, batchscope)
-    with qtbot.waitSignal(batchscope.workings.recordings.written):
-        batchscope.workings.recordings.record_or_stop()
+    with qtbot.waitSignal(batchscope.workings.recorder.written):
+        batchscope.workings.recorder.record_or_stop()
 
     events = [entry.event for entry in read_entries(path)]
     assert any(isinstance(event, ServiceStarted) for event in events)
@@ -293,8 +293,8 @@ def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope:
 def test_that_what_was_seen_can_be_kept_afterwards(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
     answer_one(qtbot, running)
-    with qtbot.waitSignal(running.workings.recordings.written):
-        running.workings.recordings.save(path)
+    with qtbot.waitSignal(running.workings.recorder.written):
+        running.workings.recorder.save(path)
 
     recording = open_recording(path)
     row, shown = recording.history.request_rows()[0], running.window.requests.model.rows()[0]
@@ -305,7 +305,7 @@ def test_that_what_was_seen_can_be_kept_afterwards(qtbot: QtBot, running: Batchs
 
 
 def test_that_before_a_service_was_heard_there_is_nothing_to_keep(batchscope: Batchscope) -> None:
-    batchscope.workings.recordings.ask_where_to_save()
+    batchscope.workings.recorder.ask_where_to_save()
 
     assert batchscope.window.status.activity == "Nothing has been heard of a service yet"
 
@@ -314,7 +314,7 @@ def test_that_a_recording_that_goes_on_is_ended_with_the_window(
     qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path
 ) -> None:
     batchscope = make_batchscope()
-    batchscope.workings.recordings.record(tmp_path / "a.bsr")
+    batchscope.workings.recorder.record(tmp_path / "a.bsr")
 
     with qtbot.waitSignal(batchscope.closed):
         batchscope.close()
@@ -324,8 +324,8 @@ def test_that_a_recording_that_goes_on_is_ended_with_the_window(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 def test_that_a_full_disk_harms_nothing_else(qtbot: QtBot, running: Batchscope) -> None:
-    with qtbot.waitSignal(running.workings.recordings.failed):
-        running.workings.recordings.record(Path("/dev/full"))
+    with qtbot.waitSignal(running.workings.recorder.failed):
+        running.workings.recorder.record(Path("/dev/full"))
     answer_one(qtbot, running)
 
     assert len(running.errors) == 1
@@ -344,19 +344,19 @@ def test_that_a_disk_that_stands_still_costs_a_gap_and_no_frame(
         append(writer, member)
 
     monkeypatch.setattr(RecordingWriter, "append", stand_still)
-    recordings = batchscope.workings.recordings
-    recordings.record(tmp_path / "a.bsr")
+    recorder = batchscope.workings.recorder
+    recorder.record(tmp_path / "a.bsr")
     for _ in range(MOST_WAITING + 2):
-        recordings.file.take(ServiceEnded())
+        recorder.file.take(ServiceEnded())
     goes_on.set()
 
     assert batchscope.errors == ["The recording has a gap: its disk does not take what is to be written."]
-    assert recordings.file.is_recording
+    assert recorder.file.is_recording
 
 
 def test_that_a_place_that_cannot_be_written_is_named(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
-    with qtbot.waitSignal(batchscope.workings.recordings.failed):
-        batchscope.workings.recordings.record(tmp_path / "none" / "a.bsr")
+    with qtbot.waitSignal(batchscope.workings.recorder.failed):
+        batchscope.workings.recorder.record(tmp_path / "none" / "a.bsr")
 
     assert "folder does not exist" in batchscope.errors[0]
     assert os.listdir(tmp_path) == []

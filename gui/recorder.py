@@ -1,0 +1,104 @@
+"""Records what the window hears, from now on or of the last minutes: asks where to, and shows how long it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtWidgets import QFileDialog
+
+from gui.main_window import MainWindow
+from gui.recording_file import RecordingFile
+from gui.recording_words import spelled_length
+from gui.session import Session
+from service.clock import monotonic_clock_id
+from service.recording.format import SUFFIX, RecordingHeader, program_version
+
+FILTER: Final = f"Recordings (*{SUFFIX})"
+
+
+class Recorder(QObject):
+    """
+    Signals:
+        failed: a sentence that says why something could not be recorded.
+        written: where a recording lies that is complete.
+    """
+
+    failed = Signal(str)
+    written = Signal(str)
+
+    def __init__(self, window: MainWindow, session: Session) -> None:
+        super().__init__(window)
+        self._window = window
+        self._session = session
+        self.file = RecordingFile(self)
+        self._connect()
+
+    def _connect(self) -> None:
+        toolbar, file = self._window.toolbar, self.file
+        toolbar.record_wanted.connect(self.record_or_stop)
+        toolbar.save_wanted.connect(self.ask_where_to_save)
+        self._window.status.recording_clicked.connect(self.record_or_stop)
+        self._session.heard.connect(file.take)
+        file.ended.connect(self.written)
+        for sentence in (file.failed, file.fell_behind):
+            sentence.connect(self.failed)
+
+    def record_or_stop(self) -> None:
+        """Ask where to record, or end the recording that goes on."""
+        if self.file.is_recording:
+            self.file.stop()
+            self.show_state()
+        else:
+            self._ask_where("Record to a file", self.record)
+
+    def record(self, path: Path) -> None:
+        """Record from now on all that the window hears; a file that is there already is replaced."""
+        self.file.start(path, self._header())
+        self.show_state()
+
+    def ask_where_to_save(self) -> None:
+        """Let the user keep the last minutes of what the window has heard."""
+        if self.file.has_heard:
+            self._ask_where("Save the last ten minutes", self.save)
+        else:
+            self._window.status.set_activity("Nothing has been heard of a service yet")
+
+    def save(self, path: Path) -> None:
+        """Write the last ten minutes of what the window has heard; a file that is there already is replaced."""
+        self.file.save(path, self._header())
+
+    def show_state(self) -> None:
+        """How long it has been recording."""
+        is_recording = self.file.is_recording
+        self._window.toolbar.set_recording(is_recording)
+        self._window.status.set_recording(f"Recording {spelled_length(self.file.lasted_s)}" if is_recording else None)
+
+    def finish(self) -> None:
+        """End the recording that goes on; returns when it is written."""
+        self.file.finish()
+
+    def _ask_where(self, title: str, write: Callable[[Path], None]) -> None:
+        dialog = QFileDialog(self._window, title, f"batchscope-{datetime.now():%Y%m%d-%H%M%S}{SUFFIX}", FILTER)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(SUFFIX.removeprefix("."))
+        dialog.fileSelected.connect(lambda path: write(Path(path)))
+        dialog.open()
+
+    def _header(self) -> RecordingHeader:
+        ready = self._session.ready
+        return RecordingHeader(
+            at_s=time.monotonic(),
+            clock=monotonic_clock_id(),
+            recorded_at=time.time(),
+            program_version=program_version(),
+            url=ready.url if ready else None,
+            model=ready.model if ready else None,
+            device=ready.device if ready else None,
+            dtype=ready.dtype if ready else None,
+        )
