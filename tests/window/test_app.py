@@ -225,6 +225,26 @@ def test_that_a_load_follows_its_slider_while_it_runs(qtbot: QtBot, running: Bat
     qtbot.waitUntil(lambda: not load.is_running)
 
 
+def test_that_a_load_is_paused_and_goes_on(qtbot: QtBot, running: Batchscope) -> None:
+    load, history = running.window.load, running.workings.history
+    load.set_load(ClosedLoop(users=2), 5)
+    load.toggle()
+    qtbot.waitUntil(lambda: history.load is not None and history.load.totals.ok >= 4)
+
+    load.toggle_pause()
+    qtbot.waitUntil(lambda: history.load is not None and history.load.is_paused)
+    qtbot.waitUntil(lambda: history.load is not None and history.load.totals.outstanding == 0)
+    assert history.load is not None
+    before = history.load.totals.ok
+    assert (load.pause.text(), load.is_running) == ("Resume", True)
+
+    load.toggle_pause()
+    qtbot.waitUntil(lambda: history.load is not None and history.load.totals.ok >= before + 4)
+    load.toggle()
+    qtbot.waitUntil(lambda: not load.is_running)
+    assert running.errors == []
+
+
 # Settings ------------------------------------------------------------------------------------------------------------
 
 
