@@ -38,8 +38,8 @@ class Recordings(QObject):
 
     Signals:
         failed: a sentence that says why one could not be opened.
-        opened: a recording is shown.
-        left: it is not shown any more.
+        opened: a recording is shown; the plots are to be frozen.
+        left: it is not shown any more; they may run.
     """
 
     failed = Signal(str)
@@ -104,7 +104,6 @@ class Recordings(QObject):
             return
         live, self._live, self._shown = self._live, None, None
         self._show_history(live)
-        self._plots.set_frozen(False)
         self._plots.set_window_s(self._window_s())
         self.bar.hide()
         self._window.figures.set_frozen_at(None)
@@ -147,14 +146,13 @@ class Recordings(QObject):
         self._shown = recording
         self._show_history(recording.history)
         self._plots.set_window_s(max(min(self._window_s(), recording.duration_s), SHORTEST_VIEW_S))
-        self._plots.set_frozen(True)
         self._window.notice.clear()
         self._window.setWindowTitle(f"{recording.path.name} – {TITLE}")
         self.bar.show_recording(recording)
         self._window.status.set_activity(recording.damage or f"Recording {recording.path}")
+        self.opened.emit()
         self.show_place()
         self.follow()
-        self.opened.emit()
 
     def _show_history(self, history: History) -> None:
         self._window.requests.model.clear()

@@ -103,9 +103,11 @@ class Workings(QObject):
 
     def _on_recording_shown(self) -> None:
         self.inspector.close()
-        self.presenter.show_numbers()
+        self.set_frozen(False)
+        self.plots.set_frozen(self.recordings.is_viewing)
         if not self.recordings.is_viewing:
             self.view.show_again()
+        self.presenter.show_numbers()
 
     def _chosen_load(self) -> RunLoad:
         """What Run load would send."""

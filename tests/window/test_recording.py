@@ -86,6 +86,7 @@ def test_that_the_plots_stand_at_its_end(viewing: Batchscope) -> None:
     plots = viewing.workings.plots
 
     assert not plots.is_live
+    assert not viewing.window.toolbar.freeze_button.isEnabled()
     assert plots.view_end_s() == pytest.approx(1040.0)
     assert plots.window_s == pytest.approx(40.0)
 
@@ -167,12 +168,14 @@ def test_that_what_a_service_showed_is_there_again_after_a_recording(
 ) -> None:
     history, session = running.workings.history, running.workings.session
     answer_one(qtbot, running)
+    running.workings.set_frozen(True)
     with qtbot.waitSignal(session.came_to_rest):
         running.window.toolbar.step_wanted.emit("stop")
     qtbot.waitUntil(lambda: session.state is LifeCycle.NOT_STARTED)
 
     open_in(qtbot, running, run_file)
     assert len(history.requests.columns) > 1
+    assert not running.window.toolbar.freeze_button.isChecked()
     running.workings.recordings.leave()
 
     assert len(history.requests.columns) == 1
