@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from random import Random
+from typing import NamedTuple, Protocol
+
+
+def at_once() -> float:
+    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,22 +20,33 @@ class Arrival:
         intended_s: from when on its latency counts.
         enqueued_s: when it reaches the queue.
         tokens, prompt_tokens: to generate, and to read before.
-        return_s: from its end in the engine to its end with the asker.
     """
 
     intended_s: float
     enqueued_s: float
     tokens: int
     prompt_tokens: int = 0
-    return_s: float = 0.0
+
+
+class Way(NamedTuple):
+    """How a user comes back: from the answer to the next request, and on to the queue."""
+
+    gap_s: float
+    before_s: float
 
 
 class Load(Protocol):
-    """What sends requests."""
+    """What sends requests.
+
+    Attributes:
+        pause_after_refusal_s: how long an asker stays away who was refused.
+        return_s: draws how long the answers of a batch take from the engine to their askers.
+    """
 
     @property
-    def pause_after_refusal_s(self) -> float:
-        """How long an asker stays away who was refused."""
+    def pause_after_refusal_s(self) -> float: ...
+    @property
+    def return_s(self) -> Callable[[], float]: ...
 
     def first(self, until_s: float) -> Iterable[Arrival]:
         """Those that are due whatever is answered, up to then."""
@@ -44,6 +60,7 @@ class OpenLoop:
     """Arrivals that do not wait for answers."""
 
     arrivals: Sequence[Arrival]
+    return_s: Callable[[], float] = at_once
     pause_after_refusal_s: float = 0.0
 
     def first(self, until_s: float) -> Iterable[Arrival]:
@@ -53,22 +70,35 @@ class OpenLoop:
         return None
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClosedLoop:
     """Users, each of whom asks again when answered.
 
+    Those who are answered together come back together: what delays one of them mostly delays all. So their ways are
+    drawn from one of `bursts`, each of which was observed; were each drawn by itself, they would be scattered more
+    widely than they are, and a batch that waits for them would miss some.
+
     Attributes:
-        ask: makes the request that a user intends at a given time.
-        think_s: draws how long a user takes from an answer to the next request.
+        make: the request that is intended at a time and in the queue so much later.
+        think_s: draws how long a user thinks besides.
     """
 
     users: int
-    ask: Callable[[float], Arrival]
-    think_s: Callable[[], float] = lambda: 0.0
+    make: Callable[[float, float], Arrival]
+    random: Random
+    bursts: Sequence[Sequence[Way]] = ((Way(0.0, 0.0),),)
+    think_s: Callable[[], float] = at_once
+    return_s: Callable[[], float] = at_once
     pause_after_refusal_s: float = 1.0
+    _burst: Sequence[Way] = ()
+    _answered_s: float | None = None
 
     def first(self, until_s: float) -> Iterable[Arrival]:
-        return (self.ask(0.0) for _ in range(self.users))
+        burst = self.random.choice(self.bursts)
+        return (self.make(0.0, self.random.choice(burst).before_s) for _ in range(self.users))
 
     def next(self, answered_s: float) -> Arrival | None:
-        return self.ask(answered_s + self.think_s())
+        if answered_s != self._answered_s:
+            self._answered_s, self._burst = answered_s, self.random.choice(self.bursts)
+        way = self.random.choice(self._burst)
+        return self.make(answered_s + way.gap_s + self.think_s(), way.before_s)

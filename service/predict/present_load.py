@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from random import Random
 from typing import Final, Literal
 
@@ -15,11 +15,12 @@ from service.messages import Pattern
 from service.observed.columns import Bools, Floats, Ints
 from service.observed.history import History
 from service.observed.requests import FIRST_FINAL_CODE
-from service.predict.load import Arrival, ClosedLoop, Load, OpenLoop
+from service.predict.load import Arrival, ClosedLoop, Load, OpenLoop, Way
 
 OBSERVED_S: Final = 30.0
 LEAST_REQUESTS: Final = 8
 BLOCK: Final = 8  # so many intervals stay together when arrivals are drawn anew, so that clusters remain clusters
+TOGETHER_S: Final = 0.005  # answers of one batch are read within less
 STEADY_SHARE: Final = 0.75  # users who ask again at once are all there for most of the time
 
 
@@ -52,14 +53,16 @@ class PresentLoad:
 
     Attributes:
         users: of a closed loop, in which requests follow from answers; 0 in an open one.
-        gaps_s: from an answer to the next request of a closed loop.
+        bursts: ways of users who came back together.
+        thinking_s: what a user may think besides, as the load declares it.
     """
 
     requests: Requests
     start_s: float
     span_s: float
     users: int
-    gaps_s: tuple[float, ...]
+    bursts: tuple[tuple[Way, ...], ...]
+    thinking_s: tuple[float, ...]
 
     @property
     def kind(self) -> Literal["open", "closed"]:
@@ -97,25 +100,26 @@ class PresentLoad:
         return [*np.diff(times).tolist(), around]
 
     def _arriving(self, due: Iterable[tuple[float, int]], random: Random) -> OpenLoop:
-        make = self._maker(random)
-        return OpenLoop([make(at_s, row) for at_s, row in due])
+        before = _filled(self.requests.before_s).tolist()
+        tokens, prompts = self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist()
+        arrivals = [Arrival(at_s, at_s + before[row], tokens[row], prompts[row]) for at_s, row in due]
+        return OpenLoop(arrivals, self._returns(random))
 
     def _users(self, random: Random) -> ClosedLoop:
-        make, rows = self._maker(random), range(len(self.requests))
-        return ClosedLoop(
-            self.users, lambda at_s: make(at_s, random.choice(rows)), think_s=lambda: random.choice(self.gaps_s)
-        )
+        lengths = list(zip(self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist(), strict=True))
 
-    def _maker(self, random: Random) -> Callable[[float, int], Arrival]:
-        """Makes the arrival like the one in a row, with a way to the queue and back like that of any."""
-        before = _known(self.requests.before_s)
-        back = _known(self.requests.return_s)
-        tokens, prompts = self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist()
+        def make(at_s: float, before_s: float) -> Arrival:
+            return Arrival(at_s, at_s + before_s, *random.choice(lengths))
 
-        def make(at_s: float, row: int) -> Arrival:
-            return Arrival(at_s, at_s + random.choice(before), tokens[row], prompts[row], random.choice(back))
+        def think_s() -> float:
+            return random.choice(self.thinking_s)
 
-        return make
+        by_request = [burst for burst in self.bursts for _ in burst]
+        return ClosedLoop(self.users, make, random, by_request, think_s, self._returns(random))
+
+    def _returns(self, random: Random) -> Callable[[], float]:
+        known = np.maximum(_filled(self.requests.return_s), 0.0).tolist()
+        return lambda: random.choice(known)
 
 
 def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> PresentLoad | None:
@@ -129,8 +133,8 @@ def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> P
     span_s = at_s - start_s
     pattern = history.statuses.pattern_at(at_s)
     users = users_of(pattern, requests, at_s)
-    gaps_s = _gaps_s(pattern, requests, users) if users else ()
-    return PresentLoad(requests, start_s, span_s, users, gaps_s)
+    bursts = _bursts(pattern, requests, users) if users else ()
+    return PresentLoad(requests, start_s, span_s, users, bursts, _thinking_s(pattern))
 
 
 def observed_requests(history: History, start_s: float, end_s: float) -> Requests:
@@ -175,11 +179,20 @@ def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
     return users if np.std(_follow_s(requests, users)) < np.std(np.diff(begins)) else 0
 
 
-def _gaps_s(pattern: Pattern | None, requests: Requests, users: int) -> tuple[float, ...]:
-    """From an answer to the request that follows from it: as declared, or as answers and requests follow in order."""
+def _bursts(pattern: Pattern | None, requests: Requests, users: int) -> tuple[tuple[Way, ...], ...]:
+    """The ways of those who came back at once: as declared, straight from an answer, or as much later as was seen."""
+    before_s = _filled(requests.before_s)
     if isinstance(pattern, ClosedPattern):
-        return _thinking_s(pattern)
-    return tuple(np.maximum(_follow_s(requests, users), 0.0).tolist())
+        return _together(requests.intended_s, [Way(0.0, each) for each in before_s.tolist()])
+    answers, gaps_s = np.sort(requests.answered_s[np.isfinite(requests.answered_s)]), _follow_s(requests, users)
+    ways = [Way(max(gap_s, 0.0), each) for gap_s, each in zip(gaps_s.tolist(), before_s[users:].tolist(), strict=False)]
+    return _together(answers[: len(ways)], ways)
+
+
+def _together(times_s: Floats, ways: list[Way]) -> tuple[tuple[Way, ...], ...]:
+    """Groups of `ways` whose times follow one another closely."""
+    starts = [0, *(np.flatnonzero(np.diff(times_s) > TOGETHER_S) + 1).tolist(), len(ways)]
+    return tuple(tuple(ways[start:end]) for start, end in pairwise(starts))
 
 
 def _follow_s(requests: Requests, users: int) -> Floats:
@@ -190,7 +203,9 @@ def _follow_s(requests: Requests, users: int) -> Floats:
     return gaps
 
 
-def _thinking_s(pattern: ClosedPattern) -> tuple[float, ...]:
+def _thinking_s(pattern: Pattern | None) -> tuple[float, ...]:
+    if not isinstance(pattern, ClosedPattern):
+        return (0.0,)
     if pattern.think == "fixed":
         return (pattern.think_s,)
     shares = (np.arange(64) + 0.5) / 64
@@ -202,5 +217,8 @@ def _finite(values: Floats) -> Floats:
     return result
 
 
-def _known(values: Floats) -> list[float]:
-    return np.maximum(values[np.isfinite(values)], 0.0).tolist() or [0.0]
+def _filled(values: Floats) -> Floats:
+    """What is not known is as usual."""
+    known = values[np.isfinite(values)]
+    result: Floats = np.where(np.isfinite(values), values, np.median(known) if len(known) else 0.0)
+    return result

@@ -109,10 +109,11 @@ class _Simulation:
     def started(self, batch: SimulatedBatch, offsets_s: list[float], replica: Replica) -> None:
         """The batch runs; its members are answered as they are done."""
         self.run.batches.append(batch)
+        return_s = self._load.return_s()
         for request, offset_s in zip(batch.members, offsets_s, strict=True):
             request.started_s = batch.started_s
             request.finished_s = finished_s = batch.started_s + offset_s
-            request.answered_s = answered_s = finished_s + request.arrival.return_s
+            request.answered_s = answered_s = finished_s + return_s
             if self._is_held_counted:
                 self.call_at(finished_s, self._leave, replica)
             self._follow(answered_s)
@@ -148,7 +149,7 @@ class _Simulation:
 
     def _refuse(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None:
         request.refused = True
-        request.answered_s = at_s + request.arrival.return_s
+        request.answered_s = at_s + self._load.return_s()
         self._follow(request.answered_s + self._load.pause_after_refusal_s)
 
     def _leave(self, at_s: float, replica: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -16,7 +17,7 @@ from ray.serve import batching
 
 from service.batching.queue import BatchQueue
 from service.messages import Settings
-from service.predict.load import Arrival, ClosedLoop, OpenLoop
+from service.predict.load import Arrival, ClosedLoop, OpenLoop, Way
 from service.predict.simulate import Start, simulate
 from service.predict.simulated import Run
 from tests.virtual_time import now_s, run_in_virtual_time
@@ -155,11 +156,19 @@ def test_that_a_full_queue_refuses(rules: Settings) -> None:
 
 
 def test_that_users_wait_for_their_answers_and_think() -> None:
-    users = ClosedLoop(3, lambda at_s: Arrival(at_s, at_s, 1), think_s=lambda: 0.5)
+    users = ClosedLoop(3, lambda at_s, _: Arrival(at_s, at_s, 1), Random(1), think_s=lambda: 0.5)
     run = simulate(late(8, 0.0), EngineOfOneTime(1.0), users, until_s=10.0)
     assert max(sizes(run)) <= 3
     # The first runs alone, the other two when it is done; from then on each comes 1.5 s after its last start at best.
     assert [round(batch.started_s, 3) for batch in run.batches[:4]] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_that_users_who_are_answered_together_come_back_together() -> None:
+    """Half of the bursts are 100 ms late, but in none of them are two users more than 10 ms apart."""
+    bursts = tuple(tuple(Way(0.0, late_s + 0.002 * n) for n in range(6)) for late_s in (0.0, 0.1))
+    users = ClosedLoop(12, lambda at_s, before_s: Arrival(at_s, at_s + before_s, 1), Random(1), bursts)
+    run = simulate(late(16, 0.05), EngineOfOneTime(1.0), users, until_s=30.0)
+    assert set(sizes(run)) == {12}
 
 
 def test_that_a_request_is_followed_to_its_end_beyond_the_last_arrival() -> None:
@@ -168,7 +177,7 @@ def test_that_a_request_is_followed_to_its_end_beyond_the_last_arrival() -> None
 
 
 def test_that_the_way_to_the_queue_and_back_adds_up() -> None:
-    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), OpenLoop([Arrival(0.0, 0.1, 1, return_s=0.02)]), 10)
+    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), OpenLoop([Arrival(0.0, 0.1, 1)], lambda: 0.02), 10)
     assert [request.answered_s for request in run.requests] == [pytest.approx(1.12)]
 
 
