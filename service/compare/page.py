@@ -20,8 +20,8 @@ SAME_LOAD: Final = "In each round both sides were sent the same arrivals, prompt
 OWN_LOADS: Final = "In each round either side was sent its own load, from one seed, to an idle service; "
 METHOD: Final = (
     "which side came first changed from round to round. The interval is Student's t on the logarithms of the rounds' "
-    "ratios, because requests within a round depend on each other and rounds do not. The verdict is about one figure, chosen before; "
-    "the other intervals are evidence, not verdicts."
+    "ratios, because requests within a round depend on each other and rounds do not. The verdict is about one figure, "
+    "chosen before; the other intervals are evidence, not verdicts."
 )
 ROUND_FIGURES: Final = ("p50_s", "p95_s", "mean_s", "requests_per_s", "mean_batch")
 
