@@ -26,6 +26,7 @@ REPLAYS: Final = 5
 RESAMPLES: Final = 12
 MOST_REQUESTS: Final = 1_500  # in one simulation: beyond that it takes long and tells no more
 LONG_RUN: Final = 1_500  # requests that tell whether the queue grows without bound
+LEAST_ROUND_S: Final = 60.0
 HORIZON_S: Final = 30.0
 BAND: Final = (5.0, 95.0)
 
@@ -126,11 +127,17 @@ class Predictor:
         """Of one simulation: the second of two rounds, or what is ahead if there is no steady state."""
         random = Random(f"{seed}-{drawn}")
         cost = self.cost.drawn(np.random.default_rng(seed)) if drawn else self.cost
-        begin_s = 0.0 if is_saturated else min(self.load.span_s, MOST_REQUESTS / self.load.rate_per_s)
+        begin_s = 0.0 if is_saturated else self._round_s
         end_s = HORIZON_S if is_saturated else 2 * begin_s
         load = self.load.resampled(end_s, random) if drawn else self.load.replayed(end_s, random)
         start = self.start if is_saturated else None
         return figures_of(self._run(settings, load, end_s, cost, random, start), begin_s, end_s)
+
+    @property
+    def _round_s(self) -> float:
+        """What is observed once over; users give nothing to replay, and steadier figures in a longer time."""
+        span_s = max(self.load.span_s, LEAST_ROUND_S) if self.load.users else self.load.span_s
+        return min(span_s, MOST_REQUESTS / self.load.rate_per_s)
 
     def _limit(self, settings: Settings) -> int | None:
         """What Ray lets a replica hold, where that is less than it could hold by its settings."""
