@@ -26,10 +26,11 @@ class Pace:
 
     def left_s(self, to_come: Sequence[PlannedRun], present_s: float = 0.0) -> float:
         """Until the runs `to_come` are done, the first of which has run for `present_s`."""
-        expected = [self._expect_s(run.key) for run in to_come]
-        if expected:
-            expected[0] = max(expected[0] - present_s, 0.0)
-        return sum(expected)
+        if not to_come:
+            return 0.0
+        present = to_come[0].key
+        expected = [max(self._expect_s(run.key), present_s if run.key == present else 0.0) for run in to_come]
+        return sum(expected) - present_s
 
     def _expect_s(self, key: str | int) -> float:
         took_s = self._took_s.get(key) or [each for all_of in self._took_s.values() for each in all_of]

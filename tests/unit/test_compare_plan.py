@@ -107,3 +107,15 @@ def test_that_a_run_that_takes_longer_than_expected_leaves_the_others_their_time
     pace.note("A", 11.0)
 
     assert pace.left_s(to_come[2:], present_s=100.0) == 11.0
+
+
+def test_that_a_run_that_takes_longer_than_expected_is_expected_to_do_so_again() -> None:
+    to_come = list(compare_plan(rounds=2).runs())
+    pace = Pace(10.0)
+    pace.note("A", 11.0)
+
+    assert pace.left_s(to_come[1:], present_s=40.0) == 40.0 + 11.0
+
+
+def test_that_nothing_to_come_takes_no_time() -> None:
+    assert Pace(10.0).left_s([]) == 0.0
