@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from service.recording.reader import open_recording
+from tests.service.conftest import Service
+
+
+def record(service: Service, path: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "service", "record", "--url", service.url, *options, str(path)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """What it said, once it has ended in order."""
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    return said
+
+
+def test_that_the_command_records_what_the_service_does(service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "run.bsr"
+    recorder = record(service, path, "--seconds", "3")
+    answered = 0
+    while recorder.poll() is None:
+        answered += service.complete("Once upon a time").ok
+
+    assert "run.bsr: 3.0 s" in ended(recorder)
+    recording = open_recording(path)
+    done = [row for row in recording.history.request_rows() if row.state == "done"]
+    assert recording.damage is None
+    assert recording.model == service.ready.model
+    assert 0 < len(done) <= answered
+    assert all(row.tokens == 8 for row in done)
+
+
+def test_that_ctrl_c_ends_a_recording_in_order(service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "run.bsr"
+    recorder = record(service, path)
+    while not path.exists():
+        service.complete("Once upon a time")
+    recorder.send_signal(signal.SIGINT)
+
+    ended(recorder)
+    assert open_recording(path).damage is None
+
+
+def test_that_a_service_that_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "service", "record", "--url", "http://127.0.0.1:9", str(tmp_path / "run.bsr")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 2
+    assert "does not answer" in done.stderr
+    assert not (tmp_path / "run.bsr").exists()
