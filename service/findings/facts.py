@@ -19,7 +19,7 @@ from service.observed.requests import STATE_CODES
 from service.predict.cost import CostModel
 
 LEAST_BATCHES: Final = 5
-LONG_S: Final = 30.0  # what is measured of arrivals needs longer than the rest
+LONG_S: Final = 30.0  # what some facts need, as the rate of arrivals
 MOSTLY: Final = 0.8
 
 
@@ -58,6 +58,12 @@ class Facts:
     @cached_property
     def batches(self) -> RecentBatches:
         return recent_batches(self.history, self.regime.number, self.since_s, self.at_s)
+
+    @cached_property
+    def earlier_batches(self) -> RecentBatches:
+        """Of the last half minute, for what can be told of whole batches only, however long they take."""
+        since_s = max(self.at_s - LONG_S, self.regime.start_s)
+        return recent_batches(self.history, self.regime.number, since_s, self.at_s)
 
     @cached_property
     def previous_batches(self) -> RecentBatches | None:

@@ -34,12 +34,11 @@ class Queues:
         return total
 
     @property
-    def idle_while_others_queue(self) -> Floats:
-        """By slot: the share of time in which it had nothing to do while requests waited behind another's batch."""
+    def idle_while_others_queue(self) -> Bools:
+        """By slot and moment: whether it had nothing to do while requests waited behind another's batch."""
         queueing = (self.waiting > 0) & (self.running > 0)
-        idle = (self.waiting == 0) & (self.running == 0) & self.is_present[:, None]
-        share: Floats = (idle & queueing.any(axis=0)).mean(axis=1)
-        return share
+        idle: Bools = (self.waiting == 0) & (self.running == 0) & self.is_present[:, None]
+        return idle & queueing.any(axis=0)
 
 
 def queues(history: History, since_s: float, at_s: float) -> Queues:

@@ -75,7 +75,7 @@ SCENARIOS = (
         "late",
         ("load_share",),
         (settings(), POISSON_4),
-        hides=("sealed_early", "queue_grows", "saturated", "batch_of_one", "requests_shed", "generator_lags"),
+        hides=("sealed_early", "queue_grows", "saturated", "batch_of_one", "requests_shed"),
         seconds=20.0,
     ),
     Scenario(

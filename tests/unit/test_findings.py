@@ -110,7 +110,9 @@ def test_that_batches_capped_by_ray_are_named_before_the_timeout_they_wait() -> 
 
     run = steady(20.0, max_batch_size=5)
     said = told(run, telemetry=as_if_cap_were_16)
-    assert "Ray lets a replica hold 5 requests at once, readers of telemetry included" in said["ongoing_capped"].evidence
+    assert (
+        "Ray lets a replica hold 5 requests at once, readers of telemetry included" in said["ongoing_capped"].evidence
+    )
     assert "none had more than 5, although max_batch_size is 16" in said["ongoing_capped"].evidence
     assert "--max-ongoing-requests 272" in said["ongoing_capped"].advice
     assert "timeout_waited" not in said

@@ -16,19 +16,20 @@ def find(facts: Facts) -> Finding | None:
     if np.count_nonzero(queues.is_present) < 2:
         return None
     idle = queues.idle_while_others_queue
-    slot = int(np.argmax(idle))
-    if idle[slot] < MUCH:
+    shares = idle.mean(axis=1)
+    slot = int(np.argmax(shares))
+    if shares[slot] < MUCH:
         return None
-    longest = queues.waiting.max(axis=1)
+    longest = queues.waiting[:, idle[slot]].max(axis=1)
     other = int(np.argmax(longest))
     idle_name, busy_name = (facts.history.slots.name_of(n) for n in (slot, other))
     return Finding(
         rule="replica_idle",
         severity="warning",
         title="A replica idles while another queues",
-        evidence=f"{idle_name} had nothing to do {percent(idle[slot])} of the time while up to {longest[other]} "
+        evidence=f"{idle_name} had nothing to do {percent(shares[slot])} of the time while up to {longest[other]} "
         f"requests waited at {busy_name}.",
-        data={"idle_share": float(idle[slot]), "longest_queue": int(longest[other])},
+        data={"idle_share": float(shares[slot]), "longest_queue": int(longest[other])},
         advice="A request stays with the replica it was given to. Raise max_batch_size so that the busy one takes its "
         "queue at once, or run one replica on the whole machine.",
         control="max_batch_size",

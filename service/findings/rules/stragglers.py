@@ -13,7 +13,7 @@ MUCH = 0.25
 
 
 def find(facts: Facts) -> Finding | None:
-    batches = facts.batches
+    batches = facts.earlier_batches
     told = (batches.steps > 0) & (batches.size > 1)
     if np.count_nonzero(told) < LEAST_BATCHES:
         return None
