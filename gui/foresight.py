@@ -38,6 +38,7 @@ class Foresight(QObject):
         self._session = session
         self.predictor = predictor
         self._is_dragging = False
+        self._is_loaded = False
         self._asked: Settings | None = None
         self._load: LoadMark | None = None
         self._version: int | None = None  # under which what was asked came in force
@@ -94,7 +95,8 @@ class Foresight(QObject):
             self.clear()
 
     def _on_load_changed(self, frame: LoadFrame) -> None:
-        if frame.pattern is not None:
+        begins, self._is_loaded = not self._is_loaded and frame.pattern is not None, frame.pattern is not None
+        if begins:  # once a load, so that a predictor that can't run is not started again and again
             self.predictor.start()
 
     def _on_life_cycle_changed(self, state: LifeCycle) -> None:

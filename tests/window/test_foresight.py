@@ -10,14 +10,14 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.lifecycle import LifeCycle
-from service.messages import Settings, VersionedSettings
+from service.messages import ClientTotals, LoadFrame, Poisson, Settings, VersionedSettings
 from service.observed.history import History
 from service.predict.predict import Prediction
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
 SPAN_S = 60.0
 CALM = Settings(max_batch_size=8)
-ANSWER_MS = 20_000
+ANSWER_MS = 60_000
 
 
 def run_under(rate_per_s: float = 4.0) -> SyntheticRun:
@@ -149,6 +149,16 @@ def test_that_the_predictor_ends_with_the_window(qtbot: QtBot, loaded: Batchscop
     with qtbot.waitSignal(loaded.closed):
         loaded.close()
     assert not process.is_running()
+
+
+def test_that_a_predictor_that_cannot_run_is_not_started_again_and_again(qtbot: QtBot, loaded: Batchscope) -> None:
+    predictor, session = loaded.workings.foresight.predictor, loaded.workings.session
+    frame = LoadFrame(at_s=0.0, clock=CLOCK, pattern=Poisson(rate_per_s=4.0), totals=ClientTotals())
+    session.load_changed.emit(frame)
+    with qtbot.waitSignal(predictor.logged):
+        psutil.Process(predictor.pid).kill()
+    session.load_changed.emit(frame)
+    assert not predictor.is_running
 
 
 def test_that_a_predictor_that_died_is_started_anew(qtbot: QtBot, loaded: Batchscope) -> None:
