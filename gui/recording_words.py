@@ -19,7 +19,7 @@ def facts(recording: Recording) -> str:
         PurePath(recording.model).name if recording.model else "model unknown",
         where,
         f"{datetime.fromtimestamp(header.recorded_at):%d %b %Y, %H:%M:%S}",
-        spelled_length(recording.duration_s),
+        spelled_length(round(recording.duration_s)),
         f"{requests:,} request{'s' if requests != 1 else ''}",
     ]
     return " · ".join(part for part in parts if part)

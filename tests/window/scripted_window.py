@@ -1,6 +1,6 @@
 """The window on the scripted service, as a program of its own, for tests that kill it.
 
-It says "running" when the service runs and the load has begun.
+It says "running" when the service runs and the load has begun, and records to the file that it is told of.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def main() -> None:
         session = batchscope.workings.session
         session.life_cycle_changed.connect(run_load)
         session.load_changed.connect(tell)
+        batchscope.workings.recorder.record(Path(sys.argv[1]))
         batchscope.workings.start_service()
 
     def run_load() -> None:

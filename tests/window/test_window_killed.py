@@ -10,15 +10,23 @@ from pathlib import Path
 import psutil
 import pytest
 
+from service.recording.reader import open_recording
+
 WINDOW = Path(__file__).with_name("scripted_window.py")
 GONE_WITHIN_S = 5.0
 
 
 @pytest.fixture
-def window() -> Iterator[subprocess.Popen[bytes]]:
+def recording(tmp_path: Path) -> Path:
+    """Where the window records to."""
+    return tmp_path / "run.bsr"
+
+
+@pytest.fixture
+def window(recording: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A window in a process of its own, its service under load."""
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
-    with subprocess.Popen([sys.executable, WINDOW], stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen([sys.executable, WINDOW, recording], stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"running\n"
         yield process
@@ -35,3 +43,19 @@ def test_that_nothing_outlives_a_window_that_dies(window: subprocess.Popen[bytes
 
     _, alive = psutil.wait_procs(children, timeout=GONE_WITHIN_S)
     assert alive == []
+
+
+def test_that_what_a_killed_window_recorded_can_be_read(window: subprocess.Popen[bytes], recording: Path) -> None:
+    assert window.stdout is not None
+    while not open_recording(recording).history.request_rows():
+        window.stdout.readline()  # it says something with every frame of the load
+    before = open_recording(recording).history.last_s
+
+    window.kill()
+    window.wait()
+
+    read = open_recording(recording)
+    assert before is not None
+    assert read.history.last_s is not None
+    assert read.history.last_s >= before
+    assert "was not ended in order" in (read.damage or "")
