@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from service.observed.history import History
-from service.predict.present_load import observed_requests
+from service.predict.requests import observed_requests
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ import pytest
 from service.messages import Settings
 from service.observed.history import History
 from service.predict.predict import Prediction, predict
-from service.predict.present_load import Requests, users_of
+from service.predict.requests import Requests
+from service.predict.users import users_of
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
 SPAN_S = 60.0

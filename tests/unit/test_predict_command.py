@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from service.commands import predict
-from service.commands.predict import Report
 from service.messages import Settings, TelemetryEvent, VersionedSettings
+from service.predict.report import Report
 from tests.synthetic_run import Step, SyntheticRun
 
 NOW = Settings(max_batch_size=8)
