@@ -74,6 +74,7 @@ class Recordings(QObject):
         bar.close_wanted.connect(self.leave)
         bar.strip.moved.connect(self._plots.show_until)
         self._read.connect(self._on_read)
+        self.failed.connect(bar.show_failure)
 
     @property
     def is_viewing(self) -> bool:
@@ -100,12 +101,12 @@ class Recordings(QObject):
     def leave(self) -> None:
         """Show again what was shown before the recording."""
         self._opening = None
+        self.bar.hide()
         if self._live is None:
             return
         live, self._live, self._shown = self._live, None, None
         self._show_history(live)
         self._plots.set_window_s(self._window_s())
-        self.bar.hide()
         self._window.figures.set_frozen_at(None)
         self._window.setWindowTitle(TITLE)
         self.left.emit()

@@ -68,6 +68,18 @@ class RecordingBar(QFrame):
         for shown, at_s in ((self._began, found.start_s), (self._ended, found.end_s)):
             shown.setText(f"{datetime.fromtimestamp(history.wall_time(at_s)):%H:%M:%S}")
         self.strip.show_profile(found)
+        self._along.show()
+        self.show()
+
+    def show_failure(self, sentence: str) -> None:
+        """A file could not be opened; a recording that is shown goes on being shown."""
+        if self.isHidden():
+            self._name.setText("Not opened")
+            for words in (self._facts, self._settings):
+                words.setText("")
+            self._along.hide()
+        self._damage.setText(sentence)
+        self._damage.show()
         self.show()
 
     def show_settings(self, text: str) -> None:
@@ -77,7 +89,8 @@ class RecordingBar(QFrame):
     def _lay_out(self) -> None:
         top = row(Glyph("circle", "t2"), self._name, self._facts, self._settings, self.close_button, gap=tokens.GAP_3)
         top.setStretchFactor(self._facts, 1)
-        along = row(self._began, self.strip, self._ended)
+        self._along = QWidget()
+        self._along.setLayout(row(self._began, self.strip, self._ended))
         margins = (tokens.PANEL_PADDING, tokens.GAP_2, tokens.PANEL_PADDING, tokens.GAP_3)
-        body = column(top, self._damage, along, gap=tokens.GAP_2, margins=margins)
+        body = column(top, self._damage, self._along, gap=tokens.GAP_2, margins=margins)
         self.setLayout(column(body, hairline(), gap=0))

@@ -45,11 +45,3 @@ def spelled_length(seconds: float) -> str:
     hours, rest = divmod(int(seconds), 3600)
     minutes = f"{rest // 60:02}" if hours else f"{rest // 60}"
     return f"{hours}:{minutes}:{rest % 60:02}" if hours else f"{minutes}:{rest % 60:02}"
-
-
-def spelled_size(count: int) -> str:
-    """
-    >>> spelled_size(12_300), spelled_size(4_560_000)
-    ('12 kB', '4.6 MB')
-    """
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

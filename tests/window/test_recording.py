@@ -223,8 +223,23 @@ def test_that_a_foreign_file_is_refused_in_a_sentence(qtbot: QtBot, batchscope: 
 
     assert batchscope.errors == [f"{path} is not a recording of Batchscope, or its beginning is damaged."]
     assert batchscope.window.status.activity == batchscope.errors[0]
+    assert batchscope.workings.recordings.bar.isVisible()
+    assert batchscope.workings.recordings.bar.damage == batchscope.errors[0]
     assert not batchscope.workings.recordings.is_viewing
     assert batchscope.window.notice.empty.isVisible()
+    batchscope.workings.recordings.bar.close_button.click()
+    assert batchscope.workings.recordings.bar.isHidden()
+
+
+def test_that_a_file_that_cannot_be_opened_leaves_the_recording_that_is_shown(
+    qtbot: QtBot, viewing: Batchscope, tmp_path: Path
+) -> None:
+    with qtbot.waitSignal(viewing.workings.recordings.failed):
+        viewing.workings.recordings.open(tmp_path / "missing.bsr")
+
+    assert viewing.workings.recordings.is_viewing
+    assert viewing.workings.recordings.bar.strip.isVisible()
+    assert "No such file" in viewing.workings.recordings.bar.damage
 
 
 def test_that_of_a_truncated_file_what_is_readable_is_shown(
