@@ -40,6 +40,7 @@ LONGER_S: Final = 20  # GuideLLM begins earlier and ends later
 START_TIMEOUT_S: Final = 60.0
 STARTED: Final = b"Starting benchmark"
 POLL_S: Final = 0.2
+NICENESS: Final = 10  # that of the engine: GuideLLM, which polls, would otherwise keep the service from computing
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,16 @@ def _guidellm(ready: Ready, options: argparse.Namespace, folder: Path) -> Iterat
     (folder / "prompts.jsonl").write_text("\n".join(lines * (count // len(lines) + 1)))  # each line is sent once
     backend = f"target={ready.url},model={ready.model},request_format=/v1/completions,validate_backend=false"
     command = (
-        *(options.guidellm, "run", "--disable-console", "--output", f"kind=json,path={folder / 'theirs.json'}"),
+        *(
+            "nice",
+            "-n",
+            NICENESS,
+            options.guidellm,
+            "run",
+            "--disable-console",
+            "--output",
+            f"kind=json,path={folder / 'theirs.json'}",
+        ),
         *("--backend", f"kind=openai_http,{backend}"),
         *("--profile", f"kind={options.pattern},rate={options.rate}"),
         *("--constraint", f"kind=max_requests,count={count}"),
