@@ -91,16 +91,8 @@ def _guidellm(ready: Ready, options: argparse.Namespace, folder: Path) -> Iterat
     (folder / "prompts.jsonl").write_text("\n".join(lines * (count // len(lines) + 1)))  # each line is sent once
     backend = f"target={ready.url},model={ready.model},request_format=/v1/completions,validate_backend=false"
     command = (
-        *(
-            "nice",
-            "-n",
-            NICENESS,
-            options.guidellm,
-            "run",
-            "--disable-console",
-            "--output",
-            f"kind=json,path={folder / 'theirs.json'}",
-        ),
+        *("nice", "-n", NICENESS, options.guidellm, "run", "--disable-console"),
+        *("--output", f"kind=json,path={folder / 'theirs.json'}"),
         *("--backend", f"kind=openai_http,{backend}"),
         *("--profile", f"kind={options.pattern},rate={options.rate}"),
         *("--constraint", f"kind=max_requests,count={count}"),
