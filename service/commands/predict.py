@@ -105,7 +105,8 @@ async def _watched(remote: RemoteService, watch_s: float) -> History:
     """The telemetry of the next `watch_s`, with a bar on standard error."""
     history = History(monotonic_clock_id())
     begun_s = time.monotonic()
-    with tqdm(total=watch_s, bar_format=BAR, file=sys.stderr) as bar:
+    every_s = 0.1 if sys.stderr.isatty() else 5.0  # a log shall not be flooded
+    with tqdm(total=watch_s, bar_format=BAR, mininterval=every_s, file=sys.stderr) as bar:
         try:
             async with asyncio.timeout(watch_s):
                 async for event in remote.telemetry():
