@@ -14,12 +14,12 @@ from functools import partial
 from PySide6.QtCore import QObject, Signal
 
 from gui.choices import Choices
-from gui.compare import CompareController
+from gui.comparing.controller import CompareController
+from gui.comparing.view import CompareView
 from gui.exporter import Exporter
 from gui.foresight import Foresight
 from gui.frames import FrameClock, FrameMeter
 from gui.main_window import MainWindow
-from gui.panels.compare_view import CompareView
 from gui.panels.views import COMPARE, DISTRIBUTIONS
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
@@ -29,8 +29,8 @@ from gui.processes.compare import CompareProcess
 from gui.processes.load import LoadProcess
 from gui.processes.predict import PredictProcess
 from gui.processes.service import ServiceProcess, ServiceStart
-from gui.recorder import Recorder
-from gui.recording import Recordings
+from gui.recordings.recorder import Recorder
+from gui.recordings.viewer import Recordings
 from gui.request_inspector import RequestInspector
 from gui.service_view import ServiceView
 from gui.session import Session

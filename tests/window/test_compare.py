@@ -12,10 +12,10 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.compare_saver import Saver
-from gui.panels.compare_scatter import SweepPlot
-from gui.panels.compare_sweep_results import SweepResults
-from gui.panels.compare_view import SWEEP, CompareView
+from gui.comparing.saver import Saver
+from gui.comparing.scatter import SweepPlot
+from gui.comparing.sweep_results import SweepResults
+from gui.comparing.view import SWEEP, CompareView
 from gui.panels.views import COMPARE
 from gui.theme import Theme
 from service.compare.serve_config import measured_config

@@ -9,11 +9,11 @@ from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
-import gui.recording
+import gui.recordings.viewer
 from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.lifecycle import LifeCycle
-from gui.recording_file import MOST_WAITING
+from gui.recordings.file import MOST_WAITING
 from service.messages import LoadFrame, Settings
 from service.recording.format import ServiceEnded, ServiceStarted
 from service.recording.reader import open_recording, read_entries
@@ -193,7 +193,7 @@ def test_that_while_a_service_runs_a_recording_gets_a_window_of_its_own(
             started.append(arguments)
             return True
 
-    monkeypatch.setattr(gui.recording, "QProcess", Processes)
+    monkeypatch.setattr(gui.recordings.viewer, "QProcess", Processes)
     running.workings.recordings.open(run_file)
 
     assert started == [["-m", "gui", str(run_file)]]

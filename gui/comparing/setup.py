@@ -8,8 +8,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from gui import tokens
-from gui.panels.compare_run import RunControls
-from gui.panels.compare_table import TextTable
+from gui.comparing.run import RunControls
+from gui.comparing.table import TextTable
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row

@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, Q
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui import tokens
-from gui.recording_profile import Profile
+from gui.recordings.profile import Profile
 from gui.theme import colour, current
 
 KEY_SHARE: Final = 0.25  # of what the plots show, a press of an arrow

@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gui import tokens
 from gui.panels import shortcuts
-from gui.recording_profile import profile
-from gui.recording_strip import RecordingStrip
-from gui.recording_words import facts
+from gui.recordings.profile import profile
+from gui.recordings.strip import RecordingStrip
+from gui.recordings.words import facts
 from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph
 from gui.widgets.labels import ElidedLabel, label

@@ -8,10 +8,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QScrollArea, QStackedWidget, QWidget
 
 from gui import tokens
-from gui.panels.compare_results import CompareResults
-from gui.panels.compare_setup import CompareSetup
-from gui.panels.compare_sweep_results import SweepResults
-from gui.panels.compare_sweep_setup import SweepSetup
+from gui.comparing.results import CompareResults
+from gui.comparing.setup import CompareSetup
+from gui.comparing.sweep_results import SweepResults
+from gui.comparing.sweep_setup import SweepSetup
 from gui.tokens import Palette
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.segmented import Segmented

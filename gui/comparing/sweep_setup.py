@@ -9,8 +9,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QLineEdit, QWidget
 
 from gui import tokens
-from gui.panels.compare_run import RunControls
-from gui.panels.compare_setup import DURATION, field
+from gui.comparing.run import RunControls
+from gui.comparing.setup import DURATION, field
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label, redress
 from gui.widgets.layouts import column

@@ -19,9 +19,9 @@ from PySide6.QtWidgets import QFileDialog
 from gui.lifecycle import LifeCycle
 from gui.main_window import TITLE, MainWindow
 from gui.plots.plot_stack import PlotStack
-from gui.recorder import FILTER
-from gui.recording_bar import RecordingBar
-from gui.recording_words import in_force
+from gui.recordings.bar import RecordingBar
+from gui.recordings.recorder import FILTER
+from gui.recordings.words import in_force
 from gui.session import Session
 from service.clock import monotonic_clock_id
 from service.findings.ranking import findings

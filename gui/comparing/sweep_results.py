@@ -8,7 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from gui import tokens
-from gui.panels.compare_scatter import SweepPlot
+from gui.comparing.scatter import SweepPlot
 from gui.tokens import Palette
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.compare_saver import Saver
+from gui.comparing.run import RunControls
+from gui.comparing.saver import Saver
+from gui.comparing.setup import NOTHING_PINNED
+from gui.comparing.view import CompareView
 from gui.lifecycle import LifeCycle
-from gui.panels.compare_run import RunControls
-from gui.panels.compare_setup import NOTHING_PINNED
-from gui.panels.compare_view import CompareView
 from gui.processes.compare import CompareProcess
 from gui.session import Session
 from service.compare.plan import ComparePlan, PlanError, Side, grid

@@ -9,7 +9,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from gui import tokens
-from gui.panels.compare_table import TextTable
+from gui.comparing.table import TextTable
 from gui.plots.cumulative import CumulativePlot
 from gui.series.latency_distribution import Sample
 from gui.tokens import Palette

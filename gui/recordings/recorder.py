@@ -12,8 +12,8 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFileDialog
 
 from gui.main_window import MainWindow
-from gui.recording_file import RecordingFile
-from gui.recording_words import spelled_length
+from gui.recordings.file import RecordingFile
+from gui.recordings.words import spelled_length
 from gui.session import Session
 from service.clock import monotonic_clock_id
 from service.recording.format import SUFFIX, RecordingHeader, program_version
