@@ -6,6 +6,8 @@ import pytest
 
 from service.model.resolve import DEFAULT_MODEL, ModelFolder, resolve
 
+collect_ignore = ["service/tutorial_client.py"]  # a program, which the search for examples in docstrings would import
+
 
 @pytest.fixture(scope="session")
 def model_folder() -> ModelFolder:
