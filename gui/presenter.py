@@ -28,6 +28,7 @@ ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
 FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
+NOT_OURS: Final = "Another client's request"  # telemetry tells no texts
 RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured over
 
 
@@ -158,7 +159,7 @@ def shown(row: RequestRow) -> Shown:
     """A row as the table wants it; requests of ours go by the id that they can be cancelled by."""
     return Shown(
         id=row.client_id or f"#{row.key}",
-        prompt=row.prompt,
+        prompt=row.prompt or NOT_OURS,
         text=row.text,
         state=row.state,
         intended_s=row.started_at_s,
