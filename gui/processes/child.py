@@ -10,14 +10,12 @@ import signal
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-import msgspec
-from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal, SignalInstance
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
 LONGEST_LINE_BYTES: Final = 32 * 1024 * 1024
 KEPT_LOG_LINES: Final = 20
-Message = TypeVar("Message")
 
 
 @dataclass(frozen=True)
@@ -86,15 +84,6 @@ class LineBuffer:
         return [rest] if rest else []
 
 
-def decoded(line: bytes, decoder: msgspec.json.Decoder[Message], logged: SignalInstance) -> Message | None:
-    """What a child says on its standard output; a line that is no message of its kind goes to the log."""
-    try:
-        return decoder.decode(line)
-    except msgspec.MsgspecError as error:
-        logged.emit(f"{line[:500].decode('utf-8', 'replace')}  (not understood: {error})")
-        return None
-
-
 class ChildProcess(QObject):
     """Runs one program at a time.
 
@@ -127,8 +116,8 @@ class ChildProcess(QObject):
     def pid(self) -> int | None:
         return None if self._process is None else self._process.processId() or None
 
-    def start(self, program: str, arguments: Sequence[str]) -> None:
-        """Start `program`; how it went is told by signals."""
+    def start(self, command: Sequence[str]) -> None:
+        """Start the program that `command` begins with; how it went is told by signals."""
         assert self._process is None, "one run at a time"
         self._was_asked = False
         self._output, self._errors = LineBuffer(), LineBuffer()
@@ -143,7 +132,8 @@ class ChildProcess(QObject):
         process.finished.connect(self._on_finished)
         process.errorOccurred.connect(self._on_error)
         self._process = process
-        process.start(program, list(arguments))
+        program, *arguments = command
+        process.start(program, arguments)
 
     def write_line(self, line: bytes) -> None:
         """Send `line` to its standard input; lost without a word if it is ending, which `ended` will tell."""

@@ -8,57 +8,42 @@ from typing import Final
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.processes.child import ChildProcess, Ending, decoded
+from gui.processes.child import Ending
+from gui.processes.owner import ChildOwner
 from service.messages import LoadCommand, LoadEvent, LoadFrame, LoadRefused
 
 GRACE_MS: Final = 3_000
 GENERATOR: Final = (sys.executable, "-m", "service", "load", "--control")
 
 
-class LoadProcess(QObject):
+class LoadProcess(ChildOwner):
     """Owner of the load generator's process.
 
     Signals:
         frame_received: a `LoadFrame`.
         refused: a command was not obeyed; a sentence that says why.
-        logged: a line of its log.
         died: it ended unasked; a sentence that says how.
         stopped: it ended as asked.
     """
 
     frame_received = Signal(object)
     refused = Signal(str)
-    logged = Signal(str)
     died = Signal(str)
     stopped = Signal()
 
     def __init__(self, program: tuple[str, ...] = GENERATOR, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(LoadEvent, GRACE_MS, parent)
         self._program = program
         self._encoder = msgspec.json.Encoder()
-        self._decoder: msgspec.json.Decoder[LoadEvent] = msgspec.json.Decoder(LoadEvent)
-        self._child = ChildProcess(GRACE_MS, self)
-        self._child.line_received.connect(self._on_child_line)
-        self._child.logged.connect(self.logged)
-        self._child.ended.connect(self._on_child_ended)
         self._url: str | None = None
         self._next_url: str | None = None
         self._for_next: list[LoadCommand] = []
-
-    @property
-    def is_running(self) -> bool:
-        return self._child.is_running
-
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid
 
     def start(self, url: str) -> None:
         """Run a generator that asks the service at `url`; one that runs for another service is ended first."""
         if not self._child.is_running:
             self._url, self._next_url = url, None
-            program, *arguments = self._program
-            self._child.start(program, [*arguments, "--url", url])
+            self._child.start([*self._program, "--url", url])
             held, self._for_next = self._for_next, []
             for command in held:
                 self.send(command)
@@ -92,8 +77,8 @@ class LoadProcess(QObject):
         self._url = self._next_url = None
         self._child.kill()
 
-    def _on_child_line(self, line: bytes) -> None:
-        match event := decoded(line, self._decoder, self.logged):
+    def _take(self, event: LoadEvent) -> None:
+        match event:
             case LoadFrame():
                 self.frame_received.emit(event)
             case LoadRefused():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.processes.child import ChildProcess, Ending, decoded
+from gui.processes.child import Ending
+from gui.processes.owner import ChildOwner
 from service.messages import Settings
 from service.predict.control import Ask, Observe, Predicted
 from service.predict.observation import ENCODER, Observation
@@ -17,40 +17,25 @@ GRACE_MS: Final = 1_000
 PREDICTOR: Final = (sys.executable, "-m", "service", "predict", "--control")
 
 
-class PredictProcess(QObject):
+class PredictProcess(ChildOwner):
     """Owner of the predictor's process.
 
     Signals:
         predicted: a `Prediction` for the settings asked for last, or ``None`` if nothing was observed.
-        logged: a line of its log, or how it died; it is started anew for the next question.
+        logged: also how it died; it is started anew for the next question.
     """
 
     predicted = Signal(object)
-    logged = Signal(str)
 
     def __init__(self, program: tuple[str, ...] = PREDICTOR, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+        super().__init__(Predicted, GRACE_MS, parent)
         self._program = program
-        self._decoder: msgspec.json.Decoder[Predicted] = msgspec.json.Decoder(Predicted)
         self._number = 0
-        self._child = ChildProcess(GRACE_MS, self)
-        self._child.line_received.connect(self._on_child_line)
-        self._child.logged.connect(self.logged)
-        self._child.ended.connect(self._on_child_ended)
-
-    @property
-    def is_running(self) -> bool:
-        return self._child.is_running
-
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid
 
     def start(self) -> None:
         """Have it ready for a question to come; nothing happens where it runs."""
         if not self._child.is_running:
-            program, *arguments = self._program
-            self._child.start(program, arguments)
+            self._child.start(self._program)
 
     def observe(self, observation: Observation) -> None:
         """What the questions from now on are about."""
@@ -70,9 +55,8 @@ class PredictProcess(QObject):
         """End it now; it is gone when this returns."""
         self._child.finish()
 
-    def _on_child_line(self, line: bytes) -> None:
-        answer = decoded(line, self._decoder, self.logged)
-        if answer is not None and answer.number == self._number:
+    def _take(self, answer: Predicted) -> None:
+        if answer.number == self._number:
             self.predicted.emit(answer.prediction)
 
     def _on_child_ended(self, ending: Ending) -> None:

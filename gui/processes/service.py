@@ -6,10 +6,10 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.processes.child import ChildProcess, Ending, decoded
+from gui.processes.child import Ending
+from gui.processes.owner import ChildOwner
 from service.messages import Failed, Ready, ServiceState, Starting, Stopped
 from service.options import ServiceOptions
 
@@ -55,42 +55,26 @@ class ServiceStart:
         return [*self.program, *(f"{name}={value}" for name, value in words.items()), *self.extra]
 
 
-class ServiceProcess(QObject):
+class ServiceProcess(ChildOwner):
     """Owner of the service's process.
 
     Signals:
         state_changed: each `ServiceState` that the service tells, as it comes.
-        logged: a line of its log.
         died: it failed or ended unasked; a sentence that says how. Once a run.
         stopped: it ended as asked.
     """
 
     state_changed = Signal(object)
-    logged = Signal(str)
     died = Signal(str)
     stopped = Signal()
 
     def __init__(self, grace_ms: int = GRACE_MS, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._decoder = msgspec.json.Decoder(ServiceState)
-        self._child = ChildProcess(grace_ms, self)
-        self._child.line_received.connect(self._on_child_line)
-        self._child.logged.connect(self.logged)
-        self._child.ended.connect(self._on_child_ended)
+        super().__init__(ServiceState, grace_ms, parent)
         self._is_dead = False
         self._is_stop_wanted = False
         self._next: ServiceStart | None = None
         self.instance: str | None = None
         self.ready: Ready | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether there is a process, ready or not."""
-        return self._child.is_running
-
-    @property
-    def pid(self) -> int | None:
-        return self._child.pid
 
     def start(self, start: ServiceStart) -> None:
         """Start the service; where the last one has not quite ended, as soon as it has."""
@@ -101,8 +85,7 @@ class ServiceProcess(QObject):
             return
         self._is_dead = self._is_stop_wanted = False
         self._next = self.instance = self.ready = None
-        program, *arguments = start.command
-        self._child.start(program, arguments)
+        self._child.start(start.command)
 
     def stop(self) -> None:
         """End the service in whatever state it is, without waiting; `stopped` follows."""
@@ -119,10 +102,8 @@ class ServiceProcess(QObject):
         self._is_stop_wanted = True
         self._child.kill()
 
-    def _on_child_line(self, line: bytes) -> None:
-        match state := decoded(line, self._decoder, self.logged):
-            case None:
-                return
+    def _take(self, state: ServiceState) -> None:
+        match state:
             case Starting():
                 self.instance = state.instance
             case Ready():

@@ -155,7 +155,7 @@ def test_that_a_line_that_is_no_state_goes_to_the_log(qtbot: QtBot, service: Ser
 
 def test_that_the_child_sees_the_window_s_end_as_end_of_file(qtbot: QtBot) -> None:
     child = ChildProcess(grace_ms=5000)
-    child.start(sys.executable, ["-c", "import sys; print(sys.stdin.read())"])
+    child.start([sys.executable, "-c", "import sys; print(sys.stdin.read())"])
     child.write_line(b"a word")
 
     with qtbot.waitSignal(child.ended) as end, qtbot.waitSignal(child.line_received) as line:
