@@ -11,7 +11,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column
 from gui.widgets.progress import Progress as Bar
 from service.compare.progress import Progress
-from service.compare.words import spelled_time
+from service.spelled import spelled_time
 
 
 class RunControls(QWidget):

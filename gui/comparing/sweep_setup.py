@@ -17,8 +17,9 @@ from gui.widgets.layouts import column
 from gui.widgets.number_field import NumberField
 from service.compare.pace import SETTLE_S
 from service.compare.plan import Objective, SweepPlan
-from service.compare.words import setting_value, spelled_time
+from service.compare.words import setting_value
 from service.messages import Bounds, RunLoad, Settings
+from service.spelled import spelled_time
 
 ROUNDS: Final = Bounds(1, 100, integral=True)
 LIMIT: Final = Bounds(0.01, 600, integral=False)

@@ -19,6 +19,7 @@ from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting
 from service.messages import BOUNDS, FORMATIONS, Bounds, SettingError, Settings, VersionedSettings
+from service.spelled import spelled_ms
 
 TITLE: Final = "Batching"
 TIPS: Final = {
@@ -240,13 +241,3 @@ class BatchingPanel(QWidget):
 
 def _typed(field: str, number: float) -> object:
     return int(number) if BOUNDS[field].integral else number
-
-
-def spelled_ms(milliseconds: float) -> str:
-    """
-    >>> spelled_ms(3.2), spelled_ms(0.4), spelled_ms(1530)
-    ('3 ms', '0.4 ms', '1.5 s')
-    """
-    if milliseconds >= 1000:
-        return f"{milliseconds / 1000:.1f} s"
-    return f"{milliseconds:.0f} ms" if milliseconds >= 1 else f"{milliseconds:.1f} ms"

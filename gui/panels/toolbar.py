@@ -18,6 +18,7 @@ from gui.widgets.labels import ElidedLabel, dress, label
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.model_field import ModelField
 from gui.widgets.segmented import Segmented
+from service.spelled import spelled_time
 
 
 class _Face(NamedTuple):
@@ -123,7 +124,7 @@ class Toolbar(QWidget):
         self._copy.setVisible(url is not None)
 
     def set_uptime_s(self, seconds: float | None) -> None:
-        self._uptime.setText("" if seconds is None else f"up {spelled_duration(seconds)}")
+        self._uptime.setText("" if seconds is None else f"up {spelled_time(int(seconds))}")
         self._place_state()
 
     def set_models(self, specs: Sequence[str], chosen: str) -> None:
@@ -356,16 +357,3 @@ class Toolbar(QWidget):
     @staticmethod
     def _pop_up(menu: QMenu, under: QWidget) -> None:
         menu.popup(under.mapToGlobal(QPoint(0, under.height() + tokens.GAP_1)))
-
-
-def spelled_duration(seconds: float) -> str:
-    """
-    >>> spelled_duration(252.4), spelled_duration(12), spelled_duration(7300)
-    ('4 min 12 s', '12 s', '2 h 1 min')
-    """
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

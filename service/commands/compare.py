@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +12,12 @@ import msgspec
 from service.commands.bench import settings_in_force
 from service.commands.measuring import (
     CANNOT,
-    USER_ERRORS,
     JsonLines,
     TerminalBar,
     carry_out,
     compare,
     plan_from_input,
+    run_command,
 )
 from service.commands.options import add_measuring_options, check_folders, server_of
 from service.commands.sides import side
@@ -35,20 +34,16 @@ ROUNDS = 4
 
 def main(argv: list[str]) -> int:
     """0 when it was carried out, whatever came of it; 2 if it could not be, 130 if it was interrupted."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.control:
-        return _obey_window(options)
-    try:
-        check_folders(options.json, options.html)
-        plan = _plan(parser, options)
-        kept = _Kept(TerminalBar())
-        code = carry_out(compare(server_of(options), plan, kept.tell), kept, ends_with_input=False)
-        if kept.comparison is not None:
-            _hand_out(kept.comparison, options.json, options.html)
-    except USER_ERRORS as error:
-        print(error, file=sys.stderr)
-        return CANNOT
+    return run_command(_parser(), argv, _obey_window, _obey_user)
+
+
+def _obey_user(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    check_folders(options.json, options.html)
+    plan = _plan(parser, options)
+    kept = _Kept(TerminalBar())
+    code = carry_out(compare(server_of(options), plan, kept.tell), kept, ends_with_input=False)
+    if kept.comparison is not None:
+        _hand_out(kept.comparison, options.json, options.html)
     return code
 
 

@@ -6,12 +6,13 @@ had enough. What was measured by then is kept, and the service has the settings 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -27,12 +28,12 @@ from service.compare.progress import Compared, CompareEvent, Progress, Refused, 
 from service.compare.run import Run
 from service.compare.sweep import Sweep
 from service.compare.verdict import concluded
-from service.compare.words import spelled_time
 from service.files import NotWrittenError
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.run import LoadError
 from service.messages import SettingError
 from service.remote import ServiceUnreachableError
+from service.spelled import spelled_time
 
 STOPPED: Final = 130  # as a shell tells of Ctrl-C
 CANNOT: Final = 2
@@ -44,6 +45,23 @@ USER_ERRORS: Final = (
 )
 Work = Coroutine[Any, Any, None]
 Plan = TypeVar("Plan")
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str],
+    obey_window: Callable[[argparse.Namespace], int],
+    obey_user: Callable[[argparse.ArgumentParser, argparse.Namespace], int],
+) -> int:
+    """The exit code of a measuring command; what a user got wrong is a sentence on standard error."""
+    options = parser.parse_args(argv)
+    if options.control:
+        return obey_window(options)
+    try:
+        return obey_user(parser, options)
+    except USER_ERRORS as error:
+        print(error, file=sys.stderr)
+        return CANNOT
 
 
 class Listener(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +12,12 @@ import msgspec
 from service.commands.bench import put_in_force, settings_in_force
 from service.commands.measuring import (
     CANNOT,
-    USER_ERRORS,
     JsonLines,
     Listener,
     TerminalBar,
     carry_out,
     plan_from_input,
+    run_command,
     sweep,
 )
 from service.commands.options import add_measuring_options, check_folders, server_of
@@ -37,21 +36,17 @@ from service.messages import Settings
 
 def main(argv: list[str]) -> int:
     """0 when all was measured, 2 if that can't be, 130 if it was interrupted: `--resume` then goes on."""
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.control:
-        return _obey_window(options)
-    try:
-        check_folders(options.json, options.html, options.config)
-        plan = _plan(parser, options)
-        before = _before(options.json, options.resume)
-        kept = _Kept(TerminalBar(), before, options.json)
-        code = carry_out(sweep(server_of(options), plan, before, kept.tell), kept, ends_with_input=False)
-        if kept.sweep is not None:
-            _hand_out(kept.sweep, options)
-    except USER_ERRORS as error:
-        print(error, file=sys.stderr)
-        return CANNOT
+    return run_command(_parser(), argv, _obey_window, _obey_user)
+
+
+def _obey_user(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    check_folders(options.json, options.html, options.config)
+    plan = _plan(parser, options)
+    before = _before(options.json, options.resume)
+    kept = _Kept(TerminalBar(), before, options.json)
+    code = carry_out(sweep(server_of(options), plan, before, kept.tell), kept, ends_with_input=False)
+    if kept.sweep is not None:
+        _hand_out(kept.sweep, options)
     return code
 
 

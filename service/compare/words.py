@@ -37,19 +37,6 @@ def settings_text(settings: Settings, names: tuple[str, ...] = Settings.__struct
     return ", ".join(f"{name} {setting_text(settings, name)}" for name in names)
 
 
-def spelled_time(seconds: float) -> str:
-    """
-    >>> spelled_time(9.6), spelled_time(61.0), spelled_time(3725.0)
-    ('10 s', '1 min 1 s', '1 h 2 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
 def load_text(load: RunLoad) -> str:
     """
     >>> from service.messages import Poisson

@@ -14,6 +14,7 @@ from service.observed.columns import Columns, Floats
 from service.observed.drains import Drain, Drains
 from service.observed.marks import SettingsMark, describe_settings_change
 from service.observed.rolling import Grid
+from service.spelled import spelled_ms
 
 MAX_ROWS: Final = 60_000
 REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)
@@ -219,13 +220,9 @@ class BatchTable:
         previous, settings = self._settings.get((service, obeyed)), self._settings.get((service, version))
         text = describe_settings_change(previous, settings) if previous and settings else "settings changed"
         change = self._changes.get((service, version))
-        detail = f"in force after {_milliseconds(change.in_force_after_ms)}" if change else ""
+        detail = f"in force after {spelled_ms(change.in_force_after_ms)}" if change else ""
         return SettingsMark(record.formed_s, regime, version, text, detail)
 
     @staticmethod
     def _drained(mark: SettingsMark, drain: Drain | None) -> SettingsMark:
         return mark if drain is None else replace(mark, drained=drain.words)
-
-
-def _milliseconds(duration_ms: float) -> str:
-    return f"{duration_ms:.0f} ms" if duration_ms >= 1 else f"{duration_ms:.1f} ms"

@@ -20,7 +20,6 @@ from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
 from gui.panels.shortcuts import ALL
 from gui.panels.stages import StageLine
-from gui.panels.toolbar import spelled_duration
 from gui.theme import FocusRing, Theme, font
 from gui.widgets import icons
 from gui.widgets.glyphs import Glyph
@@ -238,8 +237,9 @@ def test_that_device_and_precision_are_chosen_apart(window: MainWindow, qtbot: Q
 
 
 @pytest.mark.parametrize(("seconds", "spelled"), [(12.9, "12 s"), (252, "4 min 12 s"), (7300, "2 h 1 min")])
-def test_that_durations_read_as_words(seconds: float, spelled: str) -> None:
-    assert spelled_duration(seconds) == spelled
+def test_that_uptime_reads_as_words(window: MainWindow, seconds: float, spelled: str) -> None:
+    window.toolbar.set_uptime_s(seconds)
+    assert window.toolbar._uptime.text() == f"up {spelled}"
 
 
 # Widths -------------------------------------------------------------------------------------------------------------
