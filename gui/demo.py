@@ -20,7 +20,9 @@ from gui.exporter import png
 from gui.lifecycle import LifeCycle
 from gui.report import Measurements
 from service.files import NotWrittenError, write_whole
-from service.messages import LoadFrame, Poisson, TelemetryFrame
+from service.messages.load import LoadFrame
+from service.messages.patterns import Poisson
+from service.messages.telemetry import TelemetryFrame
 
 if TYPE_CHECKING:
     from gui.app import Batchscope

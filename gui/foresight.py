@@ -14,7 +14,8 @@ from gui.plots.plot_stack import PlotStack
 from gui.processes.predict import PredictProcess
 from gui.series.ghost import NO_GHOST, ghost_levels
 from gui.session import Session
-from service.messages import LoadFrame, Settings, VersionedSettings
+from service.messages.load import LoadFrame
+from service.messages.settings import Settings, VersionedSettings
 from service.observed.history import History
 from service.observed.marks import LoadMark
 from service.predict.observation import Observation

@@ -10,7 +10,8 @@ import msgspec
 import platformdirs
 
 from service.files import NotWrittenError, write_whole
-from service.messages import USUAL_PROMPTS, Count, Length, Pattern, Poisson, Settings
+from service.messages.patterns import USUAL_PROMPTS, Count, Length, Pattern, Poisson
+from service.messages.settings import Settings
 from service.options import ServiceOptions
 
 FOLDER_VARIABLE: Final = "BATCHSCOPE_CONFIG_DIR"

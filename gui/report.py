@@ -8,7 +8,10 @@ import msgspec
 import numpy as np
 
 from gui.frames import FrameTimes
-from service.messages import BatchRecord, ClientRequest, ClientTotals, Ready, SettingsChange
+from service.messages.life import Ready
+from service.messages.load import ClientRequest, ClientTotals
+from service.messages.settings import SettingsChange
+from service.messages.telemetry import BatchRecord
 
 
 class Requests(msgspec.Struct, frozen=True):

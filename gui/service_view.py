@@ -12,7 +12,9 @@ from gui.choices import Choices
 from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
 from gui.session import Session
-from service.messages import Length, LoadFrame, Pattern, VersionedSettings, longest
+from service.messages.load import LoadFrame
+from service.messages.patterns import Length, Pattern, longest
+from service.messages.settings import VersionedSettings
 from service.observed.history import History
 
 PROMPTS_QUIET_MS: Final = 300

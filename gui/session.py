@@ -17,24 +17,10 @@ from gui.lifecycle import Event, LifeCycle, after
 from gui.panels.stages import StartProgress
 from gui.processes.load import LoadProcess
 from gui.processes.service import ServiceProcess, ServiceStart
-from service.messages import (
-    FINAL_STATES,
-    Cancel,
-    Fire,
-    Length,
-    LoadFrame,
-    Pattern,
-    PauseLoad,
-    Ready,
-    ResumeLoad,
-    RunLoad,
-    ServiceState,
-    StageProgress,
-    Starting,
-    StopLoad,
-    Stopping,
-    TelemetryFrame,
-)
+from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
+from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
+from service.messages.patterns import Length, Pattern
+from service.messages.telemetry import FINAL_STATES, TelemetryFrame
 from service.observed.history import History
 from service.recording.format import ServiceEnded, ServiceStarted
 

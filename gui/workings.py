@@ -36,7 +36,7 @@ from gui.service_view import ServiceView
 from gui.session import Session
 from gui.theme import Theme
 from service.clock import monotonic_clock_id
-from service.messages import RunLoad
+from service.messages.load import RunLoad
 from service.observed.history import History
 
 

@@ -25,7 +25,8 @@ from service.http.completions import CompletionBody, answer_completion
 from service.http.doors import doors_from_environment
 from service.http.errors import PromptRefusedError, error_response, install_error_handlers
 from service.http.telemetry import telemetry_events
-from service.messages import ReplicaStatus, SettingError, VersionedSettings
+from service.messages.settings import SettingError, VersionedSettings
+from service.messages.telemetry import ReplicaStatus
 from service.options import ServiceOptions
 from service.process.loopback import keep_replica_on_loopback
 from service.telemetry.device import DeviceMeter

@@ -16,7 +16,8 @@ import msgspec
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.sequence import Progress, SamplingParams, Sequence
-from service.messages import FINAL_STATES, BatchRecord, BatchWork, RequestRecord, RequestState, VersionedSettings
+from service.messages.settings import VersionedSettings
+from service.messages.telemetry import FINAL_STATES, BatchRecord, BatchWork, RequestRecord, RequestState
 from service.telemetry.recorder import Recorder
 
 logger = logging.getLogger(__name__)

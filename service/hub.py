@@ -6,7 +6,7 @@ import asyncio
 
 from ray import serve
 
-from service.messages import SettingError, Settings, VersionedSettings
+from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.process.loopback import keep_replica_on_loopback
 from service.telemetry.frames import FRAME_INTERVAL_S, FrameLog
 from service.telemetry.recorder import ReplicaReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from service.messages import Settings
+from service.messages.settings import Settings
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

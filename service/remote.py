@@ -11,7 +11,8 @@ import aiohttp
 import msgspec
 
 from service.event_stream import EventReader, EventTooLongError
-from service.messages import FramesMissed, SettingError, TelemetryEvent, TelemetryFrame, VersionedSettings
+from service.messages.settings import SettingError, VersionedSettings
+from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 
 ANSWER_TIMEOUT_S = 15.0
 SILENCE_S = 3.0  # the service says something twice a second

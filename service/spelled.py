@@ -1,6 +1,8 @@
-"""Times as users read them. Imports nothing, so that the window can afford it before its first frame."""
+"""Times as users read them, and numbers as they write them."""
 
 from __future__ import annotations
+
+import math
 
 
 def spelled_time(seconds: float) -> str:
@@ -24,3 +26,13 @@ def spelled_ms(milliseconds: float) -> str:
     if milliseconds >= 1000:
         return f"{milliseconds / 1000:.1f} s"
     return f"{milliseconds:.0f} ms" if milliseconds >= 1 else f"{milliseconds:.1f} ms"
+
+
+def parse_number(text: str) -> float:
+    """The finite number that `text` spells in plain ASCII ("0.05", "1e-3"); raises `ValueError` for anything else."""
+    if not text.isascii() or "_" in text:
+        raise ValueError("not a number")
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("not a finite number")
+    return value

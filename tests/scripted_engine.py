@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.engine.encode import EmptyPrompt, PromptTooLong
 from service.engine.sequence import Progress, Sequence
-from service.messages import BatchWork
+from service.messages.telemetry import BatchWork
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from service.messages import (
+from service.messages.load import ClientOutcome, ClientRequest, ClientTotals, LoadFrame
+from service.messages.patterns import Poisson
+from service.messages.settings import ReleaseReason, Settings, SettingsChange, VersionedSettings
+from service.messages.telemetry import (
     BatchRecord,
     BatchWork,
-    ClientOutcome,
-    ClientRequest,
-    ClientTotals,
-    LoadFrame,
-    Poisson,
-    ReleaseReason,
     ReplicaStatus,
     RequestRecord,
     RequestState,
-    Settings,
-    SettingsChange,
     TelemetryFrame,
-    VersionedSettings,
 )
 from service.observed.history import History
 

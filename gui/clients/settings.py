@@ -10,7 +10,7 @@ from PySide6.QtCore import QElapsedTimer, QObject, QTimer, QUrl, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply, QNetworkRequest
 
 from gui.clients import network
-from service.messages import SettingError, Settings, VersionedSettings
+from service.messages.settings import SettingError, Settings, VersionedSettings
 
 QUIET_MS: Final = 60
 LONGEST_WAIT_MS: Final = 240

@@ -10,7 +10,7 @@ from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
 from gui.clients import network
 from service.event_stream import EventReader, EventTooLongError
-from service.messages import FramesMissed, TelemetryEvent, TelemetryFrame
+from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 
 FIRST_RETRY_MS: Final = 50
 LONGEST_RETRY_MS: Final = 2_000

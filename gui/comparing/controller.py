@@ -20,7 +20,8 @@ from service.compare.plan import ComparePlan, PlanError, Side, grid
 from service.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
 from service.compare.sweep import Sweep
 from service.compare.words import load_text
-from service.messages import RunLoad, SettingError, Settings
+from service.messages.load import RunLoad
+from service.messages.settings import SettingError, Settings
 from service.observed.history import History
 
 NEEDS_SERVICE: Final = "Waits for the service."

@@ -13,7 +13,7 @@ from service.compare.page import comparison_page, sweep_page
 from service.compare.serve_config import measured_config
 from service.compare.sweep import Sweep
 from service.files import NotWrittenError, write_whole
-from service.messages import Settings
+from service.messages.settings import Settings
 
 KINDS = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}
 

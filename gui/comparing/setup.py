@@ -17,7 +17,7 @@ from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
 from service.compare.plan import ComparePlan, Side, can_match
 from service.compare.words import load_text, setting_text
-from service.messages import Bounds, Settings
+from service.messages.settings import Bounds, Settings
 
 OWN: Final = "own"
 MATCHED: Final = "matched"

@@ -15,7 +15,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from service.compare.run import FIGURES, spelled, spoiling
 from service.compare.sweep import Sweep
-from service.messages import Settings
+from service.messages.settings import Settings
 
 NOTHING_YET: Final = "Every setting under the same load: then the best that keeps the objective is named."
 PADDING: Final = tokens.PANEL_PADDING

@@ -18,7 +18,8 @@ from gui.widgets.number_field import NumberField
 from service.compare.pace import SETTLE_S
 from service.compare.plan import Objective, SweepPlan
 from service.compare.words import setting_value
-from service.messages import Bounds, RunLoad, Settings
+from service.messages.load import RunLoad
+from service.messages.settings import Bounds, Settings
 from service.spelled import spelled_time
 
 ROUNDS: Final = Bounds(1, 100, integral=True)

@@ -18,7 +18,7 @@ from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting
-from service.messages import BOUNDS, FORMATIONS, Bounds, SettingError, Settings, VersionedSettings
+from service.messages.settings import BOUNDS, FORMATIONS, Bounds, SettingError, Settings, VersionedSettings
 from service.spelled import spelled_ms
 
 TITLE: Final = "Batching"

@@ -16,7 +16,8 @@ from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import column, row
-from service.messages import Burst, ClientTotals, Length, Pattern
+from service.messages.load import ClientTotals
+from service.messages.patterns import Burst, Length, Pattern
 
 
 class LoadPanel(QWidget):

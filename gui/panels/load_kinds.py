@@ -8,7 +8,8 @@ from typing import Final, NamedTuple, get_args
 import msgspec
 
 from gui.widgets.scale import Scale
-from service.messages import LOAD_BOUNDS, Bounds, Pattern
+from service.messages.patterns import LOAD_BOUNDS, Pattern
+from service.messages.settings import Bounds
 
 
 class Kind(NamedTuple):

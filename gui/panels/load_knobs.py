@@ -16,7 +16,8 @@ from gui.widgets.labels import label, redress
 from gui.widgets.layouts import column, row
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import ErrorLine, Setting
-from service.messages import LOAD_BOUNDS, parse_number
+from service.messages.patterns import LOAD_BOUNDS
+from service.spelled import parse_number
 
 MOST_RATES: Final = 1000
 TRACES: Final = "Traces (*.jsonl *.json);;All files (*)"

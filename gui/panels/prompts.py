@@ -16,7 +16,7 @@ from gui.widgets.editor import Editor
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
-from service.messages import Bounds
+from service.messages.settings import Bounds
 
 USUAL_PROMPTS: Final = (
     "Once upon a time",

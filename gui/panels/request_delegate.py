@@ -14,7 +14,7 @@ from gui.panels.requests_model import ROW_ROLE, RequestsModel
 from gui.theme import colour, current, font
 from gui.tokens import Palette
 from gui.widgets.glyphs import Shape, paint_glyph
-from service.messages import RequestState
+from service.messages.telemetry import RequestState
 
 _SHAPES: Final[dict[RequestState, tuple[Shape, str]]] = {
     "waiting": ("circle", "waiting"),

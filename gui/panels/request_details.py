@@ -17,7 +17,7 @@ from gui.tokens import Palette
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, Role, label
 from gui.widgets.layouts import column, hairline, row
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 
 MOST_MATES_SHOWN: Final = 3
 

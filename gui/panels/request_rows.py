@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from service.messages import FINAL_STATES, RequestState
+from service.messages.telemetry import FINAL_STATES, RequestState
 
 Filter: TypeAlias = Literal["all", "waiting", "running", "done", "failed"]
 FILTERS: Final[tuple[Filter, ...]] = ("all", "waiting", "running", "failed", "done")

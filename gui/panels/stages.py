@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from service.messages import Stage, StageName, StageProgress, Starting
+from service.messages.life import Stage, StageName, StageProgress, Starting
 
 LineState: TypeAlias = Literal["done", "present", "ahead"]
 

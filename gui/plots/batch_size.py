@@ -19,7 +19,7 @@ from gui.series.declaration import Readout
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
 from gui.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.history import History
 

@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QPainter
 
 from gui.plots.paint import blended
 from gui.tokens import BAR_GAP, PREFILL_ALPHA, Palette
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 from service.observed.stages import STAGES
 
 GREYS: Final = {"load_lag": "t2", "network_in": "t3", "admission": "t2", "delivery": "t3"}

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.processes.child import Ending
 from gui.processes.owner import ChildOwner
-from service.messages import LoadCommand, LoadEvent, LoadFrame, LoadRefused
+from service.messages.load import LoadCommand, LoadEvent, LoadFrame, LoadRefused
 
 GRACE_MS: Final = 3_000
 GENERATOR: Final = (sys.executable, "-m", "service", "load", "--control")

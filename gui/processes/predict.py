@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.processes.child import Ending
 from gui.processes.owner import ChildOwner
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.predict.control import Ask, Observe, Predicted
 from service.predict.observation import ENCODER, Observation
 

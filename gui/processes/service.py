@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.processes.child import Ending
 from gui.processes.owner import ChildOwner
-from service.messages import Failed, Ready, ServiceState, Starting, Stopped
+from service.messages.life import Failed, Ready, ServiceState, Starting, Stopped
 from service.options import ServiceOptions
 
 GRACE_MS: Final = 15_000

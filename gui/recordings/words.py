@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import PurePath
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.marks import UNITS
 from service.recording.reader import Recording
 

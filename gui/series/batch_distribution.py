@@ -12,7 +12,7 @@ import numpy as np
 from gui.series.batch_size import CAP_IN_VIEW, LEAST_VIEW
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.scope import Scope
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.columns import Floats
 from service.observed.history import History

@@ -11,7 +11,7 @@ import numpy as np
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_range import TimeRange
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.columns import Floats, Ints
 from service.observed.history import History

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from gui.series.scope import Scope
-from service.messages import RequestState
+from service.messages.telemetry import RequestState
 from service.observed import stages
 from service.observed.columns import Floats, Ints
 from service.observed.history import History

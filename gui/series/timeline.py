@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gui.series.declaration import Declaration, Entry
 from gui.series.time_range import TimeRange
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.columns import Floats, Ints
 from service.observed.history import History

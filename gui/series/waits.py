@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.history import History
 

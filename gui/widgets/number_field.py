@@ -10,7 +10,8 @@ from gui import tokens
 from gui.theme import colour, current, font
 from gui.widgets.labels import redress
 from gui.widgets.scale import Scale
-from service.messages import Bounds, parse_number
+from service.messages.settings import Bounds
+from service.spelled import parse_number
 
 
 class NumberField(QLineEdit):

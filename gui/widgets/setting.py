@@ -12,7 +12,7 @@ from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.scale import Scale
 from gui.widgets.slider import Measured, Slider
-from service.messages import Bounds
+from service.messages.settings import Bounds
 
 
 class Setting(QWidget):

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from service.batching.early import EarlyFormation
 from service.batching.queue import Batch, BatchQueue, wait_for_change
-from service.messages import VersionedSettings
+from service.messages.settings import VersionedSettings
 
 Item = TypeVar("Item")
 

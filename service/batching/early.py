@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from ray import serve
 
 from service.batching.queue import Batch, Entry, ReleaseReason
-from service.messages import VersionedSettings
+from service.messages.settings import VersionedSettings
 
 Item = TypeVar("Item")
 

@@ -18,7 +18,9 @@ from service.compare.progress import Progress
 from service.compare.run import Run
 from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
-from service.messages import BatchRecord, RunLoad, Settings
+from service.messages.load import RunLoad
+from service.messages.settings import Settings
+from service.messages.telemetry import BatchRecord
 from service.remote import RemoteService
 
 Tell = Callable[[Progress], None]

@@ -17,9 +17,9 @@ from service.findings.finding import Finding, Severity
 from service.findings.over_time import HeldFinding, findings_over_time
 from service.findings.ranking import findings
 from service.load.options import SentenceParser
-from service.messages import parse_number
 from service.recording.format import RecordingError
 from service.recording.reader import Recording, open_recording
+from service.spelled import parse_number
 
 SIGNS: Final[Mapping[Severity, str]] = {"warning": "!", "check": "✓", "info": "·"}
 WIDTH: Final = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Self
 
-from service.messages import BatchRecord, ReplicaStatus, TelemetryFrame
+from service.messages.telemetry import BatchRecord, ReplicaStatus, TelemetryFrame
 from service.remote import RemoteService, ServiceUnreachableError
 
 SPEAKS_WITHIN_S: Final = 10.0

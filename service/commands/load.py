@@ -18,7 +18,8 @@ from service.load.process import fastest_loop, on_signals, spare_collector
 from service.load.report import LoadReport, Spread
 from service.load.run import LoadError, LoadProgress, run_load
 from service.load.trace_file import TraceError, read_trace
-from service.messages import RunLoad, Trace
+from service.messages.load import RunLoad
+from service.messages.patterns import Trace
 from service.observed.marks import describe_pattern, spelled_length
 
 BAR: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"

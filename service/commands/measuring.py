@@ -31,7 +31,7 @@ from service.compare.verdict import concluded
 from service.files import NotWrittenError
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.run import LoadError
-from service.messages import SettingError
+from service.messages.settings import SettingError
 from service.remote import ServiceUnreachableError
 from service.spelled import spelled_time
 

@@ -15,16 +15,8 @@ from tqdm import tqdm
 from service.clock import monotonic_clock_id
 from service.files import NotWrittenError, write_whole
 from service.load.options import SentenceParser, add_address_options, seconds
-from service.messages import (
-    BOUNDS,
-    FramesMissed,
-    SettingError,
-    Settings,
-    TelemetryEvent,
-    TelemetryFrame,
-    VersionedSettings,
-    parse_number,
-)
+from service.messages.settings import BOUNDS, SettingError, Settings, VersionedSettings
+from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 from service.observed.history import History
 from service.predict import control
 from service.predict.measured import measured
@@ -32,6 +24,7 @@ from service.predict.observation import Observation
 from service.predict.predict import Predictor
 from service.predict.report import Report, table
 from service.remote import RemoteService, ServiceUnreachableError
+from service.spelled import parse_number
 
 BAR: Final = "watching {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
 CANNOT: Final = 2

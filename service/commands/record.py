@@ -14,7 +14,7 @@ from tqdm import tqdm
 from service.clock import monotonic_clock_id
 from service.load.options import SentenceParser, add_address_options, seconds
 from service.load.process import on_signals
-from service.messages import FINAL_STATES, TelemetryEvent, TelemetryFrame
+from service.messages.telemetry import FINAL_STATES, TelemetryEvent, TelemetryFrame
 from service.recording.format import RecordingError, RecordingHeader, program_version
 from service.recording.writer import RecordingWriter
 from service.remote import RemoteService, ServiceUnreachableError

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from service.compare.plan import PlanError, Side
 from service.compare.words import setting_value
 from service.load.options import CHOICES, SentenceParser, add_load_options, load_of
-from service.messages import RunLoad, Settings
+from service.messages.load import RunLoad
+from service.messages.settings import Settings
 
 ASSIGNMENT = re.compile(r"(?:^|,)\s*([a-z_-]+)\s*=")
 

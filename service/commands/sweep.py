@@ -31,7 +31,7 @@ from service.compare.sweep import Sweep
 from service.compare.words import setting_value
 from service.files import write_whole
 from service.load.options import SentenceParser, load_of
-from service.messages import Settings
+from service.messages.settings import Settings
 
 
 def main(argv: list[str]) -> int:

@@ -14,7 +14,7 @@ from service.compare.run import FIGURE_BY_NAME, FIGURES, Run, spelled, spoiling
 from service.compare.style import STYLE
 from service.compare.sweep import Sweep
 from service.compare.words import load_text
-from service.messages import Settings
+from service.messages.settings import Settings
 
 SAME_LOAD: Final = "In each round both sides were sent the same arrivals, prompts and lengths, to an idle service; "
 OWN_LOADS: Final = "In each round either side was sent its own load, from one seed, to an idle service; "

@@ -10,7 +10,9 @@ from typing import Annotated, Final
 import msgspec
 
 from service.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, FigureName
-from service.messages import ClosedLoop, RunLoad, Settings
+from service.messages.load import RunLoad
+from service.messages.patterns import ClosedLoop
+from service.messages.settings import Settings
 
 Rounds = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 LEAST_ROUNDS: Final = 2

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from service.compare.comparison import ServiceFacts
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.options import ServiceOptions
 
 USAGE: Final = (

@@ -10,7 +10,7 @@ from service.compare.comparison import ServiceFacts
 from service.compare.plan import Objective, PlanError, SweepPlan
 from service.compare.run import FIGURE_BY_NAME, FigureName, Run
 from service.compare.words import settings_text
-from service.messages import Settings
+from service.messages.settings import Settings
 
 SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # it may have another address by now
 ALIKE: Final = 0.03  # throughputs closer than this are taken for the same: runs of one setting differ by as much

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from service.messages import RunLoad, Settings, parse_number
+from service.messages.load import RunLoad
+from service.messages.settings import Settings
 from service.observed.marks import describe_pattern, spelled_length
+from service.spelled import parse_number
 
 
 def setting_value(text: str) -> object:
@@ -39,7 +41,7 @@ def settings_text(settings: Settings, names: tuple[str, ...] = Settings.__struct
 
 def load_text(load: RunLoad) -> str:
     """
-    >>> from service.messages import Poisson
+    >>> from service.messages.patterns import Poisson
     >>> load_text(RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",), max_tokens=24))
     '4.0 req/s, 24 tokens a request'
     """

@@ -25,7 +25,7 @@ from torch import Tensor
 from service.engine.cache import BatchCache
 from service.engine.row import Row
 from service.engine.sampling import next_tokens
-from service.messages import BatchWork
+from service.messages.telemetry import BatchWork
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
 _PREFILL_TOKENS_ELSEWHERE = 8192

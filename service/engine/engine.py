@@ -17,7 +17,7 @@ from service.engine.encode import Encoder
 from service.engine.failure import Failure, attempt
 from service.engine.row import Row
 from service.engine.sequence import Progress, Sequence
-from service.messages import BatchWork
+from service.messages.telemetry import BatchWork
 
 if TYPE_CHECKING:
     from service.model.load import LoadedModel

@@ -7,7 +7,7 @@ from typing import Final
 
 from service.findings.facts import Facts
 from service.findings.words import per_second
-from service.messages import BOUNDS
+from service.messages.settings import BOUNDS
 
 WORTH_IT: Final = 1.05
 

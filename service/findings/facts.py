@@ -10,7 +10,8 @@ import numpy as np
 
 from service.findings.batches import RecentBatches, recent_batches
 from service.findings.queues import Queues, queues
-from service.messages import Burst, ClosedLoop, OnOff, Settings
+from service.messages.patterns import Burst, ClosedLoop, OnOff
+from service.messages.settings import Settings
 from service.observed.batches import Regime
 from service.observed.columns import Bools, Floats
 from service.observed.history import History

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from service.load.lengths import Lengths
 from service.load.trace_file import TraceEntry
-from service.messages import RunLoad
+from service.messages.load import RunLoad
 
 
 class Asked(NamedTuple):

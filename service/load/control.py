@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import msgspec
 
-from service.messages import LoadCommand
+from service.messages.load import LoadCommand
 
 READ_BYTES = 64 * 1024
 MOST_LINE_BYTES = 16 * 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from service.messages import ClientOutcome, ClientRequest
+from service.messages.load import ClientOutcome, ClientRequest
 
 SHOWN_PROMPT_CHARS = (
     400  # a report repeats the prompt up to 20 times a second: a long one is cut there, never when sent

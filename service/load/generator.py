@@ -15,19 +15,18 @@ from service.load.flight import Answer, Flight, Sender
 from service.load.lag import LagWindow
 from service.load.loops import Loop
 from service.load.making import CannotRunError, Plan, make_loop, plan
-from service.messages import (
+from service.messages.load import (
     Cancel,
     ClientOutcome,
     ClientTotals,
-    ClosedLoop,
     Fire,
     LoadCommand,
-    Pattern,
     PauseLoad,
     ResumeLoad,
     RunLoad,
     StopLoad,
 )
+from service.messages.patterns import ClosedLoop, Pattern
 
 UNREACHABLE_STOPS_AFTER_S = 2.0
 MOST_CONNECTIONS = 20_000  # the range of ports that a client may use towards one server is hardly larger

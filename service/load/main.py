@@ -16,7 +16,7 @@ from service.load.generator import Generator
 from service.load.options import add_server_options
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.reporter import Reporter
-from service.messages import Cancel, StopLoad
+from service.messages.load import Cancel, StopLoad
 
 STDIN, STDOUT = 0, 1
 LAST_WORDS_TIMEOUT_S = 1.0

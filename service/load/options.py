@@ -11,15 +11,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from service.load.lengths import NOTATION, parse_length
-from service.messages import (
-    LOAD_BOUNDS,
-    USUAL_PROMPTS,
-    Length,
-    Pattern,
-    RunLoad,
-    SettingError,
-    parse_number,
-)
+from service.messages.load import RunLoad
+from service.messages.patterns import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern
+from service.messages.settings import SettingError
+from service.spelled import parse_number
 
 MOST_PROMPTS_BYTES: Final = 16 * 1024**2
 PATTERNS: Final[dict[str, type[msgspec.Struct]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Pattern)}

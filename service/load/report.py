@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 
 from service.load.flight import Flight
-from service.messages import ClientOutcome, ClientTotals, Length, Pattern
+from service.messages.load import ClientOutcome, ClientTotals
+from service.messages.patterns import Length, Pattern
 
 HARMLESS_LAG_MS: Final = 5.0
 SPOILING_SHARE: Final = 0.05  # of the median latency

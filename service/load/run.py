@@ -16,7 +16,7 @@ from service.load.flight import Flight
 from service.load.generator import Generator
 from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
-from service.messages import Cancel, ClientTotals, RunLoad, StopLoad
+from service.messages.load import Cancel, ClientTotals, RunLoad, StopLoad
 
 FINISH_WITHIN_S: Final = 120.0
 PROGRESS_INTERVAL_S: Final = 0.2

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from service.messages import StageName
+from service.messages.life import StageName
 
 Report: TypeAlias = Callable[[StageName, float, float | None], None]
 """Called with the stage (`fetch` or `convert`), how much is done, and of how much, if that is known.

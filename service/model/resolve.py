@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from service.messages import StageName
+from service.messages.life import StageName
 from service.model import fetch, hub
 from service.model.cache import Source, cache_folder, is_intact, locked, read_manifest, sha256_of
 from service.model.convert import convert

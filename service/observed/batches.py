@@ -9,7 +9,8 @@ from typing import Final, get_args
 
 import numpy as np
 
-from service.messages import BatchRecord, BatchWork, ReleaseReason, Settings, SettingsChange
+from service.messages.settings import ReleaseReason, Settings, SettingsChange
+from service.messages.telemetry import BatchRecord, BatchWork
 from service.observed.columns import Columns, Floats
 from service.observed.drains import Drain, Drains
 from service.observed.marks import SettingsMark, describe_settings_change

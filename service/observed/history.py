@@ -11,20 +11,10 @@ import msgspec
 import numpy as np
 
 from service.clock import ClockOffset
-from service.messages import (
-    Burst,
-    ConstantRate,
-    FramesMissed,
-    GammaArrivals,
-    LoadFrame,
-    Pattern,
-    Poisson,
-    ReleaseReason,
-    ReplicaStatus,
-    SettingsChange,
-    TelemetryFrame,
-    VersionedSettings,
-)
+from service.messages.load import LoadFrame
+from service.messages.patterns import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
+from service.messages.settings import ReleaseReason, SettingsChange, VersionedSettings
+from service.messages.telemetry import FramesMissed, ReplicaStatus, TelemetryFrame
 from service.observed.batches import REASONS, BatchTable, Regime
 from service.observed.columns import Floats
 from service.observed.marks import LoadMark, Outage, SettingsMark, describe_load_change

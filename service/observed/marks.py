@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from service.messages import (
+from service.messages.patterns import (
     Burst,
     ClosedLoop,
     ConstantRate,
@@ -16,11 +16,11 @@ from service.messages import (
     Pattern,
     Poisson,
     Ramp,
-    Settings,
     Steps,
     Trace,
     UniformLength,
 )
+from service.messages.settings import Settings
 
 UNITS = {"batch_wait_timeout_s": "{:.3f}"}
 

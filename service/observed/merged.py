@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from service.messages import ClientRequest, LoadFrame, RequestRecord, TelemetryFrame
+from service.messages.load import ClientRequest, LoadFrame
+from service.messages.telemetry import RequestRecord, TelemetryFrame
 
 
 def last_records(frames: Iterable[TelemetryFrame]) -> tuple[RequestRecord, ...]:

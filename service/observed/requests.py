@@ -12,7 +12,8 @@ from typing import Final, Literal, TypeAlias, get_args
 import numpy as np
 
 from service.clock import ClockOffset
-from service.messages import FINAL_STATES, ClientOutcome, ClientRequest, RequestRecord, RequestState
+from service.messages.load import ClientOutcome, ClientRequest
+from service.messages.telemetry import FINAL_STATES, RequestRecord, RequestState
 from service.observed.columns import Bools, Columns, Floats, Ints
 
 MAX_ROWS: Final = 120_000

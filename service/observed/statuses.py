@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from service.messages import LoadFrame, Pattern, ReplicaStatus
+from service.messages.load import LoadFrame
+from service.messages.patterns import Pattern
+from service.messages.telemetry import ReplicaStatus
 from service.observed.columns import Columns
 
 REPLICA_EVERY_S: Final = 1.0

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.predict.observation import Observation, as_array
 from service.predict.predict import Prediction, Predictor
 

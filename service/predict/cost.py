@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from service.messages import BOUNDS
+from service.messages.settings import BOUNDS
 from service.observed.columns import Floats
 from service.observed.history import History
 from service.predict.executed import Executed

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.history import History
 from service.predict.cost import CostModel
 from service.predict.engine import FittedEngine

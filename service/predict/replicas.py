@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from service.messages import ReleaseReason, Settings
+from service.messages.settings import ReleaseReason, Settings
 from service.predict.simulated import Engine, SimulatedBatch, SimulatedRequest
 
 

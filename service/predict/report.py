@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.predict.cost import Capacity
 from service.predict.measured import Measured
 from service.predict.predict import Estimate, Prediction

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.predict.load import Arrival, Load
 from service.predict.replicas import Early, Late, Replica
 from service.predict.simulated import Engine, Run, SimulatedBatch, SimulatedRequest

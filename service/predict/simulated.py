@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from service.messages import ReleaseReason
+from service.messages.settings import ReleaseReason
 from service.predict.load import Arrival
 
 

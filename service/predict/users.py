@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from service.messages import ClosedLoop as ClosedPattern
-from service.messages import Pattern
+from service.messages.patterns import ClosedLoop as ClosedPattern
+from service.messages.patterns import Pattern
 from service.observed.columns import Floats
 from service.predict.load import Way
 from service.predict.requests import Requests, filled

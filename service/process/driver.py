@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
-from service.messages import Failed, Ready, Stage, Starting
+from service.messages.life import Failed, Ready, Stage, Starting
 from service.model.errors import ModelError
 from service.model.resolve import pending_stages, resolve
 from service.process import checks

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from service.messages import ServiceState
+from service.messages.life import ServiceState
 from service.process.run_options import RunOptions
 
 

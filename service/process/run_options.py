@@ -13,8 +13,9 @@ from typing import Final, NoReturn
 import msgspec
 
 from service.http.doors import is_loopback
-from service.messages import FORMATIONS, SettingError, Settings, parse_number
+from service.messages.settings import FORMATIONS, SettingError, Settings
 from service.options import ServiceOptions
+from service.spelled import parse_number
 
 DEFAULT_APP: Final = "service.app:build"
 MIN_TOKEN_LENGTH: Final = 16

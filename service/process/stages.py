@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
-from service.messages import ServiceState, Stage, StageName, StageProgress
+from service.messages.life import ServiceState, Stage, StageName, StageProgress
 
 REPORT_INTERVAL_S: Final = 0.1
 UNCHANGED_INTERVAL_S: Final = 1.0

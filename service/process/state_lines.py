@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from service.messages import ServiceState
+from service.messages.life import ServiceState
 
 CLOSE_LIMIT_S: Final = 1.0
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from service.messages import Failed, Stopped, Stopping
+from service.messages.life import Failed, Stopped, Stopping
 from service.process.environment import driver_environment, with_source_root
 from service.process.plan import DriverMessage, DriverPlan, VitalProcesses
 from service.process.run_options import OptionError, RunOptions, parse

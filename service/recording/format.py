@@ -12,7 +12,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from service.messages import FramesMissed, LoadFrame, Ready, TelemetryFrame
+from service.messages.life import Ready
+from service.messages.load import LoadFrame
+from service.messages.telemetry import FramesMissed, TelemetryFrame
 
 SUFFIX: Final = ".bsr"
 FORMAT_VERSION: Final = 1

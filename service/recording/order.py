@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.messages import BatchRecord, FramesMissed, LoadFrame, TelemetryFrame
+from service.messages.load import LoadFrame
+from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 from service.recording.format import LONGEST_S, Entry, RecordingHeader
 
 SLACK_S: Final = 5.0

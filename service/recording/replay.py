@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.messages import FramesMissed, LoadFrame, Pattern, TelemetryFrame
+from service.messages.load import LoadFrame
+from service.messages.patterns import Pattern
+from service.messages.telemetry import FramesMissed, TelemetryFrame
 from service.observed.history import History
 from service.recording.format import (
     LONGEST_S,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.history import BatchSummary, History
 from service.observed.requests import RequestRow
 from service.observed.statistics import Figures, figures

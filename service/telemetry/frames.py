@@ -10,15 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from service.clock import ClockOffset, monotonic_clock_id
-from service.messages import (
-    BatchRecord,
-    FramesMissed,
-    ReplicaStatus,
-    RequestRecord,
-    SettingsChange,
-    TelemetryFrame,
-    VersionedSettings,
-)
+from service.messages.settings import SettingsChange, VersionedSettings
+from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, RequestRecord, TelemetryFrame
 from service.telemetry.recorder import ReplicaReport
 from service.telemetry.translation import on_our_clock
 

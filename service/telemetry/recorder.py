@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from service.clock import monotonic_clock_id
-from service.messages import BatchRecord, Ledger, ReplicaStatus, RequestRecord
+from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord
 
 MAX_UNREPORTED = 20_000
 """Bound on what is kept while nobody asks; beyond it the oldest news is forgotten."""

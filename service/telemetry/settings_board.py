@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from service.messages import Settings, SettingsChange, VersionedSettings
+from service.messages.settings import Settings, SettingsChange, VersionedSettings
 
 FOLLOW_TIMEOUT_S = 10.0
 """A follower is answered at least this often, so that it notices when the board is gone."""

@@ -31,7 +31,8 @@ import msgspec
 import numpy as np
 
 from service.load.report import LoadReport
-from service.messages import USUAL_PROMPTS, Ready
+from service.messages.life import Ready
+from service.messages.patterns import USUAL_PROMPTS
 from tests.benchmarks.measure import batchscope
 
 AGREEMENT: Final = 0.10

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.commands.explain import Explanation, explain
-from service.messages import (
+from service.messages.load import RunLoad
+from service.messages.patterns import (
     USUAL_PROMPTS,
     Burst,
     ClosedLoop,
@@ -24,7 +25,6 @@ from service.messages import (
     LognormalLength,
     Pattern,
     Poisson,
-    RunLoad,
     UniformLength,
 )
 from service.recording.reader import open_recording

@@ -23,7 +23,9 @@ from gui.app import Batchscope, spare_what_stays
 from gui.arguments import Arguments
 from gui.frames import FrameMeter, FrameTimes
 from gui.lifecycle import LifeCycle
-from service.messages import LoadFrame, Settings, TelemetryFrame
+from service.messages.load import LoadFrame
+from service.messages.settings import Settings
+from service.messages.telemetry import TelemetryFrame
 from service.observed.history import History
 from tests.synthetic_run import FRAME_S, Step, SyntheticRun
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from service.messages import Failed, Ready, ServiceState
+from service.messages.life import Failed, Ready, ServiceState
 
 TOKENS = 24
 Ask = Callable[[aiohttp.ClientSession, int], Awaitable[None]]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.recording.reader import open_recording
 from tests.recorded import entries_of, write_recording
 from tests.synthetic_run import Step, SyntheticRun

@@ -21,18 +21,10 @@ from typing import Final
 import msgspec
 
 from service.clock import monotonic_clock_id
-from service.messages import (
-    USUAL_PROMPTS,
-    ClosedLoop,
-    FramesMissed,
-    LoadEvent,
-    LoadFrame,
-    Pattern,
-    Poisson,
-    RunLoad,
-    Settings,
-    StopLoad,
-)
+from service.messages.load import LoadEvent, LoadFrame, RunLoad, StopLoad
+from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson
+from service.messages.settings import Settings
+from service.messages.telemetry import FramesMissed
 from service.observed.history import History
 from service.predict.cost import CostModel
 from service.predict.fit import TERMS

@@ -15,7 +15,8 @@ import msgspec
 
 from service.clock import monotonic_clock_id
 from service.commands.idle import ServiceWatch
-from service.messages import Cancel, LoadCommand, LoadEvent, LoadFrame, Ready, StopLoad
+from service.messages.life import Ready
+from service.messages.load import Cancel, LoadCommand, LoadEvent, LoadFrame, StopLoad
 from service.recording.format import RecordingHeader, program_version
 from service.recording.writer import RecordingWriter
 from service.remote import RemoteService

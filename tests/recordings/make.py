@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from service.messages import USUAL_PROMPTS, Burst, Poisson, RunLoad
+from service.messages.load import RunLoad
+from service.messages.patterns import USUAL_PROMPTS, Burst, Poisson
 from tests.benchmarks.measure import batchscope
 from tests.benchmarks.recorded_run import Change, record_run
 

@@ -20,7 +20,8 @@ import msgspec
 import pytest
 import requests
 
-from service.messages import Failed, FramesMissed, Ready, ServiceState, TelemetryEvent, TelemetryFrame
+from service.messages.life import Failed, Ready, ServiceState
+from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 
 STATES = msgspec.json.Decoder(ServiceState)
 EVENTS = msgspec.json.Decoder(TelemetryEvent)

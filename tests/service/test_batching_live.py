@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 import requests
 
-from service.messages import BatchRecord, RequestRecord, SettingsChange
+from service.messages.settings import SettingsChange
+from service.messages.telemetry import BatchRecord, RequestRecord
 from tests.service.conftest import Service, Telemetry, error_of
 
 

@@ -11,7 +11,8 @@ import msgspec
 
 from service.load.report import LoadReport
 from service.load.run import run_load
-from service.messages import Burst, ClosedLoop, RunLoad, UniformLength
+from service.messages.load import RunLoad
+from service.messages.patterns import Burst, ClosedLoop, UniformLength
 from tests.service.conftest import Service
 from tests.service.test_batching_live import done, requests_seen
 

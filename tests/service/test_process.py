@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from service.http.doors import INSTANCE_HEADER, MAX_BODY_BYTES
-from service.messages import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
+from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.model.resolve import ModelFolder
 from service.process import ports
 from service.process.sweep import Lineage

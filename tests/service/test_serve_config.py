@@ -16,7 +16,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from service.compare.serve_config import serve_config
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.options import ServiceOptions
 from tests.service.conftest import free_port
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable
 
 from service.load.flight import Answer, Flight, Observer
-from service.messages import LoadEvent
+from service.messages.load import LoadEvent
 
 
 class FakeTimer:

@@ -12,7 +12,7 @@ import pytest
 from service.batching import batcher
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch, Entry
-from service.messages import Settings, VersionedSettings
+from service.messages.settings import Settings, VersionedSettings
 
 
 class SealedAtOnce:

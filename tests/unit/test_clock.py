@@ -11,15 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.clock import ClockOffset
-from service.messages import (
-    ClientRequest,
-    ClientTotals,
-    LoadFrame,
-    RequestRecord,
-    Settings,
-    TelemetryFrame,
-    VersionedSettings,
-)
+from service.messages.load import ClientRequest, ClientTotals, LoadFrame
+from service.messages.settings import Settings, VersionedSettings
+from service.messages.telemetry import RequestRecord, TelemetryFrame
 from service.observed.history import History
 from service.observed.stages import STAGES, durations, marks
 from tests.synthetic_run import FakeClock

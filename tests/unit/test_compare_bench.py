@@ -12,16 +12,10 @@ from service.commands import idle
 from service.commands.bench import MeasuringError, run_of
 from service.commands.idle import NotIdleError, ServiceWatch
 from service.load.report import LoadReport, ReportedRequest, load_figures
-from service.messages import (
-    BatchRecord,
-    ClientOutcome,
-    ClientTotals,
-    Poisson,
-    ReplicaStatus,
-    Settings,
-    TelemetryFrame,
-    VersionedSettings,
-)
+from service.messages.load import ClientOutcome, ClientTotals
+from service.messages.patterns import Poisson
+from service.messages.settings import Settings, VersionedSettings
+from service.messages.telemetry import BatchRecord, ReplicaStatus, TelemetryFrame
 from service.remote import RemoteService, ServiceUnreachableError
 
 

@@ -22,7 +22,9 @@ from service.compare.comparison import Comparison
 from service.compare.plan import ComparePlan, Side, SweepPlan
 from service.compare.progress import Compared, CompareEvent, Progress, SweepTask
 from service.compare.sweep import Sweep
-from service.messages import ClosedLoop, Poisson, RunLoad, Settings
+from service.messages.load import RunLoad
+from service.messages.patterns import ClosedLoop, Poisson
+from service.messages.settings import Settings
 
 SERVICE = ("-m", "tests.window.scripted_service", "--gather-s", "0.001", "--max-batch-size", "3")
 LOAD = ["--pattern", "closed", "--users", "8", "--tokens", "4", "--warm-up", "0", "--duration", "0.3"]

@@ -15,7 +15,9 @@ from service.compare.plan import ComparePlan, Objective, Side, SweepPlan
 from service.compare.run import Run
 from service.compare.sweep import Sweep
 from service.compare.verdict import concluded
-from service.messages import Poisson, RunLoad, Settings
+from service.messages.load import RunLoad
+from service.messages.patterns import Poisson
+from service.messages.settings import Settings
 
 LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once <upon> a time",))
 FACTS = ServiceFacts(url="http://127.0.0.1:8000", model="<script>model</script>", device="cpu", replicas=1)

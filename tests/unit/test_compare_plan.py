@@ -14,7 +14,9 @@ from service.compare.plan import (
     SweepPlan,
     grid,
 )
-from service.messages import Poisson, RunLoad, SettingError, Settings
+from service.messages.load import RunLoad
+from service.messages.patterns import Poisson
+from service.messages.settings import SettingError, Settings
 
 LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",))
 LATE, EARLY = Settings(formation="late"), Settings(formation="early")

@@ -8,7 +8,9 @@ from service.compare.comparison import ServiceFacts
 from service.compare.plan import Objective, SweepPlan
 from service.compare.run import Run
 from service.compare.sweep import Sweep
-from service.messages import ClosedLoop, RunLoad, Settings
+from service.messages.load import RunLoad
+from service.messages.patterns import ClosedLoop
+from service.messages.settings import Settings
 
 LOAD = RunLoad(pattern=ClosedLoop(users=8), prompts=("Once",))
 

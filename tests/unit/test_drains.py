@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from service.messages import BatchRecord, Settings, SettingsChange, TelemetryFrame, VersionedSettings
+from service.messages.settings import Settings, SettingsChange, VersionedSettings
+from service.messages.telemetry import BatchRecord, TelemetryFrame
 from service.observed.history import History
 from service.observed.statistics import figures
 from tests.synthetic_run import FakeClock, Step, SyntheticRun, filled_history

@@ -13,7 +13,7 @@ from service.engine import batch
 from service.engine.cache import BatchCache
 from service.engine.engine import TextEngine
 from service.engine.sequence import SamplingParams, Sequence
-from service.messages import BatchWork
+from service.messages.telemetry import BatchWork
 from service.model.load import LoadedModel, load
 from service.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, Listener, run, sequence

@@ -10,7 +10,7 @@ import pytest
 from service.__main__ import main
 from service.findings.over_time import findings_over_time
 from service.findings.ranking import findings
-from service.messages import Settings
+from service.messages.settings import Settings
 from tests.recorded import entries_of, write_recording
 from tests.synthetic_run import Step, SyntheticRun, filled_history
 

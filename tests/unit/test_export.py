@@ -6,17 +6,9 @@ from datetime import datetime
 
 import pytest
 
-from service.messages import (
-    BatchRecord,
-    ClientRequest,
-    ClientTotals,
-    LoadFrame,
-    RequestRecord,
-    Settings,
-    SettingsChange,
-    TelemetryFrame,
-    VersionedSettings,
-)
+from service.messages.load import ClientRequest, ClientTotals, LoadFrame
+from service.messages.settings import Settings, SettingsChange, VersionedSettings
+from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
 from service.observed.history import History
 from service.recording.export import ExportError, as_csv, as_file, as_parquet
 from service.recording.tables import SUBJECTS, Table, requests_table

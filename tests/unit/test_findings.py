@@ -9,7 +9,10 @@ import pytest
 
 from service.findings.finding import Finding
 from service.findings.ranking import SETTLES, findings
-from service.messages import BatchWork, ClientTotals, FramesMissed, LoadFrame, Poisson, Settings, TelemetryFrame
+from service.messages.load import ClientTotals, LoadFrame
+from service.messages.patterns import Poisson
+from service.messages.settings import Settings
+from service.messages.telemetry import BatchWork, FramesMissed, TelemetryFrame
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 

@@ -13,7 +13,8 @@ import pytest_asyncio
 from service.batching.batcher import QueueFullError
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.generation import Generation, GenerationError, GenerationRequest
-from service.messages import BatchWork, Settings, VersionedSettings
+from service.messages.settings import Settings, VersionedSettings
+from service.messages.telemetry import BatchWork
 
 
 class SteppedEngine:

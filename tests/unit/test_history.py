@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from service.messages import (
-    BatchRecord,
+from service.messages.load import ClientRequest, ClientTotals, LoadFrame
+from service.messages.patterns import (
     Burst,
-    ClientRequest,
-    ClientTotals,
     ClosedLoop,
     ConstantRate,
-    FramesMissed,
     GammaArrivals,
-    LoadFrame,
     OnOff,
     Pattern,
     Poisson,
     Ramp,
+    Steps,
+    Trace,
+)
+from service.messages.settings import Settings, SettingsChange, VersionedSettings
+from service.messages.telemetry import (
+    BatchRecord,
+    FramesMissed,
     ReplicaStatus,
     RequestRecord,
     RequestState,
-    Settings,
-    SettingsChange,
-    Steps,
     TelemetryFrame,
-    Trace,
-    VersionedSettings,
 )
 from service.observed.columns import Columns
 from service.observed.history import KEPT_S, SPAN_S, History

@@ -15,7 +15,8 @@ import pytest
 from service.commands.load import main, table
 from service.load.options import SentenceParser, add_load_options, load_of
 from service.load.report import LoadReport
-from service.messages import (
+from service.messages.load import RunLoad
+from service.messages.patterns import (
     USUAL_PROMPTS,
     Burst,
     ClosedLoop,
@@ -26,7 +27,6 @@ from service.messages import (
     Pattern,
     Poisson,
     Ramp,
-    RunLoad,
     Steps,
     Trace,
     UniformLength,

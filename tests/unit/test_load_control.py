@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from service.load.control import BadCommandError, CommandReader, LineCutter, LineWriter, parse_command
-from service.messages import Cancel, ClosedLoop, Fire, Poisson, RunLoad, StopLoad
+from service.messages.load import Cancel, Fire, RunLoad, StopLoad
+from service.messages.patterns import ClosedLoop, Poisson
 
 
 @pytest.fixture

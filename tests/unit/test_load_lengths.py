@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.load.lengths import Lengths, parse_length, quantile
-from service.messages import Length, LognormalLength, UniformLength
+from service.messages.patterns import Length, LognormalLength, UniformLength
 from service.observed.marks import spelled_length
 
 LENGTHS = st.one_of(

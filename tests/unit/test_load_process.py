@@ -14,25 +14,21 @@ from typing import BinaryIO
 import msgspec
 import pytest
 
-from service.messages import (
-    Burst,
+from service.messages.load import (
     Cancel,
     ClientRequest,
     ClientTotals,
-    ClosedLoop,
     Fire,
     LoadCommand,
     LoadEvent,
     LoadFrame,
     LoadRefused,
-    Pattern,
     PauseLoad,
-    Poisson,
     ResumeLoad,
     RunLoad,
     StopLoad,
-    Trace,
 )
+from service.messages.patterns import Burst, ClosedLoop, Pattern, Poisson, Trace
 from tests.unit.stub_server import StubServer, answers, token_event
 
 PIPE = asyncio.subprocess.PIPE

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.load.report import ReportedRequest, load_figures, spoilers
-from service.messages import ClientTotals
+from service.messages.load import ClientTotals
 
 
 def request(number: int, latency_s: float = 1.0, lag_s: float = 0.0, **fields: Any) -> ReportedRequest:

@@ -10,7 +10,8 @@ import pytest
 
 from service.load.report import LoadReport
 from service.load.run import LoadError, LoadProgress, run_load
-from service.messages import Burst, ClosedLoop, RunLoad
+from service.messages.load import RunLoad
+from service.messages.patterns import Burst, ClosedLoop
 from tests.unit.stub_server import DONE, StubServer, answers, event, streams
 
 A_WHILE_S = 60.0

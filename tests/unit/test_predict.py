@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.history import History
 from service.predict.predict import Prediction, predict
 from service.predict.requests import Requests

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from service.commands import predict
-from service.messages import Settings, TelemetryEvent, VersionedSettings
+from service.messages.settings import Settings, VersionedSettings
+from service.messages.telemetry import TelemetryEvent
 from service.predict.report import Report
 from tests.synthetic_run import Step, SyntheticRun
 

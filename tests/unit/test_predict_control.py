@@ -8,7 +8,7 @@ import sys
 
 import msgspec
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.predict.control import Ask, Inbox, Observe, Predicted, answer
 from service.predict.observation import ENCODER, Observation
 from tests.unit.test_predict import OBSERVED, observed, predicted

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.history import History
 from service.predict.cost import CostModel
 from service.predict.executed import Executed

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ray.serve import batching
 
 from service.batching.queue import BatchQueue
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.predict.load import Arrival, ClosedLoop, OpenLoop, Way
 from service.predict.simulate import Start, simulate
 from service.predict.simulated import Run

@@ -10,7 +10,8 @@ import pytest
 
 from gui.preferences import FOLDER_VARIABLE, Preferences, PreferencesFile, default_path
 from service.files import NotWrittenError
-from service.messages import Burst, Settings
+from service.messages.patterns import Burst
+from service.messages.settings import Settings
 
 OTHERS = Preferences(
     theme="dark",

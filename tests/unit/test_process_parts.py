@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from service.http import doors
-from service.messages import ServiceState, StageProgress, Stopping
+from service.messages.life import ServiceState, StageProgress, Stopping
 from service.process import checks, ports
 from service.process.environment import driver_environment
 from service.process.run_options import RunOptions

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from service.commands import export, record
-from service.messages import TelemetryEvent, TelemetryFrame
+from service.messages.telemetry import TelemetryEvent, TelemetryFrame
 from service.recording.format import RecordingError
 from service.recording.reader import open_recording, read_entries
 from service.remote import ServiceUnreachableError

@@ -15,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.messages import FramesMissed, Ready, Settings
+from service.messages.life import Ready
+from service.messages.settings import Settings
+from service.messages.telemetry import FramesMissed
 from service.observed.history import History
 from service.recording.format import Entry, RecordedEvent, RecordingEnded, RecordingError, ServiceEnded, ServiceStarted
 from service.recording.reader import open_recording, read_entries

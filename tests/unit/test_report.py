@@ -6,7 +6,10 @@ import pytest
 
 from gui.frames import FrameTimes
 from gui.report import Measurements
-from service.messages import BatchRecord, ClientRequest, ClientTotals, Ready, Settings, SettingsChange
+from service.messages.life import Ready
+from service.messages.load import ClientRequest, ClientTotals
+from service.messages.settings import Settings, SettingsChange
+from service.messages.telemetry import BatchRecord
 
 KEYS = {
     "model": None,

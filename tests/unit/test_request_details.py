@@ -9,14 +9,8 @@ import pytest
 from gui.series.request_details import members, request_details
 from gui.series.timeline import Lanes, bar_of, request_at
 from gui.series.waits import wait_sentence
-from service.messages import (
-    BatchRecord,
-    ReleaseReason,
-    RequestRecord,
-    Settings,
-    TelemetryFrame,
-    VersionedSettings,
-)
+from service.messages.settings import ReleaseReason, Settings, VersionedSettings
+from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
 from service.observed.history import History
 from tests.synthetic_run import FakeClock, early_run, filled_history
 

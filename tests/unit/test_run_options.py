@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.options import ServiceOptions
 from service.process.run_options import OptionError, RunOptions, parse
 

@@ -11,7 +11,7 @@ import pytest
 from gui.series import batch_size, latency, queue_depth, throughput, timeline
 from gui.series.time_range import TimeRange
 from gui.series.timeline import FORMED, STAGES, WAITING, Lanes
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 

@@ -9,7 +9,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from service.app import build
 from service.compare.serve_config import serve_config
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.options import ServiceOptions
 
 OPTIONS = ServiceOptions(

@@ -8,8 +8,8 @@ import pickle
 
 import pytest
 
-from service.messages import SettingError as Refused
-from service.messages import Settings, SettingsChange, VersionedSettings
+from service.messages.settings import SettingError as Refused
+from service.messages.settings import Settings, SettingsChange, VersionedSettings
 from service.telemetry.settings_board import ADOPTION_TIMEOUT_S, SettingsBoard
 from tests.virtual_time import now_s, run_in_virtual_time
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gui.panels.stages import StageLine, StartProgress
-from service.messages import Stage, StageProgress, Starting
+from service.messages.life import Stage, StageProgress, Starting
 
 STAGES = (
     Stage(name="ray", title="Start Ray", about_s=4.0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.history import History
 from service.observed.statistics import UNKNOWN, figures, previous_figures, speedup
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history, picture_run

@@ -8,15 +8,8 @@ import msgspec
 import pytest
 
 from service.clock import ClockOffset, monotonic_clock_id
-from service.messages import (
-    FramesMissed,
-    ReplicaStatus,
-    RequestRecord,
-    Settings,
-    TelemetryEvent,
-    TelemetryFrame,
-    VersionedSettings,
-)
+from service.messages.settings import Settings, VersionedSettings
+from service.messages.telemetry import FramesMissed, ReplicaStatus, RequestRecord, TelemetryEvent, TelemetryFrame
 from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, FrameLog
 from service.telemetry.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
 from tests.virtual_time import now_s, run_in_virtual_time

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from gui.processes.service import ServiceStart
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.options import ServiceOptions
 
 SCRIPT = Path(__file__).with_name("scripted_service.py")

@@ -20,22 +20,9 @@ import msgspec
 from aiohttp import web
 
 from service.batching.queue import Batch, BatchQueue
-from service.messages import (
-    BatchRecord,
-    Failed,
-    Ready,
-    ReplicaStatus,
-    RequestRecord,
-    RequestState,
-    ServiceState,
-    SettingError,
-    Settings,
-    Stage,
-    StageProgress,
-    Starting,
-    Stopped,
-    Stopping,
-)
+from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
+from service.messages.settings import SettingError, Settings
+from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord, RequestState
 from service.telemetry.frames import FRAME_INTERVAL_S, FrameLog
 from service.telemetry.recorder import Recorder
 from service.telemetry.settings_board import SettingsBoard

@@ -14,7 +14,8 @@ from PySide6.QtWidgets import QApplication
 
 from gui.app import Batchscope
 from gui.arguments import Arguments
-from service.messages import ClosedLoop, LoadFrame
+from service.messages.load import LoadFrame
+from service.messages.patterns import ClosedLoop
 from tests.window.children import scripted
 
 

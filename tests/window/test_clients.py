@@ -14,7 +14,10 @@ from gui.clients.settings import SettingsClient
 from gui.clients.telemetry import TelemetryClient
 from gui.processes.load import LoadProcess
 from gui.processes.service import ServiceProcess
-from service.messages import Fire, LoadFrame, Ready, TelemetryFrame, VersionedSettings
+from service.messages.life import Ready
+from service.messages.load import Fire, LoadFrame
+from service.messages.settings import VersionedSettings
+from service.messages.telemetry import TelemetryFrame
 from tests.window.children import scripted
 
 

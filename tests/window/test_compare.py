@@ -19,7 +19,8 @@ from gui.comparing.view import SWEEP, CompareView
 from gui.panels.views import COMPARE
 from gui.theme import Theme
 from service.compare.serve_config import measured_config
-from service.messages import ClosedLoop, Poisson, Settings
+from service.messages.patterns import ClosedLoop, Poisson
+from service.messages.settings import Settings
 from tests.unit.test_compare_page import FACTS, comparison, sweep
 
 PATIENCE_MS = 30_000

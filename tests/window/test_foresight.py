@@ -10,7 +10,9 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.lifecycle import LifeCycle
-from service.messages import ClientTotals, LoadFrame, Poisson, Settings, VersionedSettings
+from service.messages.load import ClientTotals, LoadFrame
+from service.messages.patterns import Poisson
+from service.messages.settings import Settings, VersionedSettings
 from service.observed.history import History
 from service.predict.predict import Prediction
 from tests.synthetic_run import CLOCK, Step, SyntheticRun

@@ -18,7 +18,7 @@ from gui.panels.request_rows import Filter, RequestRow
 from gui.panels.requests import RequestsPanel
 from gui.panels.requests_model import Counts, RequestsModel
 from gui.theme import Theme
-from service.messages import RequestState
+from service.messages.telemetry import RequestState
 
 
 def request(id: str, state: RequestState = "waiting", **more: object) -> RequestRow:

@@ -12,7 +12,7 @@ from gui.panels.batching import BatchingPanel
 from gui.theme import Theme
 from gui.widgets.number_field import NumberField
 from gui.widgets.slider import Slider, handle_x
-from service.messages import Settings, VersionedSettings
+from service.messages.settings import Settings, VersionedSettings
 
 
 def in_force(version: int, **settings: object) -> VersionedSettings:

@@ -21,7 +21,7 @@ from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.series.scale import Axis
 from gui.series.timeline import block_of
 from gui.tokens import DARK, HEIGHT_TIMELINE, LIGHT
-from service.messages import Settings
+from service.messages.settings import Settings
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 

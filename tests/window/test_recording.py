@@ -14,7 +14,8 @@ from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.lifecycle import LifeCycle
 from gui.recordings.file import MOST_WAITING
-from service.messages import LoadFrame, Settings
+from service.messages.load import LoadFrame
+from service.messages.settings import Settings
 from service.recording.format import ServiceEnded, ServiceStarted
 from service.recording.reader import open_recording, read_entries
 from service.recording.writer import RecordingWriter

@@ -11,7 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from gui.processes.child import ChildProcess, Ending, LineBuffer
 from gui.processes.service import ServiceProcess, ServiceStart
-from service.messages import Ready, Settings, StageProgress, Starting, Stopped, Stopping
+from service.messages.life import Ready, StageProgress, Starting, Stopped, Stopping
+from service.messages.settings import Settings
 from service.options import ServiceOptions
 from tests.window.children import scripted
 

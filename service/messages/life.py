@@ -1,0 +1,72 @@
+"""The service's life: one JSON line a state on standard output of `python -m service`."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+StageName: TypeAlias = Literal["check", "fetch", "convert", "ray", "serve", "load", "answer"]
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage of starting that lies ahead: its title for the user and about how long it takes, if that is known."""
+
+    name: StageName
+    title: str
+    about_s: float | None = None
+
+
+class Starting(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="starting"):
+    """The first line. `stages` are those this start goes through, in order; `instance` is drawn anew at each start."""
+
+    instance: str
+    stages: tuple[Stage, ...]
+
+
+class StageProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="stage"):
+    """A stage began, went on or ended.
+
+    Attributes:
+        done, total: how far, in `unit`, where the stage can tell.
+        elapsed_s: since the stage began.
+        finished: this is the stage's last line.
+    """
+
+    name: StageName
+    elapsed_s: float
+    done: float | None = None
+    total: float | None = None
+    unit: Literal["bytes", "replicas"] | None = None
+    finished: bool = False
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="ready"):
+    """The service answers. `url` has no trailing slash; `started_in_s` counts from the start of the process."""
+
+    url: str
+    instance: str
+    model: str
+    device: str
+    dtype: str
+    context_length: int
+    replicas: int
+    started_in_s: float
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="failed"):
+    """The service could not start, or died. `reason` is a sentence for the user that says what to do."""
+
+    reason: str
+    exit_code: int | None = None
+
+
+class Stopping(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="stopping"):
+    """An orderly end has begun."""
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="stopped"):
+    """The last line of an orderly end: no process and no port is left."""
+
+
+ServiceState: TypeAlias = Starting | StageProgress | Ready | Failed | Stopping | Stopped

@@ -1,0 +1,163 @@
+"""What the service tells while it runs: `GET /telemetry`.
+
+Times named `…_s` are seconds on the service's monotonic clock; a field is ``None`` as long as its stage has not been
+reached.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from service.messages.settings import Formation, ReleaseReason, SettingsChange, VersionedSettings
+
+RequestState: TypeAlias = Literal["waiting", "formed", "running", "done", "failed", "cancelled", "refused"]
+FINAL_STATES: Final[frozenset[RequestState]] = frozenset({"done", "failed", "cancelled", "refused"})
+
+
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a request; each later record of the same `id` replaces the earlier one.
+
+    Attributes:
+        id: given by the service, unique for its lifetime.
+        client_id: the caller's own `X-Request-Id`, if it sent one.
+        batch: the `BatchRecord.id` it is or was a member of.
+    """
+
+    id: str
+    client_id: str | None = None
+    replica: str
+    state: RequestState
+    prompt_tokens: int
+    max_tokens: int
+    completion_tokens: int = 0
+    batch: str | None = None
+    received_s: float
+    enqueued_s: float | None = None
+    formed_s: float | None = None
+    started_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    error: str | None = None
+
+
+class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine computed for a batch, in tokens unless it says otherwise.
+
+    Attributes:
+        steps: forward passes after the prompts were read, each of which gives every row that is left one token.
+        computed: put through the model for all rows, prompts and padding included.
+        padding: of these, in front of prompts shorter than the batch's longest.
+        vacant: places of rows that had ended while the batch ran on, summed over the steps. Nothing is computed in
+            them, but no other request could take them either.
+    """
+
+    steps: int = 0
+    computed: int = 0
+    padding: int = 0
+    vacant: int = 0
+
+
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a batch; each later record of the same `id` replaces the earlier one.
+
+    Attributes:
+        id: unique, `<replica>-<number>`.
+        number: counts the replica's batches from 1.
+        settings_version: the settings it was formed under.
+        size: members it was sealed with.
+        cap: `max_batch_size` it was formed under.
+        tokens: tokens generated so far for all members.
+        members: ids of its requests, in their order in the queue.
+        work: known when it has finished.
+    """
+
+    id: str
+    number: int
+    replica: str
+    settings_version: int
+    formation: Formation
+    size: int
+    cap: int
+    release_reason: ReleaseReason
+    formed_s: float
+    started_s: float | None = None
+    finished_s: float | None = None
+    tokens: int = 0
+    members: tuple[str, ...] = ()
+    work: BatchWork | None = None
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests a replica has counted since it started.
+
+    ``received = refused + admitted`` and ``admitted = completed + failed + cancelled + (those it now holds)``.
+    """
+
+    received: int = 0
+    refused: int = 0
+    admitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica at one moment.
+
+    Attributes:
+        replica: short name (`r1`), unique for the service's lifetime; a replaced replica gets a new one.
+        waiting, formed, running: queue depth by stage, in requests.
+        cpu_percent: of the replica's process, 100 a core.
+        memory_bytes: resident memory of the replica's process.
+        gpu_percent, gpu_memory_bytes: of its device, where there is a GPU.
+        max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
+    """
+
+    replica: str
+    pid: int
+    at_s: float
+    settings_version: int
+    waiting: int
+    formed: int
+    running: int
+    model: str
+    device: str
+    dtype: str
+    cpu_percent: float
+    memory_bytes: int
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+    ledger: Ledger = Ledger()
+    max_ongoing_requests: int | None = None
+
+
+class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="frame"):
+    """Everything that happened since the frame before.
+
+    Attributes:
+        number: counts frames from 1 without gaps; `GET /telemetry?after=N` continues with N + 1.
+        at_s: the service's clock when the frame was closed.
+        clock: identifies that clock; two programs that read the same value share it (same machine, same boot).
+    """
+
+    number: int
+    at_s: float
+    clock: str
+    in_force: VersionedSettings
+    changes: tuple[SettingsChange, ...] = ()
+    batches: tuple[BatchRecord, ...] = ()
+    requests: tuple[RequestRecord, ...] = ()
+    replicas: tuple[ReplicaStatus, ...] = ()
+    lost_replicas: tuple[str, ...] = ()
+
+
+class FramesMissed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="missed"):
+    """The reader was too far behind: frames `first` to `last` are no longer kept."""
+
+    first: int
+    last: int
+
+
+TelemetryEvent: TypeAlias = TelemetryFrame | FramesMissed
