@@ -105,4 +105,4 @@ class Foresight(QObject):
             self.clear()
 
     def _present_load(self) -> LoadMark | None:
-        return self._history.load_marks[-1] if self._history.load_marks else None
+        return self._history.load_story.marks[-1] if self._history.load_story.marks else None

@@ -17,9 +17,11 @@ from gui.lifecycle import LifeCycle
 from gui.main_window import MainWindow
 from gui.panels.request_rows import RequestRow as Shown
 from gui.plots.plot_stack import PlotStack
+from gui.series.capacity import CapacityLine
 from gui.session import Session
 from gui.turns import Turns
-from service.findings.ranking import findings
+from service.findings.facts import Facts
+from service.findings.ranking import findings_of
 from service.observed.history import History
 from service.observed.requests import RequestRow
 from service.observed.statistics import figures, previous_figures
@@ -85,8 +87,11 @@ class Presenter(QObject):
             self._window.requests.model.update(map(shown, changed), self._history.now_s())
 
     def show_findings(self) -> None:
-        """What it means."""
-        self._window.findings.show_findings(findings(self._history, self._shown_at_s()))
+        """What it means, and what the engine could do."""
+        at_s = self._shown_at_s()
+        facts = Facts.at(self._history, self._history.now_s() if at_s is None else at_s)
+        self._window.findings.show_findings(() if facts is None else findings_of(facts))
+        self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
 
     def show_numbers(self) -> None:
         """Figures, counts and states."""

@@ -14,7 +14,8 @@ from gui.series.request_details import RequestDetails as Details
 from gui.series.request_details import request_details
 from gui.tokens import Palette
 from service.observed import requests
-from service.observed.history import BatchSummary, History
+from service.observed.batch_summary import BatchSummary
+from service.observed.history import History
 
 
 class RequestInspector(QObject):

@@ -16,4 +16,4 @@ def process_age_s() -> float:
         # psutil adds the time of boot, which Linux tells in whole seconds only.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return time.time() - psutil.Process().create_time()  # type: ignore[unreachable]
+    return time.time() - psutil.Process().create_time()  # type: ignore[unreachable]  # mypy reads this file for Linux only

@@ -8,6 +8,7 @@ from typing import Final
 
 import psutil
 
+from service.observed.batch_summary import last_batch
 from service.observed.history import History
 
 GIGABYTE: Final = 1e9
@@ -16,7 +17,7 @@ NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 def activity(history: History) -> str:
     """What the service did last."""
-    batch = history.last_batch
+    batch = last_batch(history)
     if batch is None or batch.ran_s is None:
         return "No batch yet"
     requests = "1 request" if batch.size == 1 else f"{batch.size} requests"

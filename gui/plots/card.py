@@ -22,7 +22,7 @@ from gui.tokens import (
     RADIUS_CONTROL,
     Palette,
 )
-from service.observed.history import BatchSummary
+from service.observed.batch_summary import BatchSummary
 
 
 class BatchCard(pg.GraphicsObject):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -30,7 +30,8 @@ from gui.tokens import (
     WEIGHT_MEDIUM,
     Palette,
 )
-from service.observed.marks import LoadMark, Outage, SettingsMark
+from service.observed.marks import LoadMark, SettingsMark
+from service.observed.outages import Outage
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 
@@ -43,7 +44,7 @@ class Marks:
 
     settings: Sequence[SettingsMark] = ()
     loads: Sequence[LoadMark] = ()
-    outages: Sequence[Outage] = ()
+    outages: Iterable[Outage] = ()
 
 
 class _MarksItem(pg.GraphicsObject):

@@ -140,6 +140,11 @@ class PlotPanel(QWidget):
     def hides_missing_under_pointer(self) -> bool:
         return False
 
+    @property
+    def besides(self) -> object:
+        """What is drawn besides the history: the plot is drawn anew when it changes."""
+        return None
+
     # ---------------------------------------------------------------------------------------------------- following
 
     @property
@@ -180,7 +185,7 @@ class PlotPanel(QWidget):
             return
         self._moment = moment
         view = self._view(moment)
-        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.is_live, self.ghost)
+        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.is_live, self.ghost, self.besides)
         if looks == self._shown and not self._has_news(view, moment):
             return
         self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.now_s

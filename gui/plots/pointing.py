@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, QPointF, Signal
 
 from gui.plots.panel import PlotPanel
 from gui.plots.timeline import TimelinePanel
+from service.observed.batch_summary import batch_summary
 from service.observed.history import History
 
 
@@ -51,7 +52,7 @@ class Pointing(QObject):
     def at_s(self) -> float | None:
         """The moment that is pointed at, on the service's clock."""
         if self.selected is not None:
-            batch = self._history.batch(self.selected)
+            batch = batch_summary(self._history, self.selected)
             if batch is None or batch.started_s is None:
                 return None
             return batch.started_s + (batch.ran_s or 0.0) / 2
@@ -105,5 +106,5 @@ class Pointing(QObject):
         self._timeline.highlight(row, with_card=row is not None)
         if row != self.hovered:
             self.hovered = row
-            batch = self._history.batch(row) if row is not None else None
+            batch = batch_summary(self._history, row) if row is not None else None
             self.batch_hovered.emit(batch.id if batch is not None else None)

@@ -75,5 +75,5 @@ class QueueDepthPanel(PlotPanel):
         """The latest moment in view that has data; after a failure the one before it."""
         now_s = self.history.now_s()
         edge_s = now_s if self.end_s is None else min(self.end_s, now_s)
-        failed_s = self.history.failed_since_s
+        failed_s = self.history.outages.failed_since_s
         return edge_s if failed_s is None else min(edge_s, failed_s - JUST_BEFORE_S)

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from gui.plots.canvas import curve
+from gui.plots.capacity import CapacityItem
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.frame import Layout
 from gui.plots.paint import color, pen
 from gui.plots.panel import PlotPanel
 from gui.plots.pointer import Dot
 from gui.series import throughput
+from gui.series.capacity import CapacityLine, with_capacity
 from gui.series.declaration import Readout
 from gui.series.scale import StepScale
 from gui.series.throughput import Throughput
@@ -24,12 +26,18 @@ TOKENS, REQUESTS = 0, 1
 
 
 class ThroughputPanel(PlotPanel):
-    """Grey curves on a faint ground."""
+    """Grey curves on a faint ground, below what the engine could do.
+
+    Attributes:
+        capacity: the line to be drawn, if it is known.
+    """
 
     def __init__(self, history: History, palette: Palette, has_axis: bool = True) -> None:
         scales = [StepScale(most_ticks=3, least_step=10), StepScale(most_ticks=3, least_step=1)]
         super().__init__(throughput.PLOT, scales, history, palette, has_axis)
         self._rates: Throughput | None = None
+        self.capacity: CapacityLine | None = None
+        self._capacity = CapacityItem(palette)
         self._curves = (curve(), curve())
         self._grounds = (ColumnsItem(), ColumnsItem())
         self._offered = curve()
@@ -39,17 +47,19 @@ class ThroughputPanel(PlotPanel):
         self.canvas.add_data(self._offered, REQUESTS)
         for strip in (TOKENS, REQUESTS):
             self.canvas.add_data(self._curves[strip], strip)
+        self.canvas.addItem(self._capacity)
         self.set_colors(palette)
 
     def set_colors(self, palette: Palette) -> None:
         self._ground = Ink.of(color(palette.running, THROUGHPUT_FILL_ALPHA))
         for line in self._curves:
             line.setPen(pen(palette.running, LINE_EDGE))
+        self._capacity.set_palette(palette)
         self._offered.setPen(pen(palette.t3, LINE_MARKER, DASH_CAP))
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
         self._rates = throughput.throughput(self.history, view)
-        return self._rates.peaks
+        return self._rates.peaks if self.capacity is None else with_capacity(self._rates.peaks, self.capacity)
 
     def draw(self, layout: Layout) -> None:
         assert self._rates is not None
@@ -64,6 +74,11 @@ class ThroughputPanel(PlotPanel):
                 heights = np.interp(middles, times, values, left=np.nan, right=np.nan)
                 self._grounds[strip].set_layers(layout, axis, [plain_layer(self._ground, axis, heights)])
         self._draw_offered(layout)
+        self._capacity.set_line(layout, self.capacity)
+
+    @property
+    def besides(self) -> object:
+        return self.capacity
 
     def readout_now(self) -> Readout:
         at_s = self.end_s if self.end_s is not None else self.history.now_s()

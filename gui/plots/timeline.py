@@ -16,6 +16,7 @@ from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Block, Lanes
 from gui.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, Palette
+from service.observed.batch_summary import batch_summary
 from service.observed.history import History
 
 
@@ -174,7 +175,7 @@ class TimelinePanel(PlotPanel):
         row = self._highlighted
         block = timeline.block_of(self.history, row, self._lanes) if row is not None else None
         self._surroundings.set_lanes(layout, self._lanes, self._choice.grid, self._offset, block, self.bar_of_chosen())
-        batch = self.history.batch(row) if row is not None and self._has_card else None
+        batch = batch_summary(self.history, row) if row is not None and self._has_card else None
         self.card.tell(batch, layout, self._surroundings.outline)
 
     def _show_pointer(self, layout: Layout) -> None:

@@ -12,6 +12,7 @@ from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_range import TimeRange
 from service.messages.settings import ReleaseReason
+from service.observed.batch_summary import batch_summary
 from service.observed.batches import REASONS
 from service.observed.columns import Floats, Ints
 from service.observed.history import History
@@ -82,7 +83,7 @@ def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
 def readout(history: History, at_s: float) -> Readout:
     """The batch that ran at that moment, and the cap."""
     row = history.batch_running_at(at_s)
-    batch = None if row is None else history.batch(row)
+    batch = None if row is None else batch_summary(history, row)
     if batch is not None:
         return {batch.reason: str(batch.size), "cap": str(batch.cap)}
     _, caps = _cap(history, TimeRange(at_s, at_s + 1e-3, 1))
@@ -129,7 +130,7 @@ def _cap(history: History, view: TimeRange) -> tuple[Floats, Floats]:
         starts[0] = min(first_s, starts[0])
     keep = max(int(np.searchsorted(starts, view.start_s, side="right")) - 1, 0)
     until = int(np.searchsorted(starts, view.end_s))
-    end_s = history.failed_since_s or view.end_s
+    end_s = history.outages.failed_since_s or view.end_s
     starts, values = np.maximum(starts[keep:until], view.start_s), values[keep:until]
     if len(starts) == 0 or end_s <= starts[-1]:
         return np.zeros(0), np.zeros(0)

@@ -8,7 +8,8 @@ import numpy as np
 
 from gui.series.waits import wait_sentence
 from service.observed import stages
-from service.observed.history import BatchSummary, History
+from service.observed.batch_summary import BatchSummary, batch_summary
+from service.observed.history import History
 from service.observed.requests import RequestRow
 
 
@@ -44,7 +45,7 @@ def request_details(history: History, row: int) -> RequestDetails | None:
     return RequestDetails(
         request=table.row(row),
         spans_s=tuple(np.nan_to_num(spans).tolist()),
-        batch=history.batch(batch),
+        batch=batch_summary(history, batch),
         mates=tuple(table.rows(mates)),
         waited=wait_sentence(history, row),
     )

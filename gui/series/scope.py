@@ -35,7 +35,7 @@ def present_scope(history: History, end_s: float, window_s: float) -> Scope | No
     """What of the window that ends at `end_s` was under the settings that held at its end."""
     if history.first_s is None or history.last_s is None:
         return None
-    end_s = min(end_s, history.failed_since_s or end_s, history.last_s)
+    end_s = min(end_s, history.outages.failed_since_s or end_s, history.last_s)
     regime = history.regime_at(end_s)
     if regime is None:
         return Scope(max(end_s - window_s, history.first_s), end_s, 0, None)

@@ -80,7 +80,7 @@ def values_at(history: History, at_s: float, column_s: float = 0.0) -> tuple[flo
     if history.last_s is None or history.first_s is None or at_s < history.first_s:
         return math.nan, math.nan, math.nan
     step = min(step_of(at_s), step_of(history.last_s)) - 1
-    rates = [x for x in history.offered if x[0] <= at_s]
+    rates = [x for x in history.load_story.offered if x[0] <= at_s]
     offered = rates[-1][1] if rates else None
     tokens = _tokens_per_s(history, step, step, column_s)
     requests = _requests_per_s(history, step, step, column_s)
@@ -125,18 +125,18 @@ def _held(history: History, view: TimeRange, line: tuple[Floats, Floats]) -> tup
     """The line drawn on to the edge while frames still come: the step under way has no value of its own yet."""
     times, values = line
     is_fresh = history.last_s is not None and history.last_s > view.end_s - FRESH_S
-    if len(times) == 0 or not is_fresh or history.failed_since_s is not None:
+    if len(times) == 0 or not is_fresh or history.outages.failed_since_s is not None:
         return line
     return np.append(times, view.end_s), np.append(values, values[-1])
 
 
 def _offered(history: History, view: TimeRange) -> tuple[Floats, Floats]:
-    begun = [(at_s, rate) for at_s, rate in history.offered if at_s < view.end_s]
+    begun = [(at_s, rate) for at_s, rate in history.load_story.offered if at_s < view.end_s]
     if not begun:
         return np.zeros(0), np.zeros(0)
     starts = np.maximum(np.array([at_s for at_s, _ in begun]), view.start_s)
     rates = np.array([np.nan if rate is None else rate for _, rate in begun])
-    end_s = min(history.failed_since_s or view.end_s, view.end_s)
+    end_s = min(history.outages.failed_since_s or view.end_s, view.end_s)
     return step_line(np.minimum(starts, end_s), rates, end_s)
 
 

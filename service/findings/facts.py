@@ -17,7 +17,7 @@ from service.observed.columns import Bools, Floats
 from service.observed.history import History
 from service.observed.percentiles import WINDOW_S
 from service.observed.requests import STATE_CODES
-from service.predict.cost import CostModel
+from service.predict.cost import Capacity, CostModel
 
 LEAST_BATCHES: Final = 5
 LONG_S: Final = 30.0  # what some facts need, as the rate of arrivals
@@ -42,7 +42,7 @@ class Facts:
     def at(cls, history: History, at_s: float) -> Facts | None:
         """``None`` where nothing can be said: nothing has run yet, or the service had failed."""
         regime = history.regime_at(at_s)
-        if regime is None or history.in_force is None or history.has_failed_at(at_s):
+        if regime is None or history.in_force is None or history.outages.has_failed_at(at_s):
             return None
         return cls(history, at_s, regime, regime.settings or history.in_force.settings)
 
@@ -92,11 +92,16 @@ class Facts:
         """The time of a batch of that size, where it is known well enough."""
         return self.cost.batch_s(size) if self.cost is not None and self.cost.is_sure_of(size) else None
 
-    def capacity_per_s(self, size: int) -> float | None:
-        """Requests a second that all replicas answer if every batch holds so many."""
+    def capacity(self, size: int) -> Capacity | None:
+        """What all replicas reach if every batch holds so many, where that is known well enough."""
         if self.cost is None or not self.cost.is_sure_of(size):
             return None
-        return self.cost.capacity(size).requests_per_s * self.replicas
+        return self.cost.capacity(size, self.replicas)
+
+    def capacity_per_s(self, size: int) -> float | None:
+        """The same in requests a second."""
+        capacity = self.capacity(size)
+        return None if capacity is None else capacity.requests_per_s
 
     @cached_property
     def busy_share(self) -> float:
@@ -167,7 +172,7 @@ class Facts:
         """The rate that the load generator aims at, where it has one."""
         if self.history.statuses.pattern_at(self.at_s) is None:
             return None
-        return next((rate for since_s, rate in reversed(self.history.offered) if since_s <= self.at_s), None)
+        return next((rate for since_s, rate in reversed(self.history.load_story.offered) if since_s <= self.at_s), None)
 
     @cached_property
     def steady_since_s(self) -> float:

@@ -61,8 +61,11 @@ SETTLES: Final[Mapping[str, frozenset[str]]] = {
 def findings(history: History, at_s: float | None = None) -> tuple[Finding, ...]:
     """What holds at `at_s` (now), the most useful first."""
     facts = Facts.at(history, history.now_s() if at_s is None else at_s)
-    if facts is None:
-        return ()
+    return () if facts is None else findings_of(facts)
+
+
+def findings_of(facts: Facts) -> tuple[Finding, ...]:
+    """What these facts say, the most useful first."""
     found = [finding for rule in RULES if (finding := rule(facts)) is not None]
     settled = frozenset().union(*(SETTLES.get(finding.rule, frozenset()) for finding in found))
     said = [finding for finding in found if finding.rule not in settled]

@@ -9,10 +9,6 @@ import msgspec
 
 from service.messages.settings import Bounds
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
-Rate: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=10_000)]
-Span: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
-
 LOAD_BOUNDS: Final[Mapping[str, Bounds]] = {
     "count": Bounds(1, 100_000, integral=True),
     "users": Bounds(1, 4096, integral=True),
@@ -24,6 +20,20 @@ LOAD_BOUNDS: Final[Mapping[str, Bounds]] = {
     "tokens": Bounds(1, 100_000, integral=True),
     "temperature": Bounds(0, 10, integral=False),
 }
+
+
+def _within(bounds: Bounds) -> msgspec.Meta:
+    """What msgspec is to hold a number to."""
+    return msgspec.Meta(ge=bounds.low, le=bounds.high)
+
+
+Count: TypeAlias = Annotated[int, _within(LOAD_BOUNDS["count"])]
+Users: TypeAlias = Annotated[int, _within(LOAD_BOUNDS["users"])]
+Rate: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["rate_per_s"])]
+Span: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["span_s"])]
+Thinking: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["think_s"])]
+Shape: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["shape"])]
+TimeScale: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["time_scale"])]
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="burst"):
@@ -39,8 +49,8 @@ class ClosedLoop(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern",
         think_s: from an answer to the user's next request; where it is `exponential`, on average.
     """
 
-    users: Annotated[int, msgspec.Meta(ge=1, le=4096)]
-    think_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+    users: Users
+    think_s: Thinking = 0.0
     think: Literal["fixed", "exponential"] = "fixed"
 
 
@@ -65,7 +75,7 @@ class GammaArrivals(msgspec.Struct, frozen=True, kw_only=True, tag_field="patter
     """
 
     rate_per_s: Rate
-    shape: Annotated[float, msgspec.Meta(ge=0.01, le=1000)]
+    shape: Shape
 
 
 class OnOff(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="on-off"):
@@ -100,7 +110,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag=
     """
 
     path: str
-    time_scale: Annotated[float, msgspec.Meta(ge=0.001, le=1000)] = 1.0
+    time_scale: TimeScale = 1.0
 
 
 Pattern: TypeAlias = Burst | ClosedLoop | ConstantRate | Poisson | GammaArrivals | OnOff | Ramp | Steps | Trace

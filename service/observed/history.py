@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -12,13 +11,13 @@ import numpy as np
 
 from service.clock import ClockOffset
 from service.messages.load import LoadFrame
-from service.messages.patterns import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
-from service.messages.settings import ReleaseReason, SettingsChange, VersionedSettings
+from service.messages.settings import SettingsChange, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, TelemetryFrame
-from service.observed.batches import REASONS, BatchTable, Regime
-from service.observed.columns import Floats
-from service.observed.marks import LoadMark, Outage, SettingsMark, describe_load_change
+from service.observed.batches import BatchTable, Regime
+from service.observed.load_story import LoadStory
+from service.observed.marks import SettingsMark
 from service.observed.merged import joined_requests, last_records
+from service.observed.outages import Outages
 from service.observed.percentiles import RollingPercentiles
 from service.observed.replicas import ReplicaSlots
 from service.observed.requests import RequestRow as RequestRow  # part of what this module offers
@@ -28,34 +27,8 @@ from service.observed.statuses import Statuses
 KEPT_S: Final = 600.0
 MARGIN_S: Final = 60.0  # kept beyond that, so that what began before the window can be drawn into it
 SPAN_S: Final = KEPT_S + MARGIN_S
-LOAD_MARK_GAP_S: Final = 1.0  # changes of load closer than this (a slider that is dragged) become one mark
 DOUBT_S: Final = 3.0  # after missed frames: what the service has not mentioned for so long has ended unseen
-MAX_MARKS: Final = 500
-
-
-@dataclass(frozen=True)
-class BatchSummary:
-    """A batch in the words of the card and the status bar.
-
-    Attributes:
-        waited_s: shortest and longest time that a member waited before it ran; ``None`` as long as none is known.
-        ran_s: so far, if it still runs; ``None`` before it started.
-    """
-
-    row: int
-    id: str
-    number: int
-    replica: str
-    version: int
-    size: int
-    cap: int
-    reason: ReleaseReason
-    formed_s: float
-    started_s: float | None
-    finished_s: float | None
-    tokens: int
-    waited_s: tuple[float, float] | None
-    ran_s: float | None
+MOST_CHANGES: Final = 500
 
 
 class History:
@@ -65,10 +38,10 @@ class History:
         requests, batches: the tables; see `RequestTable` and `BatchTable`.
         percentiles: of latency, rolling.
         statuses: of the replicas and the load generator, over time.
-        load_marks, outages: in order of time.
+        load_story: how the load changed.
+        outages: when there was no service, or less of it.
         kept_s: how far back one can look.
         sender_clock: the load generator's on the service's clock.
-        offered: moments at which the offered rate changed and the rate from then on (``None``: not an open loop).
         revision: grows with everything that is added.
     """
 
@@ -94,9 +67,8 @@ class History:
         self.percentiles = RollingPercentiles(span_s)
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
-        self.load_marks: list[LoadMark] = []
-        self.outages: list[Outage] = []
-        self.offered: list[tuple[float, float | None]] = []
+        self.load_story = LoadStory()
+        self.outages = Outages()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
         self.load: LoadFrame | None = None
@@ -109,7 +81,6 @@ class History:
         self._service = 0
         self._last_number = 0
         self._changes: list[SettingsChange] = []
-        self._load_mark_from: Pattern | None = None
         self._doubtful: tuple[float, set[int]] | None = None
         self._begins_anew = True
         self.revision += 1
@@ -167,7 +138,8 @@ class History:
         at_s = self.sender_clock.to_ours(frame.at_s)
         previous = self.load.pattern if self.load is not None else None
         if frame.pattern != previous:
-            self._note_pattern(previous, frame.pattern, at_s)
+            has_failed = self.outages.failed_since_s is not None
+            self.load_story.note(previous, frame.pattern, at_s, has_failed=has_failed)
         self.load = frame
         self.statuses.add_load(frame, at_s)
         self._advance(at_s)
@@ -184,7 +156,7 @@ class History:
         if self.last_s is None:
             return
         self._last_number = max(self._last_number, missed.last)
-        self._open_outage(self.last_s, "gap")
+        self.outages.open(self.last_s, "gap")
         self._doubtful = self.last_s, set(self.requests.open_rows().tolist())
         self.revision += 1
 
@@ -192,7 +164,7 @@ class History:
         """A service began to answer: its ids, versions and frame numbers begin anew, and an outage ends."""
         if self.last_s is not None and not self._begins_anew:
             self._end_service(self.now_s())
-        self._close_outages(self.now_s())
+        self.outages.close(self.now_s())
         self._begins_anew = True
         self._last_number = 0
         self.revision += 1
@@ -201,11 +173,7 @@ class History:
         """The service died, at `at_s` or now; what was under way has failed."""
         at_s = self.now_s() if at_s is None else at_s
         self._end_service(at_s)
-        self._open_outage(at_s, "failed")
-        self.revision += 1
-
-    def mark_load_change(self, text: str, at_s: float) -> None:
-        self.load_marks.append(LoadMark(at_s, text))
+        self.outages.open(at_s, "failed")
         self.revision += 1
 
     # ------------------------------------------------------------------------------------------------------- reading
@@ -223,11 +191,6 @@ class History:
         return len(self.requests.columns) == 0 and len(self.batches.columns) == 0
 
     @property
-    def failed_since_s(self) -> float | None:
-        """Since when there has been no service, if it failed."""
-        return next((o.start_s for o in self.outages if o.text == "failed" and o.end_s is None), None)
-
-    @property
     def last_change(self) -> SettingsChange | None:
         return self._changes[-1] if self._changes else None
 
@@ -239,11 +202,6 @@ class History:
 
     def regime_at(self, at_s: float) -> Regime | None:
         return self.batches.regime_at(at_s)
-
-    def has_failed_at(self, at_s: float) -> bool:
-        """Whether there was no service at that moment, because it had failed."""
-        failed = (outage for outage in self.outages if outage.text == "failed")
-        return any(o.start_s <= at_s and (o.end_s is None or at_s < o.end_s) for o in failed)
 
     def depth_at(self, at_s: float) -> tuple[int, int, int]:
         """How many requests were waiting, formed and running at that moment."""
@@ -263,40 +221,6 @@ class History:
         columns = self.batches.columns
         rows = np.flatnonzero((columns["started"] <= at_s) & (columns["finished"] > at_s))
         return int(rows[np.argmax(columns["started"][rows])]) + columns.first if len(rows) else None
-
-    def batch(self, row: int) -> BatchSummary | None:
-        """What is known of a batch, or ``None`` if it is no longer kept."""
-        columns = self.batches.columns
-        if not columns.has(row):
-            return None
-        started_s, finished_s = (
-            value if np.isfinite(value := columns.get(row, name)) else None for name in ("started", "finished")
-        )
-        until_s = finished_s if finished_s is not None else self.last_s
-        return BatchSummary(
-            row=row,
-            id=self.batches.id_of(row),
-            number=int(columns.get(row, "number")),
-            replica=self.slots.name_of(int(columns.get(row, "slot"))),
-            version=int(columns.get(row, "version")),
-            size=int(columns.get(row, "size")),
-            cap=int(columns.get(row, "cap")),
-            reason=REASONS[int(columns.get(row, "reason"))],
-            formed_s=columns.get(row, "formed"),
-            started_s=started_s,
-            finished_s=finished_s,
-            tokens=int(columns.get(row, "tokens")),
-            waited_s=self._waited_s(row),
-            ran_s=None if started_s is None or until_s is None else max(until_s - started_s, 0.0),
-        )
-
-    @property
-    def last_batch(self) -> BatchSummary | None:
-        """The newest batch that has finished."""
-        finished = np.where(np.isinf(self.batches.columns["finished"]), -np.inf, self.batches.columns["finished"])
-        if not len(finished) or np.isinf(finished.max()):
-            return None
-        return self.batch(int(np.argmax(finished)) + self.batches.columns.first)
 
     def take_changed_requests(self, most: int | None = None) -> list[RequestRow]:
         """The rows that are new or changed since they were taken last, at most so many, oldest first."""
@@ -319,9 +243,9 @@ class History:
         if self._begins_anew:
             self._service += 1
             self.slots.forget_all()
-            self._close_outages(frame.at_s)
+            self.outages.close(frame.at_s)
             self._begins_anew = False
-        self._close_outages(frame.at_s, "gap")
+        self.outages.close(frame.at_s, "gap")
         if self.sender_clock.own_clock != frame.clock:
             self.sender_clock = ClockOffset(frame.clock)
         self.first_s = frame.at_s if self.first_s is None else self.first_s
@@ -330,7 +254,7 @@ class History:
     def _add_settings(self, frame: TelemetryFrame) -> None:
         for change in frame.changes:
             self.batches.note_change(self._service, change)
-            self._changes = [*self._changes[-MAX_MARKS:], change]
+            self._changes = [*self._changes[-MOST_CHANGES:], change]
         self.batches.note_settings(self._service, frame.in_force.version, frame.in_force.settings)
         self.in_force = frame.in_force
 
@@ -340,7 +264,7 @@ class History:
         for status in frame.replicas:
             if not self.slots.knows(status.replica) and status.replica not in frame.lost_replicas:
                 self.slots.slot_of(status.replica)
-                self._close_one_loss(status.at_s)
+                self.outages.close_one_loss(status.at_s)
         self.statuses.add_replicas(
             (status for status in frame.replicas if self.slots.knows(status.replica)), self.slots.slot_of
         )
@@ -351,7 +275,7 @@ class History:
             if slot is not None:
                 self.requests.close(self.requests.open_rows(slot).tolist(), frame.at_s, "The replica stopped.")
                 self.batches.close(frame.at_s, slot)
-                self._open_outage(frame.at_s, f"{replica} lost")
+                self.outages.open(frame.at_s, f"{replica} lost")
         self.replicas = tuple(r for r in self.replicas if r.replica not in frame.lost_replicas)
 
     def _resolve_doubts(self, frame: TelemetryFrame) -> None:
@@ -370,45 +294,10 @@ class History:
         self.sender_clock.note_clock(frame.clock)
         self.sender_clock.guess(self._load_offset.offset_s - self._service_offset.offset_s)
 
-    def _note_pattern(self, previous: Pattern | None, pattern: Pattern | None, at_s: float) -> None:
-        rate = pattern.rate_per_s if isinstance(pattern, ConstantRate | Poisson | GammaArrivals) else None
-        self.offered = [*self.offered[-MAX_MARKS:], (at_s, rate)]
-        if pattern is None and (isinstance(previous, Burst) or self.failed_since_s is not None):
-            return  # a burst ends by itself, any load with its service
-        follows = bool(self.load_marks) and at_s - self.load_marks[-1].at_s < LOAD_MARK_GAP_S
-        self._load_mark_from = self._load_mark_from if follows else previous
-        mark = LoadMark(at_s, describe_load_change(self._load_mark_from, pattern))
-        if follows:
-            self.load_marks[-1] = replace(mark, at_s=self.load_marks[-1].at_s)
-        else:
-            self.load_marks.append(mark)
-
     def _end_service(self, at_s: float) -> None:
         self.requests.close(self.requests.open_rows().tolist(), at_s, "The service stopped.")
         self.batches.close(at_s)
         self.replicas = ()
-
-    def _open_outage(self, at_s: float, text: str) -> None:
-        if not any(outage.end_s is None and outage.text == text for outage in self.outages):
-            self.outages = [*self.outages[-MAX_MARKS:], Outage(at_s, None, text)]
-
-    def _close_outages(self, at_s: float, text: str | None = None) -> None:
-        self.outages = [
-            replace(o, end_s=max(at_s, o.start_s)) if o.end_s is None and text in (None, o.text) else o
-            for o in self.outages
-        ]
-
-    def _close_one_loss(self, at_s: float) -> None:
-        """A new replica stands in for the one that has been missing longest."""
-        losses = [outage for outage in self.outages if outage.end_s is None and outage.text.endswith(" lost")]
-        if losses:
-            self._close_outages(at_s, losses[0].text)
-
-    def _waited_s(self, row: int) -> tuple[float, float] | None:
-        columns = self.requests.columns
-        members = (columns["batch"] == row) & np.isfinite(columns["started"])
-        waited: Floats = columns["started"][members] - columns["queued"][members]
-        return (float(waited.min()), float(waited.max())) if len(waited) else None
 
     def _regime_start(self, at_s: float) -> tuple[int, float]:
         regime = self.batches.regime_at(at_s)
@@ -420,7 +309,6 @@ class History:
         self.requests.drop_before(oldest_s)
         self.batches.drop_before(oldest_s)
         self.statuses.drop_before(oldest_s)
-        self.load_marks = [mark for mark in self.load_marks[-MAX_MARKS:] if mark.at_s >= oldest_s]
-        self.outages = [outage for outage in self.outages if outage.end_s is None or outage.end_s >= oldest_s]
-        self.offered = [o for n, o in enumerate(self.offered) if o[0] >= oldest_s or n == len(self.offered) - 1]
+        self.load_story.drop_before(oldest_s)
+        self.outages.drop_before(oldest_s)
         self.revision += 1

@@ -1,4 +1,4 @@
-"""Moments and spans that stand on every plot: changes of settings and load, failures, gaps."""
+"""Moments that stand on every plot, in words: changes of settings and load."""
 
 from __future__ import annotations
 
@@ -49,19 +49,6 @@ class LoadMark:
     """The load changed: "load 2.6 → 6.4 req/s"."""
 
     at_s: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Outage:
-    """From `start_s` on there was no service or one replica less; open as long as `end_s` is ``None``.
-
-    Attributes:
-        text: "failed", "r1 lost", or "gap" for telemetry that was missed.
-    """
-
-    start_s: float
-    end_s: float | None
     text: str
 
 

@@ -47,7 +47,7 @@ def figures(history: History, at_s: float | None = None) -> Figures:
     latest_s = history.now_s() if at_s is None else at_s
     if history.first_s is None or history.last_s is None:
         return UNKNOWN
-    end_s = min(latest_s, history.failed_since_s or latest_s, history.last_s + SILENCE_S)
+    end_s = min(latest_s, history.outages.failed_since_s or latest_s, history.last_s + SILENCE_S)
     regime = history.regime_at(end_s)
     begun_s = history.first_s if regime is None or regime.mark is None else regime.start_s
     return _figures(history, max(end_s - WINDOW_S, begun_s), end_s, regime)

@@ -29,7 +29,7 @@ WIDE: Final = 0.25  # a relative standard error beyond which a time is not worth
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a busy engine reaches with full batches, and the standard error of it as a share."""
+    """What busy engines reach with full batches, and the standard error of it as a share."""
 
     max_batch_size: int
     requests_per_s: float
@@ -123,10 +123,10 @@ class CostModel:
         """How much a single batch differs, as a share of its time: the residuals' robust standard deviation."""
         return float(np.percentile(np.abs(np.log(self.residuals)), 68.0))
 
-    def capacity(self, max_batch_size: int) -> Capacity:
+    def capacity(self, max_batch_size: int, replicas: int = 1) -> Capacity:
         """The capacity line at `max_batch_size`, for requests of average length."""
         batch_s = self.batch_s(max_batch_size) * float(self.residuals.mean())
-        requests_per_s = max_batch_size / batch_s
+        requests_per_s = replicas * max_batch_size / batch_s
         error = self.batch_error_s(max_batch_size) / self.batch_s(max_batch_size)
         return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens, error)
 

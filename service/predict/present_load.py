@@ -97,7 +97,7 @@ class PresentLoad:
 
 def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> PresentLoad | None:
     """The load of the last `over_s` before `at_s`, or since it changed; ``None`` where there was hardly any."""
-    start_s = max([at_s - over_s, *(mark.at_s for mark in history.load_marks if mark.at_s <= at_s)])
+    start_s = max([at_s - over_s, *(mark.at_s for mark in history.load_story.marks if mark.at_s <= at_s)])
     if history.first_s is not None:
         start_s = max(start_s, history.first_s)
     requests = observed_requests(history, start_s, at_s)

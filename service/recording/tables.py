@@ -7,7 +7,8 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from service.messages.settings import Settings
-from service.observed.history import BatchSummary, History
+from service.observed.batch_summary import BatchSummary, batch_summary
+from service.observed.history import History
 from service.observed.requests import RequestRow
 from service.observed.statistics import Figures, figures
 
@@ -169,7 +170,7 @@ def _figure_cells(each: FiguresAt, wall_time: WallTime) -> list[Value]:
 
 
 def _batches(history: History, numbers: Sequence[int]) -> list[BatchSummary]:
-    return [batch for number in numbers if (batch := history.batch(number)) is not None]
+    return [batch for number in numbers if (batch := batch_summary(history, number)) is not None]
 
 
 def _figures(history: History, moments: Sequence[float]) -> list[FiguresAt]:

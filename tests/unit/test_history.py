@@ -191,11 +191,11 @@ def test_that_a_failure_ends_what_was_under_way_until_a_service_starts(history: 
     history.mark_failure(12.0)
     assert history.depth_at(11.5) == (1, 0, 0)
     assert history.depth_at(12.5) == (0, 0, 0)
-    assert history.failed_since_s == 12.0
+    assert history.outages.failed_since_s == 12.0
     assert [(row.state, row.error) for row in history.request_rows()] == [("failed", "The service stopped.")]
     clock.now_s = 15.0
     history.service_started()
-    assert history.failed_since_s is None
+    assert history.outages.failed_since_s is None
     assert [(outage.start_s, outage.end_s) for outage in history.outages] == [(12.0, 15.0)]
 
 
@@ -214,7 +214,7 @@ def test_that_missed_frames_leave_a_gap_and_nothing_that_waits_for_ever(history:
     history.add_missed(FramesMissed(first=2, last=20))
     assert [(outage.text, outage.end_s) for outage in history.outages] == [("gap", None)]
     history.add_telemetry(frame(21, 12.0, requests=(request("q2"),)))
-    assert history.outages[0].end_s == 12.0
+    assert [outage.end_s for outage in history.outages] == [12.0]
     history.add_telemetry(frame(22, 15.0))
     assert [row.state for row in history.request_rows()] == ["failed", "waiting"]
 
@@ -226,11 +226,11 @@ def test_that_changes_of_load_are_marked_and_a_dragged_slider_makes_one_mark(his
         (20.4, Poisson(rate_per_s=6.4)),
     ):
         history.add_load(load(at_s, pattern=pattern))
-    assert [(mark.at_s, mark.text) for mark in history.load_marks] == [
+    assert [(mark.at_s, mark.text) for mark in history.load_story.marks] == [
         (10.0, "load 2.6 req/s"),
         (20.0, "load 2.6 → 6.4 req/s"),
     ]
-    assert history.offered == [(10.0, 2.6), (20.0, 3), (20.4, 6.4)]
+    assert history.load_story.offered == [(10.0, 2.6), (20.0, 3), (20.4, 6.4)]
 
 
 @pytest.mark.parametrize(

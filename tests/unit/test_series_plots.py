@@ -12,6 +12,7 @@ from gui.series import batch_size, latency, queue_depth, throughput, timeline
 from gui.series.time_range import TimeRange
 from gui.series.timeline import FORMED, STAGES, WAITING, Lanes
 from service.messages.settings import Settings
+from service.observed.batch_summary import batch_summary
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
@@ -78,7 +79,7 @@ def test_that_many_batches_become_one_bar_a_column_with_the_largest_size() -> No
 def test_that_the_batch_under_the_pointer_is_read_with_its_cap(history: History) -> None:
     row = history.batch_running_at(history.now_s() - 10.0)
     assert row is not None
-    summary = history.batch(row)
+    summary = batch_summary(history, row)
     assert summary is not None
     assert batch_size.readout(history, history.now_s() - 10.0) == {summary.reason: str(summary.size), "cap": "16"}
 
@@ -201,7 +202,7 @@ def test_that_a_batch_is_found_where_it_stands(history: History) -> None:
     assert block is not None
     middle_s = (block.start_s + block.end_s) / 2
     assert {timeline.batch_at(history, middle_s, lane, lanes) for lane in block.lanes} == {row}
-    assert sum(last - first + 1 for first, last in block.spans()) == history.batch(row).size  # type: ignore[union-attr]
+    assert sum(last - first + 1 for first, last in block.spans()) == batch_summary(history, row).size  # type: ignore[union-attr]
 
 
 def test_that_keys_go_from_batch_to_batch_in_order_of_time(history: History) -> None:
@@ -210,7 +211,7 @@ def test_that_keys_go_from_batch_to_batch_in_order_of_time(history: History) -> 
     assert newest is not None
     before = timeline.neighbour(history, newest, -1, view)
     assert before is not None
-    started = [history.batch(row).started_s for row in (before, newest)]  # type: ignore[union-attr]
+    started = [batch_summary(history, row).started_s for row in (before, newest)]  # type: ignore[union-attr]
     assert started == sorted(started)  # type: ignore[type-var]
     assert timeline.neighbour(history, before, 1, view) == newest
 

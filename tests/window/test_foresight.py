@@ -14,6 +14,7 @@ from service.messages.load import ClientTotals, LoadFrame
 from service.messages.patterns import Poisson
 from service.messages.settings import Settings, VersionedSettings
 from service.observed.history import History
+from service.observed.marks import LoadMark
 from service.predict.predict import Prediction
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
@@ -123,7 +124,7 @@ def test_that_another_load_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16, let_go=True)
     await_prediction(qtbot, loaded)
     history = loaded.workings.history
-    history.mark_load_change("Poisson 4 → 8 requests/s", history.now_s())
+    history.load_story.marks.append(LoadMark(history.now_s(), "Poisson 4 → 8 requests/s"))
     loaded.workings.foresight.check()
     assert "predicted" not in below(loaded, "p50_s")
 

@@ -22,6 +22,7 @@ from gui.series.scale import Axis
 from gui.series.timeline import block_of
 from gui.tokens import DARK, HEIGHT_TIMELINE, LIGHT
 from service.messages.settings import Settings
+from service.observed.batch_summary import batch_summary
 from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
@@ -144,7 +145,7 @@ def test_that_the_batch_under_the_pointer_has_a_card_of_four_lines(stack: PlotSt
     stack.batch_hovered.connect(hovered.append)
     row = batch_ago(history, 16.9)
     move(stack.timeline, place_of_batch(stack, history, row))
-    batch = history.batch(row)
+    batch = batch_summary(history, row)
     assert batch is not None
     assert hovered == [batch.id]
     title, waited, ran, tokens = stack.timeline.card.lines

@@ -1,0 +1,61 @@
+"""The capacity line over the plot of throughput, dotted from the moment on from which the settings hold."""
+
+from __future__ import annotations
+
+import pyqtgraph as pg
+from PySide6.QtCore import QLineF, QRectF, QSize
+from PySide6.QtGui import QPainter
+from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
+
+from gui.plots.frame import Layout, Strip
+from gui.plots.paint import draw_text, font, pen, text_width
+from gui.series.capacity import CapacityLevel, CapacityLine
+from gui.tokens import CAPACITY_TEXT, DASH_CAPACITY, FONT_CAPTION, GAP_2, LINE_EDGE, Palette
+
+
+class CapacityItem(pg.GraphicsObject):
+    """A line in each strip with its value on it; where it lies above the strip, only the value, with an arrow."""
+
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
+        self.setZValue(15)
+        self._palette = palette
+        self._layout: Layout | None = None
+        self._line: CapacityLine | None = None
+
+    def set_palette(self, palette: Palette) -> None:
+        self._palette = palette
+        self.update()
+
+    def set_line(self, layout: Layout, line: CapacityLine | None) -> None:
+        if self._layout is None or layout.size != self._layout.size:
+            self.prepareGeometryChange()
+        self._layout, self._line = layout, line
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        size = self._layout.size if self._layout else QSize(0, 0)
+        return QRectF(0, 0, size.width(), size.height())
+
+    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
+        layout, line = self._layout, self._line
+        if layout is None or line is None:
+            return
+        left = max(int(layout.x_of(line.since_s)), layout.left)
+        if left >= layout.right:
+            return
+        for strip, level in zip(layout.strips, line.levels, strict=True):
+            self._paint_level(painter, layout, strip, level, left)
+
+    def _paint_level(self, painter: QPainter, layout: Layout, strip: Strip, level: CapacityLevel, left: int) -> None:
+        y, half = round(strip.y_of(level.per_s)), FONT_CAPTION / 2 + CAPACITY_TEXT
+        is_above = y < strip.top
+        if is_above:
+            middle = strip.top + half
+        else:
+            painter.setPen(pen(self._palette.t2, LINE_EDGE, DASH_CAPACITY))
+            painter.drawLine(QLineF(left, y + 0.5, layout.right, y + 0.5))
+            middle = y - half if y - 2 * half >= strip.top else y + half
+        words = f"↑ {level.words}" if is_above else level.words
+        if left + GAP_2 + text_width(words, font()) < layout.right:
+            draw_text(painter, left + GAP_2, middle, words, font(), self._palette.t2)
