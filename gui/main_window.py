@@ -33,6 +33,7 @@ from gui.tokens import Palette
 from gui.widgets import icons
 from gui.widgets.labels import redress
 from gui.widgets.layouts import column, hairline
+from service.messages.settings import Settings
 from service.recording.format import SUFFIX
 
 TITLE: Final = "Batchscope"
@@ -80,8 +81,15 @@ class MainWindow(QWidget):
         waits_for = "the comparison, which needs the service to itself" if self._is_measuring else "the service"
         self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
         self.requests.set_can_cancel(actions.can_cancel_requests)
-        self.batching.setEnabled(actions.can_change_settings)
+        self.batching.setEnabled(actions.can_change_settings and not self.batching.is_recorded)
         self.figures.set_dimmed(state is LifeCycle.FAILED)
+
+    def show_recorded_settings(self, settings: Settings | None) -> None:
+        """Say in the controls what held in a recording; with ``None`` they are the user's again."""
+        was_recorded = self.batching.is_recorded
+        self.batching.show_recorded(settings)
+        if self.batching.is_recorded != was_recorded:
+            self.show_life_cycle(*self._life_cycle)
 
     def set_measuring(self, is_measuring: bool) -> None:
         """Leave the service to what is compared on it, or give it back to the user."""

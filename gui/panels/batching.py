@@ -42,6 +42,7 @@ class BatchingPanel(QWidget):
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._in_force = settings or Settings()
+        self._recorded: Settings | None = None
         self._wanted: dict[str, object] = {}  # not yet answered
         self._unsent: dict[str, object] = {}
         self._version, self._after, self._drained = "", "", ("", "")
@@ -52,8 +53,13 @@ class BatchingPanel(QWidget):
 
     @property
     def settings(self) -> Settings:
-        """What the controls say."""
+        """What the user wants; while a recording is shown, the controls say something else."""
         return self._in_force.revised(self._wanted)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the controls say what held in a recording."""
+        return self._recorded is not None
 
     def control(self, field: str) -> Setting:
         return self._settings[field]
@@ -77,6 +83,12 @@ class BatchingPanel(QWidget):
         self._after = "" if in_force_after_ms is None else f"after {spelled_ms(in_force_after_ms)}"
         self._show_head()
         self._show_all()
+
+    def show_recorded(self, settings: Settings | None) -> None:
+        """Say what held in a recording; with ``None`` again what the user wants."""
+        if settings != self._recorded:
+            self._recorded = settings
+            self._show_all()
 
     def show_drained(self, words: str, brief: str) -> None:
         """What became of batches formed under the settings before: "old settings drained after 1.8 s", or nothing."""
@@ -224,7 +236,7 @@ class BatchingPanel(QWidget):
         self._head.setToolTip(texts[0] if self._head.text() != texts[0] else "")
 
     def _show_all(self) -> None:
-        settings = self.settings
+        settings = self._recorded or self.settings
         self._formation.choose(settings.formation)
         for field, setting in self._settings.items():
             if not setting.is_held:
@@ -232,7 +244,7 @@ class BatchingPanel(QWidget):
         self._show_derived()
 
     def _show_derived(self) -> None:
-        settings = self.settings
+        settings = self._recorded or self.settings
         for name, limit in self._derived.items():
             limit.set_number(float(getattr(settings, name)))
         numbers = (settings.max_concurrent_batches, settings.max_ongoing_requests, settings.max_queued_requests)

@@ -106,6 +106,7 @@ class Recordings(QObject):
             return
         live, self._live, self._shown = self._live, None, None
         self._show_history(live)
+        self._window.show_recorded_settings(None)
         self._plots.set_window_s(self._window_s())
         self._window.figures.set_frozen_at(None)
         self._window.setWindowTitle(TITLE)
@@ -166,6 +167,9 @@ class Recordings(QObject):
         clock_time = f"{datetime.fromtimestamp(history.wall_time(at_s)):%H:%M:%S}"
         window.figures.set_frozen_at(clock_time)
         window.toolbar.show_replay(recording.path.name, clock_time)
-        self.bar.show_settings(in_force(settings_at(history, at_s)))
+        settings = settings_at(history, at_s)
+        self.bar.show_settings(in_force(settings))
+        if settings is not None:
+            window.show_recorded_settings(settings)
         if self._session.state is LifeCycle.NOT_STARTED:
             window.load.set_can_run(False, "This is a recording. Start leaves it.")

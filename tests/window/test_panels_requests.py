@@ -17,8 +17,10 @@ from gui import tokens
 from gui.panels.request_rows import Filter, RequestRow
 from gui.panels.requests import RequestsPanel
 from gui.panels.requests_model import Counts, RequestsModel
+from gui.presenter import shown
 from gui.theme import Theme
 from service.messages.telemetry import RequestState
+from tests.synthetic_run import filled_history, picture_run
 
 
 def request(id: str, state: RequestState = "waiting", **more: object) -> RequestRow:
@@ -32,6 +34,14 @@ def requests(count: int, state: RequestState = "waiting", start: int = 0) -> lis
 
 def ids(model: RequestsModel) -> list[str]:
     return [model.row(line).id for line in range(model.rowCount())]
+
+
+def test_that_a_request_whose_text_is_not_known_is_said_to_be_another_clients() -> None:
+    history, _ = filled_history(picture_run())
+    ours = history.request_rows()[0]
+
+    assert shown(ours).prompt == ours.prompt
+    assert shown(replace(ours, prompt="", client_id="curl-7")).prompt == "Another client's request"
 
 
 @pytest.fixture

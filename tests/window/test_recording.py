@@ -135,6 +135,21 @@ def test_that_figures_findings_and_settings_are_those_of_the_place(qtbot: QtBot,
     assert "max_batch_size 4" in viewing.workings.recordings.bar.settings
 
 
+def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBot, viewing: Batchscope) -> None:
+    batching = viewing.window.batching
+    own = batching.settings
+    press(qtbot, viewing, Qt.Key.Key_Home)
+
+    assert batching.control("max_batch_size").number == 4
+    assert not batching.isEnabled()
+    assert batching.settings == own, "what the user wants is kept"
+
+    viewing.workings.recordings.bar.close_button.click()
+
+    assert batching.control("max_batch_size").number == own.max_batch_size
+    assert batching.isEnabled()
+
+
 def test_that_it_is_exported_as_any_run(qtbot: QtBot, viewing: Batchscope, run_file: Path, tmp_path: Path) -> None:
     exporter = viewing.workings.exporter
     for kind in ("requests", "batches", "figures"):
