@@ -6,18 +6,18 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import msgspec
-
+from service.batch_run import Admit, BatchRun, Emit
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.sequence import Progress, SamplingParams, Sequence
-from service.messages.settings import VersionedSettings
-from service.messages.telemetry import FINAL_STATES, BatchRecord, BatchWork, RequestRecord, RequestState
+from service.messages.settings import ReleaseReason, VersionedSettings
+from service.messages.telemetry import FINAL_STATES, BatchWork, RequestRecord, RequestState
+from service.telemetry.batch_log import BatchLog
 from service.telemetry.recorder import Recorder
 
 logger = logging.getLogger(__name__)
@@ -29,11 +29,14 @@ FinishReason = Literal["stop", "length"]
 
 
 class Engine(Protocol):
-    """What generates, `TextEngine` in the product; `generate` blocks and ends every sequence with one last progress."""
+    """What generates, `TextEngine` in the product; `generate` blocks and ends every sequence with one last progress.
+
+    With `admit` it asks between two steps who joins.
+    """
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]: ...
 
-    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork: ...
+    def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork: ...
 
 
 class GenerationError(Exception):
@@ -120,14 +123,14 @@ class Generation:
         self.replica = replica
         self.batcher: Batcher[GenerationRequest] = Batcher(in_force, on_formed=self._on_formed)
         self.recorder = Recorder(replica)
+        self.batches = BatchLog(replica, self.recorder)
         self.running = 0
         self.open_streams = 0
         self.last_step_s = time.monotonic()
         self._engine = engine
         self._thread = thread
         self._request_numbers = itertools.count(1)
-        self._batch_numbers = itertools.count(1)
-        self._batch_records: dict[Batch[GenerationRequest], BatchRecord] = {}
+        self._batch_ids: dict[Batch[GenerationRequest], str] = {}
         self._under_way: dict[str, GenerationRequest] = {}
 
     async def submit(
@@ -187,66 +190,59 @@ class Generation:
             await self._run_batch(await self.batcher.next_batch())
 
     async def _run_batch(self, batch: Batch[GenerationRequest]) -> None:
+        id = self._batch_ids.pop(batch)
+        present = self.start([entry.item for entry in batch.entries])
+        self.batches.note(id, started_s=time.monotonic())
+        is_open = batch.formation == "continuous"
+        while True:
+            run = BatchRun(self, id, present)
+            work = await self._decoded(present, run, is_open) if present else BatchWork()
+            for request in run.broken_off:  # the engine ends every sequence; this is for one that breaks its word
+                self._finish(request, "failed", "The engine stopped before this request was complete.")
+            if not (present := run.end(work)):
+                break
+            id = self.begin_stretch(present, "joined")
+
+    async def _decoded(self, present: list[GenerationRequest], run: BatchRun, is_open: bool) -> BatchWork | None:
+        sequences, admit = [request.sequence for request in present], run.admit if is_open else None
         loop = asyncio.get_running_loop()
-        present = [entry.item for entry in batch.entries if not entry.item.is_final]
-        started_s = time.monotonic()
-        for request in present:
-            request.state, request.started_s = "running", started_s
-            self.recorder.note_request(request)
-        self.running = len(present)
-        self._note_batch(batch, started_s=started_s)
+        return await loop.run_in_executor(self._thread, self._generate, sequences, run.emit, admit)
 
-        def emit(progress: list[Progress]) -> None:
-            loop.call_soon_threadsafe(on_step, progress, time.monotonic())
-
-        def on_step(progress: list[Progress], at_s: float) -> None:
-            self._on_step(progress, at_s)
-            self._note_batch(batch, tokens=sum(r.completion_tokens for r in present))
-
-        work: BatchWork | None = None
-        if present:
-            work = await loop.run_in_executor(self._thread, self._generate, [r.sequence for r in present], emit)
-        for request in present:  # the engine ends every sequence; this is for an engine that breaks its word
-            self._finish(request, "failed", "The engine stopped before this request was complete.")
-        finished_s = time.monotonic()
-        self.batcher.note_batch_time(finished_s - started_s)
-        self._note_batch(batch, finished_s=finished_s, tokens=sum(r.completion_tokens for r in present), work=work)
-        del self._batch_records[batch]
-
-    def _generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork | None:
+    def _generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None) -> BatchWork | None:
         """In the engine's thread: nothing it raises may end the loop that serves everybody else."""
         try:
-            return self._engine.generate(sequences, emit)
+            return self._engine.generate(sequences, emit, admit)
         except BaseException:
             logger.exception("The engine failed on a batch of %d", len(sequences))
             return None
 
-    def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
-        number = next(self._batch_numbers)
-        record = BatchRecord(
-            id=f"{self.replica}-b{number}",
-            number=number,
-            replica=self.replica,
-            settings_version=batch.rules_version,
-            formation=batch.formation,
-            size=len(batch.entries),
-            cap=batch.cap,
-            release_reason=batch.release_reason,
-            formed_s=batch.formed_s,
-            members=tuple(entry.item.sequence.id for entry in batch.entries),
-        )
-        self._batch_records[batch] = record
-        self.recorder.note_batch(record)
-        for entry in batch.entries:
-            entry.item.state, entry.item.formed_s, entry.item.batch = "formed", batch.formed_s, record.id
-            self.recorder.note_request(entry.item)
+    # ------------------------------------------------------------------------------------------ for a batch that runs
 
-    def _note_batch(self, batch: Batch[GenerationRequest], **changes: Any) -> None:
-        record = msgspec.structs.replace(self._batch_records[batch], **changes)
-        self._batch_records[batch] = record
-        self.recorder.note_batch(record)
+    def start(self, requests: Iterable[GenerationRequest]) -> list[GenerationRequest]:
+        """They run from now on, but for those that have ended meanwhile; returns the others."""
+        present, now_s = [request for request in requests if not request.is_final], time.monotonic()
+        for request in present:
+            request.state, request.started_s = "running", now_s
+            self.recorder.note_request(request)
+        self.running += len(present)
+        return present
 
-    def _on_step(self, progress: list[Progress], at_s: float) -> None:
+    def take_joining(self, running: int) -> list[GenerationRequest]:
+        """Those who join so many running ones now."""
+        return [entry.item for entry in self.batcher.take_joining(running) if not entry.item.is_final]
+
+    def begin_stretch(self, members: list[GenerationRequest], reason: ReleaseReason) -> str:
+        """An open batch goes on with these members, some of whom may be new to it; returns its new id."""
+        in_force, now_s = self.batcher.in_force, time.monotonic()
+        ids = [request.sequence.id for request in members]
+        stretch = self.batches.resumed(ids, reason, in_force.settings.max_batch_size, in_force.version)
+        for request in members:
+            if request.batch is None:
+                request.state, request.formed_s, request.batch = "formed", now_s, stretch
+        return stretch
+
+    def note_step(self, progress: list[Progress], at_s: float) -> None:
+        """What the engine has done for each of them."""
         self.last_step_s = at_s
         for p in progress:
             request = self._under_way.get(p.sequence.id)
@@ -268,6 +264,14 @@ class Generation:
                 request.finish_reason = p.finish_reason
                 self._finish(request, "done")
 
+    # ---------------------------------------------------------------------------------------------------------- inner
+
+    def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
+        id = self._batch_ids[batch] = self.batches.formed(batch, [entry.item.sequence.id for entry in batch.entries])
+        for entry in batch.entries:
+            entry.item.state, entry.item.formed_s, entry.item.batch = "formed", batch.formed_s, id
+            self.recorder.note_request(entry.item)
+
     def _on_answered(self, request: GenerationRequest, answered: asyncio.Future[None]) -> None:
         """The future ends here, by cancellation, or because Ray's decorator failed."""
         if answered.cancelled():
@@ -285,6 +289,7 @@ class Generation:
             return
         if request.state == "running":
             self.running -= 1
+            self.batcher.note_run_time(time.monotonic() - (request.started_s or 0.0))
         request.state, request.error, request.finished_s = state, error, time.monotonic()
         request.timer.cancel()
         del self._under_way[request.sequence.id]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from service.batch_run import Admit, Emit
 from service.engine.encode import EmptyPrompt, PromptTooLong
 from service.engine.sequence import Progress, Sequence
 from service.messages.telemetry import BatchWork
@@ -50,7 +51,7 @@ class ScriptedEngine:
             raise PromptTooLong(len(prompt), max_tokens, self.context_length)
         return [ord(character) for character in prompt]
 
-    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork:
+    def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         self.batches.append([sequence.id for sequence in sequences])
         running = list(sequences)
         while running:
@@ -58,6 +59,7 @@ class ScriptedEngine:
             progress = [self._advance(sequence) for sequence in running]
             running = [each.sequence for each in progress if each.finish_reason is None]
             emit(progress)
+            running += admit(BatchWork()) if admit else []
         return BatchWork()
 
     def _advance(self, sequence: Sequence) -> Progress:

@@ -1,4 +1,4 @@
-"""One face for both formations, so that the engine and those who ask need not know which is in force."""
+"""One face for all formations, so that the engine and those who ask need not know which is in force."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from service.batching.early import EarlyFormation
-from service.batching.queue import Batch, BatchQueue, wait_for_change
+from service.batching.queue import Batch, BatchQueue, Entry, wait_for_change
 from service.messages.settings import VersionedSettings
 
 Item = TypeVar("Item")
@@ -42,7 +43,7 @@ class Batcher(Generic[Item]):
             settings.max_batch_size, settings.batch_wait_timeout_s, changed=self._changed
         )
         self._early: EarlyFormation[Item] = EarlyFormation(in_force, self._on_sealed_early)
-        self._recent_batch_s: deque[float] = deque(maxlen=8)
+        self._recent_run_s: deque[float] = deque(maxlen=8)
         self.apply(in_force)
 
     @property
@@ -75,13 +76,20 @@ class Batcher(Generic[Item]):
             for formation in (self._left, self._active):
                 if batch := formation.take(now_s, free_since_s, more_may_come=formation is self._active):
                     if formation is self._late:
+                        batch = replace(batch, formation="continuous" if self._is_continuous else "late")
                         self._on_formed(batch)
                     return batch
             await wait_for_change(self._changed, self._late.deadline_s(free_since_s), now_s)
 
-    def note_batch_time(self, seconds: float) -> None:
-        """Tell how long a batch ran, from which the time until there is room again is estimated."""
-        self._recent_batch_s.append(seconds)
+    def take_joining(self, running: int) -> tuple[Entry[Item], ...]:
+        """The oldest requests that may join so many running ones: none unless formation is `continuous`."""
+        if not self._is_continuous or self._early.formed:
+            return ()
+        return self._late.take_up_to(self.in_force.settings.max_batch_size - running)
+
+    def note_run_time(self, seconds: float) -> None:
+        """Tell how long a request ran in its batch, from which the time until there is room again is estimated."""
+        self._recent_run_s.append(seconds)
 
     def _on_sealed_early(self, batch: Batch[Item]) -> None:
         self._on_formed(batch)
@@ -89,13 +97,17 @@ class Batcher(Generic[Item]):
 
     @property
     def _active(self) -> BatchQueue[Item] | EarlyFormation[Item]:
-        return self._late if self.in_force.settings.formation == "late" else self._early
+        return self._early if self.in_force.settings.formation == "early" else self._late
 
     @property
     def _left(self) -> BatchQueue[Item] | EarlyFormation[Item]:
-        return self._early if self.in_force.settings.formation == "late" else self._late
+        return self._late if self.in_force.settings.formation == "early" else self._early
+
+    @property
+    def _is_continuous(self) -> bool:
+        return self.in_force.settings.formation == "continuous"
 
     def _retry_after_s(self, queued: int) -> int:
-        batch_s = sum(self._recent_batch_s) / len(self._recent_batch_s) if self._recent_batch_s else 1.0
+        run_s = sum(self._recent_run_s) / len(self._recent_run_s) if self._recent_run_s else 1.0
         batches_ahead = queued / self.in_force.settings.max_batch_size
-        return min(60, max(1, math.ceil(batch_s * batches_ahead)))
+        return min(60, max(1, math.ceil(run_s * batches_ahead)))

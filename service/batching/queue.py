@@ -17,13 +17,14 @@ nor torch; take it into a service of your own:
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 Item = TypeVar("Item")
-ReleaseReason = Literal["full", "timeout", "drained"]
+ReleaseReason = Literal["full", "timeout", "drained", "joined", "left"]
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +51,7 @@ class Batch(Generic[Item]):
 
     Attributes:
         release_reason: `full` (the cap was reached), `timeout` (the wait for more was over) or `drained`
-            (there is no wait, and nothing more waited).
+            (there is no wait, and nothing more waited); `joined` or `left` where that changed a running batch.
         rules_version: number of the rules it was formed under, as given to `configure`.
         cap: the `max_batch_size` of these rules.
     """
@@ -60,7 +61,7 @@ class Batch(Generic[Item]):
     formed_s: float
     rules_version: int
     cap: int
-    formation: Literal["late", "early"] = "late"
+    formation: Literal["late", "early", "continuous"] = "late"
 
 
 class BatchQueue(Generic[Item]):
@@ -102,6 +103,13 @@ class BatchQueue(Generic[Item]):
         self._changed.set()
         return entry.future
 
+    def take_up_to(self, count: int) -> tuple[Entry[Item], ...]:
+        """The oldest entries at once, for an engine that can take so many more while it runs."""
+        entries = tuple(itertools.islice(self._entries, max(count, 0)))
+        for entry in entries:
+            del self._entries[entry]
+        return entries
+
     async def next_batch(self) -> Batch[Item]:
         """Wait for the next batch. Safe to cancel: nothing leaves the queue unless the batch is returned."""
         free_since_s = now_s = self._clock()
@@ -118,9 +126,7 @@ class BatchQueue(Generic[Item]):
         reason = self._release_reason(now_s, free_since_s, more_may_come)
         if reason is None:
             return None
-        entries = tuple(self._entries)[: self._max_batch_size]
-        for entry in entries:
-            del self._entries[entry]
+        entries = self.take_up_to(self._max_batch_size)
         return Batch(entries, reason, now_s, self._version, self._max_batch_size)
 
     def deadline_s(self, free_since_s: float) -> float | None:

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from service.commands.bench import Bench, settings_in_force
+from service.commands.runs import MeasuredService, settings_in_force
 from service.commands.measuring import CANNOT, USER_ERRORS
 from service.commands.options import Server, server_of
 from service.commands.sides import assignments
@@ -48,5 +48,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _facts(server: Server) -> ServiceFacts:
-    async with Bench.at(server, lambda _: None) as bench:
-        return await bench.facts()
+    async with MeasuredService.at(server, lambda _: None) as service:
+        return await service.facts()

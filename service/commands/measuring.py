@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from tqdm import tqdm
 
-from service.commands.bench import Bench, MeasuringError
+from service.commands.runs import MeasuredService, MeasuringError
 from service.commands.idle import NotIdleError
 from service.commands.options import Server
 from service.compare.plan import ComparePlan, PlanError, PlannedRun, SweepPlan
@@ -117,11 +117,11 @@ async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEven
     """Carry out `plan`; from the second round on, what the rounds so far say is told after each."""
     runs: dict[str | int, list[Run]] = {"A": [], "B": []}
     plan.check()
-    async with Bench.at(server, tell) as bench:
-        facts = await bench.facts()
-        await bench.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
+    async with MeasuredService.at(server, tell) as service:
+        facts = await service.facts()
+        await service.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
         if plan.matches_throughput:
-            plan = plan.matched(await bench.throughput(plan.a, plan.duration_s))
+            plan = plan.matched(await service.throughput(plan.a, plan.duration_s))
 
         def take(planned: PlannedRun, run: Run) -> None:
             a, b = runs["A"], runs["B"]
@@ -129,13 +129,13 @@ async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEven
             if len(a) == len(b) >= 2:
                 tell(Compared(comparison=concluded(facts, time.time(), plan, a, b)))
 
-        await bench.measure(list(plan.runs()), plan.duration_s, take)
+        await service.measure(list(plan.runs()), plan.duration_s, take)
 
 
 async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Callable[[CompareEvent], None]) -> None:
     """Measure what `before` lacks of `plan`; what has been measured is told after each run."""
-    async with Bench.at(server, tell) as bench:
-        facts = await bench.facts()
+    async with MeasuredService.at(server, tell) as service:
+        facts = await service.facts()
         swept = before or Sweep.begun(facts, plan)
         swept.refuse_other(plan, facts)
         to_come = [run for run in plan.runs() if run.round >= len(swept.points[int(run.key)].runs)]
@@ -146,8 +146,8 @@ async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Cal
             tell(Swept(sweep=swept))
 
         if to_come:
-            await bench.warm_up([(plan.points[0], plan.load)], plan.warm_up_s)
-        await bench.measure(to_come, plan.duration_s, take, done=len(list(plan.runs())) - len(to_come))
+            await service.warm_up([(plan.points[0], plan.load)], plan.warm_up_s)
+        await service.measure(to_come, plan.duration_s, take, done=len(list(plan.runs())) - len(to_come))
         tell(Swept(sweep=swept))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from service.commands.bench import put_in_force, settings_in_force
+from service.commands.runs import put_in_force, settings_in_force
 from service.commands.measuring import (
     CANNOT,
     JsonLines,

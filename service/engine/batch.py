@@ -9,16 +9,20 @@ Rows are padded on the left, so that all of them end in the same column:
 
 The longest row comes first. Prompts are read some columns at a time, and only by the rows that have begun, so that a
 long prompt costs its short mates nothing, needs no memory for their padding, and can be cancelled half-way.
+
+A batch whose prompts are read can take over the rows of another: these get the padding that lets all end together.
 """
 
 from __future__ import annotations
 
 import inspect
+import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -29,6 +33,8 @@ from service.messages.telemetry import BatchWork
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
 _PREFILL_TOKENS_ELSEWHERE = 8192
+_JOINING_TOKENS = {"cpu": 64}  # the same while others are decoded, who wait meanwhile: about as long as for a step
+_JOINING_TOKENS_ELSEWHERE = 1024
 
 
 class Forward:
@@ -37,6 +43,7 @@ class Forward:
     def __init__(self, model: Any, device: torch.device) -> None:
         self.device = device
         self.prefill_tokens = _PREFILL_TOKENS.get(device.type, _PREFILL_TOKENS_ELSEWHERE)
+        self.joining_tokens = _JOINING_TOKENS.get(device.type, _JOINING_TOKENS_ELSEWHERE)
         self._model = model
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
@@ -66,40 +73,65 @@ class Step:
 
 
 class Batch:
-    """Rows, their cache and the tokens that are not in it yet."""
+    """Rows, their cache and the tokens that are not in it yet.
 
-    def __init__(self, forward: Forward, rows: Sequence[Row]) -> None:
+    Attributes:
+        rows: those that are computed.
+        has_read: whether all prompts are in the cache.
+        work: what was computed so far.
+        prefill_tokens: of prompts in one forward pass.
+    """
+
+    def __init__(self, forward: Forward, rows: Sequence[Row], *, is_open: bool = False) -> None:
+        """Where it `is_open`, others may take the places of rows that have ended: none is vacant."""
+        self.prefill_tokens = forward.prefill_tokens
         self.rows = sorted(rows, key=lambda row: row.length, reverse=True)
         self._forward = forward
         self._cache = BatchCache(len(self.rows))
         self._columns = 0  # in the cache
-        self._places = len(self.rows)
-        self._steps = self._computed = self._padding = self._vacant = 0
+        self.has_read = False
+        self._places = 0 if is_open else len(self.rows)
+        self.work = BatchWork()
         width = self.rows[0].length
         self._set_pads([width - row.length for row in self.rows])
         padded = [[0] * pad + row.token_ids for pad, row in zip(self._pads, self.rows, strict=True)]
         self._unread = torch.tensor(padded, device=forward.device)
 
-    @property
-    def work(self) -> BatchWork:
-        """What was computed so far."""
-        return BatchWork(steps=self._steps, computed=self._computed, padding=self._padding, vacant=self._vacant)
-
     @torch.inference_mode()
     def step(self) -> Step | None:
         """One forward pass over the rows that are not done. Returns ``None`` as long as prompts remain unread."""
+        begun_s = time.perf_counter()
         self._drop_done()
         end = self._next_end()
-        active = self._active(end)
-        logits = self._read(end, active)
+        logits = self._read(end, self._active(end))
         if self._unread.shape[1]:
+            self._count(prefill_s=time.perf_counter() - begun_s)
             return None
-        self._steps += 1
-        self._vacant += self._places - len(self.rows)
         tokens, fit = next_tokens(logits, [draw for i, row in enumerate(self.rows) if (draw := row.draw(i))])
         self._unread = tokens[:, None]
         chosen, is_fit = torch.stack((tokens, fit)).tolist()  # the one wait for the device in a step
+        self._count(steps=1, vacant=max(self._places - len(self.rows), 0))
+        if not self.has_read:
+            self._count(prefill_s=time.perf_counter() - begun_s)
+            self.has_read = True
         return Step(chosen, [bool(flag) for flag in is_fit])
+
+    @torch.inference_mode()
+    def absorb(self, other: Batch) -> None:
+        """Go on with the rows of another batch as well; the prompts of both are read."""
+        for batch in (self, other):
+            batch._drop_done()
+        columns = max(self._columns, other._columns)
+        self._cache.append(other._cache)
+        self._set_pads([pad + columns - batch._columns for batch in (self, other) for pad in batch._pads])
+        self._columns = columns
+        self._unread = torch.cat((self._unread, other._unread))
+        self.rows = [*self.rows, *other.rows]
+        self._count(**msgspec.structs.asdict(other.work))
+
+    def _count(self, **counts: float) -> None:
+        sums = {name: getattr(self.work, name) + count for name, count in counts.items()}
+        self.work = msgspec.structs.replace(self.work, **sums)
 
     def _drop_done(self) -> None:
         """Take the rows that are done out of the computation; the last rows move to their places."""
@@ -123,8 +155,8 @@ class Batch:
         mask = columns >= pads if any(self._pads[:active]) else None
         positions = (columns[self._columns :] - pads).clamp_(min=0)
         logits = self._forward(ids, mask, positions, self._cache)
-        self._computed += ids.numel()
-        self._padding += sum(min(max(pad - self._columns, 0), ids.shape[1]) for pad in self._pads[:active])
+        padding = sum(min(max(pad - self._columns, 0), ids.shape[1]) for pad in self._pads[:active])
+        self._count(computed=ids.numel(), padding=padding, prompts=0 if self.has_read else ids.numel())
         self._unread = self._unread[:, end - self._columns :]
         self._columns = end
         return logits
@@ -133,7 +165,7 @@ class Batch:
         """Up to which column to read next: at least one, and no more tokens at a time than are allowed."""
         start, stop = self._columns, self._columns + self._unread.shape[1]
         ends = range(start + 1, stop + 1)
-        fitting = bisect_right(ends, self._forward.prefill_tokens, key=lambda end: (end - start) * self._active(end))
+        fitting = bisect_right(ends, self.prefill_tokens, key=lambda end: (end - start) * self._active(end))
         return ends[max(fitting, 1) - 1]
 
     def _active(self, end: int) -> int:

@@ -29,6 +29,12 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         keys, values = self.layers[layer_idx].update(key_states, value_states)
         return keys, values
 
+    def append(self, other: BatchCache) -> None:
+        """Take over the rows of `other`, behind one's own; all end in the same column."""
+        self._rows += other._rows
+        for layer, others in zip(self.layers, other.layers, strict=True):
+            layer.append(others)
+
     def keep(self, rows: Sequence[int]) -> None:
         """Let row `rows[i]` be row i from now on; those that are not named are dropped.
 
@@ -46,7 +52,7 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
 
 
 class _Layer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer's keys and values: buffers of [rows, heads, capacity, size] that are filled up to `length`."""
+    """One layer's keys and values: buffers of [at least rows, heads, capacity, size] that are filled up to `length`."""
 
     keys: Tensor
     values: Tensor
@@ -68,11 +74,22 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         rows, start, end = key_states.shape[0], self._length, self._length + key_states.shape[-2]
         if end > self.keys.shape[-2]:
-            self._resize(0, start + max(end - start, start // 2) + _ROOM_COLUMNS)
+            self._move(start=0, columns=start + max(end - start, start // 2) + _ROOM_COLUMNS)
         self.keys[:rows, :, start:end] = key_states
         self.values[:rows, :, start:end] = value_states
         self._length = end
         return self.keys[:rows, :, :end], self.values[:rows, :, :end]
+
+    def append(self, other: _Layer) -> None:
+        rows, end = self._rows + other._rows, max(self._length, other._length)
+        if rows > self.keys.shape[0] or end > self.keys.shape[-2] or end > self._length:
+            self._move(self._length - end, end + _ROOM_COLUMNS, rows=max(rows, self.keys.shape[0]))
+        begin = end - other._length
+        for name in ("keys", "values"):
+            own, new = getattr(self, name)[self._rows : rows], getattr(other, name)[: other._rows]
+            own[:, :, :begin] = 0  # what another row has left there is padding now
+            own[:, :, begin:end] = new[:, :, : other._length]
+        self._rows = rows
 
     def keep(self, rows: int, moves: Sequence[tuple[int, int]]) -> None:
         self._rows = rows
@@ -83,8 +100,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
 
     def trim(self, columns: int) -> None:
         columns = min(columns, self._length)
-        self._resize(columns, self._length - columns + _ROOM_COLUMNS)
-        self._length -= columns
+        self._move(columns, self._length - columns + _ROOM_COLUMNS)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self._length + query_length, 0
@@ -95,15 +111,16 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         return -1
 
-    def _resize(self, start: int, capacity: int) -> None:
-        """Move columns `start` to `length` of the rows still kept into buffers for `capacity` columns."""
-        length = self._length - start
+    def _move(self, start: int, columns: int, rows: int | None = None) -> None:
+        """Into buffers for so many columns and rows, where column `start` comes first; padding, if that is negative."""
+        begin, end = max(-start, 0), self._length - start
         for name in ("keys", "values"):
             old = getattr(self, name)
-            new = self._buffer(old, capacity)
-            new[:, :, :length] = old[: self._rows, :, start : self._length]
+            new = self._buffer(old, columns, self._rows if rows is None else rows)
+            new[: self._rows, :, begin:end] = old[: self._rows, :, max(start, 0) : self._length]
             setattr(self, name, new)
+        self._length = end
 
-    def _buffer(self, like: Tensor, capacity: int) -> Tensor:
+    def _buffer(self, like: Tensor, columns: int, rows: int | None = None) -> Tensor:
         # Zeros, because what stands under padding is multiplied by a weight of zero, and zero times NaN is NaN.
-        return like.new_zeros((self._rows, like.shape[1], capacity, like.shape[3]))
+        return like.new_zeros((self._rows if rows is None else rows, like.shape[1], columns, like.shape[3]))

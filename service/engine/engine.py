@@ -15,6 +15,7 @@ from service.engine.batch import Batch, Forward, Step
 from service.engine.detokenize import Detokenizer
 from service.engine.encode import Encoder
 from service.engine.failure import Failure, attempt
+from service.engine.open_batch import OpenBatch, sum_of
 from service.engine.row import Row
 from service.engine.sequence import Progress, Sequence
 from service.messages.telemetry import BatchWork
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Emit: TypeAlias = Callable[[list[Progress]], None]
+Admit: TypeAlias = Callable[[BatchWork], SequenceOf[Sequence]]
 
 _UNFIT_LOGITS = "The model computed values that are not numbers (NaN or infinite) for this prompt."
 
@@ -51,8 +53,11 @@ class TextEngine:
         """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""
         return self._encoder.encode(prompt, max_tokens)
 
-    def generate(self, sequences: SequenceOf[Sequence], emit: Emit) -> BatchWork:
+    def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
+
+        With `admit` others join: it is called between two steps with what was computed so far, and returns them. Their
+        prompts are read in parts, so that the running ones do not wait for much longer than a step.
 
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
@@ -60,11 +65,14 @@ class TextEngine:
         the others go on where they were. What `emit` raises passes through.
         """
         self._work = BatchWork()
-        self._decode([Row(sequence, self._detokenizer, self._eos) for sequence in sequences], emit)
+        self._decode(self._rows(sequences), emit, admit)
         return self._work
 
-    def _decode(self, rows: list[Row], emit: Emit) -> None:
-        while failure := self._run(rows, emit):
+    def _rows(self, sequences: SequenceOf[Sequence]) -> list[Row]:
+        return [Row(sequence, self._detokenizer, self._eos) for sequence in sequences]
+
+    def _decode(self, rows: list[Row], emit: Emit, admit: Admit | None = None) -> None:
+        while failure := self._run_open(rows, emit, admit) if admit else self._run(rows, emit):
             rows = _unfinished(rows)
             logger.warning("A batch of %d failed: %s", len(rows), failure)
             if failure.is_out_of_memory and len(rows) > 1:
@@ -93,7 +101,7 @@ class TextEngine:
         try:
             return self._step_through(batch, rows, emit, single_step)
         finally:
-            self._work = _sum(self._work, batch.work)
+            self._work = sum_of(self._work, batch.work)
 
     def _step_through(self, batch: Batch, rows: list[Row], emit: Emit, single_step: bool) -> Failure | None:
         while True:
@@ -104,9 +112,39 @@ class TextEngine:
             if (step and single_step) or not _end_cancelled(rows, emit):
                 return None
 
+    def _run_open(self, rows: list[Row], emit: Emit, admit: Admit) -> Failure | None:
+        """As `_run`, while others join; whoever does is added to `rows`."""
+        open_batch, before = OpenBatch(self._forward, rows), self._work
+        rows[:] = _end_cancelled(rows, emit)
+        while rows:
+            failure = self._take_turns(open_batch, emit)
+            self._work = sum_of(before, open_batch.work)
+            rows[:] = _end_cancelled(rows, emit)
+            if failure and not open_batch.only_joining:
+                return failure
+            if failure:
+                self._rescue(open_batch.put_back(failure), failure, emit)
+            elif not open_batch.is_joining:
+                newcomers = self._rows(admit(self._work))
+                open_batch.join(newcomers)
+                rows += newcomers
+        return None
 
-def _sum(one: BatchWork, other: BatchWork) -> BatchWork:
-    return BatchWork(**{name: getattr(one, name) + getattr(other, name) for name in BatchWork.__struct_fields__})
+    def _take_turns(self, open_batch: OpenBatch, emit: Emit) -> Failure | None:
+        turns = open_batch.turns()
+        while (batch := attempt(lambda: next(turns, None))) is not None:
+            step = batch if isinstance(batch, Failure) else attempt(batch.step)
+            if isinstance(step, Failure):
+                return step
+            assert isinstance(batch, Batch)
+            emit(_advance(batch.rows, step) if step else [])
+        return None
+
+    def _rescue(self, joining: list[Row], failure: Failure, emit: Emit) -> None:
+        """One of the rows that were to join made the model fail, or memory lacks for all of them at present."""
+        logger.warning("%d requests could not join: %s", len(joining), failure)
+        if not failure.is_out_of_memory:
+            self._isolate(joining, failure, emit)
 
 
 def _eos_tokens(loaded: LoadedModel) -> frozenset[int]:

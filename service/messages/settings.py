@@ -7,11 +7,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-Formation: TypeAlias = Literal["late", "early"]
-ReleaseReason: TypeAlias = Literal["full", "timeout", "drained"]
+Formation: TypeAlias = Literal["late", "early", "continuous"]
+ReleaseReason: TypeAlias = Literal["full", "timeout", "drained", "joined", "left"]
 
-FORMATIONS: Final[tuple[Formation, ...]] = ("late", "early")
-RELEASE_REASONS: Final[tuple[ReleaseReason, ...]] = ("full", "timeout", "drained")
+FORMATIONS: Final[tuple[Formation, ...]] = ("late", "early", "continuous")
+RELEASE_REASONS: Final[tuple[ReleaseReason, ...]] = ("full", "timeout", "drained", "joined", "left")
 
 
 class SettingError(ValueError):
@@ -61,8 +61,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How batches are formed. A value that exists is valid: construction checks it and raises `SettingError`.
 
     Attributes:
-        formation: `late` forms a batch when the engine is free; `early` is Ray's `@serve.batch` as shipped.
-        max_batch_size: requests a batch may hold (the cap).
+        formation: `late` forms a batch when the engine is free; `early` is Ray's `@serve.batch` as shipped; in
+            `continuous` requests join and leave the running batch between two decode steps.
+        max_batch_size: requests a batch may hold (the cap); in `continuous` those that run at a time.
         batch_wait_timeout_s: how long a free engine waits for a batch to fill, from its first request on.
         max_queued_requests: requests a replica lets wait before it refuses more with 503.
     """

@@ -51,16 +51,23 @@ class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
         padding: of these, in front of prompts shorter than the batch's longest.
         vacant: places of rows that had ended while the batch ran on, summed over the steps. Nothing is computed in
             them, but no other request could take them either.
+        prompts: of these, read before the first tokens, padding included.
+        prefill_s: time that this reading took.
     """
 
     steps: int = 0
     computed: int = 0
     padding: int = 0
     vacant: int = 0
+    prompts: int = 0
+    prefill_s: float = 0.0
 
 
 class BatchRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a batch; each later record of the same `id` replaces the earlier one.
+
+    Where formation is `continuous`, a batch is a stretch of steps with the same rows: when some join or leave, the next
+    batch begins, whose `release_reason` says which of the two it was (`joined` where both).
 
     Attributes:
         id: unique, `<replica>-<number>`.

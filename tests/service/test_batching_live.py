@@ -80,13 +80,28 @@ def test_that_a_sealed_batch_that_waits_for_the_engine_is_seen_as_formed(service
         assert all(answer.result().status_code == 200 for answer in answers)
 
 
+def test_that_in_continuous_formation_a_request_joins_those_who_run_and_leaves_before_them(service: Service) -> None:
+    service.change(formation="continuous", max_batch_size=4)
+    with service.telemetry() as telemetry, ThreadPoolExecutor(2) as clients:
+        long = clients.submit(service.complete, "A long one", max_tokens=64)
+        telemetry.read_until(lambda frame: any(replica.running for replica in frame.replicas))
+        short = clients.submit(service.complete, "A short one", max_tokens=4)
+        assert (long.result().status_code, short.result().status_code) == (200, 200)
+        telemetry.read_until(lambda _: done(telemetry) == 2)
+    first, second = sorted(requests_seen(telemetry), key=lambda request: request.received_s)
+    assert first.started_s < second.started_s < second.finished_s < first.finished_s  # type: ignore[operator]
+    told = {batch.id: batch for batch in batches(telemetry)}
+    assert [(batch.release_reason, batch.size) for batch in told.values()][1:] == [("joined", 2), ("left", 1)]
+    assert second.batch == list(told)[1]
+
+
 async def test_that_changing_settings_and_formation_under_load_loses_nothing(service: Service) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def change_all_the_time() -> list[dict[str, object]]:
             answers = []
             for i in range(12):
-                change = {"max_batch_size": 1 + i * 2, "formation": ("early", "late")[i % 2]}
+                change = {"max_batch_size": 1 + i * 2, "formation": ("early", "late", "continuous")[i % 3]}
                 async with session.put(f"{service.url}/batching", json=change) as response:
                     answers.append(await response.json())
                 await asyncio.sleep(0.1)

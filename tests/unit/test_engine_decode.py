@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from service.engine import batch
 from service.engine.cache import BatchCache
@@ -70,7 +71,9 @@ def test_that_the_engine_counts_padding_and_the_places_of_rows_that_had_ended(ti
     long, short = sequence(tiny_engine, "abcdefgh", max_tokens=4), sequence(tiny_engine, "ab", max_tokens=1)
     work = tiny_engine.generate([long, short], lambda _: None)
     width, padding = len(long.prompt_ids), len(long.prompt_ids) - len(short.prompt_ids)
-    assert work == BatchWork(steps=4, computed=2 * width + 3, padding=padding, vacant=3)
+    expected = BatchWork(steps=4, computed=2 * width + 3, padding=padding, vacant=3, prompts=2 * width)
+    assert replace(work, prefill_s=0.0) == expected
+    assert work.prefill_s > 0
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import pytest_asyncio
 
+from service.batch_run import Admit, Emit
 from service.batching.batcher import QueueFullError
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.generation import Generation, GenerationError, GenerationRequest
 from service.messages.settings import Settings, VersionedSettings
-from service.messages.telemetry import BatchWork
+from service.messages.telemetry import BatchRecord, BatchWork
 
 
 class SteppedEngine:
@@ -35,26 +36,32 @@ class SteppedEngine:
             raise ValueError("The prompt is too long.")
         return [ord(c) for c in prompt]
 
-    def generate(self, sequences: list[Sequence], emit: Callable[[list[Progress]], None]) -> BatchWork:
-        texts = {s: "".join(map(chr, s.prompt_ids)) for s in sequences}
-        self.batches.append(list(texts.values()))
+    def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
+        self.batches.append([_text(s) for s in sequences])
         step = 0
         while sequences:
             self._steps.acquire()
             step += 1
-            if any("crash" in texts[s] for s in sequences):
+            if any("crash" in _text(s) for s in sequences):
                 raise SystemExit("crashed")
-            progress = [self._advance(s, texts[s], step) for s in sequences]
+            progress = [self._advance(s, _text(s)) for s in sequences]
             emit(progress)
             sequences = [p.sequence for p in progress if p.finish_reason is None]
+            sequences += admit(BatchWork(steps=step)) if admit else []
         return BatchWork(steps=step)
 
-    def _advance(self, sequence: Sequence, text: str, step: int) -> Progress:
+    def _advance(self, sequence: Sequence, text: str) -> Progress:
         if sequence.is_cancelled:
-            return Progress(sequence, "", step - 1, "cancelled")
+            return Progress(sequence, "", len(sequence.tokens), "cancelled")
         if "poison" in text:
             return Progress(sequence, "", 0, "error", "ValueError: poison")
-        return Progress(sequence, text, step, "length" if step == sequence.sampling.max_tokens else None)
+        sequence.tokens.append(0)
+        count = len(sequence.tokens)
+        return Progress(sequence, text, count, "length" if count == sequence.sampling.max_tokens else None)
+
+
+def _text(sequence: Sequence) -> str:
+    return "".join(map(chr, sequence.prompt_ids))
 
 
 class Replica:
@@ -77,6 +84,10 @@ class Replica:
             while not condition():
                 await news.wait()
                 news.clear()
+
+    def batches(self) -> list[BatchRecord]:
+        """What was told of each batch last."""
+        return list(self.generation.recorder._batches.values())
 
     async def close(self) -> None:
         self.engine.allow(1000)
@@ -193,3 +204,82 @@ async def test_that_the_stages_of_a_request_follow_each_other(replica: Replica) 
     assert None not in stages
     assert stages == sorted(stages)  # type: ignore[type-var]
     assert record.batch == "r1-b1"
+
+
+# ------------------------------------------------------------------------------------------------ formation continuous
+
+
+CONTINUOUS = Settings(formation="continuous", max_batch_size=2, batch_wait_timeout_s=0)
+
+
+@pytest_asyncio.fixture
+async def open_replica() -> AsyncIterator[Replica]:
+    replica = Replica(CONTINUOUS)
+    yield replica
+    await replica.close()
+
+
+async def test_that_a_request_joins_between_two_steps_and_leaves_when_it_is_done(open_replica: Replica) -> None:
+    long = await open_replica.submit("long", max_tokens=4)
+    await open_replica.until(lambda: open_replica.generation.running == 1)
+    short = await open_replica.submit("short", max_tokens=1)
+    open_replica.engine.allow(2)
+    assert (await open_replica.generation.result(short)).text == "short"
+    assert long.state == "running"
+    open_replica.engine.allow(2)
+    assert (await open_replica.generation.result(long)).text == "long" * 4
+    assert open_replica.engine.batches == [["long"]], "the engine was asked once"
+
+
+async def test_that_no_more_run_than_max_batch_size(open_replica: Replica) -> None:
+    requests = [await open_replica.submit(str(i), max_tokens=2) for i in range(5)]
+    open_replica.engine.allow(1)
+    await open_replica.until(lambda: sum(r.state == "running" for r in requests) == 2)
+    open_replica.engine.allow(10)
+    for request in requests:
+        await open_replica.generation.result(request)
+    sizes = [record.size for record in open_replica.batches()]
+    assert max(sizes) == 2
+
+
+async def test_that_each_change_of_the_members_begins_a_batch_of_its_own(open_replica: Replica) -> None:
+    long = await open_replica.submit("long", max_tokens=4)
+    await open_replica.until(lambda: open_replica.generation.running == 1)
+    short = await open_replica.submit("short", max_tokens=1)
+    open_replica.engine.allow(4)
+    await open_replica.generation.result(long)
+    await open_replica.until(lambda: all(record.finished_s is not None for record in open_replica.batches()))
+
+    told = [(b.release_reason, b.size, b.tokens, b.work and b.work.steps) for b in open_replica.batches()]
+    assert told == [("drained", 1, 1, 1), ("joined", 2, 2, 1), ("left", 1, 2, 2)]
+    assert (long.batch, short.batch) == ("r1-b1", "r1-b2")
+
+
+async def test_that_a_change_of_formation_loses_no_request(open_replica: Replica) -> None:
+    first = [await open_replica.submit(str(i), max_tokens=3) for i in range(4)]
+    open_replica.engine.allow(1)
+    await open_replica.until(lambda: open_replica.generation.running == 2)
+    for version, formation in enumerate(("late", "continuous"), start=2):
+        settings = CONTINUOUS.revised({"formation": formation, "batch_wait_timeout_s": 0.01})
+        open_replica.generation.batcher.apply(VersionedSettings(version=version, settings=settings))
+        first.append(await open_replica.submit(formation, max_tokens=2))
+        open_replica.engine.allow(1)
+    open_replica.engine.allow(100)
+    answers = [await open_replica.generation.result(request) for request in first]
+    assert [answer.text for answer in answers] == [
+        *(str(i) * 3 for i in range(4)),
+        *(f * 2 for f in ("late", "continuous")),
+    ]
+
+
+async def test_that_a_crash_of_the_engine_is_told_to_those_who_joined_as_well(open_replica: Replica) -> None:
+    first = await open_replica.submit("first", max_tokens=9)
+    await open_replica.until(lambda: open_replica.generation.running == 1)
+    crashing = await open_replica.submit("crash", max_tokens=9)
+    open_replica.engine.allow(2)
+    for request in (first, crashing):
+        with pytest.raises(GenerationError, match="engine stopped"):
+            await open_replica.generation.result(request)
+    fine = await open_replica.submit("fine")
+    open_replica.engine.allow(1)
+    assert (await open_replica.generation.result(fine)).text == "fine"

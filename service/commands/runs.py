@@ -45,7 +45,7 @@ async def put_in_force(server: Server, settings: Settings) -> None:
         await remote.change(msgspec.structs.asdict(settings))
 
 
-class Bench:
+class MeasuredService:
     """One service that is measured. Its settings are as they were before when it is left, however that happens."""
 
     def __init__(self, remote: RemoteService, server: Server, tell: Tell) -> None:
@@ -60,12 +60,12 @@ class Bench:
         """That service; raises `ServiceUnreachableError`."""
         async with RemoteService(server.url, server.token) as remote:
             before = await remote.settings()
-            bench = cls(remote, server, tell)
+            service = cls(remote, server, tell)
             try:
-                async with bench._watch:
-                    yield bench
+                async with service._watch:
+                    yield service
             finally:
-                await bench._adopt(before.settings)
+                await service._adopt(before.settings)
 
     async def facts(self) -> ServiceFacts:
         """What is measured on."""
@@ -78,7 +78,7 @@ class Bench:
     async def throughput(self, side: Side, duration_s: float) -> float:
         """What this side reaches, in requests a second."""
         self._tell(Progress(done=0, total=0, doing=MATCHING, left_s=0.0))
-        report, batches = await self._run(side.settings, side.load, duration_s)
+        report, batches = await self.run(side.settings, side.load, duration_s)
         run = run_of(report, batches)
         return run.answered / run.ran_s
 
@@ -87,7 +87,7 @@ class Bench:
         for settings, load in sides:
             if seconds > 0:
                 self._tell(Progress(done=0, total=0, doing=WARM_UP, left_s=0.0))
-                await self._run(settings, load, seconds, finish_within_s=WARM_UP_ENDS_WITHIN_S)
+                await self.run(settings, load, seconds, finish_within_s=WARM_UP_ENDS_WITHIN_S)
 
     async def measure(
         self, runs: Sequence[PlannedRun], duration_s: float, take: Callable[[PlannedRun, Run], None], done: int = 0
@@ -107,12 +107,12 @@ class Bench:
 
     async def _run_planned(self, planned: PlannedRun, duration_s: float, tell: Callable[[str], None]) -> Run:
         tell(planned.title)
-        report, batches = await self._run(
+        report, batches = await self.run(
             planned.settings, planned.load, duration_s, lambda progress: tell(_doing(planned, progress))
         )
         return run_of(report, batches)
 
-    async def _run(
+    async def run(
         self,
         settings: Settings,
         load: RunLoad,

@@ -1,0 +1,188 @@
+"""Rows that join and leave a running batch get what each would get alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine.engine import TextEngine
+from service.engine.sequence import SamplingParams, Sequence
+from service.messages.telemetry import BatchWork
+from service.model.load import LoadedModel, load
+from service.model.resolve import ModelFolder
+from tests.unit.tiny_models import Listener, run
+
+
+@dataclass(frozen=True)
+class Guest:
+    """Who joins after so many steps, and is cancelled after so many, if at all."""
+
+    text: str
+    max_tokens: int
+    joins_at: int
+    leaves_at: int | None = None
+
+
+class Door:
+    """An `admit` that lets each guest in when its step has come; `step` counts how often it was asked."""
+
+    def __init__(self, guests: SequenceOf[tuple[Guest, Sequence]]) -> None:
+        self.step = 0
+        self.works: list[BatchWork] = []
+        self._guests = list(guests)
+
+    def __call__(self, work: BatchWork) -> list[Sequence]:
+        self.step += 1
+        self.works.append(work)
+        for guest, sequence in self._guests:
+            if guest.leaves_at is not None and self.step >= guest.leaves_at:
+                sequence.cancel()
+        return self.due()
+
+    def due(self) -> list[Sequence]:
+        coming = [each for each in self._guests if each[0].joins_at <= self.step]
+        self._guests = [each for each in self._guests if each not in coming]
+        return [sequence for _, sequence in coming]
+
+    def next(self) -> list[Sequence]:
+        """The engine was idle: the next guest comes as the first of a new batch."""
+        self.step = max(self.step, min((guest.joins_at for guest, _ in self._guests), default=self.step))
+        return self.due()
+
+
+def run_open(engine: TextEngine, guests: SequenceOf[tuple[Guest, Sequence]]) -> Listener:
+    listener, door = Listener(), Door(guests)
+    while coming := door.next():
+        engine.generate(coming, listener, door)
+    assert set(listener.endings) == {sequence.id for _, sequence in guests}
+    return listener
+
+
+def alone(engine: TextEngine, each: Sequence) -> list[int]:
+    single = Sequence(each.id, each.prompt_ids, each.sampling)
+    run(engine, single)
+    return single.tokens
+
+
+def invited(engine: TextEngine, guests: SequenceOf[Guest]) -> list[tuple[Guest, Sequence]]:
+    return [
+        (g, Sequence(str(i), engine.encode(g.text, g.max_tokens), SamplingParams(max_tokens=g.max_tokens)))
+        for i, g in enumerate(guests)
+    ]
+
+
+GUESTS = st.builds(
+    Guest,
+    text=st.text(min_size=1, max_size=15),
+    max_tokens=st.integers(1, 40),
+    joins_at=st.integers(0, 30),
+    leaves_at=st.one_of(st.none(), st.integers(0, 40)),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(guests=st.lists(GUESTS, min_size=1, max_size=8), joining_tokens=st.sampled_from([1, 5, 64]))
+def test_that_whoever_joins_or_leaves_each_row_is_as_alone(
+    tiny_engine: TextEngine, guests: list[Guest], joining_tokens: int
+) -> None:
+    party = invited(tiny_engine, guests)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_engine._forward, "joining_tokens", joining_tokens)
+        listener = run_open(tiny_engine, party)
+    for guest, each in party:
+        expected = alone(tiny_engine, each)
+        if guest.leaves_at is None:
+            assert each.tokens == expected
+        assert each.tokens == expected[: len(each.tokens)]
+        assert listener.endings[each.id].finish_reason in ("length", "stop", "cancelled")
+
+
+@pytest.fixture(scope="module")
+def real_model(model_folder: ModelFolder, single_thread: None) -> LoadedModel:
+    return load(model_folder, "cpu", "float32")
+
+
+def test_that_in_float32_the_real_model_says_the_same_to_those_who_join(real_model: LoadedModel) -> None:
+    engine = TextEngine(real_model)
+    prompts = ("Once upon a time", "The capital of France is", "def fibonacci(n):", "Hi")
+    party = invited(engine, [Guest(prompt, 12 - 2 * i, joins_at=3 * i) for i, prompt in enumerate(prompts)])
+    run_open(engine, party)
+    for _, each in party:
+        assert each.tokens == alone(engine, each)
+
+
+def test_that_the_prompt_of_a_newcomer_is_read_in_parts_between_the_steps_of_the_others(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
+    party = invited(tiny_engine, [Guest("short", 12, joins_at=0), Guest("x" * 32, 2, joins_at=1)])
+    (_, first), (_, newcomer) = party
+    listener = run_open(tiny_engine, party)
+
+    who = [[each.sequence.id for each in step] for step in listener.steps if step]
+    before = who.index([newcomer.id])
+    assert before >= 4, "the first went on while the newcomer's 32 tokens were read, 8 at a time"
+    assert first.id in who[before - 1]
+
+
+def test_that_the_work_is_told_between_the_steps(tiny_engine: TextEngine) -> None:
+    guests = invited(tiny_engine, [Guest("abcdefgh", 4, joins_at=0), Guest("ab", 1, joins_at=2)])
+    (_, first), (_, second) = guests
+    door = Door(guests)
+    work = tiny_engine.generate(door.next(), Listener(), door)
+
+    assert [each.steps for each in door.works] == [1, 2, 4, 5]
+    assert work.prompts == len(first.prompt_ids) + len(second.prompt_ids)
+    assert work.vacant == 0, "the place of a row that has left can be taken"
+    assert work.prefill_s > 0
+
+
+def test_that_who_joins_with_a_poisonous_prompt_harms_only_itself(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = tiny_engine.encode("poison", 4)[0]
+    model = tiny_engine._forward._model
+    forward = model.forward
+
+    def guarded(input_ids: torch.Tensor, **arguments: Any) -> Any:
+        if (input_ids == poison).any() and input_ids.shape[1] > 1:
+            raise ValueError("poison")
+        return forward(input_ids=input_ids, **arguments)
+
+    monkeypatch.setattr(model, "forward", guarded)
+    party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("poison", 9, 2), Guest("def", 5, 2), Guest("ghi", 5, 4)])
+    listener = run_open(tiny_engine, party)
+
+    assert [listener.reason(each.id) for _, each in party] == ["length", "error", "length", "length"]
+    monkeypatch.undo()
+    for _, each in (party[0], party[2], party[3]):
+        assert each.tokens == alone(tiny_engine, each)
+
+
+def test_that_for_whom_there_is_no_memory_beside_the_others_waits_until_one_of_them_has_left(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_engine._forward._model
+    forward, rows = model.forward, []
+
+    def small(input_ids: torch.Tensor, **arguments: Any) -> Any:
+        cache = arguments["past_key_values"]
+        if input_ids.shape[1] > 1 and rows and rows[-1] + input_ids.shape[0] > 2 and not cache.get_seq_length():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        rows.append(input_ids.shape[0])
+        return forward(input_ids=input_ids, **arguments)
+
+    monkeypatch.setattr(model, "forward", small)
+    party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("def", 4, 0), Guest("ghi", 5, 1)])
+    listener = run_open(tiny_engine, party)
+
+    assert [listener.reason(each.id) for _, each in party] == ["length"] * 3
+    monkeypatch.undo()
+    for _, each in party:
+        assert each.tokens == alone(tiny_engine, each)
