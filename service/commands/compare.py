@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from service.commands.runs import settings_in_force
 from service.commands.measuring import (
     CANNOT,
     JsonLines,
@@ -20,6 +19,7 @@ from service.commands.measuring import (
     run_command,
 )
 from service.commands.options import add_measuring_options, check_folders, server_of
+from service.commands.runs import settings_in_force
 from service.commands.sides import side
 from service.compare.comparison import Comparison
 from service.compare.page import comparison_page

@@ -7,9 +7,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from service.commands.runs import MeasuredService, settings_in_force
 from service.commands.measuring import CANNOT, USER_ERRORS
 from service.commands.options import Server, server_of
+from service.commands.runs import MeasuredService, settings_in_force
 from service.commands.sides import assignments
 from service.compare.comparison import ServiceFacts
 from service.compare.serve_config import measured_config

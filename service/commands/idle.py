@@ -24,6 +24,7 @@ class ServiceWatch:
         self._replicas: dict[str, ReplicaStatus] = {}
         self._heard: set[str] = set()
         self._batches: dict[str, BatchRecord] = {}
+        self._most_memory_bytes = 0
         self._came = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
 
@@ -60,12 +61,19 @@ class ServiceWatch:
                 "To compare it must be alone: stop the other load."
             ) from None
 
-    def forget_batches(self) -> None:
+    def forget(self) -> None:
+        """What follows is another run."""
         self._batches.clear()
+        self._most_memory_bytes = 0
 
     def batches(self) -> list[BatchRecord]:
-        """Those told of since they were forgotten."""
+        """Those told of since the run before was forgotten."""
         return list(self._batches.values())
+
+    @property
+    def most_memory_bytes(self) -> int:
+        """The most that all replicas had at a time since then: of their GPUs, or resident."""
+        return self._most_memory_bytes
 
     def _is_idle(self) -> bool:
         return (
@@ -96,7 +104,12 @@ class ServiceWatch:
         for lost in frame.lost_replicas:
             self._replicas.pop(lost, None)
         self._batches.update((batch.id, batch) for batch in frame.batches)
+        self._most_memory_bytes = max(self._most_memory_bytes, sum(map(_memory_bytes, self._replicas.values())))
 
 
 def _held(status: ReplicaStatus) -> int:
     return status.waiting + status.formed + status.running
+
+
+def _memory_bytes(status: ReplicaStatus) -> int:
+    return status.memory_bytes if status.gpu_memory_bytes is None else status.gpu_memory_bytes

@@ -20,9 +20,9 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from tqdm import tqdm
 
-from service.commands.runs import MeasuredService, MeasuringError
 from service.commands.idle import NotIdleError
 from service.commands.options import Server
+from service.commands.runs import MeasuredService, MeasuringError
 from service.compare.plan import ComparePlan, PlanError, PlannedRun, SweepPlan
 from service.compare.progress import Compared, CompareEvent, Progress, Refused, Swept
 from service.compare.run import Run

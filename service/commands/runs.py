@@ -75,6 +75,11 @@ class MeasuredService:
             url=self._server.url, model=first.model, device=first.device, dtype=first.dtype, replicas=len(replicas)
         )
 
+    @property
+    def most_memory_bytes(self) -> int:
+        """Of all replicas, during the last run."""
+        return self._watch.most_memory_bytes
+
     async def throughput(self, side: Side, duration_s: float) -> float:
         """What this side reaches, in requests a second."""
         self._tell(Progress(done=0, total=0, doing=MATCHING, left_s=0.0))
@@ -120,9 +125,10 @@ class MeasuredService:
         on_progress: Callable[[LoadProgress], None] | None = None,
         finish_within_s: float = FINISH_WITHIN_S,
     ) -> tuple[LoadReport, list[BatchRecord]]:
+        """Send `load` under these settings, from an idle service to an idle one: its report, and what was executed."""
         await self._watch.until_idle()
         await self._adopt(settings)
-        self._watch.forget_batches()
+        self._watch.forget()
         url, token, model = self._server
         report = await run_load(
             url,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from service.commands.runs import put_in_force, settings_in_force
 from service.commands.measuring import (
     CANNOT,
     JsonLines,
@@ -21,6 +20,7 @@ from service.commands.measuring import (
     sweep,
 )
 from service.commands.options import add_measuring_options, check_folders, server_of
+from service.commands.runs import put_in_force, settings_in_force
 from service.commands.sides import assignments
 from service.compare.page import sweep_page
 from service.compare.plan import MOST_POINTS, Objective, PlanError, SweepPlan, grid

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from service.commands import compare, deploy_config, sweep
-from service.commands.bench import put_in_force
 from service.commands.options import Server
+from service.commands.runs import put_in_force
 from service.compare.comparison import Comparison
 from service.compare.plan import ComparePlan, Side, SweepPlan
 from service.compare.progress import Compared, CompareEvent, Progress, SweepTask

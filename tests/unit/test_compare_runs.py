@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from service.commands import idle
-from service.commands.bench import MeasuringError, run_of
 from service.commands.idle import NotIdleError, ServiceWatch
+from service.commands.runs import MeasuringError, run_of
 from service.load.report import LoadReport, ReportedRequest, load_figures
 from service.messages.load import ClientOutcome, ClientTotals
 from service.messages.patterns import Poisson
@@ -123,7 +123,7 @@ async def test_that_a_service_that_goes_while_it_is_waited_for_is_an_error(
 async def test_that_batches_are_those_told_of_since_they_were_forgotten(told: ToldService, watch: ServiceWatch) -> None:
     told.say(status("r1"), batches=(batch(1, 4),))
     await watch.replicas()
-    watch.forget_batches()
+    watch.forget()
     told.say(status("r1"), batches=(batch(2, 1),))
     told.say(status("r1"), batches=(batch(2, 3),))
     await watch.until_idle()
