@@ -23,7 +23,9 @@ class Server(NamedTuple):
 def add_measuring_options(parser: argparse.ArgumentParser, rounds: int) -> None:
     add_server_options(parser)
     parser.add_argument("--duration", type=seconds, default=DURATION_S, help="seconds to send for, in each run")
-    parser.add_argument("--rounds", type=_rounds, default=rounds, help=f"runs of each setting (default: {rounds})")
+    parser.add_argument(
+        "--rounds", type=number_of_rounds, default=rounds, help=f"runs of each setting (default: {rounds})"
+    )
     parser.add_argument("--warm-up", type=_warm_up, default=WARM_UP_S, help="seconds of load before; not counted")
     parser.add_argument("--json", type=Path, help="file for the result: plan, every run, and what they say")
     parser.add_argument("--html", type=Path, help="file for a report with plots, a page that needs nothing else")
@@ -42,7 +44,8 @@ def check_folders(*paths: Path | None) -> None:
             raise PlanError(f"There is no folder {path.parent} to write {path.name} to.")
 
 
-def _rounds(text: str) -> int:
+def number_of_rounds(text: str) -> int:
+    """What the option spells; raises `argparse.ArgumentTypeError`."""
     rounds = int(text) if text.isascii() and text.isdigit() else 0
     if not 1 <= rounds <= 1000:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 1000")

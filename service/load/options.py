@@ -76,9 +76,14 @@ CHOICES: Final[dict[str, _Choice]] = {
 }
 
 
-def add_address_options(parser: argparse.ArgumentParser) -> None:
+def add_address_options(
+    parser: argparse.ArgumentParser,
+    *,
+    is_required: bool = True,
+    told: str = "the server, such as http://127.0.0.1:8000",
+) -> None:
     """Which server: `url` and `token`."""
-    parser.add_argument("--url", type=_url, required=True, help="the server, such as http://127.0.0.1:8000")
+    parser.add_argument("--url", type=_url, required=is_required, help=told)
     parser.add_argument("--token-file", type=_token, dest="token", help="file that holds the server's bearer token")
 
 

@@ -137,7 +137,7 @@ def report(*outcomes: tuple[ClientOutcome, float]) -> LoadReport:
             id=str(number),
             intended_s=float(number),
             sent_s=float(number),
-            first_token_s=None,
+            first_token_s=number + latency_s / 2 if outcome == "ok" else None,
             finished_s=number + latency_s,
             max_tokens=8,
             tokens=8,

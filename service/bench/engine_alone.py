@@ -1,0 +1,49 @@
+"""The engine without queue, HTTP and Ray. For a worker process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from service.bench.figures import Run
+from service.bench.plan import prompts_for
+from service.engine.loading import load_engine
+from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.options import ServiceOptions
+
+if TYPE_CHECKING:
+    from service.messages.telemetry import BatchWork
+
+
+class EngineAlone:
+    """Decodes batches as a replica would, in formation `continuous` with nobody who joins."""
+
+    def __init__(self, options: ServiceOptions) -> None:
+        self._engine, self._device, _ = load_engine(options)
+        self._admit = _nobody if options.settings.formation == "continuous" else None
+
+    def run(self, size: int, tokens: int, batches: int) -> Run:
+        import torch
+
+        from service.bench.stopwatch import Stopwatch
+
+        watch = Stopwatch(torch.device(self._device))
+
+        def emit(progress: list[Progress]) -> None:
+            if progress:  # nothing: a sign of life while prompts are read
+                watch.end_step(is_last=progress[0].finish_reason is not None)
+
+        for _ in range(batches):
+            sequences = self._sequences(size, tokens)
+            watch.begin_batch()
+            self._engine.generate(sequences, emit, self._admit)
+            watch.end_batch()
+        return watch.run("engine", size, tokens)
+
+    def _sequences(self, size: int, tokens: int) -> list[Sequence]:
+        sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
+        encoded = [self._engine.encode(prompt, tokens) for prompt in prompts_for(size)]
+        return [Sequence(str(number), prompt_ids, sampling) for number, prompt_ids in enumerate(encoded)]
+
+
+def _nobody(_: BatchWork) -> tuple[Sequence, ...]:
+    return ()

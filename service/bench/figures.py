@@ -1,0 +1,74 @@
+"""What runs measured, and the median over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+
+from service.bench.plan import Subject
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches of one size, one after the other.
+
+    Attributes:
+        tokens: generated in all.
+        step_s: of a step in which every row gets a token, prompts apart; ``None`` if there was none.
+        first_token_s: from the asking to the first token, the median over the batches or requests.
+        memory_bytes: the most that was seen: resident, or on a GPU.
+        rows: decoded at a time, on average.
+    """
+
+    subject: Subject
+    size: int
+    tokens: int
+    ran_s: float
+    step_s: float | None
+    first_token_s: float
+    memory_bytes: int
+    rows: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.ran_s
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians over the rounds.
+
+    Attributes:
+        spread: half of what lies between the slowest and the fastest round, as a share of the median.
+    """
+
+    subject: Subject
+    size: int
+    rounds: int
+    tokens_per_s: float
+    spread: float
+    step_s: float | None
+    first_token_s: float
+    memory_bytes: int
+    rows: float
+
+
+def figures(runs: Sequence[Run]) -> Figures:
+    """Over the rounds of one subject at one size, of which there is at least one."""
+    rates = [run.tokens_per_s for run in runs]
+    steps_s = [run.step_s for run in runs if run.step_s is not None]
+    return Figures(
+        subject=runs[0].subject,
+        size=runs[0].size,
+        rounds=len(runs),
+        tokens_per_s=median(rates),
+        spread=(max(rates) - min(rates)) / 2 / median(rates),
+        step_s=median(steps_s) if steps_s else None,
+        first_token_s=_median(runs, lambda run: run.first_token_s),
+        memory_bytes=max(run.memory_bytes for run in runs),
+        rows=_median(runs, lambda run: run.rows),
+    )
+
+
+def _median(runs: Sequence[Run], of: Callable[[Run], float]) -> float:
+    return median(of(run) for run in runs)

@@ -1,0 +1,244 @@
+"""`python -m service bench`: its options, its order of work, and what is told at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from service.bench import own_service as own
+from service.bench.own_service import NotStartedError, own_service
+from service.bench.plan import BenchPlan
+from service.bench.report import BenchReport, MeasuredOn
+from service.bench.worker import WorkerError
+from service.commands import bench, bench_work
+from service.commands.bench_http import ThroughHttp, run_of
+from service.commands.bench_start import Bench
+from service.commands.bench_work import BenchWork
+from service.commands.runs import MeasuredService, MeasuringError
+from service.compare.progress import Progress
+from service.load.report import LoadReport
+from service.messages.load import ClientTotals, RunLoad
+from service.messages.patterns import ClosedLoop
+from service.messages.settings import Settings
+from service.messages.telemetry import BatchRecord, BatchWork
+from service.options import ServiceOptions
+from tests.unit.bench_fakes import WEIGHTS, FakeMeasurer, FakeReference
+from tests.unit.test_compare_runs import batch, report
+
+ON = MeasuredOn(model="tiny", device="cpu", dtype="float32")
+PLAN = BenchPlan(sizes=(1, 4), tokens=8, rounds=2, batches=3)
+
+
+class FakeBench(Bench):
+    """An engine at 200 tokens/s beside generate at 50."""
+
+    def __init__(self) -> None:
+        self.engine, self.generate = FakeMeasurer("engine", 200.0), FakeReference("generate", 50.0)
+        super().__init__(ON, {"engine": self.engine, "generate": self.generate})
+        self.reference, self.facts = cast(Any, self.generate), asyncio.run(self.generate.facts())
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    fake = FakeBench()
+
+    async def start(*_: object) -> Bench:
+        return fake
+
+    monkeypatch.setattr(bench_work, "started", start)
+    return fake
+
+
+def carried_out(tell: list[Progress] | None = None) -> BenchReport:
+    work = BenchWork(PLAN, ("engine",))
+    asyncio.run(work.carry_out((tell if tell is not None else []).append))
+    result = work.report()
+    assert result is not None
+    return result
+
+
+def test_that_each_size_is_warmed_up_and_only_the_rounds_count(started: FakeBench) -> None:
+    result = carried_out()
+
+    assert started.engine.asked == [(1, 4, 1), (4, 4, 1), *[(1, 8, 3), (4, 8, 3)] * 2]
+    assert len(result.runs) == 2 * 2 * 2
+    assert {each.rounds for each in result.reached} == {2}
+
+
+def test_that_the_ratios_to_generate_and_the_floor_are_concluded(started: FakeBench) -> None:
+    engine = carried_out().at(4, "engine")
+
+    assert engine is not None
+    assert engine.over_generate == pytest.approx(4.0)
+    assert engine.over_floor == pytest.approx(4 / 200 / (WEIGHTS.bytes / 2e9))
+
+
+def test_that_the_best_rates_of_all_rounds_set_the_floors(started: FakeBench) -> None:
+    rates = carried_out().rates
+
+    assert rates is not None
+    assert (started.generate.times_asked, rates.bytes_per_s) == (2, 2e9)
+
+
+def test_that_progress_is_told_before_each_run(started: FakeBench) -> None:
+    told: list[Progress] = []
+    carried_out(told)
+
+    in_rounds = [each for each in told if each.total]
+    assert [each.done for each in in_rounds] == list(range(8))
+    assert in_rounds[0].doing == "round 1 of 2: engine, batch of 1"
+    assert told[0].doing == "warming up: engine, batch of 1"
+
+
+def test_that_what_was_measured_before_a_failure_can_be_concluded(
+    started: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(size: int, tokens: int, batches: int) -> None:
+        if batches == PLAN.batches:
+            raise WorkerError("It died.")
+
+    monkeypatch.setattr(started.generate, "run", run)
+    work = BenchWork(PLAN, ("engine",))
+
+    with pytest.raises(MeasuringError, match="It died"):
+        asyncio.run(work.carry_out(lambda _: None))
+
+    result = work.report()
+    assert result is not None
+    assert [each.subject for each in result.reached] == ["engine"]
+
+
+def test_that_the_table_is_printed_and_the_result_written(
+    started: FakeBench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bench.json"
+
+    assert bench.main(["engine", "--quick", "--tokens", "8", "--json", str(path)]) == 0
+
+    result = msgspec.json.decode(path.read_bytes(), type=BenchReport)
+    assert (result.plan.rounds, result.plan.sizes, result.plan.tokens) == (1, (1, 16), 8)
+    assert "× generate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--batch-sizes", "1,0"], "from 1 to 256"),
+        (["--batch-sizes", "1,,4"], "no sizes"),
+        (["--tokens", "0"], "from 1 to"),
+        (["everything"], "invalid choice"),
+    ],
+)
+def test_that_an_option_that_will_not_do_is_refused_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(arguments)
+
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["engine", "--url", "http://127.0.0.1:9"], "has no address"),
+        (["engine", "--json", "/no/such/folder/x.json"], "/no/such/folder"),
+        (["http", "--url", "http://127.0.0.1:9"], "Start it with: python -m service"),
+    ],
+)
+def test_that_what_cannot_be_measured_is_said_in_a_sentence(
+    capfd: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert bench.main(arguments) == 2
+    assert sentence in capfd.readouterr().err
+
+
+def test_that_neither_ray_nor_torch_is_imported_to_measure_in_workers() -> None:
+    check = "import sys, service.commands.bench; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
+
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+
+
+class FakeService:
+    """Answers a batch in 2 s; remembers for how long it was loaded."""
+
+    most_memory_bytes = 7
+
+    def __init__(self) -> None:
+        self.loaded: list[tuple[Settings, RunLoad, float]] = []
+
+    async def run(self, settings: Settings, load: RunLoad, duration_s: float) -> tuple[LoadReport, list[BatchRecord]]:
+        self.loaded.append((settings, load, duration_s))
+        return report(("ok", 2.0)), []
+
+
+async def test_that_users_fill_the_batch_and_ask_again_for_as_many_batches() -> None:
+    service = FakeService()
+    through = ThroughHttp(cast(MeasuredService, service), "continuous")
+
+    for batches in (1, 3):
+        await through.run(1, 8, batches)
+
+    settings, load, first_s = service.loaded[0]
+    assert (settings.formation, settings.max_batch_size) == ("continuous", 1)
+    assert load.pattern == ClosedLoop(users=1)
+    assert first_s < 1.0
+    assert service.loaded[1][2] == pytest.approx(2.5 * 2.0)  # ended in the middle of the third
+
+
+def test_that_steps_and_rows_are_those_the_service_tells_of() -> None:
+    work = BatchWork(steps=5, prefill_s=0.4)
+    executed = [msgspec.structs.replace(batch(1, 4), started_s=1.0, finished_s=2.0, tokens=20, work=work)]
+
+    run = run_of(4, report(("ok", 2.0)), executed, 7)
+
+    assert run.step_s == pytest.approx(0.6 / 4)  # the first of five ended the reading of prompts
+    assert (run.rows, run.memory_bytes, run.first_token_s) == (4.0, 7, 1.0)
+
+
+def test_that_figures_of_unanswered_requests_are_refused() -> None:
+    refused = msgspec.structs.replace(report(("ok", 2.0)), totals=ClientTotals(sent=2, ok=1, refused=1))
+
+    with pytest.raises(MeasuringError, match="Not all requests were answered at 4 users"):
+        run_of(4, refused, [], 7)
+
+
+READY = (
+    '{"state": "ready", "url": "http://u", "instance": "i", "model": "m", "device": "cpu", "dtype": "float32", '
+    '"context_length": 8, "replicas": 1, "started_in_s": 1.0}'
+)
+
+
+def says(monkeypatch: pytest.MonkeyPatch, line: str, then: str = "sys.stdin.read()") -> None:
+    script = f"import sys; print({line!r}, flush=True); {then}"
+    monkeypatch.setattr(own, "_command", lambda _: [sys.executable, "-c", script])
+
+
+async def test_that_a_service_of_its_own_is_told_of_when_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, READY)
+
+    async with own_service(ServiceOptions()) as ready:
+        assert ready.url == "http://u"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [('{"state": "failed", "reason": "No such model."}', "No such model"), ('{"state": "stopping"}', "ended before")],
+)
+async def test_that_a_service_that_does_not_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, line: str, sentence: str
+) -> None:
+    says(monkeypatch, line, then="")
+
+    with pytest.raises(NotStartedError, match=sentence):
+        async with own_service(ServiceOptions()):
+            pass
