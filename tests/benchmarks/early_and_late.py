@@ -26,7 +26,7 @@ def main() -> None:
         print(f"Poisson {rate_per_s:g}/s for {seconds:g} s, 24 tokens a request, {ready.model}, {ready.device}")
         for formation in ("late", "early"):
             change(ready.url, formation=formation, max_batch_size=16, batch_wait_timeout_s=0.05)
-            measured = asyncio.run(poisson(ask_for_completion(ready.url), rate_per_s, seconds))
+            measured = asyncio.run(poisson(ask_for_completion(ready.url, ignore_eos=True), rate_per_s, seconds))
             p95_s[formation] = measured.percentile_s(95)
             print(
                 f"{formation:6} {len(measured.latencies_s):4} requests   "

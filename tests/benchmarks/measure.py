@@ -96,17 +96,16 @@ def batchscope(*arguments: str) -> Iterator[Ready]:
             process.terminate()
 
 
-def ask_for_completion(url: str) -> Ask:
+def ask_for_completion(url: str, **fields: object) -> Ask:
+    """Of any server that speaks OpenAI's completions; by `fields` it is told to go on to the last token."""
+
     async def ask(client: aiohttp.ClientSession, number: int) -> None:
-        body = {
-            "prompt": f"Story {number}: once upon a time",
-            "max_tokens": TOKENS,
-            "temperature": 0,
-            "ignore_eos": True,
-        }
+        body = {"prompt": f"Story {number}: once upon a time", "max_tokens": TOKENS, "temperature": 0, **fields}
         async with client.post(f"{url}/v1/completions", json=body) as response:
             response.raise_for_status()
-            await response.read()
+            generated = (await response.json())["usage"]["completion_tokens"]
+            if generated != TOKENS:
+                raise SystemExit(f"{url} generated {generated} tokens instead of {TOKENS}.")
 
     return ask
 

@@ -1,0 +1,120 @@
+"""What it is worth that requests join and leave: `late` beside `continuous` where completions differ in length.
+
+python -m tests.benchmarks.mixed_lengths [--seconds 40] [--rounds 2]
+
+8 to 128 tokens a request, every length as likely. First both are saturated by more users than a batch holds; then both
+get the same Poisson arrivals, near 80 % of what `late` can carry, and it is told when the first token comes. It ends
+with 0 if `continuous` has at most half the 95th percentile of `late`, and at least 1.3 times its tokens/s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from statistics import median
+from typing import Final
+
+from service.commands.options import Server
+from service.commands.runs import MeasuredService
+from service.load.report import LoadReport, ReportedRequest
+from service.messages.load import RunLoad
+from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, UniformLength
+from service.messages.settings import Formation, Settings
+from tests.benchmarks.measure import batchscope
+
+FORMATIONS: Final[tuple[Formation, ...]] = ("late", "continuous")
+LENGTHS: Final = UniformLength(low=8, high=128)
+MEAN_TOKENS: Final = (LENGTHS.low + LENGTHS.high) / 2
+BATCH: Final = 16
+USERS: Final = 3 * BATCH
+SHARE: Final = 0.8
+SOONER: Final = 0.5
+FASTER: Final = 1.3
+WARM_UP_S: Final = 4.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=40.0, help="of each load (default: 40)")
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    with batchscope("--port", "0") as ready:
+        print(f"8 to 128 tokens a request, batches of {BATCH}, {ready.model}, {ready.device}", flush=True)
+        return asyncio.run(_compare(ready.url, options.seconds, options.rounds))
+
+
+async def _compare(url: str, seconds: float, rounds: int) -> int:
+    async with MeasuredService.at(Server(url), lambda _: None) as service:
+        await service.warm_up([(_settings(each), _load(ClosedLoop(users=USERS), 0)) for each in FORMATIONS], WARM_UP_S)
+        saturated = await _rounds(service, ClosedLoop(users=USERS), seconds, rounds)
+        tokens_per_s = {each: median(map(_tokens_per_s, saturated[each])) for each in FORMATIONS}
+        rate_per_s = SHARE * tokens_per_s["late"] / MEAN_TOKENS
+        print(f"saturated by {USERS} users{_cells(tokens_per_s, 'tokens/s')}", flush=True)
+        arriving = await _rounds(service, Poisson(rate_per_s=rate_per_s), seconds, rounds)
+    first_token_s = {each: median(map(_first_token_p95_s, arriving[each])) for each in FORMATIONS}
+    latency_s = {each: median(map(_latency_p95_s, arriving[each])) for each in FORMATIONS}
+    print(f"Poisson {rate_per_s:.2f}/s, first token p95{_cells(first_token_s, 's')}")
+    print(f"Poisson {rate_per_s:.2f}/s, latency p95{_cells(latency_s, 's')}")
+    holds = (
+        first_token_s["continuous"] <= SOONER * first_token_s["late"]
+        and tokens_per_s["continuous"] >= FASTER * tokens_per_s["late"]
+    )
+    print("holds" if holds else "FAILS", f"(wanted: first token ≤ {SOONER:g}, tokens/s ≥ {FASTER:g})")
+    return 0 if holds else 1
+
+
+async def _rounds(
+    service: MeasuredService, pattern: Pattern, seconds: float, rounds: int
+) -> dict[Formation, list[LoadReport]]:
+    """The same arrivals and lengths for both, one after the other, who comes first changing from round to round."""
+    reports: dict[Formation, list[LoadReport]] = {each: [] for each in FORMATIONS}
+    for number in range(rounds):
+        for formation in FORMATIONS[:: -1 if number % 2 else 1]:
+            report, _ = await service.run(_settings(formation), _load(pattern, number), seconds)
+            if report.totals.ok < report.totals.sent:
+                raise SystemExit(f"Not all requests were answered. {' '.join(report.warnings)}")
+            reports[formation].append(report)
+    return reports
+
+
+def _settings(formation: Formation) -> Settings:
+    return Settings(formation=formation, max_batch_size=BATCH, max_queued_requests=1024)
+
+
+def _load(pattern: Pattern, seed: int) -> RunLoad:
+    return RunLoad(pattern=pattern, prompts=USUAL_PROMPTS, max_tokens=LENGTHS, seed=seed)
+
+
+def _tokens_per_s(report: LoadReport) -> float:
+    """While all users were there: from the end of the first tenth to the end of sending."""
+    start_s, end_s = report.duration_s / 10, report.duration_s
+    return sum(_tokens_within(request, start_s, end_s) for request in report.requests) / (end_s - start_s)
+
+
+def _tokens_within(request: ReportedRequest, start_s: float, end_s: float) -> float:
+    """Of one request, whose tokens came evenly between its first and its last."""
+    assert request.first_token_s is not None
+    assert request.finished_s is not None
+    span_s = max(request.finished_s - request.first_token_s, 1e-9)
+    shared_s = min(end_s, request.finished_s) - max(start_s, request.first_token_s)
+    return request.tokens * min(max(shared_s / span_s, 0.0), 1.0)
+
+
+def _first_token_p95_s(report: LoadReport) -> float:
+    assert report.time_to_first_token_s is not None
+    return report.time_to_first_token_s.p95
+
+
+def _latency_p95_s(report: LoadReport) -> float:
+    assert report.latency_s is not None
+    return report.latency_s.p95
+
+
+def _cells(of: dict[Formation, float], unit: str) -> str:
+    values = "".join(f"   {each} {of[each]:.3g} {unit}" for each in FORMATIONS)
+    return f"{values}   continuous / late {of['continuous'] / of['late']:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
