@@ -90,11 +90,17 @@ class RequestInspector(QObject):
         request, batch, now_s = self._shown(found.request), found.batch, self._history.now_s()
         self.details.show_request(request, found.spans_s, None if batch is None else batch.reason)
         self.details.show_wait(found.waited)
-        title, remark = ("", "") if batch is None else batch_words(batch)
+        title, remark = ("", "") if batch is None else batch_words(batch, len(found.mates))
         self.details.show_batch(title, remark, [self._shown(mate) for mate in found.mates], now_s)
 
 
-def batch_words(batch: BatchSummary) -> tuple[str, str]:
-    """A batch as title and remark."""
+def batch_words(batch: BatchSummary, mates: int) -> tuple[str, str]:
+    """A batch as title and remark, for one who ran beside so many others."""
+    if batch.formation == "continuous":
+        others = "1 other" if mates == 1 else f"{mates} others"
+        return (
+            f"Ran beside {others}" if mates else "Ran alone",
+            f"{batch.size} of {batch.cap} when it joined, v{batch.version}",
+        )
     alone = ", alone" if batch.size == 1 else ""
     return f"Batch {batch.id}", f"{batch.size} of {batch.cap}, {batch.reason}, v{batch.version}{alone}"

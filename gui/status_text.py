@@ -16,10 +16,14 @@ NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 
 def activity(history: History) -> str:
-    """What the service did last."""
+    """What the service did last; where requests join and leave, what it does now."""
     batch = last_batch(history)
     if batch is None or batch.ran_s is None:
         return "No batch yet"
+    if batch.formation == "continuous":
+        running, waiting = (sum(getattr(each, stage) for each in history.replicas) for stage in ("running", "waiting"))
+        places = batch.cap * max(len(history.replicas), 1)
+        return f"{running} of {places} places taken" + (f", {waiting} waiting" if waiting else "")
     requests = "1 request" if batch.size == 1 else f"{batch.size} requests"
     return f"replica {batch.replica.removeprefix('r')}: batch {batch.number}, {requests}, {batch.ran_s:.2f} s"
 

@@ -23,7 +23,7 @@ class Palette:
         t1, t2, t3: values and titles; labels and legends; ticks, units and captions. On `hover` use t1 and t2.
         primary, primary_text: the one primary button on screen; flags of settings changes.
         error, error_ground: failed, refused.
-        full, timeout, drained: release reasons.
+        full, timeout, drained, joined, left: release reasons.
         waiting, formed, running: stages of a request.
         p50, p95, p99: percentiles of latency.
         segment, segment_selected: ground of a segmented control; the chosen segment.
@@ -51,6 +51,8 @@ class Palette:
     full: str
     timeout: str
     drained: str
+    joined: str
+    left: str
     waiting: str
     formed: str
     running: str
@@ -64,7 +66,7 @@ class Palette:
 
     @property
     def release_reasons(self) -> Mapping[str, str]:
-        return {"full": self.full, "timeout": self.timeout, "drained": self.drained}
+        return {name: getattr(self, name) for name in MARK_SIZES}
 
     @property
     def stages(self) -> Mapping[str, str]:
@@ -96,6 +98,8 @@ DARK: Final = Palette(
     full="#F0A23B",
     timeout="#A98BFA",
     drained="#34C3A2",
+    joined="#D3E38C",
+    left="#7B8C54",
     waiting="#5C687D",
     formed="#F06BB0",
     running="#C4CCD8",
@@ -129,6 +133,8 @@ LIGHT: Final = Palette(
     full="#C66A00",
     timeout="#7346D8",
     drained="#0A8A70",
+    joined="#4A5C14",
+    left="#87995C",
     waiting="#8A94A4",
     formed="#C22C86",
     running="#3C4757",
@@ -296,6 +302,9 @@ DASH_CAP: Final = (4, 3)
 MARK_FULL: Final = 7  # square
 MARK_TIMEOUT: Final = 8  # circle
 MARK_DRAINED: Final = 9  # triangle
+MARK_JOINED: Final = 10  # diamond
+MARK_LEFT: Final = 6  # triangle that stands on its point
+MARK_ROOM: Final = 9  # pixels that a stretch of a continuous batch must be wide to have a mark
 MARK_HOVER: Final = 8
 MARK_LATENCY: Final = 3.5
 MARK_BEST: Final = 11  # a sweep's best setting
@@ -360,7 +369,13 @@ HOW_TO_WIDTH: Final = 430
 HOW_TO_ALPHA: Final = 0.8
 
 LINE_WIDTHS: Final[Mapping[str, float]] = {"p50": LINE_P50, "p95": LINE_P95, "p99": LINE_P99}
-MARK_SIZES: Final[Mapping[str, int]] = {"full": MARK_FULL, "timeout": MARK_TIMEOUT, "drained": MARK_DRAINED}
+MARK_SIZES: Final[Mapping[str, int]] = {
+    "full": MARK_FULL,
+    "timeout": MARK_TIMEOUT,
+    "drained": MARK_DRAINED,
+    "joined": MARK_JOINED,
+    "left": MARK_LEFT,
+}
 
 # Time -----------------------------------------------------------------------------------------------------------------
 CURVES_HZ: Final = 30

@@ -1,6 +1,7 @@
 """A run of the service that never happened: a discrete simulation that speaks in the service's own messages.
 
-Poisson arrivals meet a queue, a batcher (late or early) and an engine whose batches take ``steps · (a + b · size)``.
+Poisson arrivals meet a queue, a batcher (late, early or continuous) and an engine whose batches take
+``steps · (a + b · size)``.
 The same seed gives the same run. Used by tests and for looking at the plots.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from service.messages.load import ClientOutcome, ClientRequest, ClientTotals, LoadFrame
 from service.messages.patterns import Poisson
@@ -23,9 +24,12 @@ from service.messages.telemetry import (
     TelemetryFrame,
 )
 from service.observed.history import History
+from tests.synthetic_continuous import OpenRun
+from tests.synthetic_parts import SyntheticBatch, SyntheticRequest, padded
 
 CLOCK = "synthetic"
 FRAME_S = 0.05
+ENDED_LONG_AGO_S = 1.0  # of what ended before that, no later frame tells
 PROMPTS = (
     "Once upon a time",
     "The three laws of robotics are",
@@ -42,54 +46,6 @@ class Step:
     at_s: float
     rate_per_s: float | None = None
     settings: Settings | None = None
-
-
-@dataclass
-class _Request:
-    number: int
-    received_s: float
-    tokens: int
-    outside: bool
-    formed_s: float | None = None
-    batch: _Batch | None = None
-
-    @property
-    def prompt_tokens(self) -> int:
-        return 4 + self.number % 5
-
-
-@dataclass
-class _Batch:
-    number: int
-    version: int
-    settings: Settings
-    reason: ReleaseReason
-    formed_s: float
-    members: list[_Request]
-    started_s: float | None = None
-    finished_s: float | None = None
-
-    @property
-    def id(self) -> str:
-        return f"r1-{self.number}"
-
-    @property
-    def work(self) -> BatchWork:
-        """What an engine would have computed that reads all prompts at once and gives every row a token a step."""
-        prompts = [member.prompt_tokens for member in self.members]
-        padding = sum(max(prompts) - each for each in prompts)
-        tokens = [member.tokens for member in self.members]
-        steps = max(tokens) - 1
-        computed = sum(prompts) + padding + sum(tokens) - len(tokens)
-        return BatchWork(
-            steps=steps, computed=computed, padding=padding, vacant=sum(max(tokens) - each for each in tokens)
-        )
-
-    def tokens_at(self, at_s: float) -> int:
-        if self.started_s is None or self.finished_s is None or at_s <= self.started_s:
-            return 0
-        share = min((at_s - self.started_s) / (self.finished_s - self.started_s), 1.0)
-        return sum(int(member.tokens * share) for member in self.members)
 
 
 @dataclass
@@ -112,13 +68,13 @@ class SyntheticRun:
     outside_share: float = 0.0
     tokens_spread: int = 0
     start_s: float = 1000.0
-    requests: list[_Request] = field(default_factory=list, init=False)
-    batches: list[_Batch] = field(default_factory=list, init=False)
+    requests: list[SyntheticRequest] = field(default_factory=list, init=False)
+    batches: list[SyntheticBatch] = field(default_factory=list, init=False)
     changes: list[SettingsChange] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._oldest = 0
+        self._oldest = self._oldest_batch = 0
         self._arrivals()
         self._serve()
 
@@ -137,12 +93,13 @@ class SyntheticRun:
                 continue
             at_s += gap_s
             outside = self._random.random() < self.outside_share
-            self.requests.append(_Request(len(self.requests) + 1, at_s, self._tokens_of_next(), outside))
+            self.requests.append(self._next_request(at_s, outside))
         self.requests = [request for request in self.requests if request.received_s < self.duration_s]
 
-    def _tokens_of_next(self) -> int:
-        spread = self.tokens_spread
-        return self.tokens + (self._random.randint(-spread, spread) if spread else 0)
+    def _next_request(self, at_s: float, outside: bool) -> SyntheticRequest:
+        number, spread = len(self.requests) + 1, self.tokens_spread
+        tokens = self.tokens + (self._random.randint(-spread, spread) if spread else 0)
+        return SyntheticRequest(number, at_s, tokens, outside, prompt_tokens=4 + number % 5)
 
     def _settings_at(self, at_s: float) -> tuple[int, Settings]:
         versions = [step.settings for step in self.steps if step.settings is not None and step.at_s <= at_s]
@@ -165,13 +122,36 @@ class SyntheticRun:
         while place < len(self.requests):
             first = self.requests[place]
             _, settings = self._settings_at(first.received_s)
-            ready_s = first.received_s if settings.formation == "early" else max(first.received_s, engine_free_s)
-            batch = self._form(place, ready_s)
+            free_s = max(first.received_s, engine_free_s)
+            is_open = self._settings_at(free_s)[1].formation == "continuous"
+            batch = self._form(place, first.received_s if settings.formation == "early" and not is_open else free_s)
             place += len(batch.members)
-            batch.started_s = max(batch.formed_s, engine_free_s)
-            batch.finished_s = engine_free_s = batch.started_s + self._batch_s(batch)
+            if is_open:
+                run = OpenRun(self.requests, self.batches, place, self._settings_at, self._step_s)
+                engine_free_s, place = run.go(batch), run.place
+            else:
+                engine_free_s = self._run(batch, engine_free_s)
 
-    def _form(self, place: int, ready_s: float) -> _Batch:
+    def _run(self, batch: SyntheticBatch, engine_free_s: float) -> float:
+        """All prompts are read at once, and every row that is left gets a token a step; returns when it has ended."""
+        batch.started_s = started_s = max(batch.formed_s, engine_free_s)
+        batch.finished_s = finished_s = started_s + self._batch_s(batch)
+        batch.tokens = [member.tokens for member in batch.members]
+        prompts, padding = padded(batch.members)
+        batch.work = BatchWork(
+            steps=max(batch.tokens) - 1,
+            computed=prompts + sum(batch.tokens) - len(batch.tokens),
+            padding=padding,
+            vacant=sum(max(batch.tokens) - each for each in batch.tokens),
+            prompts=prompts,
+            prefill_s=self.step_s,
+        )
+        for member in batch.members:
+            member.started_s, member.finished_s = started_s, finished_s
+            member.first_token_s = started_s + self.step_s
+        return finished_s
+
+    def _form(self, place: int, ready_s: float) -> SyntheticBatch:
         """Seal the batch that begins with the request at `place`, once the batcher looks at the queue at `ready_s`."""
         version, settings = self._settings_at(ready_s)
         deadline_s = ready_s + settings.batch_wait_timeout_s
@@ -181,15 +161,17 @@ class SyntheticRun:
         formed_s = deadline_s
         if len(members) == settings.max_batch_size:
             reason, formed_s = "full", max(ready_s, members[-1].received_s)
-        batch = _Batch(len(self.batches) + 1, version, settings, reason, formed_s, members)
+        batch = SyntheticBatch(len(self.batches) + 1, version, settings, reason, formed_s, members)
         for member in members:
             member.formed_s, member.batch = formed_s, batch
         self.batches.append(batch)
         return batch
 
-    def _batch_s(self, batch: _Batch) -> float:
-        steps = max(member.tokens for member in batch.members)
-        return steps * (self.step_s + self.per_request_s * len(batch.members)) * self._random.uniform(0.96, 1.04)
+    def _batch_s(self, batch: SyntheticBatch) -> float:
+        return max(member.tokens for member in batch.members) * self._step_s(len(batch.members))
+
+    def _step_s(self, rows: int) -> float:
+        return (self.step_s + self.per_request_s * rows) * self._random.uniform(0.96, 1.04)
 
     # -------------------------------------------------------------------------------------------------------- telling
 
@@ -250,48 +232,39 @@ class SyntheticRun:
             requests=tuple(self._client_request(request, at_s) for request in ours),
         )
 
-    def _alive(self, before_s: float, at_s: float) -> list[_Request]:
+    def _alive(self, before_s: float, at_s: float) -> list[SyntheticRequest]:
         """Requests that were there at some time of a frame; they come in order, so the oldest alive is remembered."""
         first = self._oldest
-        while first < len(self.requests) and self._ended(self.requests[first]) <= before_s - 1.0:
+        while first < len(self.requests) and self.requests[first].ended_s <= before_s - ENDED_LONG_AGO_S:
             first += 1
         self._oldest = first if before_s else 0
-        alive = []
-        for request in self.requests[self._oldest :]:
-            if request.received_s > at_s:
-                break
-            if self._ended(request) > before_s:
-                alive.append(request)
-        return alive
+        begun = takewhile(lambda request: request.received_s <= at_s, self.requests[self._oldest :])
+        return [request for request in begun if request.ended_s > before_s]
 
-    def _batches_alive(self, before_s: float, at_s: float) -> list[_Batch]:
-        batches = {request.batch.number: request.batch for request in self._alive(before_s, at_s) if request.batch}
-        return [batch for batch in batches.values() if batch.formed_s <= at_s]
+    def _batches_alive(self, before_s: float, at_s: float) -> list[SyntheticBatch]:
+        first = self._oldest_batch
+        while first < len(self.batches) and self.batches[first].ended_s <= before_s - ENDED_LONG_AGO_S:
+            first += 1
+        self._oldest_batch = first if before_s else 0
+        formed = takewhile(lambda batch: batch.formed_s <= at_s, self.batches[self._oldest_batch :])
+        return [batch for batch in formed if batch.ended_s > before_s]
 
-    @staticmethod
-    def _ended(request: _Request) -> float:
-        finished_s = request.batch.finished_s if request.batch else None
-        return float("inf") if finished_s is None else finished_s
-
-    def _changed(self, request: _Request, before_s: float, at_s: float) -> bool:
+    def _changed(self, request: SyntheticRequest, before_s: float, at_s: float) -> bool:
         is_new = request.received_s > before_s
         formed_s = request.formed_s
         was_formed = formed_s is not None and before_s < formed_s <= at_s
         return is_new or was_formed or self._state(request, at_s) in ("running", "done")
 
     @staticmethod
-    def _state(request: _Request, at_s: float) -> RequestState:
-        batch = request.batch
-        if batch is None or batch.formed_s > at_s:
+    def _state(request: SyntheticRequest, at_s: float) -> RequestState:
+        if request.formed_s is None or request.formed_s > at_s:
             return "waiting"
-        if batch.started_s is None or batch.started_s > at_s:
+        if request.started_s is None or request.started_s > at_s:
             return "formed"
-        return "running" if batch.finished_s is None or batch.finished_s > at_s else "done"
+        return "running" if request.ended_s > at_s else "done"
 
-    def _request_record(self, request: _Request, at_s: float) -> RequestRecord:
-        batch, state = request.batch, self._state(request, at_s)
-        in_batch = state != "waiting" and batch is not None
-        started_s = batch.started_s if batch and state in ("running", "done") else None
+    def _request_record(self, request: SyntheticRequest, at_s: float) -> RequestRecord:
+        state = self._state(request, at_s)
         return RequestRecord(
             id=f"q{request.number}",
             client_id=None if request.outside else f"c{request.number}",
@@ -299,17 +272,17 @@ class SyntheticRun:
             state=state,
             prompt_tokens=request.prompt_tokens,
             max_tokens=request.tokens,
-            completion_tokens=self._tokens(request, at_s),
-            batch=batch.id if batch and in_batch else None,
+            completion_tokens=request.tokens_at(at_s),
+            batch=request.batch.id if request.batch and state != "waiting" else None,
             received_s=self.start_s + request.received_s,
             enqueued_s=self.start_s + request.received_s + 0.0005,
             formed_s=self._past(request.formed_s, at_s),
-            started_s=self._past(started_s, at_s),
-            first_token_s=self._past(None if started_s is None else started_s + self.step_s, at_s),
-            finished_s=self._past(batch.finished_s if batch else None, at_s),
+            started_s=self._past(request.started_s, at_s),
+            first_token_s=self._past(request.first_token_s, at_s),
+            finished_s=self._past(request.finished_s, at_s),
         )
 
-    def _client_request(self, request: _Request, at_s: float) -> ClientRequest:
+    def _client_request(self, request: SyntheticRequest, at_s: float) -> ClientRequest:
         state = self._state(request, at_s)
         outcome: ClientOutcome | None = "ok" if state == "done" else None
         return ClientRequest(
@@ -319,19 +292,19 @@ class SyntheticRun:
             max_tokens=request.tokens,
             intended_s=self.start_s + request.received_s - 0.002,
             sent_s=self.start_s + request.received_s - 0.001,
-            finished_s=self._past(request.batch.finished_s if request.batch else None, at_s),
-            tokens=self._tokens(request, at_s),
+            finished_s=self._past(request.finished_s, at_s),
+            tokens=request.tokens_at(at_s),
             new_text="there was a king who had three sons" if outcome else "",
             outcome=outcome,
         )
 
-    def _batch_record(self, batch: _Batch, at_s: float) -> BatchRecord:
+    def _batch_record(self, batch: SyntheticBatch, at_s: float) -> BatchRecord:
         return BatchRecord(
             id=batch.id,
             number=batch.number,
             replica="r1",
             settings_version=batch.version,
-            formation=batch.settings.formation,
+            formation="continuous" if batch.is_open else batch.settings.formation,
             size=len(batch.members),
             cap=batch.settings.max_batch_size,
             release_reason=batch.reason,
@@ -340,15 +313,8 @@ class SyntheticRun:
             finished_s=self._past(batch.finished_s, at_s),
             tokens=batch.tokens_at(at_s),
             members=tuple(f"q{member.number}" for member in batch.members),
-            work=batch.work if batch.finished_s is not None and batch.finished_s <= at_s else None,
+            work=batch.work if batch.ended_s <= at_s else None,
         )
-
-    def _tokens(self, request: _Request, at_s: float) -> int:
-        batch = request.batch
-        if batch is None or batch.started_s is None or batch.finished_s is None or at_s <= batch.started_s:
-            return 0
-        share = min((at_s - batch.started_s) / (batch.finished_s - batch.started_s), 1.0)
-        return int(request.tokens * share)
 
     def _past(self, event_s: float | None, at_s: float) -> float | None:
         return None if event_s is None or event_s > at_s else self.start_s + event_s
@@ -406,6 +372,21 @@ def early_run(seed: int = 3) -> SyntheticRun:
             Step(45.0, settings=replace_settings(LARGE, formation="early")),
         ),
         step_s=0.029,
+    )
+
+
+def continuous_run(seed: int = 3, duration_s: float = 62.0, rate_per_s: float = 4.6, spread: int = 16) -> SyntheticRun:
+    """Formed late, then requests that join and leave one by one."""
+    return SyntheticRun(
+        duration_s=duration_s,
+        seed=seed,
+        steps=(
+            Step(0.0, rate_per_s, LARGE),
+            Step(duration_s / 3, settings=replace_settings(LARGE, formation="continuous")),
+        ),
+        tokens_spread=spread,
+        step_s=0.029,
+        per_request_s=0.0022,
     )
 
 

@@ -25,8 +25,10 @@ TITLE: Final = "Batching"
 TIPS: Final = {
     "late": "The engine pulls its next batch when it is free; what waits can still join",
     "early": "Ray's @serve.batch as shipped: batches are sealed every timeout, even while one runs",
-    "max_batch_size": "Requests a batch may hold",
-    "batch_wait_timeout_s": "How long a free engine waits for a batch to fill, from its first request on",
+    "continuous": "Requests join the running batch and leave it between two steps; nobody waits for the slowest",
+    "max_batch_size": "Requests a batch may hold; in continuous, those that run at a time",
+    "batch_wait_timeout_s": "How long the first request waits for others: in late and continuous while the engine is "
+    "free, in early always",
     "max_concurrent_batches": "Batches a replica runs at once: there is one engine",
     "max_ongoing_requests": "Follows from the others: a full batch and a full queue, so that it never caps the batch",
     "max_queued_requests": "Requests a replica lets wait before it refuses more with 503",

@@ -43,6 +43,7 @@ class BatchDistributionPlot(Chart):
         self, sizes: BatchDistribution | None, before: BatchDistribution | None, largest: int, now_s: float
     ) -> None:
         self._sizes, self._before, self._largest = sizes, before, largest
+        self.header.declare(batch_distribution.declared(sizes))
         shown = [each.outline for each in (sizes, before) if each is not None]
         self._scale.fit(max((float(outline.max(initial=0.0)) for outline in shown), default=0.0), now_s)
         self.draw()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyqtgraph as pg
+from PySide6.QtGui import QColor
 
 from gui.plots.canvas import curve
-from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer
-from gui.plots.frame import Layout
-from gui.plots.paint import brush, color, pen
+from gui.plots.columns import SOFT, ColumnsItem, Ink, Layer, bars_layer, plain_layer, stepped_layer
+from gui.plots.frame import Layout, Strip
+from gui.plots.paint import blended, brush, color, pen
 from gui.plots.panel import PlotPanel
 from gui.series import batch_size
+from gui.series.active_rows import ActiveRows
 from gui.series.batch_size import Bars, BatchSizes
 from gui.series.declaration import Readout
 from gui.series.scale import StepScale
@@ -21,9 +24,16 @@ from gui.series.time_range import TimeRange
 from gui.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
 from service.messages.settings import ReleaseReason
 from service.observed.batches import REASONS
+from service.observed.columns import Ints
 from service.observed.history import History
 
-SYMBOLS: Final[Mapping[ReleaseReason, str]] = {"full": "s", "timeout": "o", "drained": "t1"}
+SYMBOLS: Final[Mapping[ReleaseReason, str]] = {
+    "full": "s",
+    "timeout": "o",
+    "drained": "t1",
+    "joined": "d",
+    "left": "t",
+}
 
 
 class BatchSizePanel(PlotPanel):
@@ -54,6 +64,10 @@ class BatchSizePanel(PlotPanel):
             ink = palette.release_reasons[reason]
             self._inks[reason] = Ink.of(color(ink, palette.bar_alpha))
             self._marks[reason].setBrush(brush(ink))
+        area = Ink.of(color(palette.joined, palette.bar_alpha))
+        below_edge = blended(palette.joined, palette.plot, palette.bar_alpha + SOFT).rgb()
+        self._mean = replace(area, edge=QColor(palette.joined).rgb(), below_edge=below_edge)
+        self._most = Ink.of(color(palette.joined, palette.bar_alpha))
         self._cap.setPen(pen(palette.t2, LINE_MARKER, DASH_CAP))
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
@@ -62,8 +76,13 @@ class BatchSizePanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._sizes is not None
-        layers = [self._draw_bars(layout, reason, bars) for reason, bars in self._sizes.bars.items()]
-        self._bars.set_layers(layout, layout.strips[0], layers)
+        self.header.declare(batch_size.declared(self._sizes))
+        strip, active = layout.strips[0], self._sizes.active
+        layers = [] if active is None else self._rows_layers(strip, active)
+        layers += [self._bars_of(layout, reason, bars) for reason, bars in self._sizes.bars.items()]
+        self._bars.set_layers(layout, strip, layers)
+        for reason in REASONS:
+            self._draw_marks(layout, reason)
         times, caps = self._sizes.cap
         self._cap.setData(np.floor(layout.x(times)) + 0.5, np.floor(layout.strips[0].y(caps)) + 0.5)
 
@@ -73,13 +92,27 @@ class BatchSizePanel(PlotPanel):
     def readout_at(self, at_s: float) -> Readout:
         return batch_size.readout(self.history, at_s)
 
-    def _draw_bars(self, layout: Layout, reason: ReleaseReason, bars: Bars) -> Layer:
-        """Set the marks of one release reason; returns the layer of its bars."""
-        strip, view = layout.strips[0], layout.view
-        left = np.floor(view.positions(bars.left)).astype(np.int64)
-        right = np.floor(view.positions(bars.right)).astype(np.int64)
-        right = np.maximum(right - BAR_GAP, left + 1)
-        middles = np.floor((left + right) / 2)[bars.marks] + layout.left + 0.5
+    def _rows_layers(self, strip: Strip, active: ActiveRows) -> list[Layer]:
+        """How many ran at most behind how many did on average; the two differ where a column holds many changes."""
+        return [plain_layer(self._most, strip, active.most), stepped_layer(self._mean, strip, active.mean, active.mean)]
+
+    def _bars_of(self, layout: Layout, reason: ReleaseReason, bars: Bars) -> Layer:
+        left, right = _edges(layout, bars)
+        return bars_layer(self._inks[reason], layout.strips[0], layout.view.columns, left, right, bars.size)
+
+    def _draw_marks(self, layout: Layout, reason: ReleaseReason) -> None:
+        assert self._sizes is not None
+        xs, ys = [], []
+        for bars in (self._sizes.bars[reason], self._sizes.marked[reason]):
+            left, right = _edges(layout, bars)
+            xs.append(np.floor((left + right) / 2)[bars.marks] + layout.left + 0.5)
+            ys.append(np.round(layout.strips[0].y(bars.size[bars.marks])) + 0.5)
+        middles = np.concatenate(xs)
         if len(middles) or len(self._marks[reason].data):
-            self._marks[reason].setData(middles, np.round(strip.y(bars.size[bars.marks])) + 0.5)
-        return bars_layer(self._inks[reason], strip, view.columns, left, right, bars.size)
+            self._marks[reason].setData(middles, np.concatenate(ys))
+
+
+def _edges(layout: Layout, bars: Bars) -> tuple[Ints, Ints]:
+    """The columns of pixels in which they begin, and those before which they end."""
+    left, right = (np.floor(layout.view.positions(times)).astype(np.int64) for times in (bars.left, bars.right))
+    return left, np.maximum(right - BAR_GAP, left + 1)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPolygonF
+from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.frame import Layout
-from gui.plots.paint import bold, draw_text, font, pen, text_width
+from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
 from gui.tokens import (
     CARD_DISTANCE,
     CARD_LINE,
@@ -96,9 +96,11 @@ class BatchCard(pg.GraphicsObject):
             case "timeout":
                 painter.drawEllipse(box)
             case "drained":
-                painter.drawPolygon(
-                    QPolygonF([box.bottomLeft(), box.bottomRight(), QPointF(box.center().x(), box.top())])
-                )
+                painter.drawPolygon(triangle(box.left(), box.center().y(), size))
+            case "joined":
+                painter.drawPolygon(diamond(box.left(), box.center().y(), size))
+            case "left":
+                painter.drawPolygon(caret(box.left(), box.center().y(), size))
 
     def _place(self, layout: Layout, beside: QRectF) -> QPointF:
         x = beside.right() + CARD_DISTANCE

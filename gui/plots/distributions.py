@@ -16,6 +16,7 @@ from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.plots.stage_breakdown import StageBreakdownPlot
 from gui.plots.wasted_work import WastedWorkPanel
 from gui.series.batch_distribution import batch_distribution, largest_in_view
+from gui.series.engine_time import engine_time
 from gui.series.latency_distribution import Sample
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import stage_breakdown
@@ -110,6 +111,8 @@ class DistributionsView(QWidget):
         self._show_batches(present, before, moment.now_s)
         scopes = [stage_breakdown(self._history, scope) if scope is not None else None for scope in (present, before)]
         self.stages.bars.show_stages(scopes[0], scopes[1], _name(before), moment.now_s)
+        engine = engine_time(self._history, present) if present is not None else None
+        self.stages.show_engine({} if engine is None else engine.readout)
 
     def _show_latencies(self, present: Scope | None, before: Scope | None, now_s: float) -> None:
         first, second = (

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPolygonF
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui.plots.paint import bold, draw_text, font, pen, text_width
+from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.tokens import (
     DASH_CAP,
@@ -29,6 +29,7 @@ from gui.tokens import (
 )
 
 LINES: Final = ("line", "dash", "lane")
+SLANTED: Final = ("circle", "triangle", "diamond", "caret")
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class Header(QWidget):
 
     def _paint_swatch(self, painter: QPainter, entry: Entry, x: float, middle: float) -> None:
         ink = QColor(getattr(self._palette, entry.color))
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing, entry.swatch in ("circle", "triangle"))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, entry.swatch in SLANTED)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(ink)
         y = round(middle)
@@ -147,7 +148,11 @@ class Header(QWidget):
             case "circle":
                 painter.drawEllipse(QPointF(x + LEGEND_SWATCH / 2, middle), LEGEND_SWATCH / 2, LEGEND_SWATCH / 2)
             case "triangle":
-                painter.drawPolygon(_triangle(x, middle, MARK_SIZES[entry.name]))
+                painter.drawPolygon(triangle(x, middle, MARK_SIZES[entry.name]))
+            case "diamond":
+                painter.drawPolygon(diamond(x, middle, MARK_SIZES[entry.name]))
+            case "caret":
+                painter.drawPolygon(caret(x, middle, MARK_SIZES[entry.name]))
             case "line":
                 width = LINE_WIDTHS.get(entry.name, LEGEND_LINE_WIDTH)
                 painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -169,9 +174,3 @@ def _swatch_width(entry: Entry) -> float:
     if entry.swatch == "dash":
         return LEGEND_LINE + GAP_2
     return (LEGEND_LINE if entry.swatch in LINES else LEGEND_SWATCH) + GAP_2 - 2
-
-
-def _triangle(x: float, middle: float, size: float) -> QPolygonF:
-    half = size / 2
-    base = middle + half - 1
-    return QPolygonF([QPointF(x, base), QPointF(x + size, base), QPointF(x + half, middle - half)])

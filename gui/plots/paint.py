@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from PySide6.QtCore import QPointF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen
+from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QApplication
 
 from gui.tokens import FONT_CAPTION, WEIGHT_BOLD, WEIGHT_REGULAR
@@ -75,3 +75,24 @@ def draw_text(painter: QPainter, x: float, middle: float, text: str, used: QFont
 def baseline(middle: float, used: QFont) -> float:
     """Where the baseline lies so that capitals and figures stand centred about `middle`; a whole pixel."""
     return round(middle + QFontMetricsF(used).capHeight() / 2)
+
+
+def triangle(x: float, middle: float, size: float) -> QPolygonF:
+    """From `x` on, upright."""
+    half = size / 2
+    base = middle + half - 1
+    return QPolygonF([QPointF(x, base), QPointF(x + size, base), QPointF(x + half, middle - half)])
+
+
+def caret(x: float, middle: float, size: float) -> QPolygonF:
+    """From `x` on, standing on its point."""
+    half = size / 2
+    top = middle - half + 1
+    return QPolygonF([QPointF(x, top), QPointF(x + size, top), QPointF(x + half, middle + half)])
+
+
+def diamond(x: float, middle: float, size: float) -> QPolygonF:
+    """From `x` on, standing on its point."""
+    half = size / 2
+    corners = (x, middle), (x + half, middle - half), (x + size, middle), (x + half, middle + half)
+    return QPolygonF([QPointF(*corner) for corner in corners])

@@ -21,7 +21,6 @@ from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
 from gui.series.ghost import GhostLevel
-from gui.series.request_details import members
 from gui.series.timeline import neighbour
 from gui.series.viewport import Viewport
 from gui.tokens import (
@@ -35,6 +34,7 @@ from gui.tokens import (
     Palette,
 )
 from service.observed.history import History
+from service.observed.members import members_of
 
 WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel
@@ -230,7 +230,7 @@ class PlotStack(QWidget):
         chosen, columns = self.timeline.chosen, self._history.requests.columns
         if chosen is None or not columns.has(chosen):
             return
-        rows = members(self._history, int(columns.get(chosen, "batch")))
+        rows = members_of(self._history, int(columns.get(chosen, "batch")))
         place = rows.index(chosen) + step if chosen in rows else -1
         if 0 <= place < len(rows):
             self._choose(rows[place])
@@ -272,7 +272,7 @@ class PlotStack(QWidget):
             case Qt.Key.Key_Left | Qt.Key.Key_Right if not is_shifted:
                 self._select_neighbour(-1 if event.key() == Qt.Key.Key_Left else 1)
             case Qt.Key.Key_Return | Qt.Key.Key_Enter if self._pointing.hovered is not None:
-                self._choose(next(iter(members(self._history, self._pointing.hovered)), None))
+                self._choose(next(iter(members_of(self._history, self._pointing.hovered)), None))
             case Qt.Key.Key_Up | Qt.Key.Key_Down if self.timeline.chosen is not None:
                 self._choose_member(-1 if event.key() == Qt.Key.Key_Up else 1)
             case Qt.Key.Key_Up | Qt.Key.Key_Down if self.timeline.overflows:

@@ -13,7 +13,8 @@ from gui.plots.header import Header
 from gui.plots.paint import bold, draw_text, font, pen, text_width
 from gui.plots.stage_inks import paint_stages, segments, stage_inks
 from gui.plots.stage_table import StageTable
-from gui.series.declaration import Declaration
+from gui.series.declaration import Declaration, Readout
+from gui.series.engine_time import ENTRIES
 from gui.series.scale import StepScale
 from gui.series.stage_breakdown import StageBreakdown
 from gui.tokens import (
@@ -38,7 +39,7 @@ PLOT: Final = Declaration(
     name="stage-breakdown",
     title="Where the time goes",
     unit="stages of a request, from its intended send to its last token",
-    entries=(),
+    entries=ENTRIES,
     empty_text="How long requests spend in each of their stages",
 )
 NAMES: Final = ("mean", "p95")
@@ -61,6 +62,7 @@ class StageBreakdownPlot(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.header = Header(PLOT, palette)
+        self.show_engine({})
         self.bars = StageBars(palette)
         self.setAccessibleName(PLOT.title)
         layout = QVBoxLayout(self)
@@ -68,6 +70,10 @@ class StageBreakdownPlot(QWidget):
         layout.setSpacing(0)
         layout.addWidget(self.header)
         layout.addWidget(self.bars, 1)
+
+    def show_engine(self, shares: Readout) -> None:
+        """What the engine did meanwhile; nothing where that is not known."""
+        self.header.show_readout(shares, hides_missing=True)
 
     def set_palette(self, palette: Palette) -> None:
         self.header.set_palette(palette)

@@ -58,6 +58,7 @@ class TimelinePanel(PlotPanel):
         self._offset = max(min(self._offset, grid.total - grid.shown), 0)
         shown = range(self._offset, min(self._offset + grid.shown, grid.total))
         self._stages = timeline.timeline(self.history, view, self._lanes, shown)
+        self.header.declare(timeline.declared(timeline.reasons_seen(self.history, view)))
         return ()
 
     def draw(self, layout: Layout) -> None:

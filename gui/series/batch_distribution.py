@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from gui.series.batch_size import CAP_IN_VIEW, LEAST_VIEW
 from gui.series.declaration import Declaration, Entry, Readout
+from gui.series.reasons import OF_WHOLE_BATCHES, reason_entries, told_counts, with_reasons
 from gui.series.scope import Scope
 from service.messages.settings import ReleaseReason
-from service.observed.batches import REASONS
-from service.observed.columns import Floats
+from service.observed.batches import REASON_CODES, REASONS
+from service.observed.columns import Floats, Ints
 from service.observed.history import History
 
 MOST_BARS: Final = 64
+OF_RUNNING: Final = tuple(code for reason, code in REASON_CODES.items() if reason not in OF_WHOLE_BATCHES)
 
 PLOT: Final = Declaration(
     name="batch-distribution",
     title="Batch sizes",
     unit="share of batches",
     entries=(
-        Entry("full", "area", "full"),
-        Entry("timeout", "area", "timeout"),
-        Entry("drained", "area", "drained"),
+        *reason_entries("area"),
         Entry("cap", "dash", "t2"),
     ),
     empty_text="How many batches held how many requests,\nby why they were released",
@@ -39,6 +39,7 @@ class BatchDistribution:
     """Per cent of the batches, one number a bar; the first bar stands for 1 to `width` requests.
 
     Attributes:
+        is_by_time: whether it is per cent of the time that they ran, as where requests join and leave.
         by_reason: stacked in this order.
         cap: the largest `max_batch_size` that counts; ``None`` without batches.
     """
@@ -47,6 +48,7 @@ class BatchDistribution:
     by_reason: Mapping[ReleaseReason, Floats]
     count: Mapping[ReleaseReason, int]
     cap: int | None
+    is_by_time: bool = False
 
     @property
     def total(self) -> int:
@@ -67,8 +69,8 @@ class BatchDistribution:
 def largest_in_view(history: History, *scopes: Scope | None) -> int:
     """The size that the last bar stands for: the largest batch, and the cap where it is not far beyond."""
     sizes = [_batches(history, scope) for scope in scopes if scope is not None]
-    largest = max((int(size.max(initial=0)) for size, _, _ in sizes), default=0)
-    cap = max((int(caps.max(initial=0)) for _, _, caps in sizes), default=0)
+    largest = max((int(size.max(initial=0)) for size, *_ in sizes), default=0)
+    cap = max((int(caps.max(initial=0)) for _, _, caps, _ in sizes), default=0)
     largest = max(largest, cap if cap <= CAP_IN_VIEW * max(largest, LEAST_VIEW) else largest, LEAST_VIEW)
     width = math.ceil(largest / MOST_BARS)
     return math.ceil(largest / width) * width
@@ -76,29 +78,40 @@ def largest_in_view(history: History, *scopes: Scope | None) -> int:
 
 def batch_distribution(history: History, scope: Scope, largest: int) -> BatchDistribution:
     """The batches that ended in a scope, for bars up to the size `largest`."""
-    size, reason, caps = _batches(history, scope)
+    size, reason, caps, run_s = _batches(history, scope)
+    is_by_time = bool(np.isin(reason, OF_RUNNING).any())
+    weights = run_s if is_by_time else np.ones(len(size))
     width = math.ceil(largest / MOST_BARS)
     bars = largest // width
     place = np.clip((size - 1) // width, 0, bars - 1)
-    share = 100.0 / max(len(size), 1)
+    share = 100.0 / float(weights.sum() or 1.0)
     by_reason, count = {}, {}
     for code, name in enumerate(REASONS):
         of_reason = reason == code
         count[name] = int(np.count_nonzero(of_reason))
-        by_reason[name] = np.bincount(place[of_reason], minlength=bars) * share
-    return BatchDistribution(width, by_reason, count, int(caps.max()) if len(caps) else None)
+        by_reason[name] = np.bincount(place[of_reason], weights[of_reason], bars) * share
+    return BatchDistribution(width, by_reason, count, int(caps.max()) if len(caps) else None, is_by_time)
+
+
+def declared(sizes: BatchDistribution | None) -> Declaration:
+    """With the release reasons that there are, and what the shares are of."""
+    if sizes is None or not sizes.is_by_time:
+        return PLOT
+    seen = tuple(reason for reason, count in sizes.count.items() if count)
+    return replace(with_reasons(PLOT, reason_entries("area", seen)), title="Running rows", unit="share of the time")
 
 
 def readout(sizes: BatchDistribution, bar: int | None = None) -> Readout:
     """How many batches of each kind there are, or what shares stand in the bar under the pointer."""
     cap = {} if sizes.cap is None else {"cap": str(sizes.cap)}
     if bar is None:
-        return {**{name: str(count) for name, count in sizes.count.items()}, **cap}
+        return {**told_counts(sizes.count), **cap}
     found = {name: shares[bar] for name, shares in sizes.by_reason.items() if bar < len(shares)}
     return {name: f"{share:.0f} %" for name, share in found.items() if share > 0}
 
 
-def _batches(history: History, scope: Scope) -> tuple[Floats, Floats, Floats]:
+def _batches(history: History, scope: Scope) -> tuple[Ints, Ints, Ints, Floats]:
     columns = history.batches.columns
     chosen = scope.contains(columns["finished"], columns["regime"])
-    return columns["size"][chosen], columns["reason"][chosen], columns["cap"][chosen]
+    size, reason, caps = (columns[name][chosen] for name in ("size", "reason", "cap"))
+    return size, reason, caps, columns["finished"][chosen] - columns["started"][chosen]

@@ -1,4 +1,8 @@
-"""Batch size: a mark for every batch, by why it was released, on a bar as wide as it ran; the cap as a step."""
+"""Batch size: a mark for every batch, by why it was released, on a bar as wide as it ran; the cap as a step.
+
+Where requests join and leave between two steps, the rows that run are an area instead, and only what is wide enough to
+be told apart has a mark.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,21 @@ from typing import Final
 
 import numpy as np
 
+from gui.series.active_rows import ActiveRows, active_rows
 from gui.series.declaration import Declaration, Entry, Readout
+from gui.series.reasons import reason_entries, told_counts, with_reasons
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_range import TimeRange
+from gui.tokens import MARK_ROOM
 from service.messages.settings import ReleaseReason
 from service.observed.batch_summary import batch_summary
-from service.observed.batches import REASONS
+from service.observed.batches import CONTINUOUS, REASON_CODES, REASONS
 from service.observed.columns import Floats, Ints
 from service.observed.history import History
 
 CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
 LEAST_VIEW: Final = 4
+FIRST_OF_RUNNING: Final = REASON_CODES["joined"]
 MARK_CELL: Final = 3  # columns of pixels: marks of one size closer than this are one
 
 PLOT: Final = Declaration(
@@ -26,9 +34,7 @@ PLOT: Final = Declaration(
     title="Batch size",
     unit="requests",
     entries=(
-        Entry("full", "square", "full"),
-        Entry("timeout", "circle", "timeout"),
-        Entry("drained", "triangle", "drained"),
+        *reason_entries(),
         Entry("cap", "dash", "t2"),
     ),
     empty_text="A mark for every batch,\nby why it was released",
@@ -50,15 +56,29 @@ class BatchSizes:
     """What the plot shows.
 
     Attributes:
+        bars: of whole batches.
+        marked: stretches of batches that others joined, as far as they have room for a mark, and the first of each.
+        active: rows that ran in such stretches; ``None`` where there are none.
         cap: the corners of the step, times and values.
         count: batches in view, each one, also where several share a column.
         peak: what must fit below the top.
     """
 
     bars: Mapping[ReleaseReason, Bars]
+    marked: Mapping[ReleaseReason, Bars]
+    active: ActiveRows | None
     cap: tuple[Floats, Floats]
     count: Mapping[ReleaseReason, int]
     peak: float
+
+    @property
+    def seen(self) -> tuple[ReleaseReason, ...]:
+        return tuple(reason for reason, count in self.count.items() if count)
+
+
+def declared(sizes: BatchSizes) -> Declaration:
+    """With the release reasons that there are."""
+    return with_reasons(PLOT, reason_entries(seen=sizes.seen))
 
 
 def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
@@ -68,16 +88,21 @@ def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
     started, size = columns["started"][visible], columns["size"][visible].astype(np.float64)
     finished = np.minimum(columns["finished"][visible], view.end_s)
     reason = columns["reason"][visible]
+    is_open = columns["formation"][visible] == CONTINUOUS
+    is_wide = (finished - started >= MARK_ROOM * view.column_s) | (reason < FIRST_OF_RUNNING)
     largest = float(size.max()) if len(size) else 0.0
-    bars, count = {}, {}
+    bars, marked, count = {}, {}, {}
     for code, name in enumerate(REASONS):
-        of_reason = reason == code
-        count[name] = int(np.count_nonzero(of_reason))
-        bars[name] = _bars(started[of_reason], finished[of_reason], size[of_reason], view)
+        count[name] = int(np.count_nonzero(reason == code))
+        bars[name], marked[name] = (
+            _bars(started[chosen], finished[chosen], size[chosen], view)
+            for chosen in ((reason == code) & ~is_open, (reason == code) & is_open & is_wide)
+        )
+    active = active_rows(started[is_open], finished[is_open], size[is_open], view) if is_open.any() else None
     cap = _cap(history, view)
     highest_cap = float(cap[1].max()) if len(cap[1]) else 0.0
     fits = highest_cap <= CAP_IN_VIEW * max(largest, LEAST_VIEW)
-    return BatchSizes(bars, cap, count, max(largest, highest_cap if fits else 0.0))
+    return BatchSizes(bars, marked, active, cap, count, max(largest, highest_cap if fits else 0.0))
 
 
 def readout(history: History, at_s: float) -> Readout:
@@ -92,7 +117,7 @@ def readout(history: History, at_s: float) -> Readout:
 
 def summary(history: History, sizes: BatchSizes) -> Readout:
     """How many batches of each kind are in view, and the cap that is in force."""
-    texts: dict[str, str] = {reason: str(count) for reason, count in sizes.count.items()}
+    texts = told_counts(sizes.count)
     if history.in_force is not None:
         texts["cap"] = str(history.in_force.settings.max_batch_size)
     return texts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Swatch: TypeAlias = Literal["square", "circle", "triangle", "area", "line", "dash", "lane", "none"]
+Swatch: TypeAlias = Literal["square", "circle", "triangle", "diamond", "caret", "area", "line", "dash", "lane", "none"]
 Readout: TypeAlias = Mapping[str, str]  # a text for each entry of the legend that has one now
 
 

@@ -1,4 +1,4 @@
-"""All that is known of one request: its stages, its batch and who was in it, and what it waited for."""
+"""All that is known of one request: its stages, its batch, who ran beside it, and what it waited for."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gui.series.waits import wait_sentence
 from service.observed import stages
 from service.observed.batch_summary import BatchSummary, batch_summary
 from service.observed.history import History
+from service.observed.members import mates_of
 from service.observed.requests import RequestRow
 
 
@@ -19,7 +20,8 @@ class RequestDetails:
     Attributes:
         spans_s: seconds in each of `stages.STAGES`, so far where it is under way.
         batch: ``None`` as long as it has none.
-        mates: the other members of its batch, in their order in the queue.
+        mates: the other members of its batch, or all that ran while it did where others could join, in their order in
+            the queue.
         waited: the sentence on what it waited for.
     """
 
@@ -41,21 +43,10 @@ def request_details(history: History, row: int) -> RequestDetails | None:
         return None
     spans = stages.durations(stages.marks(table.columns, np.array([row])), history.now_s())[0]
     batch = int(table.columns.get(row, "batch"))
-    mates = [mate for mate in members(history, batch) if mate != row]
     return RequestDetails(
         request=table.row(row),
         spans_s=tuple(np.nan_to_num(spans).tolist()),
         batch=batch_summary(history, batch),
-        mates=tuple(table.rows(mates)),
+        mates=tuple(table.rows(mates_of(history, row))),
         waited=wait_sentence(history, row),
     )
-
-
-def members(history: History, batch: int) -> list[int]:
-    """The rows of a batch's requests, in their order in the queue."""
-    columns = history.requests.columns
-    if not history.batches.columns.has(batch):
-        return []
-    rows = np.flatnonzero(columns["batch"] == batch)
-    order = np.argsort(columns["queued"][rows], kind="stable")
-    return [int(row) + columns.first for row in rows[order]]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gui.series.declaration import Declaration, Entry
+from gui.series.reasons import reason_entries, with_reasons
 from gui.series.time_range import TimeRange
 from service.messages.settings import ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.columns import Floats, Ints
 from service.observed.history import History
+from service.observed.members import batch_running, is_open, members_of
 
 Stage = str
-STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *REASONS)  # a later one hides an earlier one
+RUNNING: Final = tuple(reason for reason in REASONS if reason != "left")  # with which no request begins to run
+STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *RUNNING)  # a later one hides an earlier one
 WAITING: Final = 1
 FORMED: Final = 2
 FIRST_RUNNING: Final = 3
@@ -29,9 +32,7 @@ PLOT: Final = Declaration(
     entries=(
         Entry("waiting", "lane", "waiting"),
         Entry("formed", "lane", "formed"),
-        Entry("full", "area", "full"),
-        Entry("timeout", "area", "timeout"),
-        Entry("drained", "area", "drained"),
+        *reason_entries("area"),
     ),
     empty_text="Each request is a bar, each batch a block, coloured by why it was released.",
 )
@@ -105,6 +106,18 @@ def timeline(history: History, view: TimeRange, lanes: Lanes, shown: range | Non
     return canvas.stages()
 
 
+def declared(seen: tuple[ReleaseReason, ...]) -> Declaration:
+    """With the release reasons that there are; requests that join and leave one by one make no blocks."""
+    unit = "a bar per request" if "joined" in seen else PLOT.unit
+    return replace(with_reasons(PLOT, reason_entries("area", seen)), unit=unit)
+
+
+def reasons_seen(history: History, view: TimeRange) -> tuple[ReleaseReason, ...]:
+    """Why the batches were released in which the requests in view run."""
+    batches = history.requests.columns["batch"][_visible(history, view)]
+    return tuple(RUNNING[code] for code in np.unique(_reasons(history, batches[batches >= 0])).tolist())
+
+
 def lanes_needed(history: History, view: TimeRange) -> int:
     """Lanes that one replica's requests need so that no two are in the same one at the same time."""
     visible = _visible(history, view)
@@ -125,7 +138,10 @@ def batch_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | No
     there = (columns["started"] <= at_s) & (columns["finished"] > at_s) & (columns["batch"] >= 0)
     there &= lanes.of(columns["slot"], columns["arrival"]) == lane
     rows = np.flatnonzero(there)
-    return int(columns["batch"][rows[-1]]) if len(rows) else None
+    if not len(rows):
+        return None
+    batch = int(columns["batch"][rows[-1]])
+    return batch_running(history, int(columns["slot"][rows[-1]]), at_s) if is_open(history, batch) else batch
 
 
 def request_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | None:
@@ -149,8 +165,8 @@ def bar_of(history: History, row: int, lanes: Lanes) -> Block | None:
 def block_of(history: History, batch_row: int, lanes: Lanes) -> Block | None:
     """Where a batch stands, or ``None`` before it ran."""
     batches, columns = history.batches.columns, history.requests.columns
-    members = columns["batch"] == batch_row
-    if not batches.has(batch_row) or not members.any() or np.isinf(batches.get(batch_row, "started")):
+    members = np.array(members_of(history, batch_row), np.int64) - columns.first
+    if not len(members) or np.isinf(batches.get(batch_row, "started")):
         return None
     occupied = lanes.of(columns["slot"][members], columns["arrival"][members])
     started_s, finished_s = (batches.get(batch_row, name) for name in ("started", "finished"))
@@ -189,7 +205,7 @@ def _reasons(history: History, batches: Ints) -> Ints:
     rows = batches - columns.first
     known = (rows >= 0) & (rows < len(columns))
     result = np.zeros(len(batches), np.int64)
-    result[known] = columns["reason"][rows[known]]
+    result[known] = np.minimum(columns["reason"][rows[known]], len(RUNNING) - 1)
     return result
 
 
@@ -229,7 +245,7 @@ class _Canvas:
     def stages(self) -> NDArray[np.int8]:
         size = self._shape[0] * self._shape[1]
         change = np.bincount(np.concatenate(self._places), np.concatenate(self._weights), minlength=size)
-        counts = np.cumsum(change.astype(np.int16).reshape(self._shape), axis=1, dtype=np.int16)[:, :-1]
+        counts = np.cumsum(change.astype(np.int32).reshape(self._shape), axis=1, dtype=np.int32)[:, :-1]
         return HIGHEST[counts]
 
     def _columns(self, times: Floats) -> Ints:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from service.messages.settings import ReleaseReason
+from service.messages.settings import FORMATIONS, Formation, ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.history import History
 
@@ -81,13 +81,29 @@ def _waits(history: History, row: int) -> Iterator[str]:
 def _until_formed(history: History, row: int, slot: int, queued: float, formed: float) -> Iterator[str]:
     """Under `early` the engine has no part in it; otherwise what it was busy with, then what it waited for itself."""
     batch = int(history.requests.columns.get(row, "batch"))
-    ahead = _ahead(history, slot, queued, formed) if not _is_early(history, batch) else Ahead(0, "", 0, 0.0)
-    if ahead.is_felt:
+    formation = _formation(history, batch)
+    ahead = Ahead(0, "", 0, 0.0) if formation == "early" else _ahead(history, slot, queued, formed)
+    if ahead.is_felt and formation == "continuous":
+        yield from _until_joined(history, slot, queued, formed)
+    elif ahead.is_felt:
         held = f", held by a member with {ahead.straggler} tokens" if ahead.count == 1 and ahead.straggler else ""
         yield f"{ahead.held_s:.2f} s for {_batches(ahead)} to end{held}"
     rest_s = formed - queued - ahead.held_s
     if rest_s >= NOTICEABLE_S:
         yield f"{rest_s:.2f} s {_for_company(history, batch)}"
+
+
+def _until_joined(history: History, slot: int, queued: float, formed: float) -> Iterator[str]:
+    """First for one of those that ran to leave, then for the step under way."""
+    columns = history.batches.columns
+    held = np.minimum(columns["finished"], formed) - np.maximum(columns["started"], queued)
+    ran = (held > 0) & (columns["slot"] == slot)
+    is_full = ran & (columns["size"] >= columns["cap"])
+    full_s, step_s = float(held[is_full].sum()), float(held[ran & ~is_full].sum())
+    if full_s >= NOTICEABLE_S:
+        yield f"{full_s:.2f} s for one of the {columns['cap'][is_full][-1]} places"
+    if step_s >= NOTICEABLE_S:
+        yield f"{step_s:.2f} s for the step under way"
 
 
 def _ahead(history: History, slot: int, start_s: float, end_s: float) -> Ahead:
@@ -120,15 +136,15 @@ def _for_company(history: History, batch: int) -> str:
         "timeout": "of batch_wait_timeout_s",
         "full": "until its batch was full",
         "drained": "until nothing more waited",
+        "joined": "until it could join",
+        "left": "until it could join",
     }
     return texts[REASONS[int(history.batches.columns.get(batch, "reason"))]]
 
 
-def _is_early(history: History, batch: int) -> bool:
-    if history.batches.columns.has(batch):
-        number = history.batches.regime_of(batch)
-        regime = next((each for each in history.batches.regimes if each.number == number), None)
-        settings = regime.settings if regime is not None else None
-    else:
-        settings = history.in_force.settings if history.in_force is not None else None
-    return settings is not None and settings.formation == "early"
+def _formation(history: History, batch: int) -> Formation | None:
+    """That of a batch, or the present one as long as there is none."""
+    columns = history.batches.columns
+    if columns.has(batch):
+        return FORMATIONS[int(columns.get(batch, "formation"))]
+    return history.in_force.settings.formation if history.in_force is not None else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.messages.settings import ReleaseReason
+from service.messages.settings import FORMATIONS, Formation, ReleaseReason
 from service.observed.batches import REASONS
 from service.observed.columns import Floats
 from service.observed.history import History
@@ -27,6 +27,7 @@ class BatchSummary:
     number: int
     replica: str
     version: int
+    formation: Formation
     size: int
     cap: int
     reason: ReleaseReason
@@ -53,6 +54,7 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
         number=int(columns.get(row, "number")),
         replica=history.slots.name_of(int(columns.get(row, "slot"))),
         version=int(columns.get(row, "version")),
+        formation=FORMATIONS[int(columns.get(row, "formation"))],
         size=int(columns.get(row, "size")),
         cap=int(columns.get(row, "cap")),
         reason=REASONS[int(columns.get(row, "reason"))],

@@ -9,9 +9,9 @@ from typing import Final, get_args
 
 import numpy as np
 
-from service.messages.settings import ReleaseReason, Settings, SettingsChange
+from service.messages.settings import FORMATIONS, ReleaseReason, Settings, SettingsChange
 from service.messages.telemetry import BatchRecord, BatchWork
-from service.observed.columns import Columns, Floats
+from service.observed.columns import Bools, Columns, Floats, Ints
 from service.observed.drains import Drain, Drains
 from service.observed.marks import SettingsMark, describe_settings_change
 from service.observed.rolling import Grid
@@ -20,6 +20,8 @@ from service.spelled import spelled_ms
 MAX_ROWS: Final = 60_000
 REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)
 REASON_CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
+FORMATION_CODES: Final = {formation: code for code, formation in enumerate(FORMATIONS)}
+CONTINUOUS: Final = FORMATION_CODES["continuous"]
 WORK: Final = BatchWork.__struct_fields__
 FIELDS: Final = {
     "formed": np.float64,
@@ -29,10 +31,13 @@ FIELDS: Final = {
     "size": np.int64,
     "cap": np.int64,
     "tokens": np.int64,
-    "steps": np.int64,  # this and the next three are its `BatchWork`, blank until it has finished
+    "steps": np.int64,  # this and the next five are its `BatchWork`, blank until it has finished
     "computed": np.int64,
     "padding": np.int64,
     "vacant": np.int64,
+    "prompts": np.int64,
+    "prefill_s": np.float64,
+    "formation": np.int64,
     "reason": np.int64,
     "number": np.int64,
     "version": np.int64,
@@ -156,6 +161,7 @@ class BatchTable:
                 "size": record.size,
                 "cap": record.cap,
                 "tokens": 0,
+                "formation": FORMATION_CODES[record.formation],
                 "reason": REASON_CODES[record.release_reason],
                 "number": record.number,
                 "version": record.settings_version,
@@ -227,3 +233,16 @@ class BatchTable:
     @staticmethod
     def _drained(mark: SettingsMark, drain: Drain | None) -> SettingsMark:
         return mark if drain is None else replace(mark, drained=drain.words)
+
+
+def mean_size(size: Floats | Ints, run_s: Floats, is_open: Bools) -> float | None:
+    """Requests in a batch; where others join those that run, requests that run at a time.
+
+    >>> size, run_s = np.array([1.0, 3.0]), np.array([0.5, 1.5])
+    >>> [mean_size(size, run_s, np.array([are_open] * 2)) for are_open in (False, True)]
+    [2.0, 2.5]
+    """
+    if not len(size):
+        return None
+    weights = run_s if is_open.mean() > 0.5 and run_s.any() else None
+    return float(np.average(size, weights=weights))

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from service.observed.batches import Regime
-from service.observed.columns import Floats
+from service.observed.batches import CONTINUOUS, Regime, mean_size
+from service.observed.columns import Bools, Floats
 from service.observed.history import History
 from service.observed.percentiles import WINDOW_S, percentiles
 from service.observed.rolling import STEP_S, step_of
@@ -81,7 +81,7 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
-        mean_batch=float(batches.size.mean()) if len(batches.size) else None,
+        mean_batch=mean_size(batches.size, batches.run_s, batches.is_open),
         queue=float(waiting + formed),
         speedup_over_batch_1=speedup(batches.size, batches.tokens, batches.run_s, *_Executed.ever(history)),
     )
@@ -131,6 +131,7 @@ class _Executed:
     size: Floats
     tokens: Floats
     run_s: Floats
+    is_open: Bools
 
     @classmethod
     def between(cls, history: History, start_s: float, end_s: float, regime: int) -> _Executed:
@@ -149,7 +150,8 @@ class _Executed:
         columns = history.batches.columns
         chosen = chosen & np.isfinite(columns["started"]) & (columns["tokens"] > 0)
         run_s = columns["finished"][chosen] - columns["started"][chosen]
-        return cls(columns["size"][chosen].astype(np.float64), columns["tokens"][chosen].astype(np.float64), run_s)
+        size, tokens = (columns[name][chosen].astype(np.float64) for name in ("size", "tokens"))
+        return cls(size, tokens, run_s, columns["formation"][chosen] == CONTINUOUS)
 
 
 def _tokens_per_s(history: History, start_s: float, end_s: float) -> float:

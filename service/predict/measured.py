@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from service.observed.batches import CONTINUOUS, mean_size
 from service.observed.history import History
 from service.predict.requests import observed_requests
 
@@ -27,13 +28,14 @@ def measured(history: History, start_s: float, end_s: float) -> Measured:
     everybody = observed_requests(history, -np.inf, end_s)
     is_answered = (everybody.answered_s >= start_s) & (everybody.answered_s < end_s)
     batches = history.batches.columns
-    sizes = batches["size"][(batches["started"] >= start_s) & (batches["started"] < end_s)]
+    ran = (batches["started"] >= start_s) & (batches["started"] < end_s)
+    run_s = np.minimum(batches["finished"][ran], end_s) - batches["started"][ran]
     p50_s, p95_s = np.percentile(latencies_s, (50.0, 95.0)).tolist() if len(latencies_s) else (None, None)
     return Measured(
         p50_s=p50_s,
         p95_s=p95_s,
         requests_per_s=float(np.count_nonzero(is_answered)) / (end_s - start_s),
         tokens_per_s=float(everybody.tokens[is_answered].sum()) / (end_s - start_s),
-        mean_batch=float(sizes.mean()) if len(sizes) else None,
+        mean_batch=mean_size(batches["size"][ran], run_s, batches["formation"][ran] == CONTINUOUS),
         requests=len(latencies_s),
     )

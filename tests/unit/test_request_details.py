@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from gui.series.request_details import members, request_details
+from gui.series.request_details import request_details
 from gui.series.timeline import Lanes, bar_of, request_at
 from gui.series.waits import wait_sentence
 from service.messages.settings import ReleaseReason, Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
 from service.observed.history import History
+from service.observed.members import members_of
 from tests.synthetic_run import FakeClock, early_run, filled_history
 
 NOW_S = 20.0
@@ -154,7 +155,7 @@ def test_that_the_stages_of_every_request_add_up_to_its_latency(history: History
 
 def test_that_batch_mates_are_all_other_members_of_its_batch(history: History) -> None:
     batch = history.batches.columns["size"].argmax() + history.batches.columns.first
-    rows = members(history, int(batch))
+    rows = members_of(history, int(batch))
     details = request_details(history, rows[1])
     assert details is not None
     assert details.batch is not None
@@ -164,7 +165,7 @@ def test_that_batch_mates_are_all_other_members_of_its_batch(history: History) -
 
 def test_that_nothing_is_told_of_a_request_that_is_no_longer_kept(history: History) -> None:
     assert request_details(history, 10_000) is None
-    assert members(history, -1) == []
+    assert members_of(history, -1) == []
 
 
 def test_that_a_request_is_found_where_its_bar_stands(history: History) -> None:

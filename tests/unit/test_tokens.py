@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations, pairwise
 
 import pytest
 
+from gui.series.reasons import OF_WHOLE_BATCHES
 from gui.tokens import DARK, FONT_FILES, LIGHT, LINE_WIDTHS, MARK_SIZES, Palette
 
 Rgb = tuple[float, float, float]
@@ -63,7 +64,12 @@ def test_that_the_lowest_contrasts_are_the_ones_the_look_was_chosen_for() -> Non
 
 @pytest.mark.parametrize(("vision", "least"), [("protan", 19.0), ("deutan", 25.0), ("tritan", 24.0)])
 def test_that_release_reasons_stay_apart_for_colour_blind_eyes(vision: str, least: float) -> None:
-    assert _smallest_difference("release_reasons", vision) >= least - 0.5
+    assert _smallest_difference("release_reasons", vision, OF_WHOLE_BATCHES) >= least - 0.5
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_that_joined_and_left_stay_apart_from_these_and_each_other(vision: str) -> None:
+    assert _smallest_difference("release_reasons", vision) >= 10.5
 
 
 @pytest.mark.parametrize("vision", VISIONS)
@@ -79,7 +85,7 @@ def test_that_neighbouring_percentiles_stay_apart_for_colour_blind_eyes(vision: 
 
 
 def test_that_nothing_is_told_by_hue_alone() -> None:
-    assert len(set(MARK_SIZES.values())) == 3
+    assert len(set(MARK_SIZES.values())) == len(MARK_SIZES)
     assert list(LINE_WIDTHS.values()) == sorted(LINE_WIDTHS.values(), reverse=True)
     assert len(set(LINE_WIDTHS.values())) == 3
 
@@ -128,11 +134,13 @@ def _data_colours(p: Palette) -> dict[str, str]:
     return {**p.release_reasons, **p.stages, **p.percentiles, "error": p.error}
 
 
-def _smallest_difference(group: str, vision: str) -> float:
+def _smallest_difference(group: str, vision: str, names: Collection[str] | None = None) -> float:
+    """Of the colours of a group, or of some of them."""
+    groups = (getattr(palette, group) for palette in (DARK, LIGHT))
     return min(
         delta_e(seen_as(one, vision), seen_as(other, vision))
-        for palette in (DARK, LIGHT)
-        for one, other in combinations(getattr(palette, group).values(), 2)
+        for colours in groups
+        for one, other in combinations([colours[name] for name in names or colours], 2)
     )
 
 

@@ -13,10 +13,10 @@ from gui.panels.requests_model import ROW_ROLE
 from gui.plots.plot_stack import PlotStack
 from gui.presenter import shown
 from gui.request_inspector import RequestInspector
-from gui.series.request_details import members
 from gui.theme import Theme
 from gui.tokens import DARK, LIGHT
 from service.observed.history import History
+from service.observed.members import members_of
 from tests.synthetic_run import FakeClock, filled_history, picture_run
 
 
@@ -54,7 +54,7 @@ class Desk:
         """A request in the middle of a batch that ran then."""
         batch = self.history.batch_running_at(self.history.now_s() - ago_s)
         assert batch is not None
-        rows = members(self.history, batch)
+        rows = members_of(self.history, batch)
         return rows[len(rows) // 2]
 
 
@@ -167,7 +167,7 @@ def test_that_batch_mates_lead_on(desk: Desk) -> None:
     QTest.mouseClick(mates.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(80, 20))
     batch = int(desk.history.requests.columns.get(row, "batch"))
     assert desk.inspector.row != row
-    assert desk.inspector.row in members(desk.history, batch)
+    assert desk.inspector.row in members_of(desk.history, batch)
 
 
 def test_that_the_keyboard_leads_through_batches_and_their_members(desk: Desk) -> None:
@@ -175,7 +175,7 @@ def test_that_the_keyboard_leads_through_batches_and_their_members(desk: Desk) -
     press(desk, Qt.Key.Key_Left)
     batch = desk.plots._pointing.selected
     assert batch is not None
-    rows = members(desk.history, batch)
+    rows = members_of(desk.history, batch)
     press(desk, Qt.Key.Key_Return)
     assert desk.inspector.row == rows[0]
     press(desk, Qt.Key.Key_Down)

@@ -1,0 +1,184 @@
+"""What is told and drawn of a run in which requests join the running batch and leave it one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gui import status_text
+from gui.series import batch_distribution, batch_size, timeline
+from gui.series.active_rows import active_rows
+from gui.series.engine_time import engine_time
+from gui.series.request_details import request_details
+from gui.series.scope import present_scope, scope_before
+from gui.series.time_range import TimeRange
+from gui.series.timeline import Lanes
+from gui.series.waits import wait_sentence
+from service.messages.settings import Settings
+from service.observed.batches import CONTINUOUS, mean_size
+from service.observed.history import History
+from service.observed.members import members_of
+from service.observed.statistics import figures
+from tests.synthetic_run import Step, SyntheticRun, continuous_run, filled_history
+
+COLUMNS = 400
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    return filled_history(continuous_run())[0]
+
+
+@pytest.fixture(scope="module")
+def crowded() -> History:
+    """More come than find a place."""
+    settings = Settings(formation="continuous", max_batch_size=4)
+    return filled_history(SyntheticRun(20.0, (Step(0.0, 6.0, settings),), tokens_spread=12))[0]
+
+
+def lately(history: History, span_s: float = 20.0) -> TimeRange:
+    return TimeRange.ending_at(history.now_s(), span_s, COLUMNS)
+
+
+def running_at(history: History, at_s: float) -> set[int]:
+    columns = history.requests.columns
+    return set((np.flatnonzero((columns["started"] <= at_s) & (columns["finished"] > at_s)) + columns.first).tolist())
+
+
+def stretches(history: History) -> list[int]:
+    columns = history.batches.columns
+    places = np.flatnonzero((columns["formation"] == CONTINUOUS) & np.isfinite(columns["finished"]))
+    return (places + columns.first).tolist()
+
+
+def middle_s(history: History, batch: int) -> float:
+    return sum(history.batches.columns.get(batch, name) for name in ("started", "finished")) / 2
+
+
+# -------------------------------------------------------------------------------------------------------- what is known
+
+
+def test_that_the_members_of_a_stretch_are_all_who_run_in_it_whenever_they_joined(history: History) -> None:
+    for row in stretches(history):
+        members = members_of(history, row)
+        assert set(members) == running_at(history, middle_s(history, row))
+        assert len(members) == history.batches.columns.get(row, "size")
+
+
+def test_that_those_who_ran_beside_a_request_are_all_whose_time_overlaps(history: History) -> None:
+    row = min(running_at(history, history.now_s() - 25.0))
+    details = request_details(history, row)
+    assert details is not None
+    assert details.batch is not None
+    begin_s, end_s = (history.requests.columns.get(row, name) for name in ("started", "finished"))
+    beside = set().union(*(running_at(history, at_s) for at_s in np.linspace(begin_s, end_s, 400)[1:-1])) - {row}
+    assert {mate.key for mate in details.mates} == beside
+    assert len(beside) > details.batch.size, "more than ran when it joined"
+
+
+def test_that_the_mean_batch_is_that_of_the_time_not_of_the_stretches(history: History) -> None:
+    columns = history.batches.columns
+    ended = (columns["finished"] > history.now_s() - 10.0) & np.isfinite(columns["finished"])
+    size, run_s = columns["size"][ended], columns["finished"][ended] - columns["started"][ended]
+    assert figures(history).mean_batch == pytest.approx(np.average(size, weights=run_s))
+    assert mean_size(size[:0], run_s[:0], np.zeros(0, np.bool_)) is None
+
+
+def test_that_a_request_that_found_no_place_says_so_and_one_that_did_waited_for_a_step(crowded: History) -> None:
+    columns = crowded.requests.columns
+    waited = np.where(np.isfinite(columns["started"]), columns["started"] - columns["queued"], 0.0)
+    longest = int(np.argmax(waited)) + columns.first
+    assert wait_sentence(crowded, longest).startswith(f"Waited {waited.max():.2f} s for one of the 4 places")
+    sentences = {wait_sentence(crowded, row) for row in crowded.requests.numbers()}
+    assert any("for the step under way" in sentence for sentence in sentences)
+    assert not any("to end" in sentence for sentence in sentences), "there are no batches to wait for"
+
+
+def test_that_the_status_bar_counts_places(crowded: History) -> None:
+    words = status_text.activity(crowded)
+    assert words.startswith("4 of 4 places taken, ")
+    assert words.endswith(" waiting")
+
+
+# -------------------------------------------------------------------------------------------------------- what is drawn
+
+
+def test_that_a_bar_runs_from_its_start_to_its_end_through_all_stretches(history: History) -> None:
+    view, lanes = lately(history), Lanes.dealt(history, 64)
+    stages = timeline.timeline(history, view, lanes)
+    columns = history.requests.columns
+    for row in running_at(history, history.now_s() - 10.0):
+        place = row - columns.first
+        lane = int(lanes.of(columns["slot"][[place]], columns["arrival"][[place]])[0])
+        begin, end = (int(view.position(columns[name][place])) for name in ("started", "finished"))
+        drawn = set(stages[lane, begin + 1 : end].tolist())
+        assert len(drawn) == 1
+        assert timeline.STAGES[drawn.pop()] in ("joined", "timeout")
+
+
+def test_that_the_batch_under_the_pointer_is_the_stretch_that_ran_then(history: History) -> None:
+    lanes = Lanes.dealt(history, 64)
+    row = stretches(history)[-20]
+    block = timeline.block_of(history, row, lanes)
+    assert block is not None
+    assert len(block.lanes) == history.batches.columns.get(row, "size")
+    assert {timeline.batch_at(history, middle_s(history, row), lane, lanes) for lane in block.lanes} == {row}
+
+
+def test_that_active_rows_are_averaged_over_a_column_and_the_most_is_kept() -> None:
+    view = TimeRange(0.0, 4.0, 4)
+    rows = active_rows(np.array([0.0, 0.5, 2.25]), np.array([0.5, 2.0, 2.75]), np.array([2.0, 6.0, 3.0]), view)
+    assert rows.mean.tolist() == [4.0, 6.0, 3.0, 0.0]
+    assert rows.most.tolist() == [6.0, 6.0, 3.0, 0.0]
+
+
+def test_that_stretches_are_an_area_and_only_wide_ones_have_a_mark(history: History) -> None:
+    far, near = (batch_size.batch_sizes(history, lately(history, span_s)) for span_s in (20.0, 1.0))
+    assert not any(len(bars.left) for bars in far.bars.values()), "these are of whole batches"
+    assert far.active is not None
+    assert 0 < far.active.most.max() <= far.peak
+    assert sum(len(near.marked[reason].marks) for reason in ("joined", "left")) > 0
+    assert len(far.marked["left"].marks) < far.count["left"]
+
+
+def test_that_legends_name_the_reasons_that_there_are(history: History) -> None:
+    names = [entry.name for entry in batch_size.declared(batch_size.batch_sizes(history, lately(history))).entries]
+    assert names[-3:] == ["joined", "left", "cap"]
+    assert "drained" not in names
+    before = TimeRange.ending_at(history.now_s() - 45.0, 15.0, COLUMNS)
+    whole = [entry.name for entry in batch_size.declared(batch_size.batch_sizes(history, before)).entries]
+    assert whole == ["full", "timeout", "drained", "cap"]
+    seen = timeline.reasons_seen(history, lately(history))
+    assert [entry.name for entry in timeline.declared(seen).entries][-1] == "joined"
+
+
+def test_that_the_distribution_is_of_the_time_that_so_many_ran(history: History) -> None:
+    scope = present_scope(history, history.now_s(), 30.0)
+    assert scope is not None
+    shares = batch_distribution.batch_distribution(history, scope, 16)
+    assert shares.is_by_time
+    assert sum(each.sum() for each in shares.by_reason.values()) == pytest.approx(100.0)
+    columns = history.batches.columns
+    of_six = scope.contains(columns["finished"], columns["regime"]) & (columns["size"] == 6)
+    run_s = columns["finished"] - columns["started"]
+    ran_s = run_s[scope.contains(columns["finished"], columns["regime"])].sum()
+    assert shares.outline[5] == pytest.approx(100 * run_s[of_six].sum() / ran_s)
+    before = scope_before(history, scope, 30.0)
+    assert before is not None
+    assert not batch_distribution.batch_distribution(history, before, 16).is_by_time
+
+
+def test_that_the_engines_time_is_told_as_prefill_decode_and_idle(history: History) -> None:
+    scope = present_scope(history, history.now_s(), 30.0)
+    assert scope is not None
+    shares = engine_time(history, scope)
+    assert shares is not None
+    assert shares.prefill + shares.decode + shares.idle == pytest.approx(1.0, abs=0.01)
+    assert 0.05 < shares.prefill < 0.3
+
+
+def test_that_nothing_is_said_of_an_engine_that_does_not_tell_what_it_did(crowded: History) -> None:
+    scope = present_scope(crowded, crowded.now_s(), 30.0)
+    crowded.batches.columns["prefill_s"][:] = 0.0
+    assert scope is not None
+    assert engine_time(crowded, scope) is None
