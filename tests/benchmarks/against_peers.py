@@ -72,10 +72,12 @@ def main() -> int:
     measured: Rounds = {server.name: {} for server in servers}
     for number in range(options.rounds):
         for server in servers[number % len(servers) :] + servers[: number % len(servers)]:
-            print(f"round {number + 1}: {server.name}", file=sys.stderr, flush=True)
             with server.served() as url:
                 for load, measurement in asyncio.run(_measure(url, server, options)).items():
                     measured[server.name].setdefault(load, []).append(measurement)
+                    print(
+                        f"round {number + 1}, {server.name}, {load}: {_told(measurement)}", file=sys.stderr, flush=True
+                    )
     return _compare(measured, figures(options.rate))
 
 
@@ -112,6 +114,11 @@ def _compare_figure(measured: Rounds, figure: Figure) -> bool:
         f"{figure.load + ', ' + figure.unit:24}{cells}   {ratio:.2f} ({sign} {figure.wanted:g}: {verdict})", flush=True
     )
     return figure.holds(ratio)
+
+
+def _told(measured: Measurement) -> str:
+    p50_s, p95_s = measured.percentile_s(50), measured.percentile_s(95)
+    return f"{measured.tokens_per_s:.0f} tokens/s, p50 {p50_s:.2f} s, p95 {p95_s:.2f} s"
 
 
 def _spelled(values: list[float]) -> str:

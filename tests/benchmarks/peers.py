@@ -61,7 +61,7 @@ def _transformers(environment: Path) -> Iterator[str]:
         place = ("--host", LOOPBACK, "--port", str(port))
         program = environment / "bin" / "transformers"
         with _running(program, "serve", str(folder), "--continuous-batching", "--device", "cpu", *place) as process:
-            _wait_for(f"http://{LOOPBACK}:{port}/v1/models", process)
+            _wait_for(f"http://{LOOPBACK}:{port}/health", process)  # its /v1/models wants a hub
             yield f"http://{LOOPBACK}:{port}"
 
 
