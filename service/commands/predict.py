@@ -133,6 +133,7 @@ def _report(url: str, before: VersionedSettings, asked: Settings, history: Histo
             "Send some load (python -m service load …) or watch longer with --seconds."
         )
     predictor = Predictor.of(observation)
+    cost = predictor.cost.under(asked.formation)
     return Report(
         url=url,
         watched_s=watch_s,
@@ -140,7 +141,7 @@ def _report(url: str, before: VersionedSettings, asked: Settings, history: Histo
         measured=measured(history, observation.load.start_s, at_s),
         expected=predictor.predict(before.settings),
         prediction=predictor.predict(asked),
-        capacity=predictor.cost.capacity(asked.max_batch_size),
-        marginal_s=predictor.cost.marginal_s,
-        marginal_error_s=predictor.cost.marginal_error_s,
+        capacity=cost.capacity(asked.max_batch_size),
+        marginal_s=cost.marginal_s,
+        marginal_error_s=cost.marginal_error_s,
     )

@@ -4,7 +4,8 @@ A batch is static: its prompts are read, then each decode step gives every row t
 
     batch_s = overhead_s + prompt_token_s · prompt tokens + step_s · steps + row_s · tokens
 
-which for requests of one length is the straight line ``a + b · size``. The fit takes the residuals relatively (a
+which for requests of one length is the straight line ``a + b · size``. In `continuous` the same holds of any stretch of
+time, with the steps and tokens in it. The fit takes the residuals relatively (a
 disturbed machine is slower by a factor), is robust against outliers, and knows how sure it is: where all batches had
 the same size, nothing tells a step from a row, and what it says of other sizes is wide.
 """
@@ -17,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from service.messages.settings import BOUNDS
+from service.messages.settings import BOUNDS, Formation
 from service.observed.columns import Floats
 from service.observed.history import History
 from service.predict.executed import Executed
@@ -49,6 +50,8 @@ class CostModel:
         tokens, prompt_tokens: of a request, on average.
         stretch: steps of a batch over the mean tokens of its members; 1 where all ask for as many.
         sizes: smallest and largest size that was seen.
+        is_open: whether it tells of batches that others join: as one leaves another takes its place, whose prompt is
+            read in a step of its own.
     """
 
     overhead_s: float
@@ -61,6 +64,7 @@ class CostModel:
     prompt_tokens: float
     stretch: float
     sizes: tuple[int, int]
+    is_open: bool
 
     @classmethod
     def of_history(cls, history: History, at_s: float | None = None) -> CostModel | None:
@@ -71,7 +75,8 @@ class CostModel:
     def of_batches(cls, executed: Executed) -> CostModel | None:
         """
         >>> size, one = np.array([1.0, 2.0, 4.0, 8.0]), np.ones(4)
-        >>> batches = Executed(size, 24 * one, 24 * size, 0 * one, 24 * (0.040 + 0.002 * size), np.arange(4.0))
+        >>> run_s, ends_s = 24 * (0.040 + 0.002 * size), np.arange(4.0)
+        >>> batches = Executed(size, 24 * one, 24 * size, 0 * one, run_s, ends_s, size, size < 0)
         >>> cost = CostModel.of_batches(batches)
         >>> round(cost.batch_s(4), 2), round(cost.marginal_s, 3), round(cost.capacity(16).tokens_per_s)
         (1.15, 0.048, 222)
@@ -82,9 +87,9 @@ class CostModel:
 
     @classmethod
     def _of_fit(cls, fit: Fit, executed: Executed) -> CostModel:
-        shared = executed.size > 1
+        shared = (executed.size > 1) & ~executed.is_open
         stretch = executed.steps[shared] * executed.size[shared] / executed.tokens[shared]
-        requests = float(executed.size.sum())
+        requests = float(executed.begun.sum()) or float(executed.size.sum())
         return cls(
             **dict(zip(TERMS, map(float, fit.prices), strict=True)),
             covariance=fit.covariance,
@@ -93,7 +98,12 @@ class CostModel:
             prompt_tokens=float(executed.prompt_tokens.sum()) / requests,
             stretch=max(float(stretch.mean()), 1.0) if len(stretch) else 1.0,
             sizes=(int(executed.size.min()), int(executed.size.max())),
+            is_open=False,
         )
+
+    def under(self, formation: Formation) -> CostModel:
+        """The same prices for batches of that formation."""
+        return replace(self, is_open=formation == "continuous")
 
     # ---------------------------------------------------------------------------------------------------- what it says
 
@@ -144,13 +154,14 @@ class CostModel:
 
     @property
     def _one_more(self) -> Floats:
-        return np.array([0.0, self.prompt_tokens, 0.0, self.tokens])
+        return np.array([0.0, self.prompt_tokens, float(self.is_open), self.tokens])
 
     def _work(self, size: float, tokens: float | None, prompt_tokens: float | None) -> Floats:
         each = self.tokens if tokens is None else tokens
         read = self.prompt_tokens if prompt_tokens is None else prompt_tokens
         stretch = self.stretch if size > 1 and tokens is None else 1.0
-        return np.array([1.0, size * read, each * stretch, size * each])
+        steps = each + size - 1 if self.is_open else each * stretch
+        return np.array([1.0, size * read, steps, size * each])
 
     def _error(self, work: Floats) -> float:
         return math.sqrt(max(float(work @ self.covariance @ work), 0.0))

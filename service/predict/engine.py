@@ -25,6 +25,15 @@ class FittedEngine:
         self._residuals: list[float] = cost.residuals.tolist()
         self._tail_s = tail_s
 
+    def read_s(self, joining: Sequence[Arrival]) -> float:
+        """Their prompts are padded to one length, and read before a step that is theirs alone."""
+        cost, prompts = self._cost, len(joining) * max(m.prompt_tokens for m in joining)
+        read_s = cost.prompt_token_s * prompts + cost.step_s + cost.row_s * len(joining)
+        return max(read_s * self._random.choice(self._residuals), LEAST_S)
+
+    def step_s(self, rows: int) -> float:
+        return max((self._cost.step_s + self._cost.row_s * rows) * self._random.choice(self._residuals), LEAST_S)
+
     def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
         cost, factor = self._cost, self._random.choice(self._residuals)
         read_s = cost.overhead_s + cost.prompt_token_s * len(members) * max(m.prompt_tokens for m in members)

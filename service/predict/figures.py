@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from service.observed.batches import mean_size
 from service.predict.simulated import Run
 
 GROWTH: Final = 0.05  # a queue that keeps this share of what arrives grows without bound
@@ -32,14 +33,16 @@ def figures_of(run: Run, begin_s: float, end_s: float) -> SimulatedFigures:
         for r in run.requests
         if not r.refused and r.answered_s is not None and begin_s <= r.answered_s < end_s
     ]
-    sizes = [len(batch.members) for batch in run.batches if begin_s <= batch.started_s < end_s]
+    ran = [batch for batch in run.batches if begin_s <= batch.started_s < end_s]
+    run_s = np.array([batch.finished_s - batch.started_s for batch in ran])
+    mean_batch = mean_size(np.array([len(b.members) for b in ran]), run_s, np.array([b.is_open for b in ran], np.bool_))
     p50_s, p95_s = np.percentile(served, (50.0, 95.0)) if served else (0.0, 0.0)
     return SimulatedFigures(
         p50_s=float(p50_s),
         p95_s=float(p95_s),
         requests_per_s=len(answered) / (end_s - begin_s),
         tokens_per_s=sum(answered) / (end_s - begin_s),
-        mean_batch=float(np.mean(sizes)) if sizes else 0.0,
+        mean_batch=mean_batch or 0.0,
         refused_share=sum(request.refused for request in asked) / len(asked) if asked else 0.0,
     )
 

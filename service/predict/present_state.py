@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from service.observed.columns import Columns, Ints
+from service.observed.batches import CONTINUOUS
+from service.observed.columns import Columns, Floats, Ints
 from service.observed.history import History
 from service.predict.cost import CostModel
 from service.predict.load import Arrival
@@ -33,7 +34,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Running:
-    """A batch under way: its size, and for how long it has run."""
+    """A batch under way: its size, and for how long it has run, or in `continuous` its members on average."""
 
     size: int
     for_s: float
@@ -71,7 +72,7 @@ def standing(history: History, at_s: float) -> Standing:
     slots = range(max(len(history.replicas), 1))
     return Standing(
         tuple(tuple(_waiting(history.requests.columns, slot, at_s)) for slot in slots),
-        tuple(_running(history.batches.columns, slot, at_s) for slot in slots),
+        tuple(_running(history, slot, at_s) for slot in slots),
     )
 
 
@@ -81,7 +82,7 @@ def _tail_s(history: History, at_s: float) -> float:
     rows: Ints = requests["batch"][done] - batches.first
     last_s = np.full(len(batches), -np.inf)
     np.maximum.at(last_s, rows, requests["finished"][done])
-    known = np.isfinite(last_s) & (batches["finished"] <= at_s)
+    known = np.isfinite(last_s) & (batches["finished"] <= at_s) & (batches["formation"] != CONTINUOUS)
     tails = (batches["finished"][known] - last_s[known])[-TAILS:]
     return max(float(np.median(tails)), 0.0) if len(tails) else 0.0
 
@@ -96,8 +97,20 @@ def _waiting(table: Columns, slot: int, at_s: float) -> Iterator[Arrival]:
         yield Arrival(intended_s - at_s, queued_s - at_s, max(tokens, 1), max(prompt_tokens, 0))
 
 
-def _running(table: Columns, slot: int, at_s: float) -> Running | None:
+def _running(history: History, slot: int, at_s: float) -> Running | None:
+    table = history.batches.columns
     rows = np.flatnonzero((table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s))
     if not len(rows):
         return None
-    return Running(int(table["size"][rows[-1]]), at_s - float(table["started"][rows[-1]]))
+    size, for_s = int(table["size"][rows[-1]]), at_s - float(table["started"][rows[-1]])
+    if table["formation"][rows[-1]] == CONTINUOUS:
+        begun_s = _begun_s(history.requests.columns, slot, at_s)
+        for_s = at_s - float(begun_s.mean()) if len(begun_s) else for_s
+    return Running(size, for_s)
+
+
+def _begun_s(table: Columns, slot: int, at_s: float) -> Floats:
+    """When each of those that run began to."""
+    runs = (table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)
+    begun_s: Floats = table["started"][runs]
+    return begun_s

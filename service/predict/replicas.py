@@ -1,4 +1,4 @@
-"""A simulated replica: an engine and what stands before it, formed late or early."""
+"""A simulated replica: an engine and what stands before it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ class House(Protocol):
     def started(self, batch: SimulatedBatch, offsets_s: list[float], replica: Replica) -> None:
         """The batch runs; its members are done so long after its start."""
 
+    def ran(self, stretch: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
+        """A stretch of a batch that others join has ended, with which these are done."""
+
 
 class Replica:
-    """An engine and, in the two formations, what stands before it."""
+    """An engine and, in each formation, what stands before it."""
 
     def __init__(self, house: House, number: int, settings: Settings) -> None:
         self.held = 0
@@ -100,9 +103,11 @@ class Late(Replica):
 
     def _release(self, at_s: float, reason: ReleaseReason) -> None:
         self._alarm += 1
-        waiting = self._waiting
-        members = [waiting.popleft() for _ in range(min(self._cap, len(waiting)))]
-        self._start(at_s, at_s, members, reason)
+        self._start(at_s, at_s, self._take(self._cap), reason)
+
+    def _take(self, most: int) -> list[SimulatedRequest]:
+        """The oldest that wait."""
+        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
 
 class Early(Replica):

@@ -1,25 +1,28 @@
 """An exact simulation of how batches are formed, event by event, on a clock that leaps: no waiting, no asyncio.
 
-`late` and `early` follow the rules of `service/batching`: a late batch is released when it is full or when a free
+The formations follow the rules of `service/batching`: a late batch is released when it is full or when a free
 engine has waited `batch_wait_timeout_s` for it; an early one is sealed so long after its first request whatever the
-engine does, and waits for its turn. What a batch costs is asked of an `Engine`.
+engine does, and waits for its turn; a continuous one begins as a late one, and then requests join and leave between
+steps. What a batch costs is asked of an `Engine`.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from service.messages.settings import Settings
+from service.messages.settings import Formation, Settings
+from service.predict.continuous import Continuous
 from service.predict.load import Arrival, Load
 from service.predict.replicas import Early, Late, Replica
 from service.predict.simulated import Engine, Run, SimulatedBatch, SimulatedRequest
 
 MOST_STEPS: Final = 2_000_000  # a simulation ends, whatever it is asked for
+KINDS: Final[Mapping[Formation, type[Replica]]] = {"late": Late, "early": Early, "continuous": Continuous}
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,7 @@ class _Simulation:
         self._until_s = until_s
         self._random = random.Random(seed)
         self._order = 0
-        kind = Late if settings.formation == "late" else Early
-        self._replicas = [kind(self, number, settings) for number in range(replicas)]
+        self._replicas = [KINDS[settings.formation](self, number, settings) for number in range(replicas)]
         self._max_ongoing = max_ongoing_requests
         self._is_held_counted = replicas > 1 or max_ongoing_requests is not None  # else nobody asks
         self._outside: deque[SimulatedRequest] = deque()  # that no replica had room for
@@ -112,11 +114,20 @@ class _Simulation:
         return_s = self._load.return_s()
         for request, offset_s in zip(batch.members, offsets_s, strict=True):
             request.started_s = batch.started_s
-            request.finished_s = finished_s = batch.started_s + offset_s
-            request.answered_s = answered_s = finished_s + return_s
-            if self._is_held_counted:
-                self.call_at(finished_s, self._leave, replica)
-            self._follow(answered_s)
+            self._answer(request, batch.started_s + offset_s, return_s, replica)
+
+    def ran(self, stretch: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
+        """A stretch has ended, with which these are done."""
+        self.run.batches.append(stretch)
+        return_s = self._load.return_s() if left else 0.0
+        for request in left:
+            self._answer(request, stretch.finished_s, return_s, replica)
+
+    def _answer(self, request: SimulatedRequest, finished_s: float, return_s: float, replica: Replica) -> None:
+        request.finished_s, request.answered_s = finished_s, finished_s + return_s
+        if self._is_held_counted:
+            self.call_at(finished_s, self._leave, replica)
+        self._follow(request.answered_s)
 
     def _follow(self, answered_s: float) -> None:
         following = self._load.next(answered_s)

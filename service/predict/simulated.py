@@ -16,6 +16,12 @@ class Engine(Protocol):
     def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
         """How long they run together, in seconds, and how long after the start each of them is done."""
 
+    def read_s(self, joining: Sequence[Arrival]) -> float:
+        """How long it takes until those who join others have their first tokens."""
+
+    def step_s(self, rows: int) -> float:
+        """How long each of the next steps takes, with so many rows."""
+
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
@@ -31,17 +37,23 @@ class SimulatedRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedBatch:
+    """In `continuous` a stretch of steps with the same members; `is_open` says that others could join."""
+
     members: list[SimulatedRequest]
     release_reason: ReleaseReason
     formed_s: float
     started_s: float
     finished_s: float
     replica: int
+    is_open: bool = False
 
 
 @dataclass
 class Run:
-    """What was simulated: requests in order of arrival at the queue, batches in order of their start."""
+    """What was simulated: requests in order of arrival at the queue, batches in order of their start.
+
+    Stretches of a batch that others join stand in the order of their end.
+    """
 
     requests: list[SimulatedRequest] = field(default_factory=list)
     batches: list[SimulatedBatch] = field(default_factory=list)

@@ -73,7 +73,7 @@ def test_that_saturation_is_said_in_words(capsys: pytest.CaptureFixture[str]) ->
         ("max_batch_size=0", "max_batch_size: Must be a whole number from 1 to 256."),
         ("max_batch_size=2.5", "max_batch_size: Must be a whole number"),
         ("batch_wait_timeout_s=nan", "batch_wait_timeout_s: Must be a number"),
-        ("formation=sideways", "formation: Must be one of late, early."),
+        ("formation=sideways", "formation: Must be one of late, early, continuous."),
         ("max_batch=8", "max_batch: Unknown setting."),
     ],
 )

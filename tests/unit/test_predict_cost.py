@@ -29,7 +29,8 @@ def batches(
     steps = np.broadcast_to(np.array(tokens, float), size.shape)
     factors = np.exp(np.random.default_rng(seed).normal(0.0, noise, len(size)))
     run_s = slower * steps * (STEP_S + ROW_S * size) * factors
-    return Executed(size, steps, steps * size, 8.0 * size, run_s, np.arange(len(size), dtype=float))
+    ends_s = np.arange(len(size), dtype=float)
+    return Executed(size, steps, steps * size, 8.0 * size, run_s, ends_s, size, size < 0)
 
 
 def fitted(executed: Executed) -> CostModel:

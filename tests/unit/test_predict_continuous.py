@@ -1,0 +1,243 @@
+"""The simulation lets requests join and leave as the service's own batcher does, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.batching import batcher as batcher_module
+from service.batching.batcher import Batcher
+from service.batching.queue import Batch
+from service.messages.settings import Settings, VersionedSettings
+from service.observed.history import History
+from service.predict.cost import CostModel
+from service.predict.executed import Executed
+from service.predict.load import Arrival, ClosedLoop, OpenLoop
+from service.predict.observation import Observation
+from service.predict.predict import Predictor
+from service.predict.simulate import Start, simulate
+from service.predict.simulated import Run
+from tests.synthetic_run import Step, SyntheticRun, continuous_run, filled_history
+from tests.virtual_time import now_s, run_in_virtual_time
+
+Stretches = list[tuple[list[int], str]]
+
+
+class EngineOfSteps:
+    """Reads a prompt in `read_s`, and each step takes ``base + per_row · rows``."""
+
+    def __init__(self, read_s: float, base_s: float, per_row_s: float = 0.0) -> None:
+        self._read_s, self._base_s, self._per_row_s = read_s, base_s, per_row_s
+
+    def read_s(self, joining: Sequence[Arrival]) -> float:
+        return self._read_s * len(joining)
+
+    def step_s(self, rows: int) -> float:
+        return self._base_s + self._per_row_s * rows
+
+    def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
+        raise AssertionError("nothing runs as a whole")
+
+
+def arriving(times_s: Sequence[float], tokens: Sequence[int] | int = 5) -> OpenLoop:
+    lengths = [tokens] * len(times_s) if isinstance(tokens, int) else tokens
+    return OpenLoop([Arrival(at_s, at_s, length) for at_s, length in zip(times_s, lengths, strict=True)])
+
+
+def continuous(max_batch_size: int, batch_wait_timeout_s: float, **others: int) -> Settings:
+    return Settings(
+        formation="continuous", max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s, **others
+    )
+
+
+async def run_by_the_batcher(
+    times_s: Sequence[float], tokens: Sequence[int], rules: Settings, engine: EngineOfSteps
+) -> tuple[Stretches, list[float]]:
+    """The service's batcher before an engine that asks between two steps who joins, as `TextEngine` does."""
+    formed: list[Batch[int]] = []
+    batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), formed.append)
+    batcher._late._clock = now_s
+    for number, at_s in enumerate(times_s):
+        asyncio.get_running_loop().call_at(at_s, batcher.submit, number)
+    left, finished_s, told = dict(enumerate(tokens)), [0.0] * len(times_s), Stretches()
+    while any(left.values()):
+        batch = await batcher.next_batch()
+        joining, running, reason = [entry.item for entry in batch.entries], list[int](), str(batch.release_reason)
+        while joining or running:
+            running += joining
+            told.append((list(running), reason))
+            is_first, has_left = len(running) == len(joining), False
+            if joining:
+                await asyncio.sleep(engine.read_s([Arrival(0.0, 0.0, 1)] * len(joining)))
+                for number in joining:
+                    left[number] -= 1
+            steps = 0
+            while True:
+                if not (is_first and joining and steps == 0):
+                    await asyncio.sleep(engine.step_s(len(running)))
+                    for number in running:
+                        left[number] -= 1
+                steps += 1
+                for number in [each for each in running if left[each] == 0]:
+                    running.remove(number)
+                    finished_s[number], has_left = now_s(), True
+                joining = [entry.item for entry in batcher.take_joining(len(running))]
+                if joining or has_left:
+                    break
+            reason = "joined" if joining else "left"
+    return told, finished_s
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    requests=st.lists(st.tuples(st.integers(1, 400), st.integers(2, 30)), min_size=1, max_size=40),
+    max_batch_size=st.integers(1, 12),
+    timeout_ms=st.sampled_from([0, 7, 50, 210]),
+    step_ms=st.integers(5, 90),
+    read_ms=st.integers(1, 60),
+)
+def test_that_requests_join_and_leave_when_the_batcher_says(
+    monkeypatch: pytest.MonkeyPatch,
+    requests: list[tuple[int, int]],
+    max_batch_size: int,
+    timeout_ms: int,
+    step_ms: int,
+    read_ms: int,
+) -> None:
+    """Odd microseconds keep arrivals and steps from falling on one moment, where either may come first."""
+    monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=now_s))
+    times_s = [sum(gap for gap, _ in requests[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(requests))]
+    tokens = [length for _, length in requests]
+    rules = continuous(max_batch_size, timeout_ms / 1e3)
+    engine = EngineOfSteps(read_ms / 1e3 + 0.31e-6, step_ms / 1e3 + 0.13e-6, 0.0007)
+    run = simulate(rules, engine, arriving(times_s, tokens), until_s=1e9)
+    real, finished_s = run_in_virtual_time(run_by_the_batcher(times_s, tokens, rules, engine))
+    assert stretches(run, times_s) == real
+    assert [r.finished_s for r in run.requests] == pytest.approx(finished_s, abs=1e-6)
+
+
+def stretches(run: Run, times_s: Sequence[float]) -> Stretches:
+    return [([times_s.index(m.arrival.intended_s) for m in b.members], str(b.release_reason)) for b in run.batches]
+
+
+def test_that_who_comes_while_others_run_joins_at_the_next_step() -> None:
+    run = simulate(continuous(8, 0.0), EngineOfSteps(0.1, 0.2), arriving([0.0, 0.35], 4), until_s=10)
+    first, second = run.requests
+    assert second.started_s == pytest.approx(0.5)  # read until 0.1, then steps end at 0.3, 0.5
+    assert [(len(b.members), b.release_reason) for b in run.batches] == [(1, "drained"), (2, "joined"), (1, "left")]
+    assert first.finished_s == pytest.approx(0.8)  # its fourth token came after the other's prompt had been read
+    assert second.finished_s == pytest.approx(1.2)
+
+
+def test_that_nobody_joins_beyond_the_cap_and_the_oldest_takes_the_place_that_comes_free() -> None:
+    run = simulate(continuous(2, 0.0), EngineOfSteps(0.01, 0.1), arriving([0.0, 0.05, 0.06, 0.07], 6), until_s=10)
+    assert max(len(batch.members) for batch in run.batches) == 2
+    started = [request.started_s for request in run.requests]
+    assert started == sorted(started)  # type: ignore[type-var]
+    assert run.requests[2].started_s == run.requests[0].finished_s
+
+
+def test_that_only_an_idle_engine_waits_for_company() -> None:
+    run = simulate(continuous(8, 0.5), EngineOfSteps(0.01, 0.1), arriving([0.0, 0.6, 9.0], 6), until_s=20)
+    waited = [request.started_s - request.arrival.enqueued_s for request in run.requests if request.started_s]
+    assert waited[0] == waited[2] == pytest.approx(0.5)
+    assert waited[1] < 0.1
+
+
+def test_that_a_full_queue_refuses_and_users_come_back_one_by_one() -> None:
+    rules = continuous(1, 0.0, max_queued_requests=2)
+    run = simulate(rules, EngineOfSteps(0.1, 1.0), arriving([0.1 * n for n in range(5)]), until_s=10)
+    assert [request.refused for request in run.requests] == [False] * 3 + [True] * 2
+    numbers = itertools.count()
+    users = ClosedLoop(3, lambda at_s, _: Arrival(at_s, at_s, 3 + next(numbers) % 4), Random(1))
+    run = simulate(continuous(8, 0.0), EngineOfSteps(0.01, 0.1), users, until_s=20)
+    assert len({request.answered_s for request in run.requests}) > len(run.requests) / 2
+
+
+def test_that_it_can_start_from_a_queue_and_a_running_batch() -> None:
+    waiting = tuple(Arrival(-1.0 + 0.1 * n, -1.0 + 0.1 * n, 3) for n in range(3))
+    run = simulate(continuous(2, 0.0), EngineOfSteps(0.01, 0.1), arriving([]), 10, start=Start((waiting,), (0.5,)))
+    assert [request.started_s for request in run.requests] == [0.5, 0.5, pytest.approx(0.72)]
+
+
+# -------------------------------------------------------------------------------------------------- prices, predictions
+
+
+def observed(run: SyntheticRun) -> History:
+    return filled_history(run)[0]
+
+
+def steady(**values: Any) -> SyntheticRun:
+    settings = Settings(formation="continuous", max_batch_size=16, batch_wait_timeout_s=0.0).revised(values)
+    return SyntheticRun(60.0, (Step(0.0, 4.0, settings),), seed=5, tokens_spread=16, step_s=0.029, per_request_s=0.0022)
+
+
+def test_that_stretches_tell_the_price_of_a_step_and_of_a_row() -> None:
+    cost = CostModel.of_history(observed(steady()))
+    assert cost is not None
+    for rows in (1, 4, 8, 12):
+        assert cost.step_s + cost.row_s * rows == pytest.approx(0.029 + 0.0022 * rows, rel=0.12)
+    assert cost.tokens == pytest.approx(24, rel=0.1)
+    assert cost.stretch == 1.0
+
+
+def test_that_stretches_become_pieces_that_are_long_enough_to_tell_something() -> None:
+    history = observed(steady())
+    executed = Executed.of_history(history)
+    table = history.batches.columns
+    ended = np.isfinite(table["finished"])
+    assert executed.is_open.all()
+    assert len(executed) < np.count_nonzero(ended) / 2
+    assert executed.run_s.sum() == pytest.approx((table["finished"] - table["started"])[ended].sum())
+    assert executed.tokens.sum() == table["tokens"][ended].sum()
+    assert np.percentile(executed.run_s, 10) > 0.3
+
+
+def test_that_prompts_are_those_that_were_told_and_older_recordings_are_read_as_before() -> None:
+    history = observed(SyntheticRun(30.0, (Step(0.0, 4.0, Settings()),)))
+    told = Executed.of_history(history).prompt_tokens
+    history.batches.columns["prompts"][:] = 0
+    assert Executed.of_history(history).prompt_tokens.tolist() == told.tolist()
+
+
+def test_that_a_prediction_of_the_settings_in_force_is_what_is_measured() -> None:
+    run = steady()
+    latencies_s = [r.finished_s - r.received_s for r in run.requests if r.finished_s and r.finished_s < 60.0]
+    observation = Observation.of_history(observed(run), over_s=60.0)
+    assert observation is not None
+    predicted = Predictor.of(observation).predict(run.steps[0].settings or Settings())
+    assert not predicted.saturated
+    assert predicted.p50_s.value == pytest.approx(np.percentile(latencies_s, 50), rel=0.1)
+    assert predicted.p95_s.value == pytest.approx(np.percentile(latencies_s, 95), rel=0.15)
+
+
+def test_that_continuous_is_foretold_from_late_batches() -> None:
+    """The same arrivals, measured under both."""
+    late, then = steady(formation="late"), steady()
+    observation = Observation.of_history(observed(late), over_s=60.0)
+    assert observation is not None
+    predicted = Predictor.of(observation).predict(then.steps[0].settings or Settings())
+    latencies_s = [r.finished_s - r.received_s for r in then.requests if r.finished_s and r.finished_s < 60.0]
+    assert predicted.p50_s.value == pytest.approx(np.percentile(latencies_s, 50), rel=0.2)
+    assert predicted.p95_s.value == pytest.approx(np.percentile(latencies_s, 95), rel=0.25)
+
+
+def test_that_a_batch_under_way_is_half_done_on_average() -> None:
+    run = continuous_run()
+    history, _ = filled_history(run, until_s=55.0)
+    observation = Observation.of_history(history)
+    assert observation is not None
+    (running,) = observation.standing.running
+    assert running is not None
+    columns = history.requests.columns
+    present = (columns["started"] <= history.now_s()) & (columns["finished"] > history.now_s())
+    assert running.for_s == pytest.approx(history.now_s() - columns["started"][present].mean(), abs=0.06)
