@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from service.messages.settings import ReleaseReason
-from service.observed.batches import REASON_CODES
+from service.messages.settings import Formation, ReleaseReason
+from service.observed.batches import FORMATION_CODES, REASON_CODES, mean_size
 from service.observed.columns import Bools, Columns, Floats, Ints
 from service.observed.history import History
 
@@ -21,16 +21,21 @@ REACH_S: Final = 120.0  # what is told of a batch began at most so long before
 class RecentBatches:
     """Batches of one regime that were formed in a span of time, one entry each, in the order they were formed.
 
+    In `continuous` they are stretches with the same rows.
+
     Attributes:
         row: of the batch table.
         started, finished: not a number as long as it had not at the end of the span.
         free: when its engine had finished the batch before; -infinity for an engine's first.
         queued: when its first member stood in the queue.
         steps, vacant: what the engine computed; -1 as long as it is not known.
+        is_open: whether others could join them.
+        until_s: the end of the span.
     """
 
     row: Ints
     size: Ints
+    cap: Ints
     reason: Ints
     formed: Floats
     started: Floats
@@ -39,13 +44,30 @@ class RecentBatches:
     queued: Floats
     steps: Ints
     vacant: Ints
+    is_open: bool
+    until_s: float
 
     def __len__(self) -> int:
         return len(self.row)
 
     @property
     def mean_size(self) -> float:
-        return float(self.size.mean()) if len(self) else 0.0
+        return mean_size(self.size, self.run_s, np.full(len(self), self.is_open)) or 0.0
+
+    @cached_property
+    def run_s(self) -> Floats:
+        """How long they ran, within the span."""
+        return np.maximum(np.where(np.isnan(self.finished), self.until_s, self.finished) - self.started, 0.0)
+
+    @cached_property
+    def is_full(self) -> Bools:
+        full: Bools = self.size >= self.cap if self.is_open else self.released("full")
+        return full
+
+    def share(self, which: Bools) -> float:
+        """Of the batches; where others join those that run, of the time that they ran."""
+        weights = self.run_s if self.is_open and self.run_s.any() else None
+        return float(np.average(which, weights=weights)) if len(which) else 0.0
 
     def released(self, reason: ReleaseReason) -> Bools:
         released: Bools = self.reason == REASON_CODES[reason]
@@ -67,13 +89,17 @@ class RecentBatches:
         return self.started - self.formed
 
 
-def recent_batches(history: History, regime: int, since_s: float, at_s: float) -> RecentBatches:
-    """Those formed in (since, at], as known at `at_s`."""
+def recent_batches(
+    history: History, regime: int, since_s: float, at_s: float, formation: Formation | None = None
+) -> RecentBatches:
+    """Those formed in (since, at], as known at `at_s`; only of one formation, since after a change others still end."""
     columns = history.batches.columns
     formed = columns["formed"]
     near = slice(int(np.searchsorted(formed, since_s - REACH_S)), None)  # about in order: told frame by frame
     places = np.arange(len(formed))[near]
     chosen = (formed[near] > since_s) & (formed[near] <= at_s) & (columns["regime"][near] == regime)
+    if formation is not None:
+        chosen &= columns["formation"][near] == FORMATION_CODES[formation]
     rows = places[chosen]
     rows = rows[np.argsort(formed[rows], kind="stable")]
     finished = columns["finished"][rows]
@@ -81,6 +107,7 @@ def recent_batches(history: History, regime: int, since_s: float, at_s: float) -
     return RecentBatches(
         row=rows + columns.first,
         size=columns["size"][rows],
+        cap=columns["cap"][rows],
         reason=columns["reason"][rows],
         formed=formed[rows],
         started=np.minimum(columns["started"][rows], at_s),
@@ -89,6 +116,8 @@ def recent_batches(history: History, regime: int, since_s: float, at_s: float) -
         queued=_first_queued(history, rows),
         steps=np.where(ended, columns["steps"][rows], -1),
         vacant=np.where(ended, columns["vacant"][rows], -1),
+        is_open=formation == "continuous",
+        until_s=at_s,
     )
 
 

@@ -39,5 +39,5 @@ def larger_cap(facts: Facts) -> LargerCap:
         return LargerCap(True, advice)
     return LargerCap(
         True,
-        f"Raise max_batch_size: batches of {larger} would answer {per_second(then_per_s)} instead of {now_per_s:.1f}.",
+        f"Raise max_batch_size: with {larger} the engine would answer {per_second(then_per_s)}, not {now_per_s:.1f}.",
     )

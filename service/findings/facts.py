@@ -13,7 +13,7 @@ from service.findings.queues import Queues, queues
 from service.messages.patterns import Burst, ClosedLoop, OnOff
 from service.messages.settings import Settings
 from service.observed.batches import Regime
-from service.observed.columns import Bools, Floats
+from service.observed.columns import Bools, Floats, Ints
 from service.observed.history import History
 from service.observed.percentiles import WINDOW_S
 from service.observed.requests import STATE_CODES
@@ -47,6 +47,11 @@ class Facts:
         return cls(history, at_s, regime, regime.settings or history.in_force.settings)
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether requests join and leave between two steps."""
+        return self.settings.formation == "continuous"
+
+    @property
     def since_s(self) -> float:
         return max(self.at_s - WINDOW_S, self.regime.start_s)
 
@@ -58,13 +63,13 @@ class Facts:
 
     @cached_property
     def batches(self) -> RecentBatches:
-        return recent_batches(self.history, self.regime.number, self.since_s, self.at_s)
+        return recent_batches(self.history, self.regime.number, self.since_s, self.at_s, self.settings.formation)
 
     @cached_property
     def earlier_batches(self) -> RecentBatches:
         """Of the last half minute, for what can be told of whole batches only, however long they take."""
         since_s = max(self.at_s - LONG_S, self.regime.start_s)
-        return recent_batches(self.history, self.regime.number, since_s, self.at_s)
+        return recent_batches(self.history, self.regime.number, since_s, self.at_s, self.settings.formation)
 
     @cached_property
     def previous_batches(self) -> RecentBatches | None:
@@ -73,7 +78,8 @@ class Facts:
         if before is None:
             return None
         end_s = self.regime.start_s
-        return recent_batches(self.history, before.number, end_s - WINDOW_S, end_s)
+        formation = before.settings.formation if before.settings is not None else None
+        return recent_batches(self.history, before.number, end_s - WINDOW_S, end_s, formation)
 
     @property
     def has_batches(self) -> bool:
@@ -81,12 +87,14 @@ class Facts:
 
     @property
     def full_share(self) -> float:
-        return share(self.batches.released("full"))
+        """Of the batches, or in `continuous` of the time, how much could hold no more."""
+        return self.batches.share(self.batches.is_full)
 
     @cached_property
     def cost(self) -> CostModel | None:
         """What batches cost lately."""
-        return CostModel.of_history(self.history, self.at_s)
+        cost = CostModel.of_history(self.history, self.at_s)
+        return None if cost is None else cost.under(self.settings.formation)
 
     def batch_s(self, size: float) -> float | None:
         """The time of a batch of that size, where it is known well enough."""
@@ -137,6 +145,13 @@ class Facts:
     @property
     def received(self) -> int:
         return int(np.count_nonzero(self._received))
+
+    @cached_property
+    def begun(self) -> Ints:
+        """The places in the table of the requests that began to run."""
+        started = self.history.requests.columns["started"]
+        places: Ints = np.flatnonzero((started > self.since_s) & (started <= self.at_s))
+        return places
 
     @cached_property
     def refused(self) -> int:

@@ -20,9 +20,11 @@ from service.findings.rules import (
     saturated,
     sealed_early,
     stragglers,
+    timeout_needless,
     timeout_too_long,
     timeout_waited,
     timeout_without_effect,
+    waits_for_batch,
 )
 from service.observed.history import History
 
@@ -40,7 +42,9 @@ RULES: Final[tuple[Rule, ...]] = (
     stragglers.find,
     replica_idle.find,
     timeout_too_long.find,
+    timeout_needless.find,
     memory_grows.find,
+    waits_for_batch.find,
     load_share.find,
     timeout_waited.find,
     timeout_without_effect.find,
@@ -52,6 +56,7 @@ SETTLES: Final[Mapping[str, frozenset[str]]] = {
     "sealed_early": frozenset({"batch_of_one", "load_share"}),
     "ongoing_capped": frozenset({"batch_of_one", "timeout_too_long", "timeout_waited"}),
     "batch_of_one": frozenset({"batch_size_limits"}),
+    "stragglers": frozenset({"waits_for_batch"}),
     "queue_grows": frozenset({"load_share"}),
     "timeout_too_long": frozenset({"timeout_waited"}),
     "batch_size_limits": frozenset({"timeout_waited"}),

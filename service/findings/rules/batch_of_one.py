@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.findings.facts import MOSTLY, Facts, share
+from service.findings.facts import MOSTLY, Facts
 from service.findings.finding import Finding
 from service.findings.words import per_second, percent
 
@@ -13,18 +13,21 @@ BUSY = 0.8
 
 def find(facts: Facts) -> Finding | None:
     alone = facts.batches.size == 1
-    if not facts.has_batches or share(alone) < MOSTLY or facts.busy_share < BUSY:
+    cap = facts.settings.max_batch_size
+    if not facts.has_batches or facts.batches.share(alone) < MOSTLY or facts.busy_share < BUSY:
         return None
+    if facts.is_continuous and cap > 1:
+        return None  # those who wait are about to join
     waiting = float(facts.queues.total.mean())
     if waiting < 1:
         return None
-    cap = facts.settings.max_batch_size
+    few = "One request ran at a time" if facts.is_continuous else _counted(facts)
     return Finding(
         rule="batch_of_one",
         severity="warning",
         title="Requests run one by one under load",
-        evidence=f"{np.count_nonzero(alone)} of the last {len(alone)} batches held a single request, while the engine "
-        f"was busy {percent(facts.busy_share)} of the time and {waiting:.1f} requests waited.",
+        evidence=f"{few}, while the engine was busy {percent(facts.busy_share)} of the time and {waiting:.1f} requests "
+        "waited.",
         data={
             "batches": len(alone),
             "of_one": int(np.count_nonzero(alone)),
@@ -35,6 +38,11 @@ def find(facts: Facts) -> Finding | None:
         advice=_advice(facts),
         control="max_batch_size" if cap == 1 else "batch_wait_timeout_s",
     )
+
+
+def _counted(facts: Facts) -> str:
+    size = facts.batches.size
+    return f"{np.count_nonzero(size == 1)} of the last {len(size)} batches held a single request"
 
 
 def _advice(facts: Facts) -> str:

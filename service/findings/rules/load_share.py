@@ -16,6 +16,7 @@ def find(facts: Facts) -> Finding | None:
         rule="load_share",
         severity="info",
         title=f"Load is {percent(offered / capacity)} of capacity",
-        evidence=f"{offered:.1f} of {capacity:.1f} requests/s at batch {cap}.",
+        evidence=f"{offered:.1f} of {capacity:.1f} requests/s {'with' if facts.is_continuous else 'at batch'} {cap}"
+        f"{' running' if facts.is_continuous else ''}.",
         data={"offered_per_s": offered, "capacity_per_s": capacity, "max_batch_size": cap},
     )

@@ -17,18 +17,21 @@ def find(facts: Facts) -> Finding | None:
     batches = facts.batches
     if limit is None or limit >= cap or not facts.has_batches:
         return None
-    if share(batches.size >= limit - TELEMETRY_READERS) < 0.5:
+    if batches.share(batches.size >= limit - TELEMETRY_READERS) < 0.5:
         return None
     largest = int(batches.size.max())
     timeout_s = facts.settings.batch_wait_timeout_s
     waits_all = timeout_s > 0 and share(batches.held >= 0.9 * timeout_s) >= MOSTLY
     also = f", and each waited its whole {seconds(timeout_s)} for more" if waits_all else ""
+    most = f"of the last {counted(len(batches), 'batch')} none had more than"
+    if facts.is_continuous:
+        most = "there never ran more than"
     return Finding(
         rule="ongoing_capped",
         severity="warning",
         title="max_ongoing_requests caps the batches",
-        evidence=f"Ray lets a replica hold {limit} requests at once, readers of telemetry included: of the last "
-        f"{counted(len(batches), 'batch')} none had more than {largest}, although max_batch_size is {cap}{also}.",
+        evidence=f"Ray lets a replica hold {limit} requests at once, readers of telemetry included: {most} {largest}, "
+        f"although max_batch_size is {cap}{also}.",
         data={
             "max_ongoing_requests": limit,
             "max_batch_size": cap,

@@ -20,12 +20,12 @@ def find(facts: Facts) -> Finding | None:
         return None  # what was merely counted may be chance as long as no queue bears it out
     excess = offered / capacity - 1
     larger = larger_cap(facts)
+    who = f"with all {cap} places taken the engine" if facts.is_continuous else f"full batches of {cap}"
     return Finding(
         rule="saturated",
         severity="warning",
         title="The engine is saturated",
-        evidence=f"{per_second(offered)} arrive, full batches of {cap} can answer {capacity:.1f}: {percent(excess)} "
-        "too many.",
+        evidence=f"{per_second(offered)} arrive, {who} can answer {capacity:.1f}: {percent(excess)} too many.",
         data={"offered_per_s": offered, "capacity_per_s": capacity, "excess": excess, "max_batch_size": cap},
         advice=larger.advice,
         control=larger.control,

@@ -1,0 +1,117 @@
+"""What it means where requests join and leave one by one, and what says that they should."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.findings.finding import Finding
+from service.findings.ranking import findings
+from service.messages.settings import Settings
+from tests.synthetic_run import Step, SyntheticRun, filled_history
+
+SETTINGS = Settings(formation="continuous")
+OF_WHOLE_BATCHES = {
+    "sealed_early",
+    "stragglers",
+    "waits_for_batch",
+    "timeout_too_long",
+    "timeout_waited",
+    "timeout_without_effect",
+}
+
+
+def run_of(*steps: Step, duration_s: float = 30.0, spread: int = 0, **engine: float) -> SyntheticRun:
+    return SyntheticRun(duration_s, steps, tokens_spread=spread, **engine)  # type: ignore[arg-type]
+
+
+def told(run: SyntheticRun, until_s: float | None = None) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in findings(filled_history(run, until_s)[0])}
+
+
+def steady(rate_per_s: float, spread: int = 16, duration_s: float = 30.0, **settings: object) -> dict[str, Finding]:
+    return told(run_of(Step(0.0, rate_per_s, SETTINGS.revised(settings)), spread=spread, duration_s=duration_s))
+
+
+@pytest.mark.parametrize("rate_per_s", [0.3, 2.0, 4.0, 12.0, 30.0])
+@pytest.mark.parametrize("max_batch_size", [1, 4, 16])
+def test_that_nothing_is_said_that_is_true_of_whole_batches_only(rate_per_s: float, max_batch_size: int) -> None:
+    said = steady(rate_per_s, max_batch_size=max_batch_size)
+    assert not said.keys() & OF_WHOLE_BATCHES
+    for finding in said.values():
+        text = f"{finding.title} {finding.evidence} {finding.advice}"
+        assert "batches" not in text, finding.rule
+
+
+def test_that_a_cap_that_limits_is_told_by_the_time_that_all_places_were_taken() -> None:
+    limits = steady(12.0, max_batch_size=4)["batch_size_limits"]
+    assert limits.control == "max_batch_size"
+    assert limits.evidence.startswith("All 4 places were taken ")
+    assert " % of the time, and " in limits.evidence
+    assert "batch_size_limits" not in steady(4.0)
+
+
+def test_that_a_cap_that_no_longer_limits_is_told_by_the_most_that_ran() -> None:
+    raised = run_of(
+        Step(0.0, 6.0, SETTINGS.revised({"max_batch_size": 2})),
+        Step(12.0, 3.0, settings=SETTINGS.revised({"max_batch_size": 64})),
+        duration_s=50.0,
+        spread=8,
+    )
+    no_longer = told(raised, until_s=30.0)["batch_size_no_longer_limits"]
+    assert no_longer.evidence.startswith("Never more than ")
+    assert no_longer.evidence.endswith(" of 64 places were taken.")
+
+
+def test_that_load_and_capacity_are_told_with_so_many_running() -> None:
+    share, beyond = steady(4.0)["load_share"], steady(12.0, max_batch_size=4)["saturated"]
+    assert share.evidence.endswith("requests/s with 16 running.")
+    # 24 tokens on average: 4 rows get one each in 30 + 4 * 1.8 ms; each prompt is read alone, for some 38 ms
+    assert beyond.data["capacity_per_s"] == pytest.approx(4 / (23 * 0.0372 + 4 * 0.038), rel=0.08)
+    assert "with all 4 places taken the engine can answer" in beyond.evidence
+    assert "saturated" not in steady(4.0)
+
+
+def test_that_a_queue_that_grows_is_told_and_one_that_swings_is_not() -> None:
+    assert steady(12.0, max_batch_size=4)["queue_grows"].data["growth_per_s"] > 4
+    assert "queue_grows" not in steady(5.0)
+
+
+def test_that_one_at_a_time_under_load_is_named_only_where_the_cap_is_one() -> None:
+    alone = steady(2.0, max_batch_size=1)["batch_of_one"]
+    assert alone.evidence.startswith("One request ran at a time, while the engine was busy ")
+    assert alone.control == "max_batch_size"
+    assert "batch_of_one" not in steady(2.0)
+
+
+def test_that_a_timeout_is_named_where_it_holds_those_that_find_the_engine_free() -> None:
+    held = steady(0.8, duration_s=60.0, batch_wait_timeout_s=0.4)["timeout_needless"]
+    assert (held.severity, held.control) == ("warning", "batch_wait_timeout_s")
+    assert "were held up to 0.400 s for others." in held.evidence
+    assert steady(0.8, duration_s=60.0, batch_wait_timeout_s=0.05)["timeout_needless"].severity == "info"
+    assert "timeout_needless" not in steady(0.8, duration_s=60.0, batch_wait_timeout_s=0.0)
+    assert "timeout_needless" not in steady(8.0, batch_wait_timeout_s=0.4), "nobody finds it free"
+
+
+# ------------------------------------------------------------------------------------------------ what it would mend
+
+
+def test_that_stragglers_of_late_batches_lead_to_continuous_with_what_it_would_gain() -> None:
+    said = told(run_of(Step(0.0, 9.0, Settings(max_batch_size=8)), spread=22))
+    stragglers = said["stragglers"]
+    assert (stragglers.severity, stragglers.control) == ("warning", "formation")
+    assert stragglers.advice.startswith("Set formation to continuous: others then take these places, and the engine ")
+    assert "waits_for_batch" not in said, "that would say the same less well"
+
+
+def test_that_waiting_for_the_batch_before_is_named_where_it_has_room() -> None:
+    waits = told(run_of(Step(0.0, 4.0, Settings())))["waits_for_batch"]
+    assert (waits.severity, waits.control) == ("info", "formation")
+    assert waits.data["wait_p50_s"] > 0.2
+    assert waits.advice.startswith("Set formation to continuous: they then join the running batch at its next step, ")
+    assert "waits_for_batch" not in told(run_of(Step(0.0, 0.3, Settings()), duration_s=60.0)), "the engine is free"
+    assert "waits_for_batch" not in told(run_of(Step(0.0, 9.0, Settings(max_batch_size=4)))), "nobody could join"
+
+
+def test_that_after_a_change_what_still_runs_of_the_formation_before_says_nothing() -> None:
+    run = run_of(Step(0.0, 9.0, SETTINGS.revised({"max_batch_size": 4})), Step(20.0, settings=Settings()), spread=16)
+    assert told(run, until_s=24.0).keys().isdisjoint({"timeout_needless", "batch_size_no_longer_limits"})
