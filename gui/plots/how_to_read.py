@@ -24,7 +24,9 @@ from gui.tokens import (
 # (arrival, start, end) as shares of the drawing's width; the last comes later and is a batch of its own
 BARS: Final = ((0.0, 0.44, 0.79), (0.09, 0.44, 0.79), (0.22, 0.44, 0.79), (0.35, 0.44, 0.79), (0.70, 0.79, 1.0))
 MEMBERS: Final = 4
-SENTENCE: Final = "Each request is a bar, each batch a block, coloured by why it was released."
+SENTENCE: Final = (
+    "Each request is a bar, each batch a block, coloured by why it was released. In continuous, each ends by itself."
+)
 
 
 class HowToRead(QWidget):

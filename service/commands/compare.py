@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_measuring_options(parser, rounds=ROUNDS)
     parser.add_argument("--a", default=[], action="append", help="what differs in A, such as formation=late")
-    parser.add_argument("--b", default=[], action="append", help="what differs in B, such as formation=early")
+    parser.add_argument("--b", default=[], action="append", help="what differs in B, such as formation=continuous")
     told = "what the verdict is about (default: p95)"
     parser.add_argument("--figure", choices=FIGURE_BY_OPTION, default="p95", help=told)
     parser.add_argument(

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Self
 
 import msgspec
+import numpy as np
 
 from service.commands.idle import ServiceWatch
 from service.commands.options import Server
@@ -21,6 +22,7 @@ from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord
+from service.observed.batches import mean_size
 from service.remote import RemoteService
 
 Tell = Callable[[Progress], None]
@@ -165,7 +167,6 @@ def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> Run:
         for request in requests
         if request.outcome in ("ok", "cancelled") and request.finished_s is not None
     ]
-    sizes = [batch.size for batch in batches if batch.started_s is not None]
     lag_ms = report.lag_ms
     return Run(
         seed=report.seed,
@@ -176,6 +177,13 @@ def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> Run:
         refused=totals.refused,
         failed=totals.failed,
         dropped=totals.dropped,
-        mean_batch=sum(sizes) / len(sizes) if sizes else None,
+        mean_batch=_mean_batch(batches),
         lag_p99_ms=None if lag_ms is None else lag_ms.p99,
     )
+
+
+def _mean_batch(batches: Sequence[BatchRecord]) -> float | None:
+    ran = [(batch, batch.started_s) for batch in batches if batch.started_s is not None]
+    size = np.array([float(batch.size) for batch, _ in ran])
+    run_s = np.array([(batch.finished_s or started_s) - started_s for batch, started_s in ran])
+    return mean_size(size, run_s, np.array([batch.formation == "continuous" for batch, _ in ran], np.bool_))

@@ -90,7 +90,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=_whole(0, 65535), help="port to listen on (default: 8000 or the next free one; 0: any free one)")
     add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
     add("--address", metavar="RAY", help="run on the Ray cluster at this address instead of a local one")
-    add("--formation", choices=FORMATIONS, default=settings.formation)
+    add(
+        "--formation",
+        choices=FORMATIONS,
+        default=settings.formation,
+        help="late: batches form when the engine is free; early: as Ray's decorator seals them; continuous: requests "
+        "join and leave between two steps (default: %(default)s)",
+    )
     add("--max-batch-size", type=_number, default=settings.max_batch_size)
     add("--batch-wait-timeout-s", type=_number, default=settings.batch_wait_timeout_s)
     add("--max-queued-requests", type=_number, default=settings.max_queued_requests)

@@ -42,6 +42,7 @@ BATCH_COLUMNS: Final[Mapping[str, Kind]] = {
     "size": "whole",
     "cap": "whole",
     "release_reason": "text",
+    "formation": "text",
     "settings_version": "whole",
     "tokens": "whole",
     "formed_s": "seconds",
@@ -160,7 +161,7 @@ def _request_cells(row: RequestRow, wall_time: WallTime) -> list[Value]:
 def _batch_cells(batch: BatchSummary, wall_time: WallTime) -> list[Value]:
     head = [batch.id, batch.number, batch.replica, wall_time(batch.formed_s), batch.size, batch.cap, batch.reason]
     times = [batch.formed_s, batch.started_s, batch.finished_s, batch.ran_s]
-    return [*head, batch.version, batch.tokens, *times, *(batch.waited_s or (None, None))]
+    return [*head, batch.formation, batch.version, batch.tokens, *times, *(batch.waited_s or (None, None))]
 
 
 def _figure_cells(each: FiguresAt, wall_time: WallTime) -> list[Value]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import cast
 
+import msgspec
 import pytest
 
 from service.commands import idle
@@ -167,6 +168,15 @@ def test_that_what_was_broken_off_counts_with_the_time_until_then() -> None:
     assert (run.answered, run.broken_off, run.refused, run.failed) == (1, 1, 1, 1)
     assert run.tokens == 8
     assert run.mean_batch == 2.5
+
+
+def test_that_where_requests_join_and_leave_the_mean_batch_is_one_over_time() -> None:
+    stretches = [
+        msgspec.structs.replace(batch(number, size), formation="continuous", started_s=0.0, finished_s=ran_s)
+        for number, (size, ran_s) in enumerate([(1, 0.1), (5, 0.3)], start=1)
+    ]
+
+    assert run_of(report(("ok", 0.5)), stretches).mean_batch == pytest.approx(4.0)
 
 
 def test_that_a_run_without_an_answer_says_why_nothing_can_be_compared() -> None:
