@@ -72,7 +72,12 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
         tokenizer = _load_tokenizer(folder)
-        model = _hold_in_memory(_load_model(folder, number).to(place))
+        from service.model.quicken import quicken  # imports transformers
+
+        model = _load_model(folder, number).to(place)
+        if place.type == "cpu" and number == torch.bfloat16:
+            quicken(model)
+        _hold_in_memory(model)
     except ModelError:
         raise
     except torch.OutOfMemoryError as error:
@@ -89,7 +94,7 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
     return LoadedModel(folder.name, model, tokenizer, place, number, _context_length(model, tokenizer))
 
 
-def _hold_in_memory(model: Any) -> Any:
+def _hold_in_memory(model: Any) -> None:
     """Copy the weights out of the mapped file.
 
     Mapped, they are the system's to evict: a step then waits for the disk, for seconds where memory is reclaimed
@@ -97,7 +102,6 @@ def _hold_in_memory(model: Any) -> Any:
     """
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
-    return model
 
 
 def _reason(error: Exception) -> str:
