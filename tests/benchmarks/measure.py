@@ -23,14 +23,15 @@ Ask = Callable[[aiohttp.ClientSession, int], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """Requests that were answered within the measured time, and their latencies in seconds."""
+    """Requests that were answered within the measured time: their latencies in seconds, and what was generated."""
 
     seconds: float
     latencies_s: list[float]
+    tokens: float
 
     @property
     def tokens_per_s(self) -> float:
-        return len(self.latencies_s) * TOKENS / self.seconds
+        return self.tokens / self.seconds
 
     def percentile_s(self, percent: int) -> float:
         return statistics.quantiles(self.latencies_s, n=100, method="inclusive")[percent - 1]
@@ -41,22 +42,30 @@ def session() -> aiohttp.ClientSession:
 
 
 async def closed_loop(ask: Ask, users: int, seconds: float, warm_up_s: float = 5.0) -> Measurement:
-    """`users` users, each of whom asks again when answered; what ends during the warm-up is not counted."""
+    """`users` users, each of whom asks again when answered; what ends during the warm-up is not counted.
+
+    A request's tokens count as far as it was under way within the time: users are often answered all at once, and then
+    it would matter much whether one more answer came just before the end.
+    """
     begin_s = time.monotonic() + warm_up_s
     end_s = begin_s + seconds
     latencies_s: list[float] = []
+    tokens = 0.0
 
     async def use(client: aiohttp.ClientSession, user: int) -> None:
+        nonlocal tokens
         number = user
         while (sent_s := time.monotonic()) < end_s:
             await ask(client, number)
             number += users
-            if begin_s <= (now_s := time.monotonic()) < end_s:
+            now_s = time.monotonic()
+            tokens += TOKENS * max(min(now_s, end_s) - max(sent_s, begin_s), 0.0) / (now_s - sent_s)
+            if begin_s <= now_s < end_s:
                 latencies_s.append(now_s - sent_s)
 
     async with session() as client:
         await asyncio.gather(*(use(client, user) for user in range(users)))
-    return Measurement(seconds, latencies_s)
+    return Measurement(seconds, latencies_s, tokens)
 
 
 async def poisson(ask: Ask, rate_per_s: float, seconds: float, seed: int = 7) -> Measurement:
@@ -75,7 +84,7 @@ async def poisson(ask: Ask, rate_per_s: float, seconds: float, seed: int = 7) ->
             await asyncio.sleep(intended_s - time.monotonic())
             sent.create_task(send(client, number, intended_s))
             number += 1
-    return Measurement(seconds, latencies_s)
+    return Measurement(seconds, latencies_s, number * TOKENS)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import pytest
 
 from service.bench.figures import Run, figures
 from service.bench.floors import Rates, Weights, floor
+from service.bench.other_work import OtherWork, Used, processor_time
 from service.bench.plan import BenchPlan, interleaved, prompts_for
 from service.bench.report import BenchReport, MeasuredOn, concluded
 from service.bench.table import table
@@ -95,3 +96,22 @@ def test_that_the_table_of_a_service_elsewhere_leaves_out_what_is_not_known() ->
 
     assert "floor," not in text
     assert "–" in next(line for line in text.splitlines() if "through HTTP" in line)
+
+
+def test_that_the_work_of_other_programs_is_told_as_a_share_of_all_cores() -> None:
+    readings = iter([Used(10.0, 4.0), Used(14.0, 7.0), Used(50.0, 8.0), Used(52.0, 10.0)])
+    work = OtherWork(lambda: next(readings), cores=2)
+
+    for _ in range(2):
+        work.begin()
+        work.end(ran_s=2.0)
+
+    assert work.share == pytest.approx(1.0 / 8.0)  # 1 s in the first run, none in the second, of 2 × 4 s
+
+
+def test_that_what_this_program_does_itself_is_not_the_work_of_others() -> None:
+    before = processor_time()
+    while (now := processor_time()).own_s < before.own_s + 0.05:
+        pass
+
+    assert now.all_s >= before.all_s

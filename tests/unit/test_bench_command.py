@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from service.bench import own_service as own
+from service.bench.other_work import OtherWork
 from service.bench.own_service import NotStartedError, own_service
 from service.bench.plan import BenchPlan
 from service.bench.report import BenchReport, MeasuredOn
@@ -94,6 +95,12 @@ def test_that_progress_is_told_before_each_run(started: FakeBench) -> None:
     assert [each.done for each in in_rounds] == list(range(8))
     assert in_rounds[0].doing == "round 1 of 2: engine, batch of 1"
     assert told[0].doing == "warming up: engine, batch of 1"
+
+
+def test_that_other_programs_at_work_are_named(started: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OtherWork, "share", 0.25)
+
+    assert "Other programs used 25 % of the processor meanwhile" in carried_out().notes[0]
 
 
 def test_that_what_was_measured_before_a_failure_can_be_concluded(
