@@ -35,7 +35,8 @@ class Fit:
 
 def fit_cost(executed: Executed) -> Fit:
     """The prices that explain the batches best, where recent ones count more."""
-    work = np.stack([np.ones(len(executed)), executed.prompt_tokens, executed.steps, executed.tokens], axis=1)
+    begins = np.where(executed.is_open, 0.0, 1.0)  # a piece of what goes on is not begun
+    work = np.stack([begins, executed.prompt_tokens, executed.steps, executed.tokens], axis=1)
     units = _units(work, executed.run_s)
     ages_s = executed.finished_s.max() - executed.finished_s
     weights = np.exp2(-ages_s / HALF_LIFE_S)
