@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 import pytest
@@ -14,14 +15,17 @@ import pytest
 from service.bench import own_service as own
 from service.bench.other_work import OtherWork
 from service.bench.own_service import NotStartedError, own_service
-from service.bench.plan import BenchPlan
+from service.bench.plan import BenchPlan, Subject
+from service.bench.reference import ReferenceFacts
 from service.bench.report import BenchReport, MeasuredOn
 from service.bench.worker import WorkerError
-from service.commands import bench, bench_work
+from service.commands import bench, bench_start, bench_work
 from service.commands.bench_http import ThroughHttp, run_of
 from service.commands.bench_start import Bench
 from service.commands.bench_work import BenchWork
+from service.commands.options import Server
 from service.commands.runs import MeasuredService, MeasuringError
+from service.compare.comparison import ServiceFacts
 from service.compare.progress import Progress
 from service.load.report import LoadReport
 from service.messages.load import ClientTotals, RunLoad
@@ -249,3 +253,70 @@ async def test_that_a_service_that_does_not_start_says_why(
     with pytest.raises(NotStartedError, match=sentence):
         async with own_service(ServiceOptions()):
             pass
+
+
+class ServiceThatIsUp:
+    """Entered like a `MeasuredService`; tells what it runs."""
+
+    def __init__(self, url: str, model: str) -> None:
+        self._facts = ServiceFacts(url=url, model=model, device="cpu", dtype="float32", replicas=1)
+
+    async def __aenter__(self) -> ServiceThatIsUp:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+    async def facts(self) -> ServiceFacts:
+        return self._facts
+
+
+class NoProcess:
+    """A worker that loads no model; remembers for what it was made."""
+
+    made: ClassVar[list[ServiceOptions]] = []
+
+    def __init__(self, _make: object, options: ServiceOptions) -> None:
+        self.made.append(options)
+
+    async def __aenter__(self) -> NoProcess:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+    async def ready(self) -> None:
+        pass
+
+    async def ask(self, _method: str) -> ReferenceFacts:
+        return ReferenceFacts("tiny", "cpu", "float32", "a processor", WEIGHTS)
+
+
+async def beside(monkeypatch: pytest.MonkeyPatch, url: str, model: str, *subjects: Subject) -> Bench:
+    monkeypatch.setattr(bench_start, "Worker", NoProcess)
+    monkeypatch.setattr(NoProcess, "made", [])
+    monkeypatch.setattr(MeasuredService, "at", lambda *_: ServiceThatIsUp(url, model))
+    async with AsyncExitStack() as stack:
+        return await bench_start.started(stack, PLAN, subjects, Server(url), lambda _: None)
+
+
+async def test_that_what_a_service_is_held_against_computes_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = await beside(monkeypatch, "http://127.0.0.1:8000", "tiny", "engine", "http")
+
+    assert list(bench.measurers) == ["engine", "http", "generate"]
+    assert {(options.device, options.dtype) for options in NoProcess.made} == {("cpu", "float32")}
+    assert bench.on.url == "http://127.0.0.1:8000"
+
+
+async def test_that_a_service_with_another_model_is_held_against_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MeasuringError, match=r"runs gpt2, and not tiny.*--model"):
+        await beside(monkeypatch, "http://127.0.0.1:8000", "gpt2", "http")
+
+
+async def test_that_of_a_service_elsewhere_only_http_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = await beside(monkeypatch, "http://192.0.2.1:8000", "gpt2", "http")
+
+    assert (list(bench.measurers), NoProcess.made) == (["http"], [])
+    assert "another machine" in bench.notes[0]
+    with pytest.raises(MeasuringError, match="measure bench http"):
+        await beside(monkeypatch, "http://192.0.2.1:8000", "gpt2", "engine", "http")
