@@ -64,8 +64,8 @@ class BatchSizePanel(PlotPanel):
             ink = palette.release_reasons[reason]
             self._inks[reason] = Ink.of(color(ink, palette.bar_alpha))
             self._marks[reason].setBrush(brush(ink))
-        area = Ink.of(color(palette.joined, palette.bar_alpha))
-        below_edge = blended(palette.joined, palette.plot, palette.bar_alpha + SOFT).rgb()
+        area = Ink.of(color(palette.joined, 2 * palette.bar_alpha))
+        below_edge = blended(palette.joined, palette.plot, 2 * palette.bar_alpha + SOFT).rgb()
         self._mean = replace(area, edge=QColor(palette.joined).rgb(), below_edge=below_edge)
         self._most = Ink.of(color(palette.joined, palette.bar_alpha))
         self._cap.setPen(pen(palette.t2, LINE_MARKER, DASH_CAP))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from gui.series.time_range import TimeRange
 from service.observed.columns import Floats, Ints
 
+CROWDED: Final = 2  # stretches a column: from there on the line would only be a hedge
+COLUMNS_AVERAGED: Final = 7
+
 
 @dataclass(frozen=True)
 class ActiveRows:
-    """For each column of the view how many ran, while any did: on average and at most; 0 where none did."""
+    """For each column of the view how many ran, while any did: on average and at most; 0 where none did.
+
+    Where columns hold many changes, the average is one over some columns.
+    """
 
     mean: Floats
     most: Floats
@@ -28,7 +35,10 @@ def active_rows(started: Floats, finished: Floats, size: Floats, view: TimeRange
     np.add.at(rows, column, covered * size[stretch])
     np.add.at(ran, column, covered)
     np.maximum.at(most, column, size[stretch] * (covered > 0))
-    return ActiveRows(np.divide(rows, ran, out=np.zeros(view.columns), where=ran > 0), most)
+    is_crowded = len(started) > CROWDED * view.columns
+    if is_crowded:
+        rows, ran = (np.convolve(sums, np.ones(COLUMNS_AVERAGED), "same") for sums in (rows, ran))
+    return ActiveRows(np.divide(rows, ran, out=np.zeros(view.columns), where=(ran > 0) & (most > 0)), most)
 
 
 def _cells(left: Floats, right: Floats) -> tuple[Ints, Ints]:

@@ -132,6 +132,14 @@ def test_that_active_rows_are_averaged_over_a_column_and_the_most_is_kept() -> N
     assert rows.most.tolist() == [6.0, 6.0, 3.0, 0.0]
 
 
+def test_that_many_changes_a_column_are_averaged_over_some_columns() -> None:
+    starts = np.arange(0.0, 40.0, 0.1)
+    size = np.where(np.arange(len(starts)) % 20 < 10, 2.0, 10.0)  # a second of 2, a second of 10
+    rows = active_rows(starts, starts + 0.1, size, TimeRange(0.0, 40.0, 40))
+    assert np.ptp(rows.mean[5:-5]) < 2.0
+    assert set(rows.most.tolist()) == {2.0, 10.0}
+
+
 def test_that_stretches_are_an_area_and_only_wide_ones_have_a_mark(history: History) -> None:
     far, near = (batch_size.batch_sizes(history, lately(history, span_s)) for span_s in (20.0, 1.0))
     assert not any(len(bars.left) for bars in far.bars.values()), "these are of whole batches"
