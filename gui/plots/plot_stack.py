@@ -34,7 +34,7 @@ from gui.tokens import (
     Palette,
 )
 from service.observed.history import History
-from service.observed.members import members_of
+from service.observed.members import companions_of, members_of
 
 WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel
@@ -226,11 +226,11 @@ class PlotStack(QWidget):
         self.request_chosen.emit(row)
 
     def _choose_member(self, step: int) -> None:
-        """From the chosen request to its neighbour in the batch."""
+        """From the chosen request to its neighbour among those that ran beside it."""
         chosen, columns = self.timeline.chosen, self._history.requests.columns
         if chosen is None or not columns.has(chosen):
             return
-        rows = members_of(self._history, int(columns.get(chosen, "batch")))
+        rows = companions_of(self._history, chosen)
         place = rows.index(chosen) + step if chosen in rows else -1
         if 0 <= place < len(rows):
             self._choose(rows[place])

@@ -10,7 +10,7 @@ from gui.series.waits import wait_sentence
 from service.observed import stages
 from service.observed.batch_summary import BatchSummary, batch_summary
 from service.observed.history import History
-from service.observed.members import mates_of
+from service.observed.members import companions_of
 from service.observed.requests import RequestRow
 
 
@@ -47,6 +47,6 @@ def request_details(history: History, row: int) -> RequestDetails | None:
         request=table.row(row),
         spans_s=tuple(np.nan_to_num(spans).tolist()),
         batch=batch_summary(history, batch),
-        mates=tuple(table.rows(mates_of(history, row))),
+        mates=tuple(table.rows(each for each in companions_of(history, row) if each != row)),
         waited=wait_sentence(history, row),
     )

@@ -23,16 +23,17 @@ def members_of(history: History, batch: int) -> list[int]:
     return _in_order(history, _running_between(history, int(slot), started_s, finished_s))
 
 
-def mates_of(history: History, request: int) -> list[int]:
-    """The rows of the others in its batch, in order of the queue; in `continuous`, of all who ran while it did."""
+def companions_of(history: History, request: int) -> list[int]:
+    """The rows of its batch's requests, itself among them, in their order in the queue.
+
+    In `continuous` of all that ran while it did.
+    """
     requests = history.requests.columns
     batch = int(requests.get(request, "batch"))
-    if is_open(history, batch):
-        slot, started_s, finished_s = (requests.get(request, name) for name in ("slot", "started", "finished"))
-        rows = _in_order(history, _running_between(history, int(slot), started_s, finished_s))
-    else:
-        rows = members_of(history, batch)
-    return [row for row in rows if row != request]
+    if not is_open(history, batch):
+        return members_of(history, batch)
+    slot, started_s, finished_s = (requests.get(request, name) for name in ("slot", "started", "finished"))
+    return _in_order(history, _running_between(history, int(slot), started_s, finished_s))
 
 
 def batch_running(history: History, slot: int, at_s: float) -> int | None:
