@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from service.findings.cap import WORTH_IT
 from service.findings.facts import Facts
 from service.findings.finding import Finding
 from service.findings.words import counted, per_second, percent, seconds
@@ -48,4 +49,6 @@ def _gain(facts: Facts) -> str:
     if facts.cost is None or now_per_s is None:
         return ""
     then_per_s = facts.cost.under("continuous").capacity(cap, facts.replicas).requests_per_s
+    if then_per_s <= WORTH_IT * now_per_s:
+        return ""
     return f", and the engine could answer {per_second(then_per_s)} instead of {now_per_s:.1f}"
