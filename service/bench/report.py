@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from service.bench.figures import Figures, Run, figures
 from service.bench.floors import Floor, Rates, Weights, floor
 from service.bench.plan import BenchPlan, Subject
+from service.findings.words import counted
+
+FULL: Final = 0.9
 
 
 class MeasuredOn(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +89,7 @@ def concluded(
         weights=weights,
         floors=floors,
         reached=tuple(each for size in sizes for each in _reached(size, runs, floors)),
-        notes=(*notes, *_small_batches(plan, runs)),
+        notes=(*notes, *_unfinished(plan, on, runs), *_small_batches(runs)),
         runs=tuple(runs),
     )
 
@@ -118,13 +121,19 @@ def _ratio(value: float | None, to: float | None) -> float | None:
     return None if value is None or to is None else value / to
 
 
-def _small_batches(plan: BenchPlan, runs: Sequence[Run]) -> list[str]:
-    """A sentence where fewer rows were decoded at a time over HTTP than users waited."""
-    small = sorted({run.size for run in runs if run.subject == "http" and run.rows < 0.9 * run.size})
+def _unfinished(plan: BenchPlan, on: MeasuredOn, runs: Sequence[Run]) -> list[str]:
+    """A sentence where it was ended early."""
+    subjects = {run.subject for run in runs}
+    missing = len(subjects) * len(plan.sizes_on(on.device)) * plan.rounds - len(runs)
+    return [f"It was ended early, with {counted(missing, 'run')} to come."] if missing > 0 else []
+
+
+def _small_batches(runs: Sequence[Run]) -> list[str]:
+    """A sentence where fewer rows were decoded at a time over HTTP than there were users."""
+    small = sorted({run.size for run in runs if run.subject == "http" and run.rows < FULL * run.size})
     if not small:
         return []
-    sizes = ", ".join(map(str, small))
     return [
-        f"Over HTTP batches were not full at {sizes} users: formation {plan.service.settings.formation} released them "
-        "before all had asked again."
+        f"Over HTTP fewer rows were decoded at a time than there were users, at {', '.join(map(str, small))}: "
+        "the others waited, or were between an answer and their next request."
     ]

@@ -24,10 +24,11 @@ def table(report: BenchReport) -> str:
 
 def _heading(report: BenchReport) -> Iterator[str]:
     plan = report.plan
+    rounds = max(each.rounds for each in report.reached)
     yield _place(report.on)
     yield (
         f"{plan.tokens} tokens a request, temperature 0, formation {plan.service.settings.formation}; "
-        f"medians of {counted(plan.rounds, 'round')} of {counted(plan.batches, 'batch')}"
+        f"medians of {counted(rounds, 'round')} of {counted(plan.batches, 'batch')}"
     )
     if report.rates is not None and report.weights is not None:
         yield (

@@ -18,7 +18,8 @@ ON = MeasuredOn(model="tiny", device="cpu", dtype="float32", hardware="a process
 
 
 def report(*runs: Run, rates: Rates | None = RATES) -> BenchReport:
-    return concluded(BenchPlan(), ON, runs, rates, WEIGHTS if rates else None, [], measured_at=0.0)
+    sizes = tuple(sorted({each.size for each in runs}))
+    return concluded(BenchPlan(sizes=sizes), ON, runs, rates, WEIGHTS if rates else None, [], measured_at=0.0)
 
 
 def test_that_every_size_is_measured_in_every_round_and_another_comes_first_in_the_next() -> None:
@@ -75,10 +76,16 @@ def test_that_a_ratio_to_what_was_not_measured_is_none() -> None:
 
 
 def test_that_batches_that_were_not_full_are_named() -> None:
-    notes = report(run("http", 16, rows=9.5), run("http", 4, rows=4.0)).notes
+    notes = report(*[run("http", 16, rows=9.5), run("http", 4, rows=4.0)] * 3).notes
 
     assert len(notes) == 1
-    assert "not full at 16 users" in notes[0]
+    assert "than there were users, at 16:" in notes[0]
+
+
+def test_that_a_bench_that_was_ended_early_says_what_is_missing() -> None:
+    ended = report(*[run("engine", 16)] * 3, *[run("engine", 4)] * 2)
+
+    assert ended.notes == ("It was ended early, with 1 run to come.",)
 
 
 def test_that_the_table_has_a_block_for_each_size_with_its_floors() -> None:
@@ -88,7 +95,7 @@ def test_that_the_table_has_a_block_for_each_size_with_its_floors() -> None:
     assert next(row for row in rows if row[:2] == ["16", "engine"])[2:6] == ["200.0", "±0", "%", "4.00"]
     assert [row[0] for row in rows if row and row[0] in ("1", "16")] == ["1", "16"]
     assert sum(line.lstrip().startswith("floor, memory") for line in lines) == 2
-    assert "3 rounds of 3 batches" in lines[1]
+    assert "1 round of 3 batches" in lines[1]
 
 
 def test_that_the_table_of_a_service_elsewhere_leaves_out_what_is_not_known() -> None:
