@@ -105,7 +105,7 @@ def _running(history: History, slot: int, at_s: float) -> Running | None:
     size, for_s = int(table["size"][rows[-1]]), at_s - float(table["started"][rows[-1]])
     if table["formation"][rows[-1]] == CONTINUOUS:
         begun_s = _begun_s(history.requests.columns, slot, at_s)
-        for_s = at_s - float(begun_s.mean()) if len(begun_s) else for_s
+        for_s = float(at_s - begun_s.mean()) if len(begun_s) else for_s
     return Running(size, for_s)
 
 

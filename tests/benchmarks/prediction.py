@@ -1,6 +1,6 @@
 """Predictions of settings that were not seen, held against measurements of them on the real service.
 
-python -m tests.benchmarks.prediction [steady | sparse | closed …]
+python -m tests.benchmarks.prediction [steady | sparse | closed | joining | leaving …]
 
 For each load the service is observed under one setting; what that predicts for others is then measured with the same
 generator and the same seed. Where the engine itself was slower or faster than while it was observed, because somebody
@@ -22,10 +22,11 @@ import msgspec
 
 from service.clock import monotonic_clock_id
 from service.messages.load import LoadEvent, LoadFrame, RunLoad, StopLoad
-from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson
+from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Length, Pattern, Poisson, UniformLength
 from service.messages.settings import Settings
 from service.messages.telemetry import FramesMissed
 from service.observed.history import History
+from service.observed.marks import spelled_length
 from service.predict.cost import CostModel
 from service.predict.fit import TERMS
 from service.predict.measured import Measured, measured
@@ -49,7 +50,7 @@ class Scenario:
     """
 
     pattern: Pattern
-    tokens: int
+    tokens: Length
     seconds: float
     observed: Settings
     unseen: tuple[Settings, ...]
@@ -68,6 +69,11 @@ def early(max_batch_size: int, batch_wait_timeout_s: float) -> Settings:
     return Settings(formation="early", max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s)
 
 
+def continuous(max_batch_size: int, batch_wait_timeout_s: float) -> Settings:
+    return Settings(formation="continuous", max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s)
+
+
+VARIED: Final = UniformLength(low=8, high=64)
 SCENARIOS: Final = {
     "steady": Scenario(Poisson(rate_per_s=3.0), 24, 45.0, late(16, 0.05), (late(6, 0.2), late(32, 0.5), late(8, 0.0))),
     "sparse": Scenario(Poisson(rate_per_s=1.5), 8, 45.0, late(16, 0.05), (early(8, 0.5), early(16, 0.1), late(1, 0.0))),
@@ -78,6 +84,12 @@ SCENARIOS: Final = {
         late(8, 0.0),
         (late(16, 0.05), early(16, 0.2), late(4, 0.1), late(32, 0.5)),
         8.0,
+    ),
+    "joining": Scenario(
+        Poisson(rate_per_s=3.0), VARIED, 35.0, late(16, 0.05), (continuous(16, 0.05), continuous(6, 0.0))
+    ),
+    "leaving": Scenario(
+        Poisson(rate_per_s=3.0), VARIED, 35.0, continuous(16, 0.0), (continuous(6, 0.0), late(16, 0.05))
     ),
 }
 
@@ -167,7 +179,7 @@ def machine(seen: Seen, cost: CostModel) -> float:
     """How much longer the batches of a run took than the model that was fitted before says."""
     executed = seen.observation.executed
     expected = (
-        cost.overhead_s
+        cost.overhead_s * ~executed.is_open
         + cost.prompt_token_s * executed.prompt_tokens
         + cost.step_s * executed.steps
         + cost.row_s * executed.tokens
@@ -213,7 +225,7 @@ async def check(url: str, scenario: Scenario) -> list[tuple[bool, bool]]:
         await run(url, remote, scenario.observed, replace(scenario, seconds=WARM_UP_S))
         observed = await see(url, remote, scenario.observed, scenario)
         predictor = Predictor.of(observed.observation)
-        print(f"{scenario.pattern}, {scenario.tokens} tokens a request, {scenario.seconds:g} s a run")
+        print(f"{scenario.pattern}, {spelled_length(scenario.tokens)} tokens a request, {scenario.seconds:g} s a run")
         titles = ("p50 (s)", "p95 (s)", "requests/s")
         print(
             " " * 16 + "".join(f"{title:<24}" for title in titles) + "mean batch    machine, load average", flush=True
