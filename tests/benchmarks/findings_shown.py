@@ -61,6 +61,14 @@ def settings(at_s: float = 0.0, **changed: object) -> Change:
     return at_s, {**USUAL, **changed}
 
 
+OF_WHOLE_BATCHES = (
+    "sealed_early",
+    "stragglers",
+    "waits_for_batch",
+    "timeout_too_long",
+    "timeout_waited",
+    "timeout_without_effect",
+)
 ONE_LONG = 5060  # a seed with which the first of 24 requests gets 240 tokens and the others 3 on average
 POISSON_4 = load(Poisson(rate_per_s=4.0))
 SCENARIOS = (
@@ -77,6 +85,33 @@ SCENARIOS = (
         (settings(), POISSON_4),
         hides=("sealed_early", "queue_grows", "saturated", "batch_of_one", "requests_shed"),
         seconds=20.0,
+    ),
+    Scenario(
+        "waits_for_batch",
+        ("waits_for_batch",),
+        (settings(), load(Poisson(rate_per_s=3.0), 48)),
+        hides=("sealed_early", "stragglers", "timeout_needless"),
+        seconds=20.0,
+    ),
+    Scenario(
+        "continuous",
+        ("load_share",),
+        (settings(formation="continuous"), load(Poisson(rate_per_s=3.0), UniformLength(low=8, high=64))),
+        hides=(*OF_WHOLE_BATCHES, "saturated", "queue_grows", "batch_of_one"),
+        seconds=20.0,
+    ),
+    Scenario(
+        "continuous_saturated",
+        ("saturated", "queue_grows", "batch_size_limits"),
+        (settings(formation="continuous", max_batch_size=2), load(Poisson(rate_per_s=6.0))),
+        hides=(*OF_WHOLE_BATCHES, "load_share", "batch_of_one", "timeout_needless"),
+    ),
+    Scenario(
+        "timeout_needless",
+        ("timeout_needless",),
+        (settings(formation="continuous", batch_wait_timeout_s=0.5), load(Poisson(rate_per_s=1.5), 4)),
+        hides=(*OF_WHOLE_BATCHES, "saturated", "queue_grows"),
+        seconds=18.0,
     ),
     Scenario(
         "saturated",

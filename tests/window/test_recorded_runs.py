@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
@@ -13,7 +14,7 @@ from gui.app import Batchscope
 from service.recording.reader import open_recording
 
 FOLDER = Path(__file__).parents[1] / "recordings"
-RUNS = ("late", "early", "burst")
+RUNS = ("late", "early", "continuous", "burst")
 SEALED_EARLY = "sealed"
 Show = Callable[[str], Batchscope]
 
@@ -68,6 +69,19 @@ def test_that_early_sealing_is_named_in_the_run_that_has_it_and_not_in_the_other
 
     assert SEALED_EARLY in named["early"]
     assert SEALED_EARLY not in named["late"]
+
+
+def test_that_requests_that_join_a_running_batch_have_their_first_token_sooner(show: Show) -> None:
+    history = show("continuous").workings.history
+    columns = history.requests.columns
+    first_s = columns["first_token"] - columns["queued"]
+    done = np.isfinite(first_s)
+    (regime,) = (each for each in history.batches.regimes if each.mark is not None)
+    under = columns["regime"] == regime.number
+
+    assert regime.mark is not None
+    assert regime.mark.text == "formation late → continuous"
+    assert np.median(first_s[done & under]) < np.median(first_s[done & ~under]) / 3
 
 
 def test_that_a_burst_is_seen_to_fill_its_batches(show: Show) -> None:
