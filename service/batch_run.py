@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from service.generation import Generation, GenerationRequest
 
 Emit: TypeAlias = Callable[[list[Progress]], None]
-Admit: TypeAlias = Callable[[BatchWork], list[Sequence]]
+Admit: TypeAlias = Callable[[BatchWork, bool], list[Sequence]]
 
 HANDSHAKE_S: Final = 5.0
 """So long the engine waits for the event loop before it goes on with those it has."""
@@ -48,14 +48,14 @@ class BatchRun:
         self._has_left |= ended > 0
         self._loop.call_soon_threadsafe(self._on_step, progress, time.monotonic())
 
-    def admit(self, work: BatchWork) -> list[Sequence]:
+    def admit(self, work: BatchWork, can_join: bool) -> list[Sequence]:
         """Those who join now. The event loop is asked only if somebody has left, or could come."""
         batcher = self._generation.batcher
-        has_room = self._running < batcher.in_force.settings.max_batch_size
+        has_room = can_join and self._running < batcher.in_force.settings.max_batch_size
         if self._has_left or (has_room and batcher.waiting):
             self._has_left = False
             answered = threading.Event()
-            self._loop.call_soon_threadsafe(self._exchange, work, answered)
+            self._loop.call_soon_threadsafe(self._exchange, work, can_join, answered)
             answered.wait(HANDSHAKE_S)
         joined = [self._joined.popleft().sequence for _ in range(len(self._joined))]
         self._running += len(joined)
@@ -82,10 +82,10 @@ class BatchRun:
         if self._batch is not None:
             self._generation.batches.note(self._batch, tokens=self._tokens - self._tokens_before)
 
-    def _exchange(self, work: BatchWork, answered: threading.Event) -> None:
+    def _exchange(self, work: BatchWork, can_join: bool, answered: threading.Event) -> None:
         """Between two steps: who has left has left, and who may join joins."""
         running = [request for request in self._present if not request.is_final]
-        joining = self._generation.take_joining(len(running))
+        joining = self._generation.take_joining(len(running)) if can_join else []
         if joining or len(running) < len(self._present):
             self._finish_stretch(work)
             self._present, self._work_before = [*running, *joining], work

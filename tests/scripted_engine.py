@@ -59,7 +59,7 @@ class ScriptedEngine:
             progress = [self._advance(sequence) for sequence in running]
             running = [each.sequence for each in progress if each.finish_reason is None]
             emit(progress)
-            running += admit(BatchWork()) if admit else []
+            running += admit(BatchWork(), True) if admit else []
         return BatchWork()
 
     def _advance(self, sequence: Sequence) -> Progress:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Emit: TypeAlias = Callable[[list[Progress]], None]
-Admit: TypeAlias = Callable[[BatchWork], SequenceOf[Sequence]]
+Admit: TypeAlias = Callable[[BatchWork, bool], SequenceOf[Sequence]]
 
 _UNFIT_LOGITS = "The model computed values that are not numbers (NaN or infinite) for this prompt."
 
@@ -56,8 +56,9 @@ class TextEngine:
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
 
-        With `admit` others join: it is called between two steps with what was computed so far, and returns them. Their
-        prompts are read in parts, so that the running ones do not wait for much longer than a step.
+        With `admit` others join: it is called between two steps with what was computed so far and whether anybody can
+        join now, and returns those who do. Their prompts are read in parts, after each of which the running ones make
+        two steps, so that they are never held for much longer than a step, and for a third of the time at most.
 
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
@@ -124,8 +125,8 @@ class TextEngine:
                 return failure
             if failure:
                 self._rescue(open_batch.put_back(failure), failure, emit)
-            elif not open_batch.is_joining:
-                newcomers = self._rows(admit(self._work))
+            else:
+                newcomers = self._rows(admit(self._work, open_batch.can_join))
                 open_batch.join(newcomers)
                 rows += newcomers
         return None

@@ -3,16 +3,22 @@
 ::
 
     join ──▶ waiting ──▶ joining (prompts, in parts) ──▶ running (a token each a step) ──▶ ends row by row
+
+A pass over prompts takes about as long as a step, however few they are. So there are steps between two of them, in
+which others can come who then share the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from service.engine.batch import Batch, Forward
 from service.engine.failure import Failure
 from service.engine.row import Row
 from service.messages.telemetry import BatchWork
+
+STEPS_BETWEEN: Final = 2
 
 
 class OpenBatch:
@@ -29,6 +35,7 @@ class OpenBatch:
         self._joining: Batch | None = None
         self._running: Batch | None = None
         self._past = BatchWork()  # of batches that have ended
+        self._steps_since_read = STEPS_BETWEEN
         self._too_many: int | None = None  # beside so many running rows there was no memory for others
 
     @property
@@ -37,9 +44,9 @@ class OpenBatch:
         return sum_of(self._past, *(batch.work for batch in (self._running, self._joining) if batch is not None))
 
     @property
-    def is_joining(self) -> bool:
-        """Whether some have not joined yet, so that others had better come later."""
-        return bool(self._waiting) or self._joining is not None
+    def can_join(self) -> bool:
+        """Whether those who came now would be read at once."""
+        return not self._waiting and self._joining is None and self._is_time_to_read
 
     def join(self, rows: Sequence[Row]) -> None:
         """Let these in as soon as there is memory for them."""
@@ -49,15 +56,18 @@ class OpenBatch:
         """Who is to make a step: those who join, in parts that the running ones can wait for, and then all."""
         self._drop_ended()
         is_first = self._running is None
-        self.only_joining = not is_first
-        self._begin_to_read()
-        if self._joining is not None:
-            yield self._joining
+        if self._is_time_to_read:
+            self.only_joining = not is_first
+            self._begin_to_read()
+            if self._joining is not None:
+                yield self._joining
+                self._steps_since_read = 0
+                self.only_joining = False
+                self._merge()
             self.only_joining = False
-            self._merge()
-        self.only_joining = False
         if self._running is not None and not is_first:
             yield self._running
+            self._steps_since_read += 1
 
     def put_back(self, failure: Failure) -> list[Row]:
         """Those who join failed: let them begin once more; returns them."""
@@ -67,6 +77,11 @@ class OpenBatch:
             self._waiting = list(self._joining.rows)
             self._past, self._joining = sum_of(self._past, self._joining.work), None
         return [row for row in self._waiting if not row.is_done]
+
+    @property
+    def _is_time_to_read(self) -> bool:
+        is_idle = self._running is None or all(row.is_done for row in self._running.rows)
+        return is_idle or self._steps_since_read >= STEPS_BETWEEN
 
     def _begin_to_read(self) -> None:
         running = 0 if self._running is None else len(self._running.rows)

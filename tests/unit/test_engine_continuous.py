@@ -37,13 +37,13 @@ class Door:
         self.works: list[BatchWork] = []
         self._guests = list(guests)
 
-    def __call__(self, work: BatchWork) -> list[Sequence]:
+    def __call__(self, work: BatchWork, can_join: bool) -> list[Sequence]:
         self.step += 1
         self.works.append(work)
         for guest, sequence in self._guests:
             if guest.leaves_at is not None and self.step >= guest.leaves_at:
                 sequence.cancel()
-        return self.due()
+        return self.due() if can_join else []
 
     def due(self) -> list[Sequence]:
         coming = [each for each in self._guests if each[0].joins_at <= self.step]
@@ -131,13 +131,24 @@ def test_that_the_prompt_of_a_newcomer_is_read_in_parts_between_the_steps_of_the
     assert first.id in who[before - 1]
 
 
+def test_that_those_who_run_make_two_steps_between_two_readings_which_newcomers_share(tiny_engine: TextEngine) -> None:
+    party = invited(tiny_engine, [Guest("abc", 12, 0), *(Guest(f"guest {n}", 3, joins_at=n) for n in range(1, 6))])
+    listener = run_open(tiny_engine, party)
+
+    first = party[0][1].id
+    steps = [[each.sequence.id for each in step] for step in listener.steps if step]
+    readings = [n for n, step in enumerate(steps) if first not in step]
+    assert [len(steps[n]) for n in readings] == [3, 2]
+    assert readings[1] - readings[0] == 3
+
+
 def test_that_the_work_is_told_between_the_steps(tiny_engine: TextEngine) -> None:
     guests = invited(tiny_engine, [Guest("abcdefgh", 4, joins_at=0), Guest("ab", 1, joins_at=2)])
     (_, first), (_, second) = guests
     door = Door(guests)
     work = tiny_engine.generate(door.next(), Listener(), door)
 
-    assert [each.steps for each in door.works] == [1, 2, 4, 5]
+    assert [each.steps for each in door.works] == [1, 2, 3, 5]
     assert work.prompts == len(first.prompt_ids) + len(second.prompt_ids)
     assert work.vacant == 0, "the place of a row that has left can be taken"
     assert work.prefill_s > 0

@@ -47,7 +47,7 @@ class SteppedEngine:
             progress = [self._advance(s, _text(s)) for s in sequences]
             emit(progress)
             sequences = [p.sequence for p in progress if p.finish_reason is None]
-            sequences += admit(BatchWork(steps=step)) if admit else []
+            sequences += admit(BatchWork(steps=step), True) if admit else []
         return BatchWork(steps=step)
 
     def _advance(self, sequence: Sequence, text: str) -> Progress:
