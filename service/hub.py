@@ -54,8 +54,10 @@ class Hub:
             self._log.add_change(change)
         return self._board.in_force
 
-    async def report(self, report: ReplicaReport) -> None:
+    async def report(self, report: ReplicaReport) -> bool:
+        """Take in what a replica tells; whether anybody reads it."""
         self._log.add_report(report)
+        return self._log.is_watched
 
     async def frames_after(self, number: int | None) -> tuple[int, list[bytes]]:
         """See `FrameLog.after`."""

@@ -16,8 +16,12 @@ from service.engine.sequence import SamplingParams
 from service.generation import Generation, GenerationError, GenerationRequest, TextChunk
 from service.http.errors import PromptRefusedError, error_body
 
-CHUNKS_PER_S = 400
-"""What all open streams of a replica together send at most; more would take the processor from the model."""
+CHUNKS_PER_S = 100
+LONGEST_PAUSE_S = 0.5
+"""What all open streams of a replica together send, and how long one of them pauses for that at most.
+
+A chunk costs about 1 ms of processor time on its way through replica, proxy and client, which the model lacks.
+"""
 
 MAX_PROMPTS = 256
 
@@ -160,8 +164,7 @@ class CompletionStream(StreamingResponse):
                 self._latest[index] = chunk
                 yield self._event([choice(index, chunk)])
                 if chunk.finish_reason is None:
-                    # The longer, the more streams are open, so that their sum stays bounded.
-                    await asyncio.sleep(self._generation.open_streams / CHUNKS_PER_S)
+                    await asyncio.sleep(min(self._generation.open_streams / CHUNKS_PER_S, LONGEST_PAUSE_S))
         except GenerationError as error:
             yield b"data: " + msgspec.json.encode(error_body(str(error), "server_error")) + b"\n\n"
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from service.telemetry.translation import on_our_clock
 FRAME_INTERVAL_S = 0.05
 KEPT_FRAMES = 1200
 KEPT_BYTES = 32 * 2**20
+WATCHED_S = 6.0
+"""A reader who has asked within this time will ask again."""
 SILENCE_S = 3.0
 """A replica that has said nothing for so long is gone."""
 
@@ -37,6 +40,7 @@ class FrameLog:
         self._grown = asyncio.Event()
         self._offsets: dict[str, ClockOffset] = {}
         self._heard_s: dict[str, float] = {}
+        self._asked_s = -math.inf
         self._begin_frame()
 
     def _begin_frame(self) -> None:
@@ -49,6 +53,11 @@ class FrameLog:
     @property
     def has_news(self) -> bool:
         return bool(self._statuses or self._changes or self._lost)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody reads."""
+        return self._clock() - self._asked_s < WATCHED_S
 
     def add_report(self, report: ReplicaReport) -> None:
         """Take a replica's report in, its times translated to this clock."""
@@ -101,6 +110,7 @@ class FrameLog:
         Waits for up to `timeout_s`; then the list is empty. A number that was never given out is taken for one of
         an earlier life of this log, and answered with all that is kept.
         """
+        self._asked_s = self._clock()
         if number is None:
             number = self._closed
         if number > self._closed:

@@ -10,7 +10,7 @@ import pytest
 from service.clock import ClockOffset, monotonic_clock_id
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, RequestRecord, TelemetryEvent, TelemetryFrame
-from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, FrameLog
+from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, WATCHED_S, FrameLog
 from service.telemetry.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
 from tests.virtual_time import now_s, run_in_virtual_time
 
@@ -86,6 +86,16 @@ def test_that_a_new_reader_starts_with_what_comes_next() -> None:
 
 def test_that_a_reader_is_answered_even_when_nothing_happens() -> None:
     assert events_after(3, made_in_virtual_time(3)) == (3, [])
+
+
+async def test_that_it_is_watched_as_long_as_somebody_asks_again() -> None:
+    now = [100.0]
+    log = FrameLog(clock=lambda: now[0])
+    assert not log.is_watched
+    await log.after(None, timeout_s=0)
+    assert log.is_watched
+    now[0] += WATCHED_S
+    assert not log.is_watched
 
 
 def test_that_a_reader_who_lags_is_told_what_it_missed_and_memory_stays_bounded() -> None:
