@@ -59,7 +59,7 @@ FIGURES: Final[Mapping[str, _Shown]] = {
     "p95_s": _Shown("p95", lambda f: f.p95_s, f"95 of 100 requests took no longer, {_LAST}", 2, 1, "s", "p95"),
     "p99_s": _Shown("p99", lambda f: f.p99_s, f"99 of 100 requests took no longer, {_LAST}", 2, 1, "s", "p99"),
     "mean_batch": _Shown(
-        "mean batch", lambda f: f.mean_batch, f"Requests a batch holds on average, {_LAST}", starts_group=True
+        "mean batch", lambda f: f.mean_batch, f"Requests that run together on average, {_LAST}", starts_group=True
     ),
     "queue": _Shown("queue", lambda f: f.queue, "Requests that wait now: for a batch, or in one that waits", 0, 0),
     "speedup_over_batch_1": _Shown(
@@ -139,6 +139,7 @@ class FiguresRow(QWidget):
                 )
 
     def _below(self, key: str, shown: _Shown) -> tuple[str, str]:
+        """A word and a number, whose unit stands above it."""
         if self._frozen_at is not None and key == next(iter(FIGURES)):
             return "at", self._frozen_at
         if self._prediction is not None and key in PREDICTED:
@@ -146,9 +147,7 @@ class FiguresRow(QWidget):
         _now, before, version = self._shown
         if before is None or version is None:
             return "", ""
-        number = _spelled(shown.read(before), shown.decimals_before)
-        known = number != UNKNOWN
-        return f"v{version}", f"{number} {shown.unit}" if known and shown.unit else number
+        return f"v{version}", _spelled(shown.read(before), shown.decimals_before)
 
     def _lay_out(self) -> None:
         line = QHBoxLayout()
@@ -164,7 +163,7 @@ def _spelled_prediction(prediction: Prediction, key: str, shown: _Shown) -> tupl
     is_growing = prediction.saturated and key in ("p50_s", "p95_s")
     value = getattr(prediction, key).value
     number = _spelled(value, shown.decimals if value < ROOMY else shown.decimals_before)
-    return "grows to" if is_growing else "predicted", f"{number} {shown.unit}".rstrip()
+    return "grows to" if is_growing else "predicted", number
 
 
 def _spelled(number: float | None, decimals: int) -> str:

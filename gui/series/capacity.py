@@ -29,18 +29,17 @@ class CapacityLine:
     def of(cls, facts: Facts) -> CapacityLine | None:
         """``None`` as long as the time of full batches is not known well enough."""
         capacity = facts.capacity(facts.settings.max_batch_size)
-        return None if capacity is None else cls(facts.regime.start_s, levels(capacity, facts.is_continuous))
+        return None if capacity is None else cls(facts.regime.start_s, levels(capacity))
 
 
-def levels(capacity: Capacity, is_continuous: bool = False) -> tuple[CapacityLevel, CapacityLevel]:
+def levels(capacity: Capacity) -> tuple[CapacityLevel, CapacityLevel]:
     """
     >>> [level.words for level in levels(Capacity(16, 12.53, 301.0, 0.04))]
-    ['capacity 301 with batches of 16', 'capacity 12.5']
+    ['capacity 301 at 16', 'capacity 12.5']
     """
-    many = f"{capacity.max_batch_size} running" if is_continuous else f"batches of {capacity.max_batch_size}"
     tokens_per_s, requests_per_s = capacity.tokens_per_s, capacity.requests_per_s
     return (
-        CapacityLevel(tokens_per_s, f"capacity {tokens_per_s:.0f} with {many}"),
+        CapacityLevel(tokens_per_s, f"capacity {tokens_per_s:.0f} at {capacity.max_batch_size}"),
         CapacityLevel(requests_per_s, f"capacity {requests_per_s:.1f}"),
     )
 
