@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from service.bench.figures import Run
 from service.bench.plan import prompts_for
 from service.engine.loading import load_engine
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.options import ServiceOptions
-
-if TYPE_CHECKING:
-    from service.messages.telemetry import BatchWork
 
 
 class EngineAlone:
@@ -45,5 +40,5 @@ class EngineAlone:
         return [Sequence(str(number), prompt_ids, sampling) for number, prompt_ids in enumerate(encoded)]
 
 
-def _nobody(_: BatchWork) -> tuple[Sequence, ...]:
+def _nobody(*_: object) -> tuple[Sequence, ...]:
     return ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Final
 
 from service.bench.figures import Run
 from service.bench.floors import Rates
@@ -14,12 +13,10 @@ from service.bench.own_service import NotStartedError
 from service.bench.plan import NAMES, WARM_UP_TOKENS, BenchPlan, PlannedRun, Subject, interleaved
 from service.bench.report import BenchReport, concluded
 from service.bench.worker import WorkerError
-from service.commands.bench_start import Bench, Measurer, Tell, started
+from service.commands.bench_start import Bench, Tell, started
 from service.commands.options import Server
 from service.commands.runs import WARM_UP, MeasuringError
 from service.compare.progress import Progress
-
-DISTURBING_SHARE: Final = 0.05
 
 
 class BenchWork:
@@ -50,15 +47,10 @@ class BenchWork:
         if bench is None or not self._runs:
             return None
         weights = None if bench.facts is None else bench.facts.weights
-        notes = [*bench.notes, *self._disturbed()]
+        # A service that was up before is no descendant, so nobody can tell its work from that of others.
+        warnings = self._others.warnings if self._server is None else []
+        notes = [*bench.notes, *warnings]
         return concluded(self._plan, bench.on, self._runs, self._rates, weights, notes, measured_at=time.time())
-
-    def _disturbed(self) -> list[str]:
-        """A sentence where others were at work; a service that was up before is no descendant, so nobody can tell."""
-        share = self._others.share
-        if self._server is not None or share < DISTURBING_SHARE:
-            return []
-        return [f"Other programs used {100 * share:.0f} % of the processor meanwhile: what is told is too slow."]
 
     async def _measure(self, bench: Bench, tell: Tell) -> None:
         sizes = self._plan.sizes_on(bench.on.device)
@@ -70,14 +62,9 @@ class BenchWork:
             if place % (len(planned) // self._plan.rounds) == 0:
                 await self._take_rates(bench)
             told.begin(place, f"round {run.round + 1} of {self._plan.rounds}: {_doing(run)}")
-            self._runs.append(await self._timed(bench.measurers[run.subject], run.size))
-
-    async def _timed(self, measurer: Measurer, size: int) -> Run:
-        self._others.begin()
-        begun_s = time.monotonic()
-        run = await measurer.run(size, self._plan.tokens, self._plan.batches)
-        self._others.end(time.monotonic() - begun_s)
-        return run
+            with self._others:
+                measured = await bench.measurers[run.subject].run(run.size, self._plan.tokens, self._plan.batches)
+            self._runs.append(measured)
 
     async def _warm_up(self, bench: Bench, planned: Sequence[PlannedRun], tell: Tell) -> None:
         """So that nothing is computed or connected for the first time in a round."""

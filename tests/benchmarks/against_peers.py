@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from service.bench.other_work import OtherWork
 from service.messages.settings import FORMATIONS
 from tests.benchmarks.measure import Measurement, ask_for_completion, closed_loop, poisson
 from tests.benchmarks.peers import Peer, peers
@@ -70,15 +71,17 @@ def main() -> int:
     options = _options()
     servers = peers(options.environment, options.formation)
     measured: Rounds = {server.name: {} for server in servers}
+    others = OtherWork()
     for number in range(options.rounds):
         for server in servers[number % len(servers) :] + servers[: number % len(servers)]:
-            with server.served() as url:
-                for load, measurement in asyncio.run(_measure(url, server, options)).items():
-                    measured[server.name].setdefault(load, []).append(measurement)
-                    print(
-                        f"round {number + 1}, {server.name}, {load}: {_told(measurement)}", file=sys.stderr, flush=True
-                    )
-    return _compare(measured, figures(options.rate))
+            with server.served() as url, others:
+                reached = asyncio.run(_measure(url, server, options))
+            for load, measurement in reached.items():
+                measured[server.name].setdefault(load, []).append(measurement)
+                print(f"round {number + 1}, {server.name}, {load}: {_told(measurement)}", file=sys.stderr, flush=True)
+    code = _compare(measured, figures(options.rate))
+    print("\n".join(others.warnings))
+    return code
 
 
 def _options() -> argparse.Namespace:

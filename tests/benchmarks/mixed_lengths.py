@@ -15,6 +15,7 @@ import sys
 from statistics import median
 from typing import Final
 
+from service.bench.other_work import OtherWork
 from service.commands.options import Server
 from service.commands.runs import MeasuredService
 from service.load.report import LoadReport, ReportedRequest
@@ -39,9 +40,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=40.0, help="of each load (default: 40)")
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    with batchscope("--port", "0") as ready:
+    others = OtherWork()
+    with batchscope("--port", "0") as ready, others:
         print(f"8 to 128 tokens a request, batches of {BATCH}, {ready.model}, {ready.device}", flush=True)
-        return asyncio.run(_compare(ready.url, options.seconds, options.rounds))
+        code = asyncio.run(_compare(ready.url, options.seconds, options.rounds))
+    print("\n".join(others.warnings))
+    return code
 
 
 async def _compare(url: str, seconds: float, rounds: int) -> int:

@@ -106,14 +106,15 @@ def test_that_the_table_of_a_service_elsewhere_leaves_out_what_is_not_known() ->
 
 
 def test_that_the_work_of_other_programs_is_told_as_a_share_of_all_cores() -> None:
-    readings = iter([Used(10.0, 4.0), Used(14.0, 7.0), Used(50.0, 8.0), Used(52.0, 10.0)])
+    readings = iter([Used(0.0, 10.0, 4.0), Used(2.0, 14.0, 7.0), Used(9.0, 50.0, 8.0), Used(11.0, 52.0, 10.0)])
     work = OtherWork(lambda: next(readings), cores=2)
 
     for _ in range(2):
-        work.begin()
-        work.end(ran_s=2.0)
+        with work:
+            pass
 
     assert work.share == pytest.approx(1.0 / 8.0)  # 1 s in the first run, none in the second, of 2 × 4 s
+    assert work.warnings == ["Other programs used 12 % of the processor meanwhile: what is told is too slow."]
 
 
 def test_that_what_this_program_does_itself_is_not_the_work_of_others() -> None:
