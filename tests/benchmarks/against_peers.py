@@ -80,7 +80,8 @@ def main() -> int:
                 measured[server.name].setdefault(load, []).append(measurement)
                 print(f"round {number + 1}, {server.name}, {load}: {_told(measurement)}", file=sys.stderr, flush=True)
     code = _compare(measured, figures(options.rate))
-    print("\n".join(others.warnings))
+    for warning in others.warnings:
+        print(warning)
     return code
 
 

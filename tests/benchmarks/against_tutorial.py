@@ -48,7 +48,8 @@ def main() -> None:
     for name, measured in (("tutorial", tutorial), ("batchscope", ours)):
         print(f"{name:12} {measured.tokens_per_s:7.1f} tokens/s   p50 {measured.percentile_s(50):5.2f} s")
     print(f"ratio        {ours.tokens_per_s / tutorial.tokens_per_s:7.1f}")
-    print("\n".join(others.warnings))
+    for warning in others.warnings:
+        print(warning)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ def main() -> int:
     with batchscope("--port", "0") as ready, others:
         print(f"8 to 128 tokens a request, batches of {BATCH}, {ready.model}, {ready.device}", flush=True)
         code = asyncio.run(_compare(ready.url, options.seconds, options.rounds))
-    print("\n".join(others.warnings))
+    for warning in others.warnings:
+        print(warning)
     return code
 
 
