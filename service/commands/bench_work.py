@@ -65,6 +65,7 @@ class BenchWork:
             with self._others:
                 measured = await bench.measurers[run.subject].run(run.size, self._plan.tokens, self._plan.batches)
             self._runs.append(measured)
+        await self._take_rates(bench)
 
     async def _warm_up(self, bench: Bench, planned: Sequence[PlannedRun], tell: Tell) -> None:
         """So that nothing is computed or connected for the first time in a round."""
@@ -74,9 +75,10 @@ class BenchWork:
             await bench.measurers[run.subject].run(run.size, tokens, 1)
 
     async def _take_rates(self, bench: Bench) -> None:
-        """What the machine does at best is the best of all rounds: another tenant can only make it slower."""
+        """What the machine does at best is the best of all that was measured: others can only make it slower."""
         if bench.reference is not None:
-            rates = await bench.reference.rates()
+            with self._others:
+                rates = await bench.reference.rates()
             self._rates = rates if self._rates is None else self._rates.or_better(rates)
 
 
