@@ -23,7 +23,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: Subject
     size: int
-    tokens: int
+    tokens: float
     ran_s: float
     step_s: float | None
     first_token_s: float

@@ -7,7 +7,7 @@ from typing import Final
 
 from service.bench.figures import Run
 from service.commands.runs import MeasuredService, MeasuringError
-from service.load.report import LoadReport
+from service.load.report import LoadReport, tokens_between
 from service.messages.load import RunLoad
 from service.messages.patterns import USUAL_PROMPTS, ClosedLoop
 from service.messages.settings import Formation, Settings
@@ -25,18 +25,22 @@ class ThroughHttp:
         self._batch_s: dict[int, float] = {}
 
     async def run(self, size: int, tokens: int, batches: int) -> Run:
-        """About so many batches: users ask again until the time for them is over. The first run at a size has one."""
+        """About so many batches: users ask again until the time for them is over. The first run at a size has one.
+
+        What comes after that time does not count: fewer and fewer users are there then.
+        """
         settings = Settings(formation=self._formation, max_batch_size=size)
         load = RunLoad(pattern=ClosedLoop(users=size), prompts=USUAL_PROMPTS, max_tokens=tokens)
-        for_s = (batches - 0.5) * self._batch_s[size] if size in self._batch_s else AT_ONCE_S
+        is_first = size not in self._batch_s
+        for_s = AT_ONCE_S if is_first else batches * self._batch_s[size]
         report, executed = await self._service.run(settings, load, for_s)
-        run = run_of(size, report, executed, self._service.most_memory_bytes)
+        run = run_of(size, report, executed, self._service.most_memory_bytes, report.ran_s if is_first else for_s)
         self._batch_s[size] = size * tokens / run.tokens_per_s
         return run
 
 
-def run_of(size: int, report: LoadReport, executed: Sequence[BatchRecord], memory_bytes: int) -> Run:
-    """What was measured; raises `MeasuringError` if not all were answered."""
+def run_of(size: int, report: LoadReport, executed: Sequence[BatchRecord], memory_bytes: int, within_s: float) -> Run:
+    """What was measured `within_s` of the start; raises `MeasuringError` if not all were answered."""
     answered_s = report.time_to_first_token_s
     if report.totals.ok < report.totals.sent or answered_s is None:
         why = " ".join(report.warnings) or "Nothing was sent."
@@ -44,8 +48,8 @@ def run_of(size: int, report: LoadReport, executed: Sequence[BatchRecord], memor
     return Run(
         subject="http",
         size=size,
-        tokens=sum(request.tokens for request in report.requests),
-        ran_s=report.ran_s,
+        tokens=tokens_between(report.requests, 0.0, within_s),
+        ran_s=within_s,
         step_s=_step_s(executed),
         first_token_s=answered_s.p50,
         memory_bytes=memory_bytes,

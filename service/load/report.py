@@ -127,6 +127,24 @@ def load_figures(requests: Sequence[ReportedRequest]) -> LoadFigures:
     )
 
 
+def tokens_between(requests: Iterable[ReportedRequest], start_s: float, end_s: float) -> float:
+    """How many tokens came in that time, if those of a request came evenly between its first and its last.
+
+    Under a closed loop this tells what is reached while all users are there: at the end, one after the other has gone.
+    """
+    return sum(_tokens_between(request, start_s, end_s) for request in requests)
+
+
+def _tokens_between(request: ReportedRequest, start_s: float, end_s: float) -> float:
+    if request.first_token_s is None or request.finished_s is None:
+        return 0.0
+    shared_s = min(end_s, request.finished_s) - max(start_s, request.first_token_s)
+    span_s = request.finished_s - request.first_token_s
+    if span_s <= 0:
+        return float(request.tokens) if start_s <= request.finished_s < end_s else 0.0
+    return request.tokens * max(shared_s, 0.0) / span_s
+
+
 def spread(values: Sequence[float]) -> Spread | None:
     """Mean, percentiles (linear between neighbours) and maximum; ``None`` of nothing.
 

@@ -18,7 +18,7 @@ from typing import Final
 from service.bench.other_work import OtherWork
 from service.commands.options import Server
 from service.commands.runs import MeasuredService
-from service.load.report import LoadReport, ReportedRequest
+from service.load.report import LoadReport, tokens_between
 from service.messages.load import RunLoad
 from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, UniformLength
 from service.messages.settings import Formation, Settings
@@ -94,16 +94,7 @@ def _load(pattern: Pattern, seed: int) -> RunLoad:
 def _tokens_per_s(report: LoadReport) -> float:
     """While all users were there: from the end of the first tenth to the end of sending."""
     start_s, end_s = report.duration_s / 10, report.duration_s
-    return sum(_tokens_within(request, start_s, end_s) for request in report.requests) / (end_s - start_s)
-
-
-def _tokens_within(request: ReportedRequest, start_s: float, end_s: float) -> float:
-    """Of one request, whose tokens came evenly between its first and its last."""
-    assert request.first_token_s is not None
-    assert request.finished_s is not None
-    span_s = max(request.finished_s - request.first_token_s, 1e-9)
-    shared_s = min(end_s, request.finished_s) - max(start_s, request.first_token_s)
-    return request.tokens * min(max(shared_s / span_s, 0.0), 1.0)
+    return tokens_between(report.requests, start_s, end_s) / (end_s - start_s)
 
 
 def _first_token_p95_s(report: LoadReport) -> float:

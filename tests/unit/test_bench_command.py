@@ -203,14 +203,14 @@ async def test_that_users_fill_the_batch_and_ask_again_for_as_many_batches() -> 
     assert (settings.formation, settings.max_batch_size) == ("continuous", 1)
     assert load.pattern == ClosedLoop(users=1)
     assert first_s < 1.0
-    assert service.loaded[1][2] == pytest.approx(2.5 * 2.0)  # ended in the middle of the third
+    assert service.loaded[1][2] == pytest.approx(3 * 2.0)
 
 
 def test_that_steps_and_rows_are_those_the_service_tells_of() -> None:
     work = BatchWork(steps=5, prefill_s=0.4)
     executed = [msgspec.structs.replace(batch(1, 4), started_s=1.0, finished_s=2.0, tokens=20, work=work)]
 
-    run = run_of(4, report(("ok", 2.0)), executed, 7)
+    run = run_of(4, report(("ok", 2.0)), executed, 7, within_s=2.0)
 
     assert run.step_s == pytest.approx(0.6 / 4)  # the first of five ended the reading of prompts
     assert (run.rows, run.memory_bytes, run.first_token_s) == (4.0, 7, 1.0)
@@ -220,7 +220,13 @@ def test_that_figures_of_unanswered_requests_are_refused() -> None:
     refused = msgspec.structs.replace(report(("ok", 2.0)), totals=ClientTotals(sent=2, ok=1, refused=1))
 
     with pytest.raises(MeasuringError, match="Not all requests were answered at 4 users"):
-        run_of(4, refused, [], 7)
+        run_of(4, refused, [], 7, within_s=2.0)
+
+
+def test_that_what_comes_after_the_time_does_not_count() -> None:
+    run = run_of(1, report(("ok", 2.0), ("ok", 2.0)), [], 7, within_s=2.5)  # from 1 to 2 s and from 2 to 3 s, 8 tokens
+
+    assert (run.tokens, run.ran_s) == (8 + 4, 2.5)
 
 
 READY = (
