@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from service.messages.settings import ReleaseReason, Settings
 from service.messages.telemetry import BatchWork
+from service.predict.simulated import STEPS_BETWEEN
 from tests.synthetic_parts import SyntheticBatch, SyntheticRequest, padded
 
 PROMPT_TOKEN_S = 0.001
@@ -23,6 +24,7 @@ class OpenRun:
     Attributes:
         requests: all of the run, in order of arrival; those before `place` have been taken.
         step_s: what a step takes with so many rows.
+        since_read: steps since prompts were read; there are two before the next are.
     """
 
     requests: Sequence[SyntheticRequest]
@@ -30,6 +32,7 @@ class OpenRun:
     place: int
     settings_at: Callable[[float], tuple[int, Settings]]
     step_s: Callable[[int], float]
+    since_read: int = 0
 
     def go(self, first: SyntheticBatch) -> float:
         """Run the batch that was formed, and all that join it; returns when the engine is free."""
@@ -51,12 +54,14 @@ class OpenRun:
         prompts, padding = padded(joined)
         prefill_s = self.step_s(len(joined)) + PROMPT_TOKEN_S * prompts if joined else 0.0
         at_s += prefill_s
+        self.since_read = 0 if joined else self.since_read
         for member in joined:
             member.started_s, member.first_token_s, member.batch = stretch.started_s, at_s, stretch
             left[member.number] -= 1
         steps, rows = 0, len(stretch.members)
         while not steps or (min(left[m.number] for m in stretch.members) > 0 and not self._coming(rows, at_s)):
             steps, at_s = steps + 1, at_s + self.step_s(rows)
+            self.since_read += 1
             for member in stretch.members:
                 left[member.number] -= 1
         stretch.finished_s = at_s
@@ -91,6 +96,7 @@ class OpenRun:
     def _coming(self, running: int, at_s: float) -> list[SyntheticRequest]:
         _, settings = self.settings_at(at_s)
         room = settings.max_batch_size - running
-        if settings.formation != "continuous" or room <= 0:
+        is_too_soon = running > 0 and self.since_read < STEPS_BETWEEN
+        if settings.formation != "continuous" or room <= 0 or is_too_soon:
             return []
         return [request for request in self.requests[self.place : self.place + room] if request.received_s <= at_s]

@@ -94,7 +94,7 @@ def _until_formed(history: History, row: int, slot: int, queued: float, formed: 
 
 
 def _until_joined(history: History, slot: int, queued: float, formed: float) -> Iterator[str]:
-    """First for one of those that ran to leave, then for the step under way."""
+    """First for one of those that ran to leave, then for the steps under way."""
     columns = history.batches.columns
     held = np.minimum(columns["finished"], formed) - np.maximum(columns["started"], queued)
     ran = (held > 0) & (columns["slot"] == slot)
@@ -103,7 +103,7 @@ def _until_joined(history: History, slot: int, queued: float, formed: float) -> 
     if full_s >= NOTICEABLE_S:
         yield f"{full_s:.2f} s for one of the {columns['cap'][is_full][-1]} places"
     if step_s >= NOTICEABLE_S:
-        yield f"{step_s:.2f} s for the step under way"
+        yield f"{step_s:.2f} s for the steps under way"
 
 
 def _ahead(history: History, slot: int, start_s: float, end_s: float) -> Ahead:

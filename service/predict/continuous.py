@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.messages.settings import ReleaseReason, Settings
 from service.predict.replicas import House, Late
-from service.predict.simulated import SimulatedBatch, SimulatedRequest
+from service.predict.simulated import STEPS_BETWEEN, SimulatedBatch, SimulatedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Stretch:
 
     Attributes:
         read_s: when the prompts of those who joined have been read.
-        least: steps that follow that before anybody can join or leave.
+        least: steps that follow that before anybody can join.
         most: steps until the first of them is done.
     """
 
@@ -40,8 +40,8 @@ class Stretch:
 class Continuous(Late):
     """As `Late` while the engine is idle; once it runs, requests join and leave between two steps.
 
-    The prompts of those who join are read in one go, while the others wait; the engine does that in parts, with steps
-    in between, which takes as long in all.
+    After newcomers' prompts have been read there are two steps before the next are, unless nobody runs any more. They
+    are read in one go, while the others wait; the engine reads long ones in parts, which takes as long in all.
     """
 
     def __init__(self, house: House, number: int, settings: Settings) -> None:
@@ -49,6 +49,7 @@ class Continuous(Late):
         self._left: dict[SimulatedRequest, int] = {}  # those that run, with the tokens that they still want
         self._stretch: Stretch | None = None
         self._ends_after = 0  # steps of it
+        self._since_read = 0  # steps before it since prompts were read
         self._numbers = 0
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
@@ -59,20 +60,22 @@ class Continuous(Late):
 
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
         self.is_free = False
-        self._begin(at_s, members, reason, least=0)
+        self._begin(at_s, members, reason)
 
-    def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason, least: int) -> None:
-        engine = self._house.engine
-        read_s = engine.read_s([request.arrival for request in joining]) if joining else 0.0
+    def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason) -> None:
+        engine, read_s = self._house.engine, 0.0
+        if joining:
+            read_s, self._since_read = engine.read_s([request.arrival for request in joining]), 0
         for request in joining:
             request.started_s = at_s
             self._left[request] = request.arrival.tokens - 1  # the first is there when its prompt has been read
         most = max(min(self._left.values()), 0)
         self._numbers += 1
+        least = min(max(STEPS_BETWEEN - self._since_read, 1), most)
         step_s = engine.step_s(len(self._left))
-        self._stretch = Stretch(self._numbers, reason, at_s, at_s + read_s, step_s, min(least, most), most)
+        self._stretch = Stretch(self._numbers, reason, at_s, at_s + read_s, step_s, least, most)
         self._ends_after = most + 1
-        self._end_after(self._stretch, most)
+        self._end_after(self._stretch, least if self._waiting and self._has_room else most)
 
     @property
     def _has_room(self) -> bool:
@@ -88,6 +91,7 @@ class Continuous(Late):
         if stretch is None or which != (stretch.number, self._ends_after):
             return
         members = list(self._left)
+        self._since_read += self._ends_after
         for request in members:
             self._left[request] -= self._ends_after
         done = [request for request in members if self._left[request] <= 0]
@@ -99,8 +103,9 @@ class Continuous(Late):
         self._go_on(at_s)
 
     def _go_on(self, at_s: float) -> None:
-        joining = self._take(self._cap - len(self._left))
+        can_join = not self._left or self._since_read >= STEPS_BETWEEN
+        joining = self._take(self._cap - len(self._left)) if can_join else []
         if joining or self._left:
-            self._begin(at_s, joining, "joined" if joining else "left", least=1)
+            self._begin(at_s, joining, "joined" if joining else "left")
         else:
             self.on_free(at_s, None)

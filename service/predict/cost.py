@@ -23,6 +23,7 @@ from service.observed.columns import Floats
 from service.observed.history import History
 from service.predict.executed import Executed
 from service.predict.fit import TERMS, Fit, fit_cost
+from service.predict.simulated import STEPS_BETWEEN
 
 LEAST_BATCHES: Final = 3
 WIDE: Final = 0.25  # a relative standard error beyond which a time is not worth telling
@@ -51,7 +52,7 @@ class CostModel:
         stretch: steps of a batch over the mean tokens of its members; 1 where all ask for as many.
         sizes: smallest and largest size that was seen.
         is_open: whether it tells of batches that others join: as one leaves another takes its place, whose prompt is
-            read in a step of its own.
+            read in a step of its own, or of those who join with it; between two of these are two others.
     """
 
     overhead_s: float
@@ -160,7 +161,8 @@ class CostModel:
         each = self.tokens if tokens is None else tokens
         read = self.prompt_tokens if prompt_tokens is None else prompt_tokens
         stretch = self.stretch if size > 1 and tokens is None else 1.0
-        steps = each + size - 1 if self.is_open else each * stretch
+        reads = min(size, max((each - 1) / STEPS_BETWEEN, 1.0))
+        steps = each - 1 + reads if self.is_open else each * stretch
         return np.array([1.0, size * read, steps, size * each])
 
     def _error(self, work: Floats) -> float:

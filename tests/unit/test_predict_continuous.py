@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from service.batching import batcher as batcher_module
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch
+from service.engine.open_batch import STEPS_BETWEEN
 from service.messages.settings import Settings, VersionedSettings
 from service.observed.history import History
+from service.predict import simulated
 from service.predict.cost import CostModel
 from service.predict.executed import Executed
 from service.predict.load import Arrival, ClosedLoop, OpenLoop
@@ -68,31 +70,29 @@ async def run_by_the_batcher(
     batcher._late._clock = now_s
     for number, at_s in enumerate(times_s):
         asyncio.get_running_loop().call_at(at_s, batcher.submit, number)
-    left, finished_s, told = dict(enumerate(tokens)), [0.0] * len(times_s), Stretches()
+    left, finished_s, told, since_read = dict(enumerate(tokens)), [0.0] * len(times_s), Stretches(), 0
     while any(left.values()):
         batch = await batcher.next_batch()
         joining, running, reason = [entry.item for entry in batch.entries], list[int](), str(batch.release_reason)
         while joining or running:
             running += joining
             told.append((list(running), reason))
-            is_first, has_left = len(running) == len(joining), False
             if joining:
                 await asyncio.sleep(engine.read_s([Arrival(0.0, 0.0, 1)] * len(joining)))
+                since_read = 0
                 for number in joining:
                     left[number] -= 1
-            steps = 0
-            while True:
-                if not (is_first and joining and steps == 0):
-                    await asyncio.sleep(engine.step_s(len(running)))
-                    for number in running:
-                        left[number] -= 1
-                steps += 1
+            has_left, joining = False, []
+            while not joining and not has_left:
+                await asyncio.sleep(engine.step_s(len(running)))
+                since_read += 1
+                for number in running:
+                    left[number] -= 1
                 for number in [each for each in running if left[each] == 0]:
                     running.remove(number)
                     finished_s[number], has_left = now_s(), True
-                joining = [entry.item for entry in batcher.take_joining(len(running))]
-                if joining or has_left:
-                    break
+                if since_read >= STEPS_BETWEEN or not running:
+                    joining = [entry.item for entry in batcher.take_joining(len(running))]
             reason = "joined" if joining else "left"
     return told, finished_s
 
@@ -129,6 +129,10 @@ def stretches(run: Run, times_s: Sequence[float]) -> Stretches:
     return [([times_s.index(m.arrival.intended_s) for m in b.members], str(b.release_reason)) for b in run.batches]
 
 
+def test_that_there_are_as_many_steps_between_two_readings_as_in_the_engine() -> None:
+    assert simulated.STEPS_BETWEEN == STEPS_BETWEEN
+
+
 def test_that_who_comes_while_others_run_joins_at_the_next_step() -> None:
     run = simulate(continuous(8, 0.0), EngineOfSteps(0.1, 0.2), arriving([0.0, 0.35], 4), until_s=10)
     first, second = run.requests
@@ -147,7 +151,7 @@ def test_that_nobody_joins_beyond_the_cap_and_the_oldest_takes_the_place_that_co
 
 
 def test_that_only_an_idle_engine_waits_for_company() -> None:
-    run = simulate(continuous(8, 0.5), EngineOfSteps(0.01, 0.1), arriving([0.0, 0.6, 9.0], 6), until_s=20)
+    run = simulate(continuous(8, 0.5), EngineOfSteps(0.01, 0.1), arriving([0.0, 0.65, 9.0], 6), until_s=20)
     waited = [request.started_s - request.arrival.enqueued_s for request in run.requests if request.started_s]
     assert waited[0] == waited[2] == pytest.approx(0.5)
     assert waited[1] < 0.1
