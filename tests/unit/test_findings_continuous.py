@@ -107,7 +107,9 @@ def test_that_waiting_for_the_batch_before_is_named_where_it_has_room() -> None:
     waits = told(run_of(Step(0.0, 4.0, Settings())))["waits_for_batch"]
     assert (waits.severity, waits.control) == ("info", "formation")
     assert waits.data["wait_p50_s"] > 0.2
-    assert waits.advice.startswith("Set formation to continuous: they then join the running batch at its next step, ")
+    assert waits.advice.startswith(
+        "Set formation to continuous: they then join the running batch after a step or two, of "
+    )
     assert "waits_for_batch" not in told(run_of(Step(0.0, 0.3, Settings()), duration_s=60.0)), "the engine is free"
     assert "waits_for_batch" not in told(run_of(Step(0.0, 9.0, Settings(max_batch_size=4)))), "nobody could join"
 

@@ -38,7 +38,7 @@ def find(facts: Facts) -> Finding | None:
             "mean_batch": batches.mean_size,
             "max_batch_size": cap,
         },
-        advice=f"Set formation to continuous: they then join the running batch at its next step{_step(facts)}.",
+        advice=f"Set formation to continuous: they then join the running batch after a step or two{_step(facts)}.",
         control="formation",
     )
 
@@ -56,4 +56,4 @@ def _waits_s(facts: Facts) -> Floats:
 def _step(facts: Facts) -> str:
     if facts.cost is None:
         return ""
-    return f", within {seconds(facts.cost.step_s + facts.cost.row_s * facts.batches.mean_size)}"
+    return f", of {seconds(facts.cost.step_s + facts.cost.row_s * facts.batches.mean_size)} each"
