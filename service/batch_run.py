@@ -6,17 +6,14 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from service.engine.sequence import Progress, Sequence
 from service.messages.telemetry import BatchWork
 
 if TYPE_CHECKING:
     from service.generation import Generation, GenerationRequest
-
-Emit: TypeAlias = Callable[[list[Progress]], None]
-Admit: TypeAlias = Callable[[BatchWork, bool], list[Sequence]]
 
 HANDSHAKE_S: Final = 5.0
 """So long the engine waits for the event loop before it goes on with those it has."""

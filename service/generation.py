@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from service.batch_run import Admit, BatchRun, Emit
+from service.batch_run import BatchRun
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
-from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.engine.sequence import Admit, Emit, Progress, SamplingParams, Sequence
 from service.messages.settings import ReleaseReason, VersionedSettings
 from service.messages.telemetry import FINAL_STATES, BatchWork, RequestRecord, RequestState
 from service.telemetry.batch_log import BatchLog
@@ -169,9 +169,12 @@ class Generation:
 
     async def chunks(self, request: GenerationRequest) -> AsyncIterator[TextChunk]:
         """The completion as it comes; the last chunk has a `finish_reason`. Raises `GenerationError`."""
-        while request.finish_reason is None:
+        is_last = False
+        while not is_last:
             await request.news.wait()
-            yield request.read()
+            chunk = request.read()
+            is_last = chunk.finish_reason is not None  # not the request's: it may end before the reader comes back
+            yield chunk
 
     async def result(self, request: GenerationRequest) -> TextChunk:
         """The whole completion of a request that is not `streamed`. Raises `GenerationError`."""

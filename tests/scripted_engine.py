@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from service.batch_run import Admit, Emit
 from service.engine.encode import EmptyPrompt, PromptTooLong
-from service.engine.sequence import Progress, Sequence
+from service.engine.sequence import Admit, Emit, Progress, Sequence
 from service.messages.telemetry import BatchWork
 
 

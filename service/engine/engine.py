@@ -7,9 +7,9 @@ when every sequence has ended; `encode` may be called by others meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from service.engine.batch import Batch, Forward, Step
 from service.engine.detokenize import Detokenizer
@@ -17,7 +17,7 @@ from service.engine.encode import Encoder
 from service.engine.failure import Failure, attempt
 from service.engine.open_batch import OpenBatch, sum_of
 from service.engine.row import Row
-from service.engine.sequence import Progress, Sequence
+from service.engine.sequence import Admit, Emit, Progress, Sequence
 from service.messages.telemetry import BatchWork
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Emit: TypeAlias = Callable[[list[Progress]], None]
-Admit: TypeAlias = Callable[[BatchWork, bool], SequenceOf[Sequence]]
 
 _UNFIT_LOGITS = "The model computed values that are not numbers (NaN or infinite) for this prompt."
 

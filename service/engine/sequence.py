@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from service.messages.telemetry import BatchWork
 
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "error"]
 
@@ -88,3 +91,8 @@ class Progress:
     tokens: int
     finish_reason: FinishReason | None = None
     error: str | None = None
+
+
+# What a step did for each row; and who joins, given what was computed so far and whether anybody can.
+Emit: TypeAlias = Callable[[list[Progress]], None]
+Admit: TypeAlias = Callable[[BatchWork, bool], list[Sequence]]

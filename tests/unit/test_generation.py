@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import pytest_asyncio
 
-from service.batch_run import Admit, Emit
 from service.batching.batcher import QueueFullError
-from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.engine.sequence import Admit, Emit, Progress, SamplingParams, Sequence
 from service.generation import Generation, GenerationError, GenerationRequest
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
@@ -119,6 +118,17 @@ async def test_that_a_stream_adds_up_to_the_whole(replica: Replica) -> None:
     assert "".join(chunk.text for chunk in chunks) == "xxxxx"
     assert [chunk.finish_reason for chunk in chunks][-1] == "length"
     assert chunks[-1].completion_tokens == 5
+
+
+async def test_that_what_comes_while_the_reader_of_a_stream_pauses_is_not_lost(replica: Replica) -> None:
+    request = await replica.submit("x", max_tokens=3, streamed=True)
+    chunks = replica.generation.chunks(request)
+    replica.engine.allow(1)
+    first = await anext(chunks)
+    replica.engine.allow(2)
+    await replica.until(lambda: request.is_final)
+    rest = [chunk async for chunk in chunks]
+    assert [(chunk.text, chunk.finish_reason) for chunk in (first, *rest)] == [("x", None), ("xx", "length")]
 
 
 async def test_that_the_tokens_of_a_batch_are_told_while_it_runs(replica: Replica) -> None:
