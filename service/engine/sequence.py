@@ -95,4 +95,4 @@ class Progress:
 
 # What a step did for each row; and who joins, given what was computed so far and whether anybody can.
 Emit: TypeAlias = Callable[[list[Progress]], None]
-Admit: TypeAlias = Callable[[BatchWork, bool], list[Sequence]]
+Admit: TypeAlias = Callable[[BatchWork, bool], SequenceOf[Sequence]]
