@@ -138,6 +138,7 @@ def test_that_figures_findings_and_settings_are_those_of_the_place(qtbot: QtBot,
 def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBot, viewing: Batchscope) -> None:
     batching = viewing.window.batching
     own = batching.settings
+    look_at_ten_seconds(viewing)
     press(qtbot, viewing, Qt.Key.Key_Home)
 
     assert batching.control("max_batch_size").number == 4
