@@ -6,6 +6,8 @@ import multiprocessing
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,14 @@ from service.messages.settings import Settings
 from service.options import ServiceOptions
 from tests.unit.bench_fakes import Counting
 from tests.unit.tiny_models import byte_level_tokenizer, loaded, tiny_llama
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_helper_left() -> Iterator[None]:
+    """End what multiprocessing starts beside the first worker, and would keep until this process ends."""
+    yield
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]  # there is no public way
+
 
 ORPHAN = """
 import asyncio, signal, sys
