@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import pyqtgraph as pg
-from PySide6.QtCore import QLineF, QRectF, QSize
+from PySide6.QtCore import QLineF
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.frame import Layout, Strip
+from gui.plots.overlay import Overlay
 from gui.plots.paint import draw_text, font, pen, text_width
 from gui.series.capacity import CapacityLevel, CapacityLine
 from gui.tokens import CAPACITY_TEXT, DASH_CAPACITY, FONT_CAPTION, GAP_2, LINE_EDGE, Palette
 
 
-class CapacityItem(pg.GraphicsObject):
+class CapacityItem(Overlay):
     """A line in each strip with its value on it; where it lies above the strip, only the value, with an arrow."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self.setZValue(15)
-        self._palette = palette
-        self._layout: Layout | None = None
+        super().__init__(palette, z=15)
         self._line: CapacityLine | None = None
 
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
-
     def set_line(self, layout: Layout, line: CapacityLine | None) -> None:
-        if self._layout is None or layout.size != self._layout.size:
-            self.prepareGeometryChange()
-        self._layout, self._line = layout, line
-        self.update()
-
-    def boundingRect(self) -> QRectF:
-        size = self._layout.size if self._layout else QSize(0, 0)
-        return QRectF(0, 0, size.width(), size.height())
+        self._line = line
+        self._lie(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         layout, line = self._layout, self._line

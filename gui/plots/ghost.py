@@ -4,40 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyqtgraph as pg
-from PySide6.QtCore import QLineF, QPointF, QRectF, QSize, Qt
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.frame import Layout
+from gui.plots.overlay import Overlay
 from gui.plots.paint import color, pen
 from gui.series.ghost import GhostLevel
 from gui.tokens import DASH_GHOST, GHOST_ALPHA, GHOST_ARROW, GHOST_WIDTH, LINE_GHOST, Palette
 
 
-class GhostItem(pg.GraphicsObject):
+class GhostItem(Overlay):
     """A dashed level on a band as high as it is unsure; a small arrow where it lies above the plot."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self.setZValue(20)
-        self._palette = palette
-        self._layout: Layout | None = None
+        super().__init__(palette, z=20)
         self.levels: Sequence[GhostLevel] = ()
 
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
-
     def set_levels(self, layout: Layout, levels: Sequence[GhostLevel]) -> None:
-        if self._layout is None or layout.size != self._layout.size:
-            self.prepareGeometryChange()
-        self._layout, self.levels = layout, levels
-        self.update()
-
-    def boundingRect(self) -> QRectF:
-        size = self._layout.size if self._layout else QSize(0, 0)
-        return QRectF(0, 0, size.width(), size.height())
+        self.levels = levels
+        self._lie(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is not None:

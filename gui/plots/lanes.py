@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.frame import Layout
+from gui.plots.overlay import Overlay
 from gui.plots.paint import blended, color, draw_text, font, pen, text_width
 from gui.series.lanes import LaneGrid
 from gui.series.timeline import FIRST_RUNNING, STAGES, Block, Lanes
@@ -23,17 +23,17 @@ from gui.tokens import (
 )
 
 
-class LanesItem(pg.GraphicsObject):
+class LanesItem(Overlay):
     """Whole pixels made by numpy: the cost does not grow with the number of requests."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self._layout: Layout | None = None
+        super().__init__(palette)
         self._pixels: NDArray[np.uint32] | None = None
         self._image: QImage | None = None
         self.set_palette(palette)
 
     def set_palette(self, palette: Palette) -> None:
+        super().set_palette(palette)
         self._bar = np.array([0] + [QColor(getattr(palette, stage)).rgb() for stage in STAGES[1:]], np.uint32)
         self._between = np.zeros_like(self._bar)
         for stage in range(FIRST_RUNNING, len(STAGES)):
@@ -42,9 +42,6 @@ class LanesItem(pg.GraphicsObject):
 
     def set_stages(self, layout: Layout, stages: NDArray[np.int8], grid: LaneGrid) -> None:
         """Show these lanes, from the top of the plot on."""
-        if self._layout is None or layout.size != self._layout.size:
-            self.prepareGeometryChange()
-        self._layout = layout
         lanes, columns = stages.shape
         pixels = np.empty((lanes, grid.height, columns), np.uint32)
         bar_height = grid.height - LANE_GAP if grid.height > LANE_GAP else grid.height
@@ -55,26 +52,18 @@ class LanesItem(pg.GraphicsObject):
         self._image = QImage(
             self._pixels.data, columns, lanes * grid.height, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied
         )
-        self.update()
-
-    def boundingRect(self) -> QRectF:
-        if self._layout is None:
-            return QRectF()
-        return QRectF(0, 0, self._layout.size.width(), self._layout.size.height())
+        self._lie(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is not None and self._image is not None:
             painter.drawImage(self._layout.left, self._layout.top, self._image)
 
 
-class LaneSurroundings(pg.GraphicsObject):
+class LaneSurroundings(Overlay):
     """Names of the replicas, outlines of the batch under the pointer and of the chosen request, the scroll bar."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self.setZValue(25)
-        self._palette = palette
-        self._layout: Layout | None = None
+        super().__init__(palette, z=25)
         self._lanes: Lanes | None = None
         self._grid = LaneGrid(1, 1, 1)
         self._offset = 0
@@ -90,25 +79,14 @@ class LaneSurroundings(pg.GraphicsObject):
     def outline(self) -> list[QRectF]:
         return self._outline
 
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
-
     def set_lanes(
         self, layout: Layout, lanes: Lanes, grid: LaneGrid, offset: int, block: Block | None, bar: Block | None
     ) -> None:
-        if self._layout is None or layout.size != self._layout.size:
-            self.prepareGeometryChange()
-        self._layout, self._lanes, self._grid, self._offset = layout, lanes, grid, offset
+        self._lanes, self._grid, self._offset = lanes, grid, offset
         self._outline, self._chosen = (
             self._rects_of(layout, each) if each is not None else [] for each in (block, bar)
         )
-        self.update()
-
-    def boundingRect(self) -> QRectF:
-        if self._layout is None:
-            return QRectF()
-        return QRectF(0, 0, self._layout.size.width(), self._layout.size.height())
+        self._lie(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is None or self._lanes is None:

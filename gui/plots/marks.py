@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import pyqtgraph as pg
-from PySide6.QtCore import QLineF, QRectF, QSize, Qt
+from PySide6.QtCore import QLineF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.frame import Layout
+from gui.plots.overlay import Overlay
 from gui.plots.paint import bold, brush, color, draw_text, font, pen, text_width
 from gui.tokens import (
     DASH_CHANGE,
@@ -47,36 +47,23 @@ class Marks:
     outages: Iterable[Outage] = ()
 
 
-class _MarksItem(pg.GraphicsObject):
-    """Covers the canvas and paints marks where the layout says."""
+class _MarksItem(Overlay):
+    """Paints marks."""
 
-    def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self._palette = palette
-        self._layout: Layout | None = None
+    def __init__(self, palette: Palette, z: float) -> None:
+        super().__init__(palette, z)
         self._marks = Marks()
 
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
-
     def set_marks(self, layout: Layout, marks: Marks) -> None:
-        if self._layout is None or layout.size != self._layout.size:
-            self.prepareGeometryChange()
-        self._layout, self._marks = layout, marks
-        self.update()
-
-    def boundingRect(self) -> QRectF:
-        size = self._layout.size if self._layout else QSize(0, 0)
-        return QRectF(0, 0, size.width(), size.height())
+        self._marks = marks
+        self._lie(layout)
 
 
 class OutageTint(_MarksItem):
     """Behind the data: a tint from a failure to its end, with an edge where it began."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__(palette)
-        self.setZValue(-5)
+        super().__init__(palette, z=-5)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         layout = self._layout
@@ -100,8 +87,7 @@ class MarkLines(_MarksItem):
     """Over the data: lines and flags; in the timeline also what changed, in words."""
 
     def __init__(self, palette: Palette, with_words: bool) -> None:
-        super().__init__(palette)
-        self.setZValue(20)
+        super().__init__(palette, z=20)
         self._with_words = with_words
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyqtgraph as pg
-from PySide6.QtCore import QLineF, QPointF, QRectF, QSize, Qt
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.plots.frame import Layout
+from gui.plots.overlay import Overlay
 from gui.plots.paint import bold, draw_text, pen, text_width
 from gui.tokens import (
     CHIP_HEIGHT,
@@ -32,22 +32,15 @@ class Dot:
     color: str
 
 
-class PointerItem(pg.GraphicsObject):
+class PointerItem(Overlay):
     """Nothing as long as no moment is pointed at."""
 
     def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self.setZValue(30)
-        self._palette = palette
-        self._layout: Layout | None = None
+        super().__init__(palette, z=30)
         self._at_s: float | None = None
         self._dots: Sequence[Dot] = ()
         self._chip = ""
         self._ticks: Sequence[QRectF] = ()
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def point(
         self,
@@ -60,14 +53,8 @@ class PointerItem(pg.GraphicsObject):
         """Stand at `at_s`; `chip` is shown on the axis in place of those of `ticks` that it covers."""
         if at_s is None and self._at_s is None:
             return
-        if self._layout is None or layout.size != self._layout.size:
-            self.prepareGeometryChange()
-        self._layout, self._at_s, self._dots, self._chip, self._ticks = layout, at_s, dots, chip, ticks
-        self.update()
-
-    def boundingRect(self) -> QRectF:
-        size = self._layout.size if self._layout else QSize(0, 0)
-        return QRectF(0, 0, size.width(), size.height())
+        self._at_s, self._dots, self._chip, self._ticks = at_s, dots, chip, ticks
+        self._lie(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         layout, at_s = self._layout, self._at_s
