@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from service.messages.settings import ReleaseReason, Settings
+from service.messages.settings import STEPS_BETWEEN_READINGS, ReleaseReason, Settings
 from service.messages.telemetry import BatchWork
-from service.predict.simulated import STEPS_BETWEEN
 from tests.synthetic_parts import SyntheticBatch, SyntheticRequest, padded
 
 PROMPT_TOKEN_S = 0.001
@@ -96,7 +95,7 @@ class OpenRun:
     def _coming(self, running: int, at_s: float) -> list[SyntheticRequest]:
         _, settings = self.settings_at(at_s)
         room = settings.max_batch_size - running
-        is_too_soon = running > 0 and self.since_read < STEPS_BETWEEN
+        is_too_soon = running > 0 and self.since_read < STEPS_BETWEEN_READINGS
         if settings.formation != "continuous" or room <= 0 or is_too_soon:
             return []
         return [request for request in self.requests[self.place : self.place + room] if request.received_s <= at_s]

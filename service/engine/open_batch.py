@@ -11,14 +11,12 @@ which others can come who then share the next one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from service.engine.batch import Batch, Forward
 from service.engine.failure import Failure
 from service.engine.row import Row
+from service.messages.settings import STEPS_BETWEEN_READINGS
 from service.messages.telemetry import BatchWork
-
-STEPS_BETWEEN: Final = 2
 
 
 class OpenBatch:
@@ -35,7 +33,7 @@ class OpenBatch:
         self._joining: Batch | None = None
         self._running: Batch | None = None
         self._past = BatchWork()  # of batches that have ended
-        self._steps_since_read = STEPS_BETWEEN
+        self._steps_since_read = STEPS_BETWEEN_READINGS
         self._too_many: int | None = None  # beside so many running rows there was no memory for others
 
     @property
@@ -81,7 +79,7 @@ class OpenBatch:
     @property
     def _is_time_to_read(self) -> bool:
         is_idle = self._running is None or all(row.is_done for row in self._running.rows)
-        return is_idle or self._steps_since_read >= STEPS_BETWEEN
+        return is_idle or self._steps_since_read >= STEPS_BETWEEN_READINGS
 
     def _begin_to_read(self) -> None:
         running = 0 if self._running is None else len(self._running.rows)

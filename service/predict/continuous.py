@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from service.messages.settings import ReleaseReason, Settings
+from service.messages.settings import STEPS_BETWEEN_READINGS, ReleaseReason, Settings
 from service.predict.replicas import House, Late
-from service.predict.simulated import STEPS_BETWEEN, SimulatedBatch, SimulatedRequest
+from service.predict.simulated import SimulatedBatch, SimulatedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Continuous(Late):
             self._left[request] = request.arrival.tokens - 1  # the first is there when its prompt has been read
         most = max(min(self._left.values()), 0)
         self._numbers += 1
-        least = min(max(STEPS_BETWEEN - self._since_read, 1), most)
+        least = min(max(STEPS_BETWEEN_READINGS - self._since_read, 1), most)
         step_s = engine.step_s(len(self._left))
         self._stretch = Stretch(self._numbers, reason, at_s, at_s + read_s, step_s, least, most)
         self._ends_after = most + 1
@@ -103,7 +103,7 @@ class Continuous(Late):
         self._go_on(at_s)
 
     def _go_on(self, at_s: float) -> None:
-        can_join = not self._left or self._since_read >= STEPS_BETWEEN
+        can_join = not self._left or self._since_read >= STEPS_BETWEEN_READINGS
         joining = self._take(self._cap - len(self._left)) if can_join else []
         if joining or self._left:
             self._begin(at_s, joining, "joined" if joining else "left")

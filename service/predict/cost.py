@@ -18,12 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from service.messages.settings import BOUNDS, Formation
+from service.messages.settings import BOUNDS, STEPS_BETWEEN_READINGS, Formation
 from service.observed.columns import Floats
 from service.observed.history import History
 from service.predict.executed import Executed
 from service.predict.fit import TERMS, Fit, fit_cost
-from service.predict.simulated import STEPS_BETWEEN
 
 LEAST_BATCHES: Final = 3
 WIDE: Final = 0.25  # a relative standard error beyond which a time is not worth telling
@@ -161,7 +160,7 @@ class CostModel:
         each = self.tokens if tokens is None else tokens
         read = self.prompt_tokens if prompt_tokens is None else prompt_tokens
         stretch = self.stretch if size > 1 and tokens is None else 1.0
-        reads = min(size, max((each - 1) / STEPS_BETWEEN, 1.0))
+        reads = min(size, max((each - 1) / STEPS_BETWEEN_READINGS, 1.0))
         steps = each - 1 + reads if self.is_open else each * stretch
         return np.array([1.0, size * read, steps, size * each])
 

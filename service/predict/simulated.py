@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 from service.messages.settings import ReleaseReason
 from service.predict.load import Arrival
-
-STEPS_BETWEEN: Final = 2  # two readings of newcomers' prompts, as the engine has it
 
 
 class Engine(Protocol):

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 from service.batching import batcher as batcher_module
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch
-from service.engine.open_batch import STEPS_BETWEEN
-from service.messages.settings import Settings, VersionedSettings
+from service.messages.settings import STEPS_BETWEEN_READINGS, Settings, VersionedSettings
 from service.observed.history import History
-from service.predict import simulated
 from service.predict.cost import CostModel
 from service.predict.executed import Executed
 from service.predict.load import Arrival, ClosedLoop, OpenLoop
@@ -91,7 +89,7 @@ async def run_by_the_batcher(
                 for number in [each for each in running if left[each] == 0]:
                     running.remove(number)
                     finished_s[number], has_left = now_s(), True
-                if since_read >= STEPS_BETWEEN or not running:
+                if since_read >= STEPS_BETWEEN_READINGS or not running:
                     joining = [entry.item for entry in batcher.take_joining(len(running))]
             reason = "joined" if joining else "left"
     return told, finished_s
@@ -127,10 +125,6 @@ def test_that_requests_join_and_leave_when_the_batcher_says(
 
 def stretches(run: Run, times_s: Sequence[float]) -> Stretches:
     return [([times_s.index(m.arrival.intended_s) for m in b.members], str(b.release_reason)) for b in run.batches]
-
-
-def test_that_there_are_as_many_steps_between_two_readings_as_in_the_engine() -> None:
-    assert simulated.STEPS_BETWEEN == STEPS_BETWEEN
 
 
 def test_that_who_comes_while_others_run_joins_at_the_next_step() -> None:
