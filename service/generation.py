@@ -291,8 +291,9 @@ class Generation:
         if request.is_final:
             return
         if request.state == "running":
+            assert request.started_s is not None
             self.running -= 1
-            self.batcher.note_run_time(time.monotonic() - (request.started_s or 0.0))
+            self.batcher.note_run_time(time.monotonic() - request.started_s)
         request.state, request.error, request.finished_s = state, error, time.monotonic()
         request.timer.cancel()
         del self._under_way[request.sequence.id]

@@ -63,6 +63,8 @@ class Chart(QWidget):
 
     # ----------------------------------------------------------------------------------------------- for subclasses
 
+    # Not an ABC: its metaclass and Qt's exclude each other.
+
     def draw(self) -> None:
         """Show the data once more: room or colours have changed."""
         raise NotImplementedError

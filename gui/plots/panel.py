@@ -113,6 +113,8 @@ class PlotPanel(QWidget):
 
     # ----------------------------------------------------------------------------------------------- for subclasses
 
+    # Not an ABC: its metaclass and Qt's exclude each other.
+
     def set_colors(self, palette: Palette) -> None:
         """Give every item of the data its colours."""
         raise NotImplementedError

@@ -38,6 +38,8 @@ class ChildOwner(QObject):
     def pid(self) -> int | None:
         return self._child.pid
 
+    # Not an ABC: its metaclass and Qt's exclude each other.
+
     def _take(self, message: Any) -> None:
         """The child has told this."""
         raise NotImplementedError
