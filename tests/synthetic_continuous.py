@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from service.messages.settings import STEPS_BETWEEN_READINGS, ReleaseReason, Settings
+from service.messages.settings import ReleaseReason, Settings
 from service.messages.telemetry import BatchWork
 from tests.synthetic_parts import SyntheticBatch, SyntheticRequest, padded
 
@@ -23,7 +23,6 @@ class OpenRun:
     Attributes:
         requests: all of the run, in order of arrival; those before `place` have been taken.
         step_s: what a step takes with so many rows.
-        since_read: steps since prompts were read; there are two before the next are.
     """
 
     requests: Sequence[SyntheticRequest]
@@ -31,7 +30,6 @@ class OpenRun:
     place: int
     settings_at: Callable[[float], tuple[int, Settings]]
     step_s: Callable[[int], float]
-    since_read: int = 0
 
     def go(self, first: SyntheticBatch) -> float:
         """Run the batch that was formed, and all that join it; returns when the engine is free."""
@@ -48,26 +46,23 @@ class OpenRun:
     def _run_stretch(
         self, stretch: SyntheticBatch, joined: list[SyntheticRequest], left: dict[int, int], at_s: float
     ) -> float:
-        """Read the prompts of those who joined, then make steps until somebody leaves or could join."""
+        """Steps until somebody leaves or joins; in the first the prompts of those who joined are read."""
         stretch.started_s = at_s
         prompts, padding = padded(joined)
-        prefill_s = self.step_s(len(joined)) + PROMPT_TOKEN_S * prompts if joined else 0.0
+        prefill_s = PROMPT_TOKEN_S * prompts
         at_s += prefill_s
-        self.since_read = 0 if joined else self.since_read
-        for member in joined:
-            member.started_s, member.first_token_s, member.batch = stretch.started_s, at_s, stretch
-            left[member.number] -= 1
         steps, rows = 0, len(stretch.members)
         while not steps or (min(left[m.number] for m in stretch.members) > 0 and not self._coming(rows, at_s)):
             steps, at_s = steps + 1, at_s + self.step_s(rows)
-            self.since_read += 1
             for member in stretch.members:
                 left[member.number] -= 1
+            for member in joined if steps == 1 else ():
+                member.started_s, member.first_token_s, member.batch = stretch.started_s, at_s, stretch
         stretch.finished_s = at_s
-        stretch.tokens = [steps + (member in joined) for member in stretch.members]
+        stretch.tokens = [steps] * rows
         stretch.work = BatchWork(
-            steps=steps + bool(joined),
-            computed=prompts + steps * rows,
+            steps=steps,
+            computed=prompts + steps * rows - len(joined),
             padding=padding,
             prompts=prompts,
             prefill_s=prefill_s,
@@ -95,7 +90,6 @@ class OpenRun:
     def _coming(self, running: int, at_s: float) -> list[SyntheticRequest]:
         _, settings = self.settings_at(at_s)
         room = settings.max_batch_size - running
-        is_too_soon = running > 0 and self.since_read < STEPS_BETWEEN_READINGS
-        if settings.formation != "continuous" or room <= 0 or is_too_soon:
+        if settings.formation != "continuous" or room <= 0:
             return []
         return [request for request in self.requests[self.place : self.place + room] if request.received_s <= at_s]

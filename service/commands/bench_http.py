@@ -58,13 +58,16 @@ def run_of(size: int, report: LoadReport, executed: Sequence[BatchRecord], memor
 
 
 def _step_s(executed: Sequence[BatchRecord]) -> float | None:
-    """Time of a step as the service tells it, without the reading of prompts, which ends with a step."""
+    """Time of a step as the service tells it, without the reading of prompts.
+
+    Those of a new batch are read in a step of their own, those of who joins another in one that others share.
+    """
     decoding_s, steps = 0.0, 0
     for batch in executed:
         if batch.work is None or batch.started_s is None or batch.finished_s is None:
             continue
         decoding_s += batch.finished_s - batch.started_s - batch.work.prefill_s
-        steps += batch.work.steps - (batch.work.prefill_s > 0)
+        steps += batch.work.steps - (batch.release_reason not in ("joined", "left"))
     return decoding_s / steps if steps > 0 else None
 
 

@@ -15,12 +15,11 @@ A batch whose prompts are read can take over the rows of another: these get the 
 
 from __future__ import annotations
 
-import inspect
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
 
 import msgspec
 import torch
@@ -28,8 +27,9 @@ from torch import Tensor
 
 from service.engine.cache import BatchCache
 from service.engine.row import Row
-from service.engine.sampling import next_tokens
+from service.engine.sampling import Draw, next_tokens
 from service.messages.telemetry import BatchWork
+from service.model.passes import ForwardPass, Part
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
 _PREFILL_TOKENS_ELSEWHERE = 8192
@@ -38,30 +38,13 @@ _JOINING_TOKENS_ELSEWHERE = 1024
 
 
 class Forward:
-    """A model's forward pass, given those arguments that its architecture takes."""
+    """A model's forward pass, and how many tokens of prompts it is given at a time."""
 
-    def __init__(self, model: Any, device: torch.device) -> None:
+    def __init__(self, compute: ForwardPass, device: torch.device) -> None:
         self.device = device
         self.prefill_tokens = _PREFILL_TOKENS.get(device.type, _PREFILL_TOKENS_ELSEWHERE)
         self.joining_tokens = _JOINING_TOKENS.get(device.type, _JOINING_TOKENS_ELSEWHERE)
-        self._model = model
-        accepted = inspect.signature(model.forward).parameters
-        self._takes_positions = "position_ids" in accepted
-        # By index, not by the count 1: that would give a strided view, for which torch 2.13's CPU matmul first copies
-        # the output layer's weights once for each row (0.9 s at 16 rows of SmolLM2-135M instead of 7 ms).
-        last = torch.tensor([-1], device=device)
-        self._last_only = {"logits_to_keep": last} if "logits_to_keep" in accepted else {}
-
-    def __call__(self, ids: Tensor, mask: Tensor | None, positions: Tensor, cache: BatchCache) -> Tensor:
-        """The logits that follow the last column of `ids`, [rows, vocabulary]."""
-        arguments = {"position_ids": positions, **self._last_only} if self._takes_positions else self._last_only
-        output = self._model(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, return_dict=True, **arguments
-        )
-        logits: Tensor = output.logits[:, -1]
-        if logits.shape[0] != ids.shape[0]:
-            raise ValueError(f"the model answered {logits.shape[0]} of {ids.shape[0]} rows")
-        return logits
+        self.compute = compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +53,25 @@ class Step:
 
     tokens: list[int]
     is_fit: list[bool]
+
+
+@torch.inference_mode()
+def make_step(forward: Forward, batches: Sequence[Batch]) -> list[Step | None]:
+    """One forward pass over the rows of `batches` that are not done; ``None`` for one whose prompts remain unread."""
+    begun_s = time.perf_counter()
+    parts = [batch.next_part() for batch in batches]
+    sizes = [len(part.ids) for part in parts]
+    placed = list(zip(batches, parts, accumulate(sizes[:-1], initial=0), strict=True))
+    draws = [draw for batch, part, first in placed for draw in batch.draws(part, first)]
+    tokens, fit = next_tokens(forward.compute(parts), draws)
+    chosen, is_fit = torch.stack((tokens, fit)).tolist()  # the one wait for the device in a step
+    token_s = (time.perf_counter() - begun_s) / sum(part.ids.numel() for part in parts)
+    steps: list[Step | None] = []
+    for batch, part, first in placed:
+        rows = slice(first, first + len(part.ids))
+        is_last = batch.advance(part, tokens[rows], token_s, is_counted=first == 0)
+        steps.append(Step(chosen[rows], [bool(flag) for flag in is_fit[rows]]) if is_last else None)
+    return steps
 
 
 class Batch:
@@ -97,24 +99,47 @@ class Batch:
         padded = [[0] * pad + row.token_ids for pad, row in zip(self._pads, self.rows, strict=True)]
         self._unread = torch.tensor(padded, device=forward.device)
 
-    @torch.inference_mode()
-    def step(self) -> Step | None:
-        """One forward pass over the rows that are not done. Returns ``None`` as long as prompts remain unread."""
-        begun_s = time.perf_counter()
+    def next_part(self) -> Part:
+        """The columns to be put through the model next, of those rows that have begun before their end."""
         self._drop_done()
         end = self._next_end()
-        logits = self._read(end, self._active(end))
-        if self._unread.shape[1]:
-            self._count(prefill_s=time.perf_counter() - begun_s)
-            return None
-        tokens, fit = next_tokens(logits, [draw for i, row in enumerate(self.rows) if (draw := row.draw(i))])
-        self._unread = tokens[:, None]
-        chosen, is_fit = torch.stack((tokens, fit)).tolist()  # the one wait for the device in a step
-        self._count(steps=1, vacant=max(self._places - len(self.rows), 0))
-        if not self.has_read:
-            self._count(prefill_s=time.perf_counter() - begun_s)
-            self.has_read = True
-        return Step(chosen, [bool(flag) for flag in is_fit])
+        active = self._active(end)
+        ids, pads = self._unread[:active, : end - self._columns], self._pad_column[:active]
+        columns = torch.arange(end, device=ids.device)
+        mask = columns >= pads if any(self._pads[:active]) else None
+        positions = (columns[self._columns :] - pads).clamp_(min=0)
+        return Part(ids, positions, mask, self._cache)
+
+    def draws(self, part: Part, first: int) -> Iterator[Draw]:
+        """How to sample the tokens that come after `part`, whose first row is row `first` of the pass."""
+        if self._is_last(part):
+            for number, row in enumerate(self.rows, first):
+                if draw := row.draw(number):
+                    yield draw
+
+    def advance(self, part: Part, tokens: Tensor, token_s: float, *, is_counted: bool) -> bool:
+        """`part` is in the cache now; returns whether it was the last, so that `tokens` come next.
+
+        Computing a token of it took `token_s`. The step `is_counted` in one of the batches that made it.
+        """
+        computed, columns = part.ids.numel(), part.ids.shape[1]
+        is_last, prompts = self._is_last(part), 0 if self.has_read else computed
+        self._count(
+            steps=is_last and is_counted,
+            computed=computed,
+            padding=sum(min(max(pad - self._columns, 0), columns) for pad in self._pads[: len(part.ids)]),
+            vacant=max(self._places - len(self.rows), 0) if is_last else 0,
+            prompts=prompts,
+            prefill_s=prompts * token_s,
+        )
+        self._columns += columns
+        self._unread = tokens[:, None] if is_last else self._unread[:, columns:]
+        self.has_read |= is_last
+        return is_last
+
+    def rewind(self) -> None:
+        """Forget what a pass that failed has left in the cache."""
+        self._cache.rewind(self._columns)
 
     @torch.inference_mode()
     def absorb(self, other: Batch) -> None:
@@ -147,19 +172,8 @@ class Batch:
         self._set_pads([self._pads[i] for i in order])
         self._trim()
 
-    def _read(self, end: int, active: int) -> Tensor:
-        """Put the columns up to `end` of the first `active` rows through the model."""
-        ids = self._unread[:active, : end - self._columns]
-        columns = torch.arange(end, device=ids.device)
-        pads = self._pad_column[:active]
-        mask = columns >= pads if any(self._pads[:active]) else None
-        positions = (columns[self._columns :] - pads).clamp_(min=0)
-        logits = self._forward(ids, mask, positions, self._cache)
-        padding = sum(min(max(pad - self._columns, 0), ids.shape[1]) for pad in self._pads[:active])
-        self._count(computed=ids.numel(), padding=padding, prompts=0 if self.has_read else ids.numel())
-        self._unread = self._unread[:, end - self._columns :]
-        self._columns = end
-        return logits
+    def _is_last(self, part: Part) -> bool:
+        return part.ids.shape[1] == self._unread.shape[1]
 
     def _next_end(self) -> int:
         """Up to which column to read next: at least one, and no more tokens at a time than are allowed."""

@@ -45,6 +45,11 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         for layer in self.layers:
             layer.keep(len(rows), moves)
 
+    def rewind(self, columns: int) -> None:
+        """Let the rows end after so many columns again."""
+        for layer in self.layers:
+            layer.rewind(columns)
+
     def trim(self, columns: int) -> None:
         """Drop the first `columns` columns of all rows."""
         for layer in self.layers:
@@ -97,6 +102,9 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
             sources, targets = (list(side) for side in zip(*moves, strict=True))
             self.keys[targets, :, : self._length] = self.keys[sources, :, : self._length]
             self.values[targets, :, : self._length] = self.values[sources, :, : self._length]
+
+    def rewind(self, columns: int) -> None:
+        self._length = columns
 
     def trim(self, columns: int) -> None:
         columns = min(columns, self._length)

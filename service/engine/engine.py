@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
-from service.engine.batch import Batch, Forward, Step
+from service.engine.batch import Batch, Forward, Step, make_step
 from service.engine.detokenize import Detokenizer
 from service.engine.encode import Encoder
 from service.engine.failure import Failure, attempt
@@ -40,11 +40,10 @@ class TextEngine:
     def __init__(self, loaded: LoadedModel) -> None:
         self.name = loaded.name
         self.context_length = loaded.context_length
-        vocabulary = loaded.model.get_input_embeddings().num_embeddings
-        self._encoder = Encoder(loaded.tokenizer, loaded.context_length, vocabulary)
+        self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary)
         self._detokenizer = Detokenizer(loaded.tokenizer)
-        self._eos = _eos_tokens(loaded)
-        self._forward = Forward(loaded.model, loaded.device)
+        self._eos = loaded.end_tokens
+        self._forward = Forward(loaded.forward, loaded.device)
         self._work = BatchWork()  # for the batch that is being decoded
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
@@ -55,8 +54,8 @@ class TextEngine:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
 
         With `admit` others join: it is called between two steps with what was computed so far and whether anybody can
-        join now, and returns those who do. Their prompts are read in parts, after each of which the running ones make
-        two steps, so that they are never held for much longer than a step, and for a third of the time at most.
+        join now, and returns those who do. Their prompts are read in parts, one in each step of those who run, which
+        makes that step about twice as long at most.
 
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
@@ -104,39 +103,40 @@ class TextEngine:
 
     def _step_through(self, batch: Batch, rows: list[Row], emit: Emit, single_step: bool) -> Failure | None:
         while True:
-            step = attempt(batch.step)
-            if isinstance(step, Failure):
-                return step
-            emit(_advance(batch.rows, step) if step else [])
-            if (step and single_step) or not _end_cancelled(rows, emit):
+            progress = self._step([batch])
+            if isinstance(progress, Failure):
+                return progress
+            emit(progress)
+            if (progress and single_step) or not _end_cancelled(rows, emit):
                 return None
+
+    def _step(self, batches: list[Batch]) -> list[Progress] | Failure:
+        """What a step gives the rows: nothing to those whose prompts remain unread."""
+        steps = attempt(lambda: make_step(self._forward, batches))
+        if isinstance(steps, Failure):
+            return steps
+        return [each for batch, step in zip(batches, steps, strict=True) if step for each in _advance(batch.rows, step)]
 
     def _run_open(self, rows: list[Row], emit: Emit, admit: Admit) -> Failure | None:
         """As `_run`, while others join; whoever does is added to `rows`."""
         open_batch, before = OpenBatch(self._forward, rows), self._work
         rows[:] = _end_cancelled(rows, emit)
         while rows:
-            failure = self._take_turns(open_batch, emit)
+            batches = attempt(open_batch.for_step)
+            progress = batches if isinstance(batches, Failure) else self._step(batches)
             self._work = sum_of(before, open_batch.work)
-            rows[:] = _end_cancelled(rows, emit)
-            if failure and not open_batch.only_joining:
-                return failure
-            if failure:
-                self._rescue(open_batch.put_back(failure), failure, emit)
+            if isinstance(progress, Failure):
+                joining = open_batch.put_back(progress)
+                if joining is None:
+                    return progress
+                self._rescue(joining, progress, emit)
+                rows[:] = _end_cancelled(rows, emit)
             else:
+                emit(progress)
+                rows[:] = _end_cancelled(rows, emit)
                 newcomers = self._rows(admit(self._work, open_batch.can_join))
                 open_batch.join(newcomers)
                 rows += newcomers
-        return None
-
-    def _take_turns(self, open_batch: OpenBatch, emit: Emit) -> Failure | None:
-        turns = open_batch.turns()
-        while (batch := attempt(lambda: next(turns, None))) is not None:
-            step = batch if isinstance(batch, Failure) else attempt(batch.step)
-            if isinstance(step, Failure):
-                return step
-            assert isinstance(batch, Batch)
-            emit(_advance(batch.rows, step) if step else [])
         return None
 
     def _rescue(self, joining: list[Row], failure: Failure, emit: Emit) -> None:
@@ -144,14 +144,6 @@ class TextEngine:
         logger.warning("%d requests could not join: %s", len(joining), failure)
         if not failure.is_out_of_memory:
             self._isolate(joining, failure, emit)
-
-
-def _eos_tokens(loaded: LoadedModel) -> frozenset[int]:
-    """The tokens that end a text: what the model's generation settings and its tokenizer name."""
-    settings = getattr(loaded.model, "generation_config", None)
-    named = [getattr(settings, "eos_token_id", None), getattr(loaded.tokenizer, "eos_token_id", None)]
-    tokens = (token for each in named for token in (each if isinstance(each, list | tuple) else [each]))
-    return frozenset(token for token in tokens if token is not None)
 
 
 def _advance(rows: SequenceOf[Row], step: Step) -> list[Progress]:

@@ -11,7 +11,6 @@ Formation: TypeAlias = Literal["late", "early", "continuous"]
 ReleaseReason: TypeAlias = Literal["full", "timeout", "drained", "joined", "left"]
 
 FORMATIONS: Final[tuple[Formation, ...]] = ("late", "early", "continuous")
-STEPS_BETWEEN_READINGS: Final = 2  # in `continuous`: of those who run, between two readings of newcomers' prompts
 RELEASE_REASONS: Final[tuple[ReleaseReason, ...]] = ("full", "timeout", "drained", "joined", "left")
 
 

@@ -46,13 +46,13 @@ class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine computed for a batch, in tokens unless it says otherwise.
 
     Attributes:
-        steps: forward passes after the prompts were read, each of which gives every row that is left one token.
+        steps: forward passes that gave rows a token each: every row whose prompt had been read by then.
         computed: put through the model for all rows, prompts and padding included.
         padding: of these, in front of prompts shorter than the batch's longest.
         vacant: places of rows that had ended while the batch ran on, summed over the steps. Nothing is computed in
             them, but no other request could take them either.
         prompts: of these, read before the first tokens, padding included.
-        prefill_s: time that this reading took.
+        prefill_s: time that this reading took; of a pass in which other rows were decoded, their prompts' share of tokens.
     """
 
     steps: int = 0

@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from service.model.errors import ModelError
+from service.model.passes import ForwardPass
 from service.model.resolve import ModelFolder
 
 DTYPES: Final = ("bfloat16", "float32", "float16")
@@ -31,14 +32,33 @@ class LoadedModel:
     Attributes:
         tokenizer: pads on the left, and always has a padding token.
         context_length: how many tokens prompt and completion may have together.
+        vocabulary: so many different tokens it knows.
+        end_tokens: those that end a text.
     """
 
     name: str
-    model: Any
+    forward: ForwardPass
     tokenizer: Any
     device: torch.device
     dtype: torch.dtype
     context_length: int
+    vocabulary: int
+    end_tokens: frozenset[int]
+
+    @classmethod
+    def of(cls, name: str, model: Any, forward: ForwardPass, tokenizer: Any) -> LoadedModel:
+        """`model` is transformers', of which `forward` may have taken over the layers."""
+        weights = model.get_input_embeddings().weight
+        return cls(
+            name=name,
+            forward=forward,
+            tokenizer=tokenizer,
+            device=weights.device,
+            dtype=weights.dtype,
+            context_length=_context_length(model, tokenizer),
+            vocabulary=weights.shape[0],
+            end_tokens=_end_tokens(model, tokenizer),
+        )
 
 
 def choose_device(wanted: str) -> str:
@@ -72,12 +92,12 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
         tokenizer = _load_tokenizer(folder)
-        from service.model.quicken import quicken  # imports transformers
+        from service.model.quicken import quickened  # imports transformers
 
         model = _load_model(folder, number).to(place)
-        if place.type == "cpu" and number == torch.bfloat16:
-            quicken(model)
-        _hold_in_memory(model)
+        forward = quickened(model, place)
+        for module in (model, forward):
+            _hold_in_memory(module)
     except ModelError:
         raise
     except torch.OutOfMemoryError as error:
@@ -89,19 +109,21 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
             f"The model {folder.name} in {folder.path} could not be loaded ({_reason(error)}); "
             "get its files anew, or choose another model."
         ) from error
-    if tokenizer.vocab_size > model.get_input_embeddings().num_embeddings:
+    loaded = LoadedModel.of(folder.name, model, forward, tokenizer)
+    if tokenizer.vocab_size > loaded.vocabulary:
         raise ModelError(f"The tokenizer in {folder.path} is not the model's: it has more tokens; get the files anew.")
-    return LoadedModel(folder.name, model, tokenizer, place, number, _context_length(model, tokenizer))
+    return loaded
 
 
-def _hold_in_memory(model: Any) -> None:
+def _hold_in_memory(module: object) -> None:
     """Copy the weights out of the mapped file.
 
     Mapped, they are the system's to evict: a step then waits for the disk, for seconds where memory is reclaimed
     eagerly. And whoever cut the file short would kill the process.
     """
-    for parameter in model.parameters():
-        parameter.data = parameter.data.clone()
+    if isinstance(module, torch.nn.Module):
+        for parameter in module.parameters():
+            parameter.data = parameter.data.clone()
 
 
 def _reason(error: Exception) -> str:
@@ -163,6 +185,14 @@ def _context_length(model: Any, tokenizer: Any) -> int:
         return said
     told: int = tokenizer.model_max_length  # an absurdly large number if nobody knows
     return told if told < 1 << 20 else FALLBACK_CONTEXT
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """What the model's generation settings and its tokenizer name."""
+    settings = getattr(model, "generation_config", None)
+    named = [getattr(settings, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)]
+    tokens = (token for each in named for token in (each if isinstance(each, list | tuple) else [each]))
+    return frozenset(token for token in tokens if token is not None)
 
 
 def _require_cuda(wanted: str, index: int) -> None:

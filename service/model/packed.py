@@ -30,3 +30,15 @@ class PackedLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         result: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._weight, self._bias, "none", [], "")
         return result
+
+
+class SideBySide(nn.Module):
+    """Linear layers that get the same, as they are: their outputs stand one behind the other."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self._layers = nn.ModuleList(layers)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = [layer(inputs) for layer in self._layers]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)

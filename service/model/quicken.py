@@ -1,72 +1,102 @@
-"""Lets a model on the CPU compute the same in less time: packed weights, and a Llama in fewer operations.
+"""The quickest forward pass that computes the same as transformers' own.
 
-`python -m tests.benchmarks.quickened` tells by how much.
+A Llama gets one in fewer operations that takes several batches at once, on any device. On the CPU in bfloat16 weights
+are packed as well, of any architecture: `python -m tests.benchmarks.quickened` tells how much both gain.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import psutil
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
+from transformers import DynamicCache
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRotaryEmbedding
 
-from service.model.lean import LeanLayer, LeanRotation
-from service.model.packed import PackedLinear
+from service.model.lean import LeanLlama
+from service.model.packed import PackedLinear, SideBySide
+from service.model.passes import ForwardPass, OwnPass, Part
 
 logger = logging.getLogger(__name__)
 
+FIXED_ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn"})  # others depend on a pass's longest row
+ROUNDINGS: Final = 8.0  # by so many roundings of the largest logit others may differ
 
-def quicken(model: Any) -> None:
-    """Replace the layers of a model in bfloat16 that computes on the CPU.
 
-    Its results stay the same, which is tried out; a model for which they do not, or for which memory lacks to hold both
-    kinds of layers for a moment, stays as it is.
+def quickened(model: Any, device: torch.device) -> ForwardPass:
+    """The forward pass of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
+
+    Its results are those of the model, with packed weights to the last bit, else but for rounding. That is tried out; a
+    model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
     """
-    has_kernels = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch gives it no types
-    if not has_kernels or _bytes(model) > psutil.virtual_memory().available:
-        return
-    replaced: list[tuple[nn.Module, str, nn.Module]] = []
-    expected = _logits(model)
+    own = OwnPass(model, device)
+    packs = device.type == "cpu" and next(model.parameters()).dtype == torch.bfloat16 and _can_pack(model)
     try:
-        _replace_layers(model, replaced)
-        if not torch.equal(_logits(model), expected):
-            raise ValueError("its results would be others")
+        if _is_llama(model):
+            return _lean(model, own, packs)
+        if packs:
+            _pack(model, own)
     except Exception as error:  # such as of an architecture that looks at its layers' weights
-        for parent, name, child in replaced:
-            setattr(parent, name, child)
-        logger.warning("The model keeps its layers as they are, which is slower: %s", error)
+        logger.warning("The model computes as transformers has it, which is slower: %s", error)
+    return own
 
 
-def _replace_layers(parent: nn.Module, replaced: list[tuple[nn.Module, str, nn.Module]]) -> None:
-    for name, child in list(parent.named_children()):
-        quicker = _quicker(child)
-        if quicker is None:
-            _replace_layers(child, replaced)
-        else:
-            replaced.append((parent, name, child))
-            setattr(parent, name, quicker)
+def _lean(model: Any, own: ForwardPass, packs: bool) -> ForwardPass:
+    lean = LeanLlama(model, PackedLinear if packs else SideBySide)
+    _require_same(list(_tried(own, model)), list(_tried(lean, model)), 0.0 if packs else ROUNDINGS)
+    del model.model.layers, model.lm_head  # the weights are in `lean` now
+    return lean
 
 
-def _quicker(layer: nn.Module) -> nn.Module | None:
-    """What computes the same as this very kind of layer; a subclass may compute something else."""
-    if type(layer) is LlamaDecoderLayer:
-        return LeanLayer(layer)
-    if type(layer) is LlamaRotaryEmbedding:
-        return LeanRotation(layer)
-    return PackedLinear(layer) if type(layer) is nn.Linear else None
+def _pack(model: Any, own: ForwardPass) -> None:
+    expected = list(_tried(own, model))
+    replaced = [
+        (parent, name, layer)
+        for parent in model.modules()
+        for name, layer in parent.named_children()
+        if type(layer) is nn.Linear  # a subclass may compute something else
+    ]
+    try:
+        for parent, name, layer in replaced:
+            setattr(parent, name, PackedLinear(layer))
+        _require_same(expected, list(_tried(own, model)))
+    except Exception:
+        for parent, name, layer in replaced:
+            setattr(parent, name, layer)
+        raise
 
 
-def _bytes(model: nn.Module) -> int:
-    return sum(parameter.nbytes for parameter in model.parameters())
+def _is_llama(model: Any) -> bool:
+    """Whether it is made of those very classes, and not of subclasses."""
+    if type(model) is not LlamaForCausalLM:
+        return False
+    rotation, layers = model.model.rotary_emb, model.model.layers
+    has_known_parts = type(rotation) is LlamaRotaryEmbedding and all(type(each) is LlamaDecoderLayer for each in layers)
+    return has_known_parts and rotation.rope_type in FIXED_ROTATIONS
+
+
+def _can_pack(model: nn.Module) -> bool:
+    has_kernels = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch gives it no types
+    return has_kernels and sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
+
+
+def _require_same(expected: list[Tensor], found: list[Tensor], roundings: float = 0.0) -> None:
+    for one, other in zip(expected, found, strict=True):
+        most = roundings * torch.finfo(one.dtype).eps * one.abs().max()
+        if not (one - other).abs().max() <= most:
+            raise ValueError("its results would be others")
 
 
 @torch.inference_mode()
-def _logits(model: Any) -> Tensor:
-    """For two rows of a few columns, one of them padded."""
-    ids = torch.arange(8).reshape(2, 4) % model.get_input_embeddings().num_embeddings
-    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1]])
-    logits: Tensor = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, 1:]
-    return logits
+def _tried(compute: ForwardPass, model: Any) -> Iterator[Tensor]:
+    """Logits for two rows of a few columns, one of them padded, and for the step that follows."""
+    weights = model.get_input_embeddings().weight
+    ids = torch.arange(8, device=weights.device).reshape(2, 4) % weights.shape[0]
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 1]], dtype=torch.bool, device=weights.device)
+    positions = mask.cumsum(-1).sub_(1).clamp_(min=0)
+    cache = DynamicCache()
+    yield compute([Part(ids, positions[:, :4], mask[:, :4], cache)])
+    yield compute([Part(ids[:, :1], positions[:, 4:], mask, cache)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from service.messages.settings import STEPS_BETWEEN_READINGS, ReleaseReason, Settings
+from service.messages.settings import ReleaseReason, Settings
 from service.predict.replicas import House, Late
 from service.predict.simulated import SimulatedBatch, SimulatedRequest
 
@@ -15,8 +15,7 @@ class Stretch:
     """Steps with the same members.
 
     Attributes:
-        read_s: when the prompts of those who joined have been read.
-        least: steps that follow that before anybody can join.
+        read_s: by what the first step is longer, in which the prompts of those who joined are read.
         most: steps until the first of them is done.
     """
 
@@ -25,23 +24,22 @@ class Stretch:
     begun_s: float
     read_s: float
     step_s: float
-    least: int
     most: int
 
     def steps_until(self, at_s: float) -> int:
         """After how many of its steps somebody who came at `at_s` can join."""
-        passed = math.ceil((at_s - self.read_s) / self.step_s)
-        return min(max(passed, self.least), self.most)
+        passed = math.ceil((at_s - self.begun_s - self.read_s) / self.step_s)
+        return min(max(passed, 1), self.most)
 
     def end_s(self, steps: int) -> float:
-        return self.read_s + steps * self.step_s
+        return self.begun_s + self.read_s + steps * self.step_s
 
 
 class Continuous(Late):
     """As `Late` while the engine is idle; once it runs, requests join and leave between two steps.
 
-    After newcomers' prompts have been read there are two steps before the next are, unless nobody runs any more. They
-    are read in one go, while the others wait; the engine reads long ones in parts, which takes as long in all.
+    Newcomers' prompts are read in the first step that they share. The engine reads long ones in parts, in several
+    steps, which takes as long in all.
     """
 
     def __init__(self, house: House, number: int, settings: Settings) -> None:
@@ -49,7 +47,6 @@ class Continuous(Late):
         self._left: dict[SimulatedRequest, int] = {}  # those that run, with the tokens that they still want
         self._stretch: Stretch | None = None
         self._ends_after = 0  # steps of it
-        self._since_read = 0  # steps before it since prompts were read
         self._numbers = 0
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
@@ -63,19 +60,16 @@ class Continuous(Late):
         self._begin(at_s, members, reason)
 
     def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason) -> None:
-        engine, read_s = self._house.engine, 0.0
-        if joining:
-            read_s, self._since_read = engine.read_s([request.arrival for request in joining]), 0
+        engine = self._house.engine
         for request in joining:
             request.started_s = at_s
-            self._left[request] = request.arrival.tokens - 1  # the first is there when its prompt has been read
-        most = max(min(self._left.values()), 0)
+            self._left[request] = request.arrival.tokens
+        most = max(min(self._left.values()), 1)
         self._numbers += 1
-        least = min(max(STEPS_BETWEEN_READINGS - self._since_read, 1), most)
-        step_s = engine.step_s(len(self._left))
-        self._stretch = Stretch(self._numbers, reason, at_s, at_s + read_s, step_s, least, most)
+        read_s = engine.read_s([request.arrival for request in joining])
+        self._stretch = Stretch(self._numbers, reason, at_s, read_s, engine.step_s(len(self._left)), most)
         self._ends_after = most + 1
-        self._end_after(self._stretch, least if self._waiting and self._has_room else most)
+        self._end_after(self._stretch, 1 if self._waiting and self._has_room else most)
 
     @property
     def _has_room(self) -> bool:
@@ -91,7 +85,6 @@ class Continuous(Late):
         if stretch is None or which != (stretch.number, self._ends_after):
             return
         members = list(self._left)
-        self._since_read += self._ends_after
         for request in members:
             self._left[request] -= self._ends_after
         done = [request for request in members if self._left[request] <= 0]
@@ -103,8 +96,7 @@ class Continuous(Late):
         self._go_on(at_s)
 
     def _go_on(self, at_s: float) -> None:
-        can_join = not self._left or self._since_read >= STEPS_BETWEEN_READINGS
-        joining = self._take(self._cap - len(self._left)) if can_join else []
+        joining = self._take(self._cap - len(self._left))
         if joining or self._left:
             self._begin(at_s, joining, "joined" if joining else "left")
         else:

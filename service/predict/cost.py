@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from service.messages.settings import BOUNDS, STEPS_BETWEEN_READINGS, Formation
+from service.messages.settings import BOUNDS, Formation
 from service.observed.columns import Floats
 from service.observed.history import History
 from service.predict.executed import Executed
@@ -50,8 +50,7 @@ class CostModel:
         tokens, prompt_tokens: of a request, on average.
         stretch: steps of a batch over the mean tokens of its members; 1 where all ask for as many.
         sizes: smallest and largest size that was seen.
-        is_open: whether it tells of batches that others join: as one leaves another takes its place, whose prompt is
-            read in a step of its own, or of those who join with it; between two of these are two others.
+        is_open: whether it tells of batches that others join, so that the place of one that ends is taken at once.
     """
 
     overhead_s: float
@@ -154,15 +153,13 @@ class CostModel:
 
     @property
     def _one_more(self) -> Floats:
-        return np.array([0.0, self.prompt_tokens, float(self.is_open), self.tokens])
+        return np.array([0.0, self.prompt_tokens, 0.0, self.tokens])
 
     def _work(self, size: float, tokens: float | None, prompt_tokens: float | None) -> Floats:
         each = self.tokens if tokens is None else tokens
         read = self.prompt_tokens if prompt_tokens is None else prompt_tokens
         stretch = self.stretch if size > 1 and tokens is None else 1.0
-        reads = min(size, max((each - 1) / STEPS_BETWEEN_READINGS, 1.0))
-        steps = each - 1 + reads if self.is_open else each * stretch
-        return np.array([1.0, size * read, steps, size * each])
+        return np.array([1.0, size * read, each * (1.0 if self.is_open else stretch), size * each])
 
     def _error(self, work: Floats) -> float:
         return math.sqrt(max(float(work @ self.covariance @ work), 0.0))

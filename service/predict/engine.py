@@ -26,10 +26,9 @@ class FittedEngine:
         self._tail_s = tail_s
 
     def read_s(self, joining: Sequence[Arrival]) -> float:
-        """Their prompts are padded to one length, and read before a step that is theirs alone."""
-        cost, prompts = self._cost, len(joining) * max(m.prompt_tokens for m in joining)
-        read_s = cost.prompt_token_s * prompts + cost.step_s + cost.row_s * len(joining)
-        return max(read_s * self._random.choice(self._residuals), LEAST_S)
+        """Their prompts are padded to one length."""
+        longest = max((each.prompt_tokens for each in joining), default=0)
+        return self._cost.prompt_token_s * len(joining) * longest
 
     def step_s(self, rows: int) -> float:
         return max((self._cost.step_s + self._cost.row_s * rows) * self._random.choice(self._residuals), LEAST_S)

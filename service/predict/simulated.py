@@ -17,7 +17,7 @@ class Engine(Protocol):
         """How long they run together, in seconds, and how long after the start each of them is done."""
 
     def read_s(self, joining: Sequence[Arrival]) -> float:
-        """How long it takes until those who join others have their first tokens."""
+        """By how much longer a step takes in which the prompts of those who join are read."""
 
     def step_s(self, rows: int) -> float:
         """How long each of the next steps takes, with so many rows."""

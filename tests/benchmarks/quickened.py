@@ -17,12 +17,13 @@ from unittest.mock import patch
 import torch
 from tqdm import tqdm
 
-from service.engine.batch import Batch
+from service.engine.batch import Batch, make_step
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.engine import TextEngine
 from service.engine.sequence import SamplingParams, Sequence
 from service.messages.patterns import USUAL_PROMPTS
 from service.model.load import load
+from service.model.passes import OwnPass
 from service.model.resolve import resolve
 from service.options import ServiceOptions
 
@@ -45,9 +46,9 @@ def compare(plain: TextEngine, quick: TextEngine, rows: int, bar: tqdm[Any]) -> 
     is_same = True
     for step in range(WARM_UP + STEPS):
         tokens = []
-        for batch, taken in zip(batches, times, strict=True):
+        for engine, batch, taken in zip((plain, quick), batches, times, strict=True):
             begun_s = time.perf_counter()
-            result = batch.step()
+            (result,) = make_step(engine._forward, [batch])
             if step >= WARM_UP:
                 taken.append(time.perf_counter() - begun_s)
             tokens.append(None if result is None else result.tokens)
@@ -61,7 +62,7 @@ def main() -> int:
     torch.set_num_threads(usable_cores())
     folder = resolve(ServiceOptions().model)
     quick = TextEngine(load(folder, "cpu", "bfloat16"))
-    with patch("service.model.quicken.quicken"):
+    with patch("service.model.quicken.quickened", OwnPass):
         plain = TextEngine(load(folder, "cpu", "bfloat16"))
     with tqdm(total=len(ROWS) * (WARM_UP + STEPS), unit="step") as bar:
         results = [(rows, *compare(plain, quick, rows, bar)) for rows in ROWS]

@@ -18,10 +18,15 @@ def single_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session", params=["llama", "gpt2"])
+@pytest.fixture(scope="session", params=["llama", "lean llama", "gpt2"])
 def tiny_engine(request: pytest.FixtureRequest, single_thread: None) -> TextEngine:
-    """An engine with a tiny random model, once with rotary and once with absolute positions."""
+    """An engine with a tiny random model: with rotary positions, quickened or not, and with absolute ones."""
+    import torch
+
     from service.engine.engine import TextEngine
+    from service.model.quicken import quickened
     from tests.unit.tiny_models import loaded, tiny_gpt2, tiny_llama
 
-    return TextEngine(loaded(tiny_llama() if request.param == "llama" else tiny_gpt2()))
+    model = tiny_gpt2() if request.param == "gpt2" else tiny_llama()
+    is_lean = request.param == "lean llama"
+    return TextEngine(loaded(model, forward=quickened(model, torch.device("cpu")) if is_lean else None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -12,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.engine import TextEngine
-from service.engine.sequence import SamplingParams, Sequence
+from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 from service.model.load import LoadedModel, load
+from service.model.passes import Part
 from service.model.resolve import ModelFolder
 from tests.unit.tiny_models import Listener, run
 
@@ -117,29 +117,32 @@ def test_that_in_float32_the_real_model_says_the_same_to_those_who_join(real_mod
         assert each.tokens == alone(engine, each)
 
 
-def test_that_the_prompt_of_a_newcomer_is_read_in_parts_between_the_steps_of_the_others(
+def test_that_a_newcomer_joins_in_the_next_step_whose_prompt_is_read_in_parts(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
-    party = invited(tiny_engine, [Guest("short", 12, joins_at=0), Guest("x" * 32, 2, joins_at=1)])
+    party = invited(tiny_engine, [Guest("short", 12, joins_at=0), Guest("x" * 32, 2, joins_at=2)])
     (_, first), (_, newcomer) = party
     listener = run_open(tiny_engine, party)
 
-    who = [[each.sequence.id for each in step] for step in listener.steps if step]
-    before = who.index([newcomer.id])
-    assert before >= 4, "the first went on while the newcomer's 32 tokens were read, 8 at a time"
-    assert first.id in who[before - 1]
+    who = [ids(step) for step in listener.steps]
+    assert who[:7] == [[first.id]] * 5 + [[first.id, newcomer.id]] * 2, "32 tokens, 8 in each of the first's steps"
 
 
-def test_that_those_who_run_make_two_steps_between_two_readings_which_newcomers_share(tiny_engine: TextEngine) -> None:
-    party = invited(tiny_engine, [Guest("abc", 12, 0), *(Guest(f"guest {n}", 3, joins_at=n) for n in range(1, 6))])
+def test_that_those_who_come_meanwhile_wait_until_the_prompts_before_them_are_read(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
+    later = [Guest(f"g{n}", 3, joins_at=n) for n in range(3, 6)]
+    party = invited(tiny_engine, [Guest("abc", 12, 0), Guest("x" * 32, 3, joins_at=1), *later])
     listener = run_open(tiny_engine, party)
 
-    first = party[0][1].id
-    steps = [[each.sequence.id for each in step] for step in listener.steps if step]
-    readings = [n for n, step in enumerate(steps) if first not in step]
-    assert [len(steps[n]) for n in readings] == [3, 2]
-    assert readings[1] - readings[0] == 3
+    starts = [next(n for n, step in enumerate(listener.steps) if each.id in ids(step)) for _, each in party]
+    assert starts == [0, 4, 5, 5, 5]
+
+
+def ids(step: SequenceOf[Progress]) -> list[str]:
+    return [each.sequence.id for each in step]
 
 
 def test_that_the_work_is_told_between_the_steps(tiny_engine: TextEngine) -> None:
@@ -148,7 +151,7 @@ def test_that_the_work_is_told_between_the_steps(tiny_engine: TextEngine) -> Non
     door = Door(guests)
     work = tiny_engine.generate(door.next(), Listener(), door)
 
-    assert [each.steps for each in door.works] == [1, 2, 3, 5]
+    assert [each.steps for each in door.works] == [1, 2, 3, 4]
     assert work.prompts == len(first.prompt_ids) + len(second.prompt_ids)
     assert work.vacant == 0, "the place of a row that has left can be taken"
     assert work.prefill_s > 0
@@ -158,15 +161,14 @@ def test_that_who_joins_with_a_poisonous_prompt_harms_only_itself(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison = tiny_engine.encode("poison", 4)[0]
-    model = tiny_engine._forward._model
-    forward = model.forward
+    compute = tiny_engine._forward.compute
 
-    def guarded(input_ids: torch.Tensor, **arguments: Any) -> Any:
-        if (input_ids == poison).any() and input_ids.shape[1] > 1:
+    def guarded(parts: SequenceOf[Part]) -> torch.Tensor:
+        if any((part.ids == poison).any() and part.ids.shape[1] > 1 for part in parts):
             raise ValueError("poison")
-        return forward(input_ids=input_ids, **arguments)
+        return compute(parts)
 
-    monkeypatch.setattr(model, "forward", guarded)
+    monkeypatch.setattr(tiny_engine._forward, "compute", guarded)
     party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("poison", 9, 2), Guest("def", 5, 2), Guest("ghi", 5, 4)])
     listener = run_open(tiny_engine, party)
 
@@ -179,21 +181,21 @@ def test_that_who_joins_with_a_poisonous_prompt_harms_only_itself(
 def test_that_for_whom_there_is_no_memory_beside_the_others_waits_until_one_of_them_has_left(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = tiny_engine._forward._model
-    forward, rows = model.forward, []
+    compute, rows = tiny_engine._forward.compute, list[int]()
 
-    def small(input_ids: torch.Tensor, **arguments: Any) -> Any:
-        cache = arguments["past_key_values"]
-        if input_ids.shape[1] > 1 and rows and rows[-1] + input_ids.shape[0] > 2 and not cache.get_seq_length():
+    def small(parts: SequenceOf[Part]) -> torch.Tensor:
+        logits = compute(parts)
+        if sum(len(part.ids) for part in parts) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        rows.append(input_ids.shape[0])
-        return forward(input_ids=input_ids, **arguments)
+        rows.append(len(logits))
+        return logits
 
-    monkeypatch.setattr(model, "forward", small)
+    monkeypatch.setattr(tiny_engine._forward, "compute", small)
     party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("def", 4, 0), Guest("ghi", 5, 1)])
     listener = run_open(tiny_engine, party)
 
     assert [listener.reason(each.id) for _, each in party] == ["length"] * 3
+    assert rows.count(2) > 4
     monkeypatch.undo()
     for _, each in party:
         assert each.tokens == alone(tiny_engine, each)

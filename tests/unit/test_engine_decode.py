@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from transformers import AutoModelForCausalLM
 
 from service.engine import batch
 from service.engine.cache import BatchCache
@@ -29,9 +30,9 @@ PROMPTS = [
 LENGTHS = [16, 3, 12, 1, 8]
 
 
-def generated_by_transformers(loaded: LoadedModel, ids: list[int], max_tokens: int) -> list[int]:
+def generated_by_transformers(model: Any, ids: list[int], max_tokens: int) -> list[int]:
     prompt = torch.tensor([ids])
-    output: Any = loaded.model.generate(
+    output: Any = model.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
         max_new_tokens=max_tokens,
@@ -47,15 +48,18 @@ def real_model(model_folder: ModelFolder, single_thread: None) -> LoadedModel:
     return load(model_folder, "cpu", "float32")
 
 
-def test_that_in_float32_a_batch_of_the_real_model_equals_each_prompt_alone(real_model: LoadedModel) -> None:
+def test_that_in_float32_a_batch_of_the_real_model_equals_each_prompt_alone(
+    real_model: LoadedModel, model_folder: ModelFolder
+) -> None:
     engine = TextEngine(real_model)
+    model = AutoModelForCausalLM.from_pretrained(model_folder.path, dtype=torch.float32)
     together = [sequence(engine, p, max_tokens=n) for p, n in zip(PROMPTS, LENGTHS, strict=True)]
     run(engine, *together)
     for each in together:
         alone = Sequence(each.id, each.prompt_ids, each.sampling)
         run(engine, alone)
         assert each.tokens == alone.tokens
-        assert each.tokens == generated_by_transformers(real_model, list(each.prompt_ids), each.sampling.max_tokens)
+        assert each.tokens == generated_by_transformers(model, list(each.prompt_ids), each.sampling.max_tokens)
 
 
 def test_that_the_real_models_text_arrives_in_pieces_that_add_up_to_the_whole(real_model: LoadedModel) -> None:
@@ -122,10 +126,10 @@ def test_that_rows_which_are_done_leave_the_computation(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    model = tiny_engine._forward._model
-    forward = model.forward
+    forward = tiny_engine._forward
+    compute = forward.compute
     monkeypatch.setattr(
-        model, "forward", lambda *args, **kwargs: (sizes.append(len(kwargs["input_ids"])), forward(*args, **kwargs))[1]
+        forward, "compute", lambda parts: (sizes.extend(len(part.ids) for part in parts), compute(parts))[1]
     )
     run(tiny_engine, *(sequence(tiny_engine, "abcd"[: i + 1], max_tokens=n) for i, n in enumerate([1, 3, 3, 5])))
     assert sizes == [4, 3, 3, 1, 1]

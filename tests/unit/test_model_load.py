@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import DynamicCache
 
 from service.model import load as loading
 from service.model.errors import ModelError
+from service.model.lean import LeanLlama
 from service.model.load import choose_device, choose_dtype, load
+from service.model.passes import Part
 from service.model.resolve import ModelFolder
 from tests.unit.model_files import write_model_folder
 
@@ -29,9 +32,9 @@ def folder(whole: Path, tmp_path: Path) -> ModelFolder:
 
 def test_a_loaded_model_only_infers(folder: ModelFolder) -> None:
     loaded = load(folder, "cpu", "float32")
-    assert not loaded.model.training
-    assert not any(parameter.requires_grad for parameter in loaded.model.parameters())
-    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+    assert isinstance(loaded.forward, LeanLlama)
+    assert not any(parameter.requires_grad for parameter in loaded.forward.parameters())
+    assert {parameter.dtype for parameter in loaded.forward.parameters()} == {loaded.dtype} == {torch.float32}
     assert loaded.context_length == 128
 
 
@@ -48,9 +51,9 @@ def test_loading_says_nothing(folder: ModelFolder, capfd: pytest.CaptureFixture[
 
 def test_the_default_model_continues_a_text(model_folder: ModelFolder) -> None:
     loaded = load(model_folder, "cpu", "float32")
-    prompt = loaded.tokenizer("The capital of France is", return_tensors="pt")
-    tokens = loaded.model.generate(**prompt, max_new_tokens=4, do_sample=False)
-    assert "Paris" in loaded.tokenizer.decode(tokens[0])
+    ids = torch.tensor([loaded.tokenizer.encode("The capital of France is")])
+    logits = loaded.forward([Part(ids, torch.arange(ids.shape[1])[None], None, DynamicCache())])
+    assert loaded.tokenizer.decode(logits.argmax(-1)) == " Paris"
     assert loaded.context_length == 8192
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -9,13 +10,14 @@ import pytest
 import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
+from service.engine.cache import BatchCache
 from service.model import quicken as module
-from service.model.lean import LeanLayer
-from service.model.load import LoadedModel, load
+from service.model.lean import LeanLlama
+from service.model.load import load
 from service.model.packed import PackedLinear
-from service.model.quicken import quicken
+from service.model.passes import ForwardPass, OwnPass, Part
+from service.model.quicken import quickened
 from service.model.resolve import ModelFolder
 from tests.unit.tiny_models import tiny_gpt2
 
@@ -38,12 +40,40 @@ def llama(**changes: Any) -> Any:
     return LlamaForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(False)
 
 
-IDS, MASK = torch.arange(12).reshape(3, 4), torch.tensor([[1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1]])
+CPU = torch.device("cpu")
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
 
 
 @torch.inference_mode()
-def generated(model: Any) -> Any:
-    return model.generate(IDS, attention_mask=MASK, max_new_tokens=6, do_sample=False, pad_token_id=0)
+def logits(compute: ForwardPass) -> list[torch.Tensor]:
+    """Of padded prompts, of those in parts, and of a step in which newcomers are read."""
+    batches = [Pencil(PROMPTS), Pencil(PROMPTS), Pencil([[7, 7, 7]])]
+    whole, parted, newcomer = batches
+    return [
+        compute([whole.part(5)]),
+        compute([parted.part(3)]),
+        compute([parted.part(2)]),
+        compute([whole.part(1)]),
+        compute([whole.part(1), newcomer.part(3)]),
+        compute([parted.part(1), newcomer.part(1)]),
+    ]
+
+
+class Pencil:
+    """Rows of known tokens, some columns at a time."""
+
+    def __init__(self, rows: list[list[int]]) -> None:
+        width = max(map(len, rows))
+        self._pads = torch.tensor([[width - len(row)] for row in rows])
+        self._ids = torch.tensor([[0] * (width - len(row)) + row + [8] * 9 for row in rows])
+        self._cache, self._end = BatchCache(len(rows)), 0
+
+    def part(self, columns: int) -> Part:
+        begin, self._end = self._end, self._end + columns
+        numbers = torch.arange(self._end)
+        mask = numbers >= self._pads if self._pads.any() else None
+        positions = (numbers[begin:] - self._pads).clamp(min=0)
+        return Part(self._ids[:, begin : self._end], positions, mask, self._cache)
 
 
 @pytest.mark.parametrize(
@@ -51,63 +81,70 @@ def generated(model: Any) -> Any:
     [{}, {"attention_bias": True, "mlp_bias": True}, {"num_key_value_heads": 4}, {"tie_word_embeddings": True}],
     ids=["grouped", "with biases", "a key a query", "tied"],
 )
-def test_that_a_llama_computes_the_same_to_the_last_bit(changes: dict[str, Any]) -> None:
-    model = llama(**changes)
-    with torch.inference_mode():
-        logits = model(input_ids=IDS).logits
-    tokens = generated(model)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_that_a_llama_computes_the_same_and_in_bfloat16_to_the_last_bit(
+    changes: dict[str, Any], dtype: torch.dtype
+) -> None:
+    model = llama(**changes).to(dtype)
+    expected = logits(OwnPass(model, CPU))
 
-    quicken(model)
+    forward = quickened(model, CPU)
 
-    assert {type(layer) for layer in model.model.layers} == {LeanLayer}
-    assert isinstance(model.lm_head, PackedLinear)
-    with torch.inference_mode():
-        assert torch.equal(model(input_ids=IDS).logits, logits)
-    assert torch.equal(generated(model), tokens)
+    assert isinstance(forward, LeanLlama)
+    for found, wanted in zip(logits(forward), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0 if dtype == torch.bfloat16 else 1e-5)
 
 
 def test_that_of_another_architecture_the_linear_layers_are_packed() -> None:
     model = tiny_gpt2().to(torch.bfloat16)
-    tokens = generated(model)
+    expected = logits(OwnPass(model, CPU))
 
-    quicken(model)
+    forward = quickened(model, CPU)
 
     assert isinstance(model.lm_head, PackedLinear)
-    assert torch.equal(generated(model), tokens)
+    assert all(map(torch.equal, logits(forward), expected))
 
 
-def test_that_a_model_whose_results_would_change_keeps_its_layers(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("make", [llama, lambda: tiny_gpt2().to(torch.bfloat16)], ids=["llama", "gpt2"])
+def test_that_a_model_whose_results_would_change_computes_as_it_did(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Wrong(nn.Linear):
+    class Wrong(PackedLinear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return super().forward(inputs) + 1
 
-    model = llama()
-    monkeypatch.setattr(module, "PackedLinear", lambda layer: Wrong(layer.in_features, layer.out_features).bfloat16())
+    model = make()
+    expected = logits(OwnPass(model, CPU))
+    monkeypatch.setattr(module, "PackedLinear", Wrong)
 
-    quicken(model)
+    forward = quickened(model, CPU)
 
-    assert {type(layer) for layer in model.model.layers} == {LlamaDecoderLayer}
+    assert all(map(torch.equal, logits(forward), expected))
     assert type(model.lm_head) is nn.Linear
-    assert "keeps its layers" in caplog.text
+    assert "its results would be others" in caplog.text
 
 
-def test_that_a_model_for_which_memory_lacks_keeps_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rope", ["dynamic", "longrope"])
+def test_that_a_llama_whose_rotation_depends_on_the_longest_row_is_computed_batch_by_batch(rope: str) -> None:
+    factors = {"long_factor": [1.0] * 4, "short_factor": [1.0] * 4} if rope == "longrope" else {"factor": 2.0}
+    model = llama(rope_parameters={"rope_type": rope, "rope_theta": 10000.0, **factors})
+    assert isinstance(quickened(model, CPU), OwnPass)
+
+
+def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         available = 0
 
     monkeypatch.setattr(psutil, "virtual_memory", Full)
-    model = llama()
+    forward = quickened(llama(), CPU)
 
-    quicken(model)
-
-    assert type(model.lm_head) is nn.Linear
+    assert not any(isinstance(each, PackedLinear) for each in forward.modules())
 
 
-@pytest.mark.parametrize(("dtype", "is_quickened"), [("bfloat16", True), ("float32", False)])
-def test_that_the_real_model_is_quickened_in_bfloat16_only(
-    model_folder: ModelFolder, dtype: str, is_quickened: bool, single_thread: None
+@pytest.mark.parametrize(("dtype", "is_packed"), [("bfloat16", True), ("float32", False)])
+def test_that_the_real_model_is_lean_and_packed_in_bfloat16(
+    model_folder: ModelFolder, dtype: str, is_packed: bool, single_thread: None
 ) -> None:
-    loaded: LoadedModel = load(model_folder, "cpu", dtype)
-    assert isinstance(loaded.model.lm_head, PackedLinear) is is_quickened
+    forward = load(model_folder, "cpu", dtype).forward
+    assert isinstance(forward, LeanLlama)
+    assert any(isinstance(each, PackedLinear) for each in forward.modules()) is is_packed

@@ -12,6 +12,7 @@ from service.engine.detokenize import byte_alphabet
 from service.engine.engine import TextEngine
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.model.load import LoadedModel
+from service.model.passes import ForwardPass, OwnPass
 
 END = "<|end|>"
 CONTEXT = 128
@@ -72,9 +73,19 @@ def tiny_gpt2() -> Any:
     return GPT2LMHeadModel(config).eval().requires_grad_(False)
 
 
-def loaded(model: Any, tokenizer: Any = None) -> LoadedModel:
-    tokenizer = tokenizer or byte_level_tokenizer()
-    return LoadedModel("tiny", model, tokenizer, torch.device("cpu"), torch.float32, CONTEXT)
+def loaded(model: Any, tokenizer: Any = None, forward: ForwardPass | None = None) -> LoadedModel:
+    """Computes as transformers does, unless another forward pass is given."""
+    tokenizer, device = tokenizer or byte_level_tokenizer(), torch.device("cpu")
+    return LoadedModel(
+        name="tiny",
+        forward=forward or OwnPass(model, device),
+        tokenizer=tokenizer,
+        device=device,
+        dtype=torch.float32,
+        context_length=CONTEXT,
+        vocabulary=model.get_input_embeddings().num_embeddings,
+        end_tokens=frozenset({tokenizer.eos_token_id}),
+    )
 
 
 def sequence(engine: TextEngine, prompt: str, **sampling: Any) -> Sequence:

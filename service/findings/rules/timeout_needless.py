@@ -30,6 +30,6 @@ def find(facts: Facts) -> Finding | None:
         evidence=f"{held} of the last {counted(begun, 'request')} found the engine free and were held up to "
         f"{timeout_s:.3f} s for others.",
         data={"held": held, "begun": begun, "batch_wait_timeout_s": timeout_s, "latency_p50_s": p50_s},
-        advice="Set batch_wait_timeout_s to 0: who comes later joins after a step or two.",
+        advice="Set batch_wait_timeout_s to 0: who comes later joins at the next step.",
         control="batch_wait_timeout_s",
     )

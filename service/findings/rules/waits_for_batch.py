@@ -38,7 +38,7 @@ def find(facts: Facts) -> Finding | None:
             "mean_batch": batches.mean_size,
             "max_batch_size": cap,
         },
-        advice=f"Set formation to continuous: they then join the running batch after a step or two{_step(facts)}.",
+        advice=f"Set formation to continuous: they then join the running batch at the next step{_step(facts)}.",
         control="formation",
     )
 
