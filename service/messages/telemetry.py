@@ -52,7 +52,7 @@ class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
         vacant: places of rows that had ended while the batch ran on, summed over the steps. Nothing is computed in
             them, but no other request could take them either.
         prompts: of these, read before the first tokens, padding included.
-        prefill_s: time that this reading took; of a pass in which other rows were decoded, their prompts' share of tokens.
+        prefill_s: time that this reading took; of a pass that decoded others as well, the share of the prompts' tokens.
     """
 
     steps: int = 0
