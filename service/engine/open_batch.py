@@ -51,8 +51,13 @@ class OpenBatch:
         return self._batches
 
     def put_back(self, failure: Failure) -> list[Row] | None:
-        """A step failed: those who join begin once more, and are returned; ``None`` if nobody joins those who run."""
+        """A step failed: those who join begin once more, and are returned; ``None`` if those who run have to as well.
+
+        They do if nobody joins them, or if both were being made one.
+        """
         if self._joining is not None:
+            if self._joining.has_read:
+                return None
             self._waiting = list(self._joining.rows)
             self._past, self._joining = sum_of(self._past, self._joining.work), None
         elif self._is_full:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.engine.cache import BatchCache
 from service.engine.engine import TextEngine
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
@@ -175,6 +176,27 @@ def test_that_who_joins_with_a_poisonous_prompt_harms_only_itself(
     assert [listener.reason(each.id) for _, each in party] == ["length", "error", "length", "length"]
     monkeypatch.undo()
     for _, each in (party[0], party[2], party[3]):
+        assert each.tokens == alone(tiny_engine, each)
+
+
+def test_that_all_begin_once_more_if_those_who_join_cannot_be_put_beside_the_others(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = BatchCache.append
+    failures = iter([torch.OutOfMemoryError("CUDA out of memory")])
+
+    def half(cache: BatchCache, other: BatchCache) -> None:
+        append(cache, other)
+        if failure := next(failures, None):
+            raise failure
+
+    monkeypatch.setattr(BatchCache, "append", half)
+    party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("def", 6, 1), Guest("ghi", 5, 4)])
+    listener = run_open(tiny_engine, party)
+
+    assert [listener.reason(each.id) for _, each in party] == ["length"] * 3
+    monkeypatch.undo()
+    for _, each in party:
         assert each.tokens == alone(tiny_engine, each)
 
 
