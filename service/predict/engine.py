@@ -28,7 +28,7 @@ class FittedEngine:
     def read_s(self, joining: Sequence[Arrival]) -> float:
         """Their prompts are padded to one length."""
         longest = max((each.prompt_tokens for each in joining), default=0)
-        return self._cost.prompt_token_s * len(joining) * longest
+        return self._cost.prompt_token_s * len(joining) * longest * self._random.choice(self._residuals)
 
     def step_s(self, rows: int) -> float:
         return max((self._cost.step_s + self._cost.row_s * rows) * self._random.choice(self._residuals), LEAST_S)

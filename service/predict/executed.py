@@ -110,11 +110,11 @@ class Executed:
         )
 
     def _pieces(self, slot: Ints) -> Ints:
-        """Two numbers an entry that name its piece; a batch that nobody could join is one by itself."""
+        """Two numbers an entry that name its piece, in which its middle is; what nobody could join is one by itself."""
         piece = np.arange(len(self))
         for each in np.unique(slot[self.is_open]):
             mine = self.is_open & (slot == each)
-            piece[mine] = np.cumsum(self.run_s[mine]) // PIECE_S
+            piece[mine] = (np.cumsum(self.run_s[mine]) - self.run_s[mine] / 2) // PIECE_S
         return np.stack([np.where(self.is_open, slot, -1), piece], axis=1)
 
 

@@ -19,6 +19,7 @@ from service.observed.batches import CONTINUOUS, mean_size
 from service.observed.history import History
 from service.observed.members import members_of
 from service.observed.statistics import figures
+from tests.synthetic_continuous import PROMPT_TOKEN_S
 from tests.synthetic_run import Step, SyntheticRun, continuous_run, filled_history
 
 COLUMNS = 400
@@ -182,7 +183,9 @@ def test_that_the_engines_time_is_told_as_prefill_decode_and_idle(history: Histo
     shares = engine_time(history, scope)
     assert shares is not None
     assert shares.prefill + shares.decode + shares.idle == pytest.approx(1.0, abs=0.01)
-    assert 0.02 < shares.prefill < 0.3
+    columns = history.batches.columns
+    prompts = columns["prompts"][scope.contains(columns["finished"], columns["regime"])].sum()
+    assert shares.prefill == pytest.approx(PROMPT_TOKEN_S * prompts / 30.0, rel=0.02)
 
 
 def test_that_nothing_is_said_of_an_engine_that_does_not_tell_what_it_did(crowded: History) -> None:

@@ -191,7 +191,7 @@ def test_that_stretches_become_pieces_that_are_long_enough_to_tell_something() -
     assert len(executed) < np.count_nonzero(ended) / 2
     assert executed.run_s.sum() == pytest.approx((table["finished"] - table["started"])[ended].sum())
     assert executed.tokens.sum() == table["tokens"][ended].sum()
-    assert np.percentile(executed.run_s, 10) > 0.25
+    assert np.percentile(executed.run_s, 10) > 0.3
 
 
 def test_that_prompts_are_those_that_were_told_and_older_recordings_are_read_as_before() -> None:
