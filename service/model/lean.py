@@ -12,7 +12,7 @@ kernels add, which in bfloat16 on the CPU is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -147,6 +147,6 @@ def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     return heads * cosines + torch.cat((high, low), dim=-1) * sines
 
 
-def _flat(tensors: Any) -> Tensor:
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
     flat = [tensor.reshape(-1) for tensor in tensors]
     return flat[0] if len(flat) == 1 else torch.cat(flat)

@@ -96,8 +96,7 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
 
         model = _load_model(folder, number).to(place)
         forward = quickened(model, place)
-        for module in (model, forward):
-            _hold_in_memory(module)
+        _hold_in_memory(forward)
     except ModelError:
         raise
     except torch.OutOfMemoryError as error:
@@ -115,15 +114,14 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
     return loaded
 
 
-def _hold_in_memory(module: object) -> None:
+def _hold_in_memory(forward: torch.nn.Module) -> None:
     """Copy the weights out of the mapped file.
 
     Mapped, they are the system's to evict: a step then waits for the disk, for seconds where memory is reclaimed
     eagerly. And whoever cut the file short would kill the process.
     """
-    if isinstance(module, torch.nn.Module):
-        for parameter in module.parameters():
-            parameter.data = parameter.data.clone()
+    for parameter in forward.parameters():
+        parameter.data = parameter.data.clone()
 
 
 def _reason(error: Exception) -> str:

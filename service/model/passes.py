@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Part(NamedTuple):
@@ -30,10 +30,11 @@ ForwardPass: TypeAlias = Callable[[Sequence[Part]], Tensor]
 """Gives the logits that follow the last column of each part, [rows of all parts, vocabulary]."""
 
 
-class OwnPass:
+class OwnPass(nn.Module):
     """transformers' own forward pass of any architecture, which takes the parts one after the other."""
 
     def __init__(self, model: Any, device: torch.device) -> None:
+        super().__init__()
         self._model = model
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
@@ -42,7 +43,7 @@ class OwnPass:
         last = torch.tensor([-1], device=device)
         self._last_only = {"logits_to_keep": last} if "logits_to_keep" in accepted else {}
 
-    def __call__(self, parts: Sequence[Part]) -> Tensor:
+    def forward(self, parts: Sequence[Part]) -> Tensor:
         logits = [self._logits(part) for part in parts]
         return logits[0] if len(logits) == 1 else torch.cat(logits)
 

@@ -26,8 +26,8 @@ FIXED_ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn"})  # o
 ROUNDINGS: Final = 8.0  # by so many roundings of the largest logit others may differ
 
 
-def quickened(model: Any, device: torch.device) -> ForwardPass:
-    """The forward pass of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
+def quickened(model: Any, device: torch.device) -> nn.Module:
+    """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
 
     Its results are those of the model, with packed weights to the last bit, else but for rounding. That is tried out; a
     model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
@@ -44,7 +44,7 @@ def quickened(model: Any, device: torch.device) -> ForwardPass:
     return own
 
 
-def _lean(model: Any, own: ForwardPass, packs: bool) -> ForwardPass:
+def _lean(model: Any, own: ForwardPass, packs: bool) -> LeanLlama:
     lean = LeanLlama(model, PackedLinear if packs else SideBySide)
     _require_same(list(_tried(own, model)), list(_tried(lean, model)), 0.0 if packs else ROUNDINGS)
     del model.model.layers, model.lm_head  # the weights are in `lean` now
