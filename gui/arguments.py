@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("recording", type=Path, nargs="?", metavar="RECORDING.bsr", help="open a recording, without a service")
     add("--model", metavar="SPEC", help="a local folder, a GGUF file or a hub id, instead of the one last used")
     add("--device", help="auto, cpu, cuda, mps")
-    add("--dtype", help="auto, bfloat16, float16, float32")
+    add("--dtype", help="auto, bfloat16, float16, float32, int8")
     add("--port", type=_port, help="port of the service (8000 or the next free one)")
     add("--replicas", type=int, metavar="N", help="copies of the model (1)")
     add("--address", metavar="RAY", help="run the service on this Ray cluster instead of a local one")

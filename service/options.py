@@ -11,7 +11,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
     Attributes:
         model: the default model's name, a local folder, a GGUF file or a hub id.
-        device, dtype: `auto` or torch's names.
+        device, dtype: `auto` or torch's names; dtype `int8` has weights in 8 bits, and computes in bfloat16.
         replicas: copies of the model, each with a queue of its own.
         settings: in force until the first `PUT /batching`.
         max_ongoing_requests: how many requests Ray lets a replica hold. Its own default of 5 would cap every batch, and

@@ -48,7 +48,7 @@ STATE_FACES: Final[Mapping[LifeCycle, _StateFace]] = {
 }
 WINDOW_NAMES: Final[Mapping[float, str]] = {30: "30 s", 60: "1 min", 300: "5 min", 600: "10 min"}
 DEVICES: Final[Mapping[str, str]] = {"auto": "Auto", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
-DTYPES: Final[Mapping[str, str]] = {"auto": "", "bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+DTYPES: Final[Mapping[str, str]] = {"auto": "", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "int8": "int8"}
 EXPORTS: Final[Mapping[str, str]] = {
     "figures": "Figures as a table…",
     "requests": "Requests as a table…",

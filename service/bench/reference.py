@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from service.bench.figures import Run
 from service.bench.floors import Rates, Weights
 from service.bench.plan import prompts_for
@@ -32,22 +34,25 @@ class Reference:
         import torch
 
         from service.engine.threads import prepare_engine_thread
-        from service.model.load import choose_device, choose_dtype
+        from service.model.load import choose_device, choose_dtype, computed_in
 
         device = choose_device(options.device)
         prepare_engine_thread(device, cores)
         folder = resolve(options.model)
         self._name = folder.name
         self._device = torch.device(device)
-        self._dtype: torch.dtype = getattr(torch, choose_dtype(options.dtype, device))
+        self._dtype_name = choose_dtype(options.dtype, device)
+        self._dtype = computed_in(self._dtype_name)
         self._tokenizer = _tokenizer(folder)
         self._model = _model(folder, self._dtype).to(self._device)
 
     def facts(self) -> ReferenceFacts:
         from service.bench.machine import hardware
 
-        dtype = str(self._dtype).removeprefix("torch.")
-        return ReferenceFacts(self._name, str(self._device), dtype, hardware(self._device), Weights.of(self._model))
+        weights = Weights.of(self._model)
+        if self._dtype_name == "int8":  # as the engine has them; `generate` reads them in the numbers it computes in
+            weights = msgspec.structs.replace(weights, bytes=weights.parameters)
+        return ReferenceFacts(self._name, str(self._device), self._dtype_name, hardware(self._device), weights)
 
     def rates(self) -> Rates:
         """Measured anew."""

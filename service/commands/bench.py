@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help=f"one round of {_spelled(QUICK_SIZES)}: under a minute on two cores")
     add("--model", default=service.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
     add("--device", default=service.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
-    add("--dtype", default=service.dtype, help="auto, bfloat16, float16, float32 (default: %(default)s)")
+    add("--dtype", default=service.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
     add("--json", type=Path, help="file for the result: every run, and what they say")
     return parser
 

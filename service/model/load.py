@@ -12,7 +12,7 @@ from service.model.errors import ModelError
 from service.model.passes import ForwardPass
 from service.model.resolve import ModelFolder
 
-DTYPES: Final = ("bfloat16", "float32", "float16")
+DTYPES: Final = ("bfloat16", "float32", "float16", "int8")
 FALLBACK_CONTEXT: Final = 2048
 _CONTEXT_NAMES: Final = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 # What some errors of transformers mean to the user.
@@ -81,21 +81,29 @@ def choose_dtype(wanted: str, device: str) -> str:
         return "bfloat16" if _has_fast_bfloat16(torch.device(device)) else "float32"
     if wanted not in DTYPES:
         raise ModelError(f"There is no dtype called {wanted!r}; the dtypes are auto, {', '.join(DTYPES)}.")
+    if wanted == "int8" and not (device == "cpu" and _has_fast_bfloat16(torch.device(device))):
+        raise ModelError(f"Weights in int8 take a processor that computes in bfloat16, not {device}; choose auto.")
     return wanted
+
+
+def computed_in(dtype: str) -> torch.dtype:
+    """The numbers that a model of that dtype, which is not `auto`, computes in: of `int8` only the weights are."""
+    number: torch.dtype = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
+    return number
 
 
 def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
     """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`."""
     place = torch.device(choose_device(device))
-    number: torch.dtype = getattr(torch, choose_dtype(dtype, str(place)))
+    chosen = choose_dtype(dtype, str(place))
     if not folder.path.is_dir():
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
         tokenizer = _load_tokenizer(folder)
         from service.model.quicken import quickened  # imports transformers
 
-        model = _load_model(folder, number).to(place)
-        forward = quickened(model, place)
+        model = _load_model(folder, computed_in(chosen)).to(place)
+        forward = quickened(model, place, eight_bit=chosen == "int8")
         _hold_in_memory(forward)
     except ModelError:
         raise

@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRotaryEmbedding
 
-from service.model.lean import LeanLlama
+from service.model.eight_bit import EightBitLinear
+from service.model.errors import ModelError
+from service.model.lean import LeanLlama, MakeLinear
 from service.model.packed import PackedLinear, SideBySide
 from service.model.passes import ForwardPass, OwnPass, Part
 
@@ -24,34 +26,49 @@ logger = logging.getLogger(__name__)
 
 FIXED_ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn"})  # others depend on a pass's longest row
 ROUNDINGS: Final = 8.0  # by so many roundings of the largest logit others may differ
+EIGHT_BIT_ROUNDINGS: Final = 32.0
 
 
-def quickened(model: Any, device: torch.device) -> nn.Module:
+def quickened(model: Any, device: torch.device, eight_bit: bool = False) -> nn.Module:
     """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
 
     Its results are those of the model, with packed weights to the last bit, else but for rounding. That is tried out; a
     model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
+    With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`.
     """
     own = OwnPass(model, device)
+    if eight_bit:
+        try:
+            return _replaced(model, own, EightBitLinear, EIGHT_BIT_ROUNDINGS)
+        except Exception as error:
+            raise ModelError(
+                f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
+            ) from error
     packs = device.type == "cpu" and next(model.parameters()).dtype == torch.bfloat16 and _can_pack(model)
     try:
-        if _is_llama(model):
-            return _lean(model, own, packs)
-        if packs:
-            _pack(model, own)
+        return _replaced(model, own, PackedLinear, 0.0) if packs else _replaced(model, own, SideBySide, ROUNDINGS)
     except Exception as error:  # such as of an architecture that looks at its layers' weights
         logger.warning("The model computes as transformers has it, which is slower: %s", error)
     return own
 
 
-def _lean(model: Any, own: ForwardPass, packs: bool) -> LeanLlama:
-    lean = LeanLlama(model, PackedLinear if packs else SideBySide)
-    _require_same(list(_tried(own, model)), list(_tried(lean, model)), 0.0 if packs else ROUNDINGS)
+def _replaced(model: Any, own: OwnPass, linear: MakeLinear, roundings: float) -> nn.Module:
+    """Compute with these linear layers; what they may change is tried out."""
+    if _is_llama(model):
+        return _lean(model, own, linear, roundings)
+    if linear is not SideBySide:
+        _exchange(model, own, linear, roundings)
+    return own
+
+
+def _lean(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float) -> LeanLlama:
+    lean = LeanLlama(model, linear)
+    _require_same(list(_tried(own, model)), list(_tried(lean, model)), roundings)
     del model.model.layers, model.lm_head  # the weights are in `lean` now
     return lean
 
 
-def _pack(model: Any, own: ForwardPass) -> None:
+def _exchange(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float) -> None:
     expected = list(_tried(own, model))
     replaced = [
         (parent, name, layer)
@@ -61,8 +78,8 @@ def _pack(model: Any, own: ForwardPass) -> None:
     ]
     try:
         for parent, name, layer in replaced:
-            setattr(parent, name, PackedLinear(layer))
-        _require_same(expected, list(_tried(own, model)))
+            setattr(parent, name, linear(layer))
+        _require_same(expected, list(_tried(own, model)), roundings)
     except Exception:
         for parent, name, layer in replaced:
             setattr(parent, name, layer)
@@ -83,7 +100,7 @@ def _can_pack(model: nn.Module) -> bool:
     return has_kernels and sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
 
 
-def _require_same(expected: list[Tensor], found: list[Tensor], roundings: float = 0.0) -> None:
+def _require_same(expected: list[Tensor], found: list[Tensor], roundings: float) -> None:
     for one, other in zip(expected, found, strict=True):
         most = roundings * torch.finfo(one.dtype).eps * one.abs().max()
         if not (one - other).abs().max() <= most:

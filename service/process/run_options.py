@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", default=default.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
     add("--device", default=default.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
-    add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32 (default: %(default)s)")
+    add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
     add("--replicas", type=_whole(1, 64), default=default.replicas, help="copies of the model (default: %(default)s)")
     add("--host", default="127.0.0.1", help="address to listen on; any but loopback needs --token-file")
     add("--port", type=_whole(0, 65535), help="port to listen on (default: 8000 or the next free one; 0: any free one)")

@@ -7,8 +7,8 @@ The peers want an environment of their own (the first line keeps torch to its CP
     python -m tests.benchmarks.against_peers peers
 
 Each server is started alone and gets each load in turn, 24 tokens a request, temperature 0: users who wait for their
-answers, and Poisson arrivals; and all of that again in the next round. All compute in bfloat16 but llama.cpp, which has
-the weights as they were published, in 4 bits. It ends with 0 if this service gives at least 1.1 times the tokens/s of
+answers, and Poisson arrivals; and all of that again in the next round. All have weights in bfloat16 but llama.cpp, which
+has them as they were published, in 4 bits, and ours with `--dtype int8`. It ends with 0 if this service gives at least 1.1 times the tokens/s of
 the better of the two to 16 and to 32 users, and latencies under Poisson arrivals that are no worse than the better's.
 """
 
@@ -69,7 +69,7 @@ Rounds = dict[str, dict[str, list[Measurement]]]  # by server, and by load
 
 def main() -> int:
     options = _options()
-    servers = peers(options.environment, options.formation)
+    servers = peers(options.environment, options.formation, options.dtype)
     measured: Rounds = {server.name: {} for server in servers}
     others = OtherWork()
     for number in range(options.rounds):
@@ -89,6 +89,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("environment", type=Path, help="the virtual environment that has the peers")
     parser.add_argument("--formation", choices=FORMATIONS, default="continuous", help="ours (default: continuous)")
+    parser.add_argument("--dtype", default="auto", help="ours, such as int8 (default: auto)")
     parser.add_argument("--rate", type=float, default=4.0, help="Poisson arrivals a second (default: 4)")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each load (default: 15)")
     parser.add_argument("--rounds", type=int, default=2)

@@ -37,18 +37,19 @@ class Peer:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-def peers(environment: Path, formation: str) -> tuple[Peer, ...]:
-    """Ours first, and those that `environment`, a virtual one, has."""
+def peers(environment: Path, formation: str, dtype: str) -> tuple[Peer, ...]:
+    """Ours first, in that formation and dtype, and those that `environment`, a virtual one, has."""
     return (
-        Peer(f"ours ({formation})", lambda: _ours(formation), {"ignore_eos": True}),
+        Peer("ours", lambda: _ours(formation, dtype), {"ignore_eos": True}),
         Peer("transformers", lambda: _transformers(environment)),
         Peer("llama.cpp", lambda: _llama_cpp(environment), {"ignore_eos": True}),
     )
 
 
 @contextmanager
-def _ours(formation: str) -> Iterator[str]:
-    with batchscope("--port", "0", "--formation", formation, "--max-batch-size", str(SLOTS)) as ready:
+def _ours(formation: str, dtype: str) -> Iterator[str]:
+    how = ("--formation", formation, "--dtype", dtype, "--max-batch-size", str(SLOTS))
+    with batchscope("--port", "0", *how) as ready:
         yield ready.url
 
 

@@ -1,9 +1,9 @@
-"""What packed weights and fewer operations gain on this processor, and that nothing else changes.
+"""What packed weights, fewer operations and weights in 8 bits gain on this processor.
 
 python -m tests.benchmarks.quickened
 
-The same rows are decoded step by step with the model as transformers made it and with the quickened one, in turns, so
-that whatever else the machine does meets both. Exit code 1 if the tokens differ.
+The same rows are decoded step by step with the model as transformers made it, with the quickened one, and with that in
+`int8`, in turns, so that whatever else the machine does meets all. Exit code 1 if the first two give different tokens.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -27,7 +28,7 @@ from service.model.passes import OwnPass
 from service.model.resolve import resolve
 from service.options import ServiceOptions
 
-ROWS: Final = (1, 4, 8, 16, 32)
+ROWS: Final = (1, 2, 4, 6, 8, 16, 32)
 STEPS: Final = 32
 WARM_UP: Final = 4
 
@@ -39,14 +40,14 @@ def batch_of(engine: TextEngine, rows: int) -> Batch:
     return Batch(engine._forward, engine._rows(sequences))
 
 
-def compare(plain: TextEngine, quick: TextEngine, rows: int, bar: tqdm[Any]) -> tuple[float, float, bool]:
-    """Median step of both in seconds, and whether all tokens are the same."""
-    batches = batch_of(plain, rows), batch_of(quick, rows)
-    times: tuple[list[float], list[float]] = [], []
+def compare(engines: Iterable[TextEngine], rows: int, bar: tqdm[Any]) -> tuple[list[float], bool]:
+    """Median step of each in seconds, and whether the first two gave the same tokens."""
+    batches = [(engine, batch_of(engine, rows)) for engine in engines]
+    times: list[list[float]] = [[] for _ in batches]
     is_same = True
     for step in range(WARM_UP + STEPS):
         tokens = []
-        for engine, batch, taken in zip((plain, quick), batches, times, strict=True):
+        for (engine, batch), taken in zip(batches, times, strict=True):
             begun_s = time.perf_counter()
             (result,) = make_step(engine._forward, [batch])
             if step >= WARM_UP:
@@ -54,22 +55,23 @@ def compare(plain: TextEngine, quick: TextEngine, rows: int, bar: tqdm[Any]) -> 
             tokens.append(None if result is None else result.tokens)
         is_same &= tokens[0] == tokens[1]
         bar.update()
-    return statistics.median(times[0]), statistics.median(times[1]), is_same
+    return [statistics.median(each) for each in times], is_same
 
 
 def main() -> int:
     bind_openmp_threads()
     torch.set_num_threads(usable_cores())
     folder = resolve(ServiceOptions().model)
-    quick = TextEngine(load(folder, "cpu", "bfloat16"))
-    with patch("service.model.quicken.quickened", OwnPass):
+    with patch("service.model.quicken.quickened", lambda model, device, eight_bit: OwnPass(model, device)):
         plain = TextEngine(load(folder, "cpu", "bfloat16"))
+    engines = [plain, *(TextEngine(load(folder, "cpu", dtype)) for dtype in ("bfloat16", "int8"))]
     with tqdm(total=len(ROWS) * (WARM_UP + STEPS), unit="step") as bar:
-        results = [(rows, *compare(plain, quick, rows, bar)) for rows in ROWS]
-    print("rows  as loaded (ms)  quickened (ms)  gain   tokens")
-    for rows, before_s, after_s, is_same in results:
+        results = [(rows, *compare(engines, rows, bar)) for rows in ROWS]
+    print("rows  as loaded (ms)  quickened (ms)  gain   tokens  int8 (ms)  gain")
+    for rows, (plain_s, quick_s, int8_s), is_same in results:
         verdict = "same" if is_same else "DIFFER"
-        print(f"{rows:4}  {1e3 * before_s:14.1f}  {1e3 * after_s:14.1f}  ×{before_s / after_s:.2f}  {verdict}")
+        quick = f"{1e3 * quick_s:14.1f}  ×{plain_s / quick_s:.2f}  {verdict:6}"
+        print(f"{rows:4}  {1e3 * plain_s:14.1f}  {quick}  {1e3 * int8_s:9.1f}  ×{plain_s / int8_s:.2f}")
     return 0 if all(is_same for *_, is_same in results) else 1
 
 

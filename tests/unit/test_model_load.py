@@ -14,7 +14,7 @@ from transformers import DynamicCache
 from service.model import load as loading
 from service.model.errors import ModelError
 from service.model.lean import LeanLlama
-from service.model.load import choose_device, choose_dtype, load
+from service.model.load import choose_device, choose_dtype, computed_in, load
 from service.model.passes import Part
 from service.model.resolve import ModelFolder
 from tests.unit.model_files import write_model_folder
@@ -97,7 +97,18 @@ def test_the_processor_decides_the_dtype(flags: set[str], dtype: str, monkeypatc
 
 def test_a_dtype_asked_for_is_taken_and_an_unknown_one_refused() -> None:
     assert choose_dtype("float16", "cpu") == "float16"
-    with pytest.raises(ModelError, match="no dtype called 'int8'"):
+    with pytest.raises(ModelError, match="no dtype called 'int4'"):
+        choose_dtype("int4", "cpu")
+
+
+def test_that_int8_takes_a_processor_with_fast_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx512_bf16"}))
+    assert choose_dtype("int8", "cpu") == "int8"
+    assert computed_in("int8") == computed_in("bfloat16") == torch.bfloat16
+    with pytest.raises(ModelError, match="not cuda; choose auto"):
+        choose_dtype("int8", "cuda")
+    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx2"}))
+    with pytest.raises(ModelError, match="not cpu; choose auto"):
         choose_dtype("int8", "cpu")
 
 

@@ -13,9 +13,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from service.engine.cache import BatchCache
 from service.model import quicken as module
+from service.model.eight_bit import FEW_ROWS, EightBitLinear
+from service.model.errors import ModelError
 from service.model.lean import LeanLlama
 from service.model.load import load
-from service.model.packed import PackedLinear
+from service.model.packed import PackedLinear, SideBySide
 from service.model.passes import ForwardPass, OwnPass, Part
 from service.model.quicken import quickened
 from service.model.resolve import ModelFolder
@@ -124,6 +126,40 @@ def test_that_a_model_whose_results_would_change_computes_as_it_did(
     assert "its results would be others" in caplog.text
 
 
+@pytest.mark.parametrize("make", [llama, lambda: tiny_gpt2().to(torch.bfloat16)], ids=["llama", "gpt2"])
+def test_that_weights_in_8_bits_change_little(make: Callable[[], Any]) -> None:
+    model = make()
+    expected = logits(OwnPass(model, CPU))
+
+    forward = quickened(model, CPU, eight_bit=True)
+
+    assert any(isinstance(each, EightBitLinear) for each in forward.modules())
+    for found, wanted in zip(logits(forward), expected, strict=True):
+        assert not torch.equal(found, wanted)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0.1 * wanted.abs().max().item())
+
+
+def test_that_a_model_that_8_bits_would_change_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.model.eight_bit.LARGEST", 3)
+    with pytest.raises(ModelError, match=r"cannot be had in 8 bits.*choose another dtype"):
+        quickened(llama(), CPU, eight_bit=True)
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_that_few_rows_and_many_get_the_same_of_weights_in_8_bits_but_for_rounding(bias: bool) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, size, bias=bias).to(torch.bfloat16).requires_grad_(False) for size in (32, 16)]
+    eight_bit = EightBitLinear(*layers)
+    rows = torch.randn(3 * FEW_ROWS, 64).to(torch.bfloat16)
+
+    many = eight_bit(rows)
+    few = torch.cat([eight_bit(each) for each in rows.split(FEW_ROWS)])
+
+    torch.testing.assert_close(few, many, rtol=0, atol=0.02)
+    torch.testing.assert_close(many, SideBySide(*layers)(rows), rtol=0, atol=0.05)
+    assert eight_bit(rows.view(3, FEW_ROWS, 64)).shape == (3, FEW_ROWS, 48)
+
+
 @pytest.mark.parametrize("rope", ["dynamic", "longrope"])
 def test_that_a_llama_whose_rotation_depends_on_the_longest_row_is_computed_batch_by_batch(rope: str) -> None:
     factors = {"long_factor": [1.0] * 4, "short_factor": [1.0] * 4} if rope == "longrope" else {"factor": 2.0}
@@ -141,10 +177,12 @@ def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.
     assert not any(isinstance(each, PackedLinear) for each in forward.modules())
 
 
-@pytest.mark.parametrize(("dtype", "is_packed"), [("bfloat16", True), ("float32", False)])
-def test_that_the_real_model_is_lean_and_packed_in_bfloat16(
-    model_folder: ModelFolder, dtype: str, is_packed: bool, single_thread: None
+@pytest.mark.parametrize(
+    ("dtype", "linear"), [("bfloat16", PackedLinear), ("float32", SideBySide), ("int8", EightBitLinear)]
+)
+def test_that_the_real_model_is_lean_and_on_a_processor_packed(
+    model_folder: ModelFolder, dtype: str, linear: type[nn.Module], single_thread: None
 ) -> None:
     forward = load(model_folder, "cpu", dtype).forward
     assert isinstance(forward, LeanLlama)
-    assert any(isinstance(each, PackedLinear) for each in forward.modules()) is is_packed
+    assert type(forward._output) is linear
