@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 import msgspec
@@ -16,7 +16,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         tokens: generated in all.
         step_s: of a step in which every row gets a token, prompts apart; ``None`` if there was none.
-        first_token_s: from the asking to the first token, the median over the batches or requests.
+        first_token_s: from the asking to the first token, the median over the batches or requests; ``None`` where
+            answers come in one piece.
         memory_bytes: the most that was seen: resident, or on a GPU.
         rows: decoded at a time, on average.
     """
@@ -26,7 +27,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     tokens: float
     ran_s: float
     step_s: float | None
-    first_token_s: float
+    first_token_s: float | None
     memory_bytes: int
     rows: float
 
@@ -48,7 +49,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float
     spread: float
     step_s: float | None
-    first_token_s: float
+    first_token_s: float | None
     memory_bytes: int
     rows: float
 
@@ -56,19 +57,20 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 def figures(runs: Sequence[Run]) -> Figures:
     """Over the rounds of one subject at one size, of which there is at least one."""
     rates = [run.tokens_per_s for run in runs]
-    steps_s = [run.step_s for run in runs if run.step_s is not None]
     return Figures(
         subject=runs[0].subject,
         size=runs[0].size,
         rounds=len(runs),
         tokens_per_s=median(rates),
         spread=(max(rates) - min(rates)) / 2 / median(rates),
-        step_s=median(steps_s) if steps_s else None,
-        first_token_s=_median(runs, lambda run: run.first_token_s),
+        step_s=_median(run.step_s for run in runs),
+        first_token_s=_median(run.first_token_s for run in runs),
         memory_bytes=max(run.memory_bytes for run in runs),
-        rows=_median(runs, lambda run: run.rows),
+        rows=median(run.rows for run in runs),
     )
 
 
-def _median(runs: Sequence[Run], of: Callable[[Run], float]) -> float:
-    return median(of(run) for run in runs)
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

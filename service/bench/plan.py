@@ -11,9 +11,15 @@ import msgspec
 from service.messages.patterns import USUAL_PROMPTS
 from service.options import ServiceOptions
 
-Subject: TypeAlias = Literal["engine", "http", "generate"]
+Subject: TypeAlias = Literal["engine", "http", "http_whole", "generate"]
 
-NAMES: Final[Mapping[Subject, str]] = {"engine": "engine", "http": "through HTTP", "generate": "generate"}
+HTTP: Final[Mapping[Subject, bool]] = {"http": True, "http_whole": False}  # through it, and whether answers stream
+NAMES: Final[Mapping[Subject, str]] = {
+    "engine": "engine",
+    "http": "HTTP, streamed",
+    "http_whole": "HTTP, in one piece",
+    "generate": "generate",
+}
 CPU_SIZES: Final = (1, 4, 16, 32, 64)
 GPU_SIZES: Final = (*CPU_SIZES, 128, 256)
 QUICK_SIZES: Final = (1, 16)

@@ -9,7 +9,7 @@ import msgspec
 
 from service.bench.figures import Figures, Run, figures
 from service.bench.floors import Floor, Rates, Weights, floor
-from service.bench.plan import BenchPlan, Subject
+from service.bench.plan import HTTP, BenchPlan, Subject
 from service.findings.words import counted
 
 FULL: Final = 0.9
@@ -129,11 +129,11 @@ def _unfinished(plan: BenchPlan, on: MeasuredOn, runs: Sequence[Run]) -> list[st
 
 
 def _small_batches(runs: Sequence[Run]) -> list[str]:
-    """A sentence where fewer rows were decoded at a time over HTTP than there were users."""
-    small = sorted({run.size for run in runs if run.subject == "http" and run.rows < FULL * run.size})
+    """A sentence where fewer rows were decoded at a time over HTTP than a batch holds."""
+    small = sorted({run.size for run in runs if run.subject in HTTP and run.rows < FULL * run.size})
     if not small:
         return []
     return [
-        f"Over HTTP fewer rows were decoded at a time than there were users, at {', '.join(map(str, small))}: "
-        "the others waited, or were between an answer and their next request."
+        f"Over HTTP fewer rows were decoded at a time than the batch holds, at {', '.join(map(str, small))}: "
+        "prompts were being read, or too few requests had come in time."
     ]

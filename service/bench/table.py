@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.bench.floors import Floor
-from service.bench.plan import NAMES
+from service.bench.plan import HTTP, NAMES
 from service.bench.report import BenchReport, MeasuredOn, Reached
 from service.findings.words import counted
 from service.spelled import spelled_ms
 
 TITLES = ("batch", "", "tokens/s", "spread", "× generate", "× engine", "step", "× floor", "first token", "memory")
-WIDTHS = (5, -16, 9, 8, 11, 9, 9, 8, 12, 9)
+WIDTHS = (5, -19, 9, 8, 11, 9, 9, 8, 12, 9)
 NOTHING = "–"
 
 
@@ -61,9 +61,9 @@ def _reached_row(first: str, reached: Reached) -> str:
         f"±{100 * reached.spread:.0f} %",
         _ratio(reached.over_generate),
         _ratio(reached.over_engine),
-        NOTHING if reached.step_s is None else spelled_step(reached.step_s),
+        _step(reached.step_s),
         _ratio(reached.over_floor),
-        spelled_step(reached.first_token_s),
+        _step(reached.first_token_s),
         f"{reached.memory_bytes / 1e6:.0f} MB",
     )
 
@@ -76,12 +76,18 @@ def _floor_rows(floor: Floor) -> Iterator[str]:
 def _legend(report: BenchReport) -> Iterator[str]:
     if report.floors:
         yield "Floor: a step that only reads all weights once, and one that only multiplies by them, at those rates."
+    if any(each.subject in HTTP for each in report.reached):
+        yield "HTTP: twice as many users as a batch has rows, so that it stays full; the first token waits too."
     if any(each.subject == "generate" for each in report.reached):
         yield "generate: transformers' own, on the same weights, the same threads and prompts."
 
 
 def _ratio(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}"
+
+
+def _step(seconds: float | None) -> str:
+    return NOTHING if seconds is None else spelled_step(seconds)
 
 
 def spelled_step(seconds: float) -> str:

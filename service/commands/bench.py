@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from service.bench.plan import CPU_SIZES, GPU_SIZES, QUICK_SIZES, BenchPlan, Subject
+from service.bench.plan import CPU_SIZES, GPU_SIZES, HTTP, QUICK_SIZES, BenchPlan, Subject
 from service.bench.table import table
 from service.commands.bench_work import BenchWork
 from service.commands.measuring import CANNOT, USER_ERRORS, TerminalBar, carry_out
@@ -20,7 +20,11 @@ from service.load.options import SentenceParser, add_address_options
 from service.messages.settings import BOUNDS, FORMATIONS, Settings
 from service.options import ServiceOptions
 
-MEASURED: Final[dict[str, tuple[Subject, ...]]] = {"engine": ("engine",), "http": ("http",), "both": ("engine", "http")}
+MEASURED: Final[dict[str, tuple[Subject, ...]]] = {
+    "engine": ("engine",),
+    "http": tuple(HTTP),
+    "both": ("engine", *HTTP),
+}
 MOST_TOKENS: Final = 1024
 QUICK_BATCHES: Final = 2
 

@@ -1,4 +1,4 @@
-"""A running service measured through HTTP: as many users as a batch holds, each of whom waits for the answer."""
+"""A running service measured through HTTP: as many users, each of whom waits for the answer, as keep a batch full."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from service.bench.figures import Run
+from service.bench.plan import HTTP, Subject
 from service.commands.runs import MeasuredService, MeasuringError
 from service.load.report import LoadReport, tokens_between
 from service.messages.load import RunLoad
@@ -14,44 +15,63 @@ from service.messages.settings import Formation, Settings
 from service.messages.telemetry import BatchRecord
 
 AT_ONCE_S: Final = 0.1  # no user asks a second time: the first answer takes longer
+USERS_A_ROW: Final = 2  # one is generated for, and one waits to take the place
+BATCHES_BEFORE: Final = 2  # until users no longer come all at once
+BATCHES_AFTER: Final = 2  # until every request counts that was under way in the measured time
 
 
 class ThroughHttp:
     """Batches of a service that is up; how long one takes at a size is known from the last run there."""
 
-    def __init__(self, service: MeasuredService, formation: Formation) -> None:
+    def __init__(self, service: MeasuredService, formation: Formation, subject: Subject) -> None:
         self._service = service
         self._formation = formation
+        self._subject: Subject = subject
         self._batch_s: dict[int, float] = {}
 
     async def run(self, size: int, tokens: int, batches: int) -> Run:
-        """About so many batches: users ask again until the time for them is over. The first run at a size has one.
-
-        What comes after that time does not count: fewer and fewer users are there then.
-        """
+        """About so many batches, counted while all users are there; the first run at a size has those of one wave."""
         settings = Settings(formation=self._formation, max_batch_size=size)
-        load = RunLoad(pattern=ClosedLoop(users=size), prompts=USUAL_PROMPTS, max_tokens=tokens)
-        is_first = size not in self._batch_s
-        for_s = AT_ONCE_S if is_first else batches * self._batch_s[size]
+        load = RunLoad(
+            pattern=ClosedLoop(users=USERS_A_ROW * size),
+            prompts=USUAL_PROMPTS,
+            max_tokens=tokens,
+            stream=HTTP[self._subject],
+        )
+        batch_s = self._batch_s.get(size)
+        for_s = AT_ONCE_S if batch_s is None else (BATCHES_BEFORE + batches + BATCHES_AFTER) * batch_s
         report, executed = await self._service.run(settings, load, for_s)
-        run = run_of(size, report, executed, self._service.most_memory_bytes, report.ran_s if is_first else for_s)
+        within_s = (
+            (0.0, report.ran_s) if batch_s is None else (BATCHES_BEFORE * batch_s, for_s - BATCHES_AFTER * batch_s)
+        )
+        run = run_of(self._subject, size, report, executed, self._service.most_memory_bytes, within_s)
         self._batch_s[size] = size * tokens / run.tokens_per_s
         return run
 
 
-def run_of(size: int, report: LoadReport, executed: Sequence[BatchRecord], memory_bytes: int, within_s: float) -> Run:
-    """What was measured `within_s` of the start; raises `MeasuringError` if not all were answered."""
-    answered_s = report.time_to_first_token_s
-    if report.totals.ok < report.totals.sent or answered_s is None:
+def run_of(
+    subject: Subject,
+    size: int,
+    report: LoadReport,
+    executed: Sequence[BatchRecord],
+    memory_bytes: int,
+    within_s: tuple[float, float],
+) -> Run:
+    """What was measured between two times since the start; raises `MeasuringError` if not all were answered."""
+    if report.totals.ok < max(report.totals.sent, 1):
         why = " ".join(report.warnings) or "Nothing was sent."
-        raise MeasuringError(f"Not all requests were answered at {size} users. {why}")
+        raise MeasuringError(f"Not all requests were answered at a batch size of {size}. {why}")
+    tokens = tokens_between(report.requests, *within_s)
+    if not tokens:
+        raise MeasuringError(f"The service was too slow at a batch size of {size}: nothing came in the time measured.")
+    first_token_s = report.time_to_first_token_s
     return Run(
-        subject="http",
+        subject=subject,
         size=size,
-        tokens=tokens_between(report.requests, 0.0, within_s),
-        ran_s=within_s,
+        tokens=tokens,
+        ran_s=within_s[1] - within_s[0],
         step_s=_step_s(executed),
-        first_token_s=answered_s.p50,
+        first_token_s=None if first_token_s is None else first_token_s.p50,
         memory_bytes=memory_bytes,
         rows=_rows(executed),
     )

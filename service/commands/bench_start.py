@@ -15,7 +15,7 @@ from service.bench.engine_alone import EngineAlone
 from service.bench.figures import Run
 from service.bench.floors import Rates
 from service.bench.own_service import own_service
-from service.bench.plan import BenchPlan, Subject
+from service.bench.plan import HTTP, BenchPlan, Subject
 from service.bench.reference import Reference, ReferenceFacts
 from service.bench.report import MeasuredOn
 from service.bench.worker import Worker
@@ -89,10 +89,10 @@ async def started(
     tell(_beginning("loading the model"))
     workers = await _workers(stack, plan.service, subjects)
     service = None
-    if "http" in subjects:
+    if HTTP.keys() & set(subjects):
         ready = await stack.enter_async_context(own_service(plan.service, lambda stage: tell(_stage(stage))))
         service = await stack.enter_async_context(MeasuredService.at(Server(ready.url), tell))
-    return await _bench(plan, workers, service)
+    return await _bench(plan, workers, service, subjects)
 
 
 async def _beside(stack: AsyncExitStack, plan: BenchPlan, subjects: tuple[Subject, ...], server: Server) -> Bench:
@@ -102,7 +102,7 @@ async def _beside(stack: AsyncExitStack, plan: BenchPlan, subjects: tuple[Subjec
     if not is_loopback(urlsplit(server.url).hostname or ""):
         return _elsewhere(plan, service, facts, subjects)
     options = msgspec.structs.replace(plan.service, device=facts.device, dtype=facts.dtype)
-    bench = await _bench(plan, await _workers(stack, options, subjects), service)
+    bench = await _bench(plan, await _workers(stack, options, subjects), service, subjects)
     if bench.on.model != facts.model:
         raise MeasuringError(
             f"{server.url} runs {facts.model}, and not {bench.on.model}. Name its model with --model, so that what it "
@@ -116,7 +116,7 @@ def _elsewhere(plan: BenchPlan, service: MeasuredService, facts: ServiceFacts, s
     if "engine" in subjects:
         raise MeasuringError(f"{facts.url} is another machine, so the engine alone can't be: measure bench http.")
     on = MeasuredOn(model=facts.model, device=facts.device, dtype=facts.dtype, url=facts.url)
-    return Bench(on, {"http": _through_http(plan, service)}, notes=[ELSEWHERE])
+    return Bench(on, _through_http(plan, service, subjects), notes=[ELSEWHERE])
 
 
 async def _workers(
@@ -132,7 +132,9 @@ async def _workers(
     return workers
 
 
-async def _bench(plan: BenchPlan, workers: dict[Subject, Worker], service: MeasuredService | None) -> Bench:
+async def _bench(
+    plan: BenchPlan, workers: dict[Subject, Worker], service: MeasuredService | None, subjects: tuple[Subject, ...]
+) -> Bench:
     for worker in workers.values():
         await worker.ready()
     reference = ReferenceWorker(workers["generate"])
@@ -145,13 +147,13 @@ async def _bench(plan: BenchPlan, workers: dict[Subject, Worker], service: Measu
     if "engine" in workers:
         bench.measurers["engine"] = MeasuringWorker(workers["engine"])
     if service is not None:
-        bench.measurers["http"] = _through_http(plan, service)
+        bench.measurers |= _through_http(plan, service, subjects)
     bench.measurers["generate"] = reference
     return bench
 
 
-def _through_http(plan: BenchPlan, service: MeasuredService) -> Measurer:
-    return ThroughHttp(service, plan.service.settings.formation)
+def _through_http(plan: BenchPlan, service: MeasuredService, subjects: tuple[Subject, ...]) -> dict[Subject, Measurer]:
+    return {name: ThroughHttp(service, plan.service.settings.formation, name) for name in HTTP if name in subjects}
 
 
 def _stage(stage: StageProgress) -> Progress:

@@ -10,7 +10,7 @@ from service.bench.figures import Run
 from service.bench.floors import Rates
 from service.bench.other_work import OtherWork
 from service.bench.own_service import NotStartedError
-from service.bench.plan import NAMES, WARM_UP_TOKENS, BenchPlan, PlannedRun, Subject, interleaved
+from service.bench.plan import HTTP, NAMES, WARM_UP_TOKENS, BenchPlan, PlannedRun, Subject, interleaved
 from service.bench.report import BenchReport, concluded
 from service.bench.worker import WorkerError
 from service.commands.bench_start import Bench, Tell, started
@@ -71,7 +71,7 @@ class BenchWork:
         """So that nothing is computed or connected for the first time in a round."""
         for run in planned:
             tell(Progress(done=0, total=0, doing=f"{WARM_UP}: {_doing(run)}", left_s=0.0))
-            tokens = self._plan.tokens if run.subject == "http" else min(WARM_UP_TOKENS, self._plan.tokens)
+            tokens = self._plan.tokens if run.subject in HTTP else min(WARM_UP_TOKENS, self._plan.tokens)
             await bench.measurers[run.subject].run(run.size, tokens, 1)
 
     async def _take_rates(self, bench: Bench) -> None:

@@ -46,4 +46,5 @@ def load_text(load: RunLoad) -> str:
     '4.0 req/s, 24 tokens a request'
     """
     words = "" if load.prompt_words is None else f"prompts of {spelled_length(load.prompt_words)} words, "
-    return f"{describe_pattern(load.pattern)}, {words}{spelled_length(load.max_tokens)} tokens a request"
+    whole = "" if load.stream else ", not streamed"
+    return f"{describe_pattern(load.pattern)}, {words}{spelled_length(load.max_tokens)} tokens a request{whole}"

@@ -1,4 +1,4 @@
-"""Takes requests to an OpenAI-compatible server and listens to the stream that answers."""
+"""Takes requests to an OpenAI-compatible server and listens to what answers, a stream or one piece."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ MODELS_TIMEOUT_S = 2.0
 DRAIN_TIMEOUT_S = 1.0  # between the last event and the end of the body, for the connection's sake
 KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn closes: a connection must not be closed while it is taken again
 MOST_ERROR_BYTES = 64 * 1024
+MOST_ANSWER_BYTES = 16 * 1024**2
 DONE = b"[DONE]"
 FAILED_FINISH_REASONS = frozenset({"error", "cancelled", "abort"})
 OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS})
@@ -126,7 +127,7 @@ class Client:
             ) as response:
                 if response.status != 200:
                     return await _turned_away(response)
-                return await _listen(response, flight, observer)
+                return await (_listen(response, flight, observer) if flight.streams else _read(response, flight))
         except aiohttp.ClientConnectorError as e:
             return self._not_connected(e.os_error)
         except aiohttp.ConnectionTimeoutError:
@@ -175,16 +176,33 @@ async def _listen(response: aiohttp.ClientResponse, flight: Flight, observer: Ob
     return Answer("failed", BROKEN_OFF)
 
 
+async def _read(response: aiohttp.ClientResponse, flight: Flight) -> Answer:
+    body = await _read_at_most(response, MOST_ANSWER_BYTES)
+    failed = _take_piece(body, flight)
+    if failed is None:
+        flight.finished_s = time.monotonic()
+    return failed or Answer("ok")
+
+
 def _take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | None:
     """Add what the event brings to the flight; the answer if it was the last."""
     if event.data == DONE:
         return Answer("ok")
     if event.name == b"error":
         return Answer("failed", error_text(event.data))
+    had_none = flight.tokens == 0
+    failed = _take_piece(event.data, flight)
+    if had_none and flight.tokens and failed is None:
+        flight.first_token_s = now_s
+    return failed
+
+
+def _take_piece(data: bytes, flight: Flight) -> Answer | None:
+    """Add a completion, or a chunk of one, to the flight; the answer if it tells of a failure."""
     try:
-        chunk = decode_chunk(event.data)
+        chunk = decode_chunk(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
-        return Answer("failed", f"The stream holds an event that is not a completion's: {e}")
+        return Answer("failed", f"The server sent what is not a completion: {e}")
     if chunk.error:
         return Answer("failed", error_message(chunk.error))
     text = chunk.text
@@ -195,8 +213,6 @@ def _take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | No
         flight.prompt_tokens = chunk.usage.prompt_tokens
     elif text:
         flight.tokens += 1  # all that a server which does not count tells: most send a token an event
-    if flight.first_token_s is None and (text or flight.tokens):
-        flight.first_token_s = now_s
     if chunk.finish_reason in FAILED_FINISH_REASONS:
         return Answer("failed", f"The server ended the request: {chunk.finish_reason}.")
     return None

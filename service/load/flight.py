@@ -38,6 +38,7 @@ class Flight:
     max_tokens: int
     temperature: float
     intended_s: float
+    streams: bool = True
     sent_s: float | None = None
     first_token_s: float | None = None
     finished_s: float | None = None

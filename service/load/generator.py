@@ -184,13 +184,19 @@ class Generator:
             self._dropped += 1
             self._journal.load_changed()
             return None
-        return self._launch("load", asked.prompt, asked.max_tokens, load.temperature, intended_s)
+        return self._launch("load", asked.prompt, asked.max_tokens, load.temperature, intended_s, load.stream)
 
     def _is_full(self, load: RunLoad) -> bool:
         return self._load_under_way >= load.max_outstanding or len(self._under_way) >= self._max_connections
 
     def _launch(
-        self, source: Literal["fire", "load"], prompt: str, max_tokens: int, temperature: float, intended_s: float
+        self,
+        source: Literal["fire", "load"],
+        prompt: str,
+        max_tokens: int,
+        temperature: float,
+        intended_s: float,
+        streams: bool = True,
     ) -> Flight:
         self._sent += 1
         flight = Flight(
@@ -200,6 +206,7 @@ class Generator:
             max_tokens=max_tokens,
             temperature=temperature,
             intended_s=intended_s,
+            streams=streams,
         )
         self._under_way[flight.id] = flight
         self._load_under_way += source == "load"

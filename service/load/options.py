@@ -108,6 +108,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompts-file", type=_prompts, help="file with a prompt a line")
     group.add_argument("--prompt-words", type=_length, help="cut or continue prompts to that many words")
     group.add_argument("--temperature", type=_number("temperature"), default=0.0, help="(default: 0)")
+    group.add_argument("--no-stream", dest="stream", action="store_false", help="ask for each answer in one piece")
     group.add_argument("--seed", type=int, default=0, help="the same seed gives the same arrivals and requests")
     group.add_argument(
         "--max-outstanding",
@@ -126,6 +127,7 @@ def load_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Run
         max_tokens=options.tokens,
         prompt_words=options.prompt_words,
         temperature=options.temperature,
+        stream=options.stream,
         seed=options.seed,
         max_outstanding=options.max_outstanding,
     )

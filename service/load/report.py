@@ -103,6 +103,7 @@ class LoadReport(LoadFigures, frozen=True, kw_only=True):
     max_tokens: Length
     prompt_words: Length | None
     temperature: float
+    stream: bool = True
     started: float
     clock: str
     start_s: float
@@ -130,16 +131,18 @@ def load_figures(requests: Sequence[ReportedRequest]) -> LoadFigures:
 def tokens_between(requests: Iterable[ReportedRequest], start_s: float, end_s: float) -> float:
     """How many tokens came in that time, if those of a request came evenly between its first and its last.
 
-    Under a closed loop this tells what is reached while all users are there: at the end, one after the other has gone.
+    Of an answer in one piece they came evenly since the request was sent. Under a closed loop this tells what is
+    reached while all users are there: at the end, one after the other has gone.
     """
     return sum(_tokens_between(request, start_s, end_s) for request in requests)
 
 
 def _tokens_between(request: ReportedRequest, start_s: float, end_s: float) -> float:
-    if request.first_token_s is None or request.finished_s is None:
+    began_s = request.sent_s if request.first_token_s is None else request.first_token_s
+    if began_s is None or request.finished_s is None:
         return 0.0
-    shared_s = min(end_s, request.finished_s) - max(start_s, request.first_token_s)
-    span_s = request.finished_s - request.first_token_s
+    shared_s = min(end_s, request.finished_s) - max(start_s, began_s)
+    span_s = request.finished_s - began_s
     if span_s <= 0:
         return float(request.tokens) if start_s <= request.finished_s < end_s else 0.0
     return request.tokens * max(shared_s, 0.0) / span_s

@@ -123,6 +123,7 @@ class _Run:
             max_tokens=self._load.max_tokens,
             prompt_words=self._load.prompt_words,
             temperature=self._load.temperature,
+            stream=self._load.stream,
             started=started,
             clock=monotonic_clock_id(),
             start_s=start_s,

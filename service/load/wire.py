@@ -36,7 +36,7 @@ class _Usage(msgspec.Struct, frozen=True):
 
 
 class CompletionChunk(msgspec.Struct, frozen=True):
-    """An event of a streamed completion, as far as a load generator wants to know it."""
+    """A completion, or an event of a streamed one, as far as a load generator wants to know it."""
 
     choices: tuple[_Choice, ...] = ()
     usage: _Usage | None = None
@@ -73,8 +73,8 @@ def completion_body(flight: Flight, model: str | None) -> bytes:
             temperature=flight.temperature,
             model=model,
             ignore_eos=True if flight.source == "load" else None,
-            stream=True,
-            stream_options=_StreamOptions(),
+            stream=flight.streams,
+            stream_options=_StreamOptions() if flight.streams else None,
         )
     )
 

@@ -25,6 +25,7 @@ class RunLoad(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="ru
         seed: of arrivals, prompts and lengths, each with a random stream of its own: the same seed gives the same
             requests in the same order, whatever the rate.
         prompt_words: words that prompts are cut or continued to; ``None`` leaves them as they are.
+        stream: whether an answer comes token by token; else nobody knows when its first token was there.
     """
 
     pattern: Pattern
@@ -32,6 +33,7 @@ class RunLoad(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="ru
     max_tokens: Length = 24
     prompt_words: Length | None = None
     temperature: float = 0.0
+    stream: bool = True
     seed: int = 0
     max_outstanding: Count = 1024
 

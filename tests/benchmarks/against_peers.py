@@ -7,9 +7,10 @@ The peers want an environment of their own (the first line keeps torch to its CP
     python -m tests.benchmarks.against_peers peers
 
 Each server is started alone and gets each load in turn, 24 tokens a request, temperature 0: users who wait for their
-answers, and Poisson arrivals; and all of that again in the next round. All have weights in bfloat16 but llama.cpp, which
-has them as they were published, in 4 bits, and ours with `--dtype int8`. It ends with 0 if this service gives at least 1.1 times the tokens/s of
-the better of the two to 16 and to 32 users, and latencies under Poisson arrivals that are no worse than the better's.
+answers, and Poisson arrivals; and all of that again in the next round. Weights are in bfloat16, but for llama.cpp that
+has them as they were published, in 4 bits, and ours with `--dtype int8`. It ends with 0 if this service gives at
+least 1.1 times the tokens/s of the better of the two to 16 and to 32 users, and latencies under Poisson arrivals that
+are no worse than the better's.
 """
 
 from __future__ import annotations

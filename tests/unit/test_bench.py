@@ -79,7 +79,7 @@ def test_that_batches_that_were_not_full_are_named() -> None:
     notes = report(*[run("http", 16, rows=9.5), run("http", 4, rows=4.0)] * 3).notes
 
     assert len(notes) == 1
-    assert "than there were users, at 16:" in notes[0]
+    assert "than the batch holds, at 16:" in notes[0]
 
 
 def test_that_a_bench_that_was_ended_early_says_what_is_missing() -> None:
@@ -102,7 +102,7 @@ def test_that_the_table_of_a_service_elsewhere_leaves_out_what_is_not_known() ->
     text = table(report(run("http", 16), rates=None))
 
     assert "floor," not in text
-    assert "–" in next(line for line in text.splitlines() if "through HTTP" in line)
+    assert "–" in next(line for line in text.splitlines() if "HTTP, streamed" in line)
 
 
 def test_that_the_work_of_other_programs_is_told_as_a_share_of_all_cores() -> None:

@@ -180,7 +180,7 @@ def test_that_neither_ray_nor_torch_is_imported_to_measure_in_workers() -> None:
 
 
 class FakeService:
-    """Answers a batch in 2 s; remembers for how long it was loaded."""
+    """Answers a request a second; remembers for how long it was loaded."""
 
     most_memory_bytes = 7
 
@@ -189,28 +189,32 @@ class FakeService:
 
     async def run(self, settings: Settings, load: RunLoad, duration_s: float) -> tuple[LoadReport, list[BatchRecord]]:
         self.loaded.append((settings, load, duration_s))
-        return report(("ok", 2.0)), []
+        return report(*[("ok", 1.0)] * 20), []
 
 
-async def test_that_users_fill_the_batch_and_ask_again_for_as_many_batches() -> None:
+@pytest.mark.parametrize(("subject", "streams"), [("http", True), ("http_whole", False)])
+async def test_that_users_keep_the_batch_full_for_as_many_batches_and_some_before_and_after(
+    subject: Subject, streams: bool
+) -> None:
     service = FakeService()
-    through = ThroughHttp(cast(MeasuredService, service), "continuous")
+    through = ThroughHttp(cast(MeasuredService, service), "continuous", subject)
 
-    for batches in (1, 3):
-        await through.run(1, 8, batches)
+    runs = [await through.run(1, 8, batches) for batches in (1, 3)]
 
     settings, load, first_s = service.loaded[0]
     assert (settings.formation, settings.max_batch_size) == ("continuous", 1)
-    assert load.pattern == ClosedLoop(users=1)
+    assert (load.pattern, load.stream) == (ClosedLoop(users=2), streams)
     assert first_s < 1.0
-    assert service.loaded[1][2] == pytest.approx(3 * 2.0)
+    assert service.loaded[1][2] == pytest.approx((2 + 3 + 2) * 1.0)
+    assert [run.ran_s for run in runs] == pytest.approx([20.0, 3.0])
+    assert [run.tokens_per_s for run in runs] == pytest.approx([8.0, 8.0])
 
 
 def test_that_steps_and_rows_are_those_the_service_tells_of() -> None:
     work = BatchWork(steps=5, prefill_s=0.4)
     executed = [msgspec.structs.replace(batch(1, 4), started_s=1.0, finished_s=2.0, tokens=20, work=work)]
 
-    run = run_of(4, report(("ok", 2.0)), executed, 7, within_s=2.0)
+    run = run_of("http", 4, report(("ok", 2.0)), executed, 7, within_s=(0.0, 2.0))
 
     assert run.step_s == pytest.approx(0.6 / 4)  # the first of five ended the reading of prompts
     assert (run.rows, run.memory_bytes, run.first_token_s) == (4.0, 7, 1.0)
@@ -219,14 +223,27 @@ def test_that_steps_and_rows_are_those_the_service_tells_of() -> None:
 def test_that_figures_of_unanswered_requests_are_refused() -> None:
     refused = msgspec.structs.replace(report(("ok", 2.0)), totals=ClientTotals(sent=2, ok=1, refused=1))
 
-    with pytest.raises(MeasuringError, match="Not all requests were answered at 4 users"):
-        run_of(4, refused, [], 7, within_s=2.0)
+    with pytest.raises(MeasuringError, match="Not all requests were answered at a batch size of 4"):
+        run_of("http", 4, refused, [], 7, within_s=(0.0, 2.0))
 
 
-def test_that_what_comes_after_the_time_does_not_count() -> None:
-    run = run_of(1, report(("ok", 2.0), ("ok", 2.0)), [], 7, within_s=2.5)  # from 1 to 2 s and from 2 to 3 s, 8 tokens
+def test_that_only_what_comes_within_the_time_counts() -> None:
+    answered = report(("ok", 2.0), ("ok", 2.0))  # 8 tokens from 1 to 2 s, and 8 from 2 to 3 s
 
-    assert (run.tokens, run.ran_s) == (8 + 4, 2.5)
+    run = run_of("http", 1, answered, [], 7, within_s=(1.5, 2.25))
+
+    assert (run.tokens, run.ran_s) == (4 + 2, 0.75)
+    with pytest.raises(MeasuringError, match="too slow at a batch size of 1"):
+        run_of("http", 1, answered, [], 7, within_s=(0.0, 1.0))
+
+
+def test_that_answers_in_one_piece_have_no_first_token() -> None:
+    requests = [msgspec.structs.replace(each, first_token_s=None) for each in report(("ok", 2.0)).requests]
+    whole = msgspec.structs.replace(report(("ok", 2.0)), requests=tuple(requests), time_to_first_token_s=None)
+
+    run = run_of("http_whole", 1, whole, [], 7, within_s=(1.0, 3.0))
+
+    assert (run.first_token_s, run.tokens) == (None, 4.0)  # half of its time, from 0 to 2 s
 
 
 READY = (

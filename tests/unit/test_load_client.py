@@ -76,9 +76,17 @@ async def watcher() -> Watcher:
     return Watcher()
 
 
-def make_flight(number: int = 1, source: Literal["fire", "load"] = "load", max_tokens: int = 3) -> Flight:
+def make_flight(
+    number: int = 1, source: Literal["fire", "load"] = "load", max_tokens: int = 3, streams: bool = True
+) -> Flight:
     return Flight(
-        id=f"t-{number}", source=source, prompt="Hallö", max_tokens=max_tokens, temperature=0.5, intended_s=0.0
+        id=f"t-{number}",
+        source=source,
+        prompt="Hallö",
+        max_tokens=max_tokens,
+        temperature=0.5,
+        intended_s=0.0,
+        streams=streams,
     )
 
 
@@ -264,8 +272,8 @@ class TestFailure:
             (b"event: error\ndata: The model gave up.\n\n", "The model gave up."),
             (b'event: error\ndata: {"message": "The model gave up."}\n\n', "The model gave up."),
             (token_event("a", 1, "error"), "The server ended the request: error."),
-            (b"data: {broken\n\n", "The stream holds an event that is not a completion's"),
-            (b'data: {"choices": [{"text": "\xff"}]}\n\n', "The stream holds an event that is not a completion's"),
+            (b"data: {broken\n\n", "The server sent what is not a completion"),
+            (b'data: {"choices": [{"text": "\xff"}]}\n\n', "The server sent what is not a completion"),
         ],
     )
     async def test_that_an_error_inside_the_stream_is_a_failure_in_its_words(
@@ -273,6 +281,23 @@ class TestFailure:
     ) -> None:
         server.behaviour = streams(token_event("a", 1), piece, DONE)
         answer = await ask(client, watcher, make_flight())
+        assert answer.outcome == "failed"
+        assert answer.error is not None
+        assert answer.error.startswith(message)
+
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            (b'{"error": {"message": "The model gave up."}}', "The model gave up."),
+            (b'{"choices": [{"text": "a", "finish_reason": "error"}]}', "The server ended the request: error."),
+            (b"<html>", "The server sent what is not a completion"),
+        ],
+    )
+    async def test_that_an_error_in_an_answer_in_one_piece_is_a_failure_in_its_words(
+        self, server: StubServer, client: Client, watcher: Watcher, body: bytes, message: str
+    ) -> None:
+        server.behaviour = answers(200, body)
+        answer = await ask(client, watcher, make_flight(streams=False))
         assert answer.outcome == "failed"
         assert answer.error is not None
         assert answer.error.startswith(message)

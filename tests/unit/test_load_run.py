@@ -39,6 +39,16 @@ async def test_that_a_burst_is_reported_when_its_last_answer_is_there(server: St
     assert report.latency_s.max <= report.ran_s
 
 
+async def test_that_answers_that_are_not_streamed_have_no_first_token(server: StubServer) -> None:
+    completion = {"choices": [{"text": " a b c"}], "usage": {"prompt_tokens": 2, "completion_tokens": 3}}
+    server.behaviour = answers(200, msgspec.json.encode(completion))
+    report = await run_load(server.url, RunLoad(pattern=Burst(count=2), prompts=("a",), stream=False), A_WHILE_S)
+    assert [body.get("stream") for body, _ in server.requests] == [None, None]
+    assert (report.totals.ok, report.stream, report.time_to_first_token_s) == (2, False, None)
+    assert {(each.tokens, each.prompt_tokens, each.first_token_s) for each in report.requests} == {(3, 2, None)}
+    assert report.latency_s is not None
+
+
 async def test_that_a_report_survives_its_file(server: StubServer) -> None:
     report = await run_load(server.url, RunLoad(pattern=Burst(count=3), prompts=("a",)), A_WHILE_S)
     assert msgspec.json.decode(msgspec.json.encode(report), type=LoadReport) == report
