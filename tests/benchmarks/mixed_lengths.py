@@ -1,10 +1,12 @@
 """What it is worth that requests join and leave: `late` beside `continuous` where completions differ in length.
 
-python -m tests.benchmarks.mixed_lengths [--seconds 40] [--rounds 2]
+python -m tests.benchmarks.mixed_lengths [--batch 8] [--seconds 40] [--rounds 2]
 
-8 to 128 tokens a request, every length as likely. First both are saturated by more users than a batch holds; then both
-get the same Poisson arrivals, near 80 % of what `late` can carry, and it is told when the first token comes. It ends
-with 0 if `continuous` has at most half the 95th percentile of `late`, and at least 1.3 times its tokens/s.
+8 to 128 tokens a request, every length as likely. What joining is worth depends on what a row costs: on a processor a
+step takes longer with each, and `late` computes none that is done. First both are saturated by more users than a batch
+holds; then both get the same Poisson arrivals, near 80 % of what `late` can carry, and it is told when the first token
+comes. It ends with 0 if `continuous` has at most half the 95th percentile of `late`, and at least 1.3 times its
+tokens/s.
 """
 
 from __future__ import annotations
@@ -27,8 +29,7 @@ from tests.benchmarks.measure import batchscope
 FORMATIONS: Final[tuple[Formation, ...]] = ("late", "continuous")
 LENGTHS: Final = UniformLength(low=8, high=128)
 MEAN_TOKENS: Final = (LENGTHS.low + LENGTHS.high) / 2
-BATCH: Final = 16
-USERS: Final = 3 * BATCH
+USERS_A_ROW: Final = 3
 SHARE: Final = 0.8
 SOONER: Final = 0.5
 FASTER: Final = 1.3
@@ -37,26 +38,29 @@ WARM_UP_S: Final = 4.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=8, help="max_batch_size of both (default: 8)")
     parser.add_argument("--seconds", type=float, default=40.0, help="of each load (default: 40)")
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     others = OtherWork()
     with batchscope("--port", "0") as ready, others:
-        print(f"8 to 128 tokens a request, batches of {BATCH}, {ready.model}, {ready.device}", flush=True)
-        code = asyncio.run(_compare(ready.url, options.seconds, options.rounds))
+        print(f"8 to 128 tokens a request, batches of {options.batch}, {ready.model}, {ready.device}", flush=True)
+        code = asyncio.run(_compare(ready.url, options.batch, options.seconds, options.rounds))
     for warning in others.warnings:
         print(warning)
     return code
 
 
-async def _compare(url: str, seconds: float, rounds: int) -> int:
+async def _compare(url: str, batch: int, seconds: float, rounds: int) -> int:
+    settings = {each: Settings(formation=each, max_batch_size=batch, max_queued_requests=1024) for each in FORMATIONS}
+    saturating = ClosedLoop(users=USERS_A_ROW * batch)
     async with MeasuredService.at(Server(url), lambda _: None) as service:
-        await service.warm_up([(_settings(each), _load(ClosedLoop(users=USERS), 0)) for each in FORMATIONS], WARM_UP_S)
-        saturated = await _rounds(service, ClosedLoop(users=USERS), seconds, rounds)
+        await service.warm_up([(each, _load(saturating, 0)) for each in settings.values()], WARM_UP_S)
+        saturated = await _rounds(service, settings, saturating, seconds, rounds)
         tokens_per_s = {each: median(map(_tokens_per_s, saturated[each])) for each in FORMATIONS}
         rate_per_s = SHARE * tokens_per_s["late"] / MEAN_TOKENS
-        print(f"saturated by {USERS} users{_cells(tokens_per_s, 'tokens/s')}", flush=True)
-        arriving = await _rounds(service, Poisson(rate_per_s=rate_per_s), seconds, rounds)
+        print(f"saturated by {saturating.users} users{_cells(tokens_per_s, 'tokens/s')}", flush=True)
+        arriving = await _rounds(service, settings, Poisson(rate_per_s=rate_per_s), seconds, rounds)
     first_token_s = {each: median(map(_first_token_p95_s, arriving[each])) for each in FORMATIONS}
     latency_s = {each: median(map(_latency_p95_s, arriving[each])) for each in FORMATIONS}
     print(f"Poisson {rate_per_s:.2f}/s, first token p95{_cells(first_token_s, 's')}")
@@ -70,21 +74,17 @@ async def _compare(url: str, seconds: float, rounds: int) -> int:
 
 
 async def _rounds(
-    service: MeasuredService, pattern: Pattern, seconds: float, rounds: int
+    service: MeasuredService, settings: dict[Formation, Settings], pattern: Pattern, seconds: float, rounds: int
 ) -> dict[Formation, list[LoadReport]]:
     """The same arrivals and lengths for both, one after the other, who comes first changing from round to round."""
     reports: dict[Formation, list[LoadReport]] = {each: [] for each in FORMATIONS}
     for number in range(rounds):
         for formation in FORMATIONS[:: -1 if number % 2 else 1]:
-            report, _ = await service.run(_settings(formation), _load(pattern, number), seconds)
+            report, _ = await service.run(settings[formation], _load(pattern, number), seconds)
             if report.totals.ok < report.totals.sent:
                 raise SystemExit(f"Not all requests were answered. {' '.join(report.warnings)}")
             reports[formation].append(report)
     return reports
-
-
-def _settings(formation: Formation) -> Settings:
-    return Settings(formation=formation, max_batch_size=BATCH, max_queued_requests=1024)
 
 
 def _load(pattern: Pattern, seed: int) -> RunLoad:
