@@ -15,6 +15,7 @@ from service.engine.batch import Batch, Forward, Step, make_step
 from service.engine.detokenize import Detokenizer
 from service.engine.encode import Encoder
 from service.engine.failure import Failure, attempt
+from service.engine.memory_limit import MemoryLimit
 from service.engine.open_batch import OpenBatch, sum_of
 from service.engine.row import Row
 from service.engine.sequence import Admit, Emit, Progress, Sequence
@@ -44,6 +45,7 @@ class TextEngine:
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = loaded.end_tokens
         self._forward = Forward(loaded.forward, loaded.device)
+        self._memory = MemoryLimit()
         self._work = BatchWork()  # for the batch that is being decoded
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
@@ -60,22 +62,32 @@ class TextEngine:
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
         model raises, the step is repeated by halves until only those sequences that cause it have ended with an error;
-        the others go on where they were. What `emit` raises passes through.
+        the others go on where they were. A batch that memory does not hold is decoded in parts, one after the other;
+        for a while later ones are too, of the size that was held. What `emit` raises passes through.
         """
         self._work = BatchWork()
-        self._decode(self._rows(sequences), emit, admit)
+        rows = self._rows(sequences)
+        if admit is not None:
+            self._decode(rows, emit, admit)
+        else:
+            self._decode_parts(self._memory.parts(rows), emit)
         return self._work
 
     def _rows(self, sequences: SequenceOf[Sequence]) -> list[Row]:
         return [Row(sequence, self._detokenizer, self._eos) for sequence in sequences]
+
+    def _decode_parts(self, parts: SequenceOf[list[Row]], emit: Emit) -> None:
+        self._work = sum_of(self._work, BatchWork(splits=len(parts) - 1))
+        for part in parts:
+            self._decode(part, emit)
 
     def _decode(self, rows: list[Row], emit: Emit, admit: Admit | None = None) -> None:
         while failure := self._run_open(rows, emit, admit) if admit else self._run(rows, emit):
             rows = _unfinished(rows)
             logger.warning("A batch of %d failed: %s", len(rows), failure)
             if failure.is_out_of_memory and len(rows) > 1:
-                for half in _halves(rows):
-                    self._decode(half, emit)
+                self._memory.lower(len(rows) // 2)
+                self._decode_parts(_halves(rows), emit)
                 return
             self._isolate(rows, failure, emit)
 
@@ -119,7 +131,7 @@ class TextEngine:
 
     def _run_open(self, rows: list[Row], emit: Emit, admit: Admit) -> Failure | None:
         """As `_run`, while others join; whoever does is added to `rows`."""
-        open_batch, before = OpenBatch(self._forward, rows), self._work
+        open_batch, before = OpenBatch(self._forward, rows, self._memory), self._work
         rows[:] = _end_cancelled(rows, emit)
         while rows:
             batches = attempt(open_batch.for_step)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from service.engine.batch import Batch, Forward
 from service.engine.failure import Failure
+from service.engine.memory_limit import MemoryLimit
 from service.engine.row import Row
 from service.messages.telemetry import BatchWork
 
@@ -20,13 +21,13 @@ from service.messages.telemetry import BatchWork
 class OpenBatch:
     """Two batches that make each step together, and become one when the prompts of the second are read."""
 
-    def __init__(self, forward: Forward, rows: Sequence[Row]) -> None:
+    def __init__(self, forward: Forward, rows: Sequence[Row], memory: MemoryLimit) -> None:
         self._forward = forward
+        self._memory = memory
         self._waiting = list(rows)
         self._joining: Batch | None = None
         self._running: Batch | None = None
         self._past = BatchWork()  # of batches that have ended
-        self._too_many: int | None = None  # beside so many running rows there was no memory for others
 
     @property
     def work(self) -> BatchWork:
@@ -41,6 +42,8 @@ class OpenBatch:
     def join(self, rows: Sequence[Row]) -> None:
         """Let these in as soon as there is memory for them."""
         self._waiting += rows
+        if len(self._waiting) > self._room():
+            self._past = sum_of(self._past, BatchWork(splits=1))
 
     def for_step(self) -> list[Batch]:
         """Those who make the next step."""
@@ -58,21 +61,23 @@ class OpenBatch:
         if self._joining is not None:
             if self._joining.has_read:
                 return None
-            self._waiting = list(self._joining.rows)
+            self._waiting = [*self._joining.rows, *self._waiting]
             self._past, self._joining = sum_of(self._past, self._joining.work), None
-        elif self._is_full:
+        elif not self._room():
             return None
         if self._running is None or not self._waiting:
             return None
         if failure.is_out_of_memory:
-            self._too_many = len(self._running.rows)
+            self._memory.lower(len(self._running.rows))
+            self._past = sum_of(self._past, BatchWork(splits=1))
         self._running.rewind()
         return [row for row in self._waiting if not row.is_done]
 
-    @property
-    def _is_full(self) -> bool:
-        """Whether there was no memory for others beside as many as run."""
-        return self._too_many is not None and self._running is not None and len(self._running.rows) >= self._too_many
+    def _room(self) -> int:
+        """For so many more there may be memory."""
+        if self._memory.rows is None:
+            return len(self._waiting)
+        return max(self._memory.rows - (len(self._running.rows) if self._running is not None else 0), 0)
 
     @property
     def _batches(self) -> list[Batch]:
@@ -80,9 +85,9 @@ class OpenBatch:
 
     def _begin_to_read(self) -> None:
         self._waiting = [row for row in self._waiting if not row.is_done]
-        if self._joining is None and self._waiting and not self._is_full:
-            self._joining = Batch(self._forward, self._waiting, is_open=True)
-            self._waiting = []
+        if self._joining is None and self._waiting and (room := self._room()):
+            self._joining = Batch(self._forward, self._waiting[:room], is_open=True)
+            self._waiting = self._waiting[room:]
         if self._joining is not None:
             is_alone = self._running is None
             self._joining.prefill_tokens = self._forward.prefill_tokens if is_alone else self._forward.joining_tokens

@@ -29,6 +29,7 @@ class RecentBatches:
         free: when its engine had finished the batch before; -infinity for an engine's first.
         queued: when its first member stood in the queue.
         steps, vacant: what the engine computed; -1 as long as it is not known.
+        splits: how often memory did not hold all of its rows, as far as it is known.
         is_open: whether others could join them.
         until_s: the end of the span.
     """
@@ -44,6 +45,7 @@ class RecentBatches:
     queued: Floats
     steps: Ints
     vacant: Ints
+    splits: Ints
     is_open: bool
     until_s: float
 
@@ -116,6 +118,7 @@ def recent_batches(
         queued=_first_queued(history, rows),
         steps=np.where(ended, columns["steps"][rows], -1),
         vacant=np.where(ended, columns["vacant"][rows], -1),
+        splits=np.where(ended, columns["splits"][rows], 0),
         is_open=formation == "continuous",
         until_s=at_s,
     )

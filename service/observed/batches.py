@@ -31,11 +31,12 @@ FIELDS: Final = {
     "size": np.int64,
     "cap": np.int64,
     "tokens": np.int64,
-    "steps": np.int64,  # this and the next five are its `BatchWork`, blank until it has finished
+    "steps": np.int64,  # this and the next six are its `BatchWork`, blank until it has finished
     "computed": np.int64,
     "padding": np.int64,
     "vacant": np.int64,
     "prompts": np.int64,
+    "splits": np.int64,
     "prefill_s": np.float64,
     "formation": np.int64,
     "reason": np.int64,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.engine.cache import BatchCache
 from service.engine.engine import TextEngine
+from service.engine.memory_limit import MemoryLimit
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 from service.model.load import LoadedModel, load
@@ -213,6 +214,7 @@ def test_that_for_whom_there_is_no_memory_beside_the_others_waits_until_one_of_t
         return logits
 
     monkeypatch.setattr(tiny_engine._forward, "compute", small)
+    monkeypatch.setattr(tiny_engine, "_memory", MemoryLimit())
     party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("def", 4, 0), Guest("ghi", 5, 1)])
     listener = run_open(tiny_engine, party)
 

@@ -184,6 +184,27 @@ def test_that_a_batch_too_big_for_memory_is_split_until_it_fits(expected: dict[s
         assert (listener.texts[row.id], row.tokens) == expected[row.id]
 
 
+def test_that_the_size_that_memory_held_is_remembered_for_the_next_batches() -> None:
+    model = tiny_llama()
+    tries: list[int] = []
+    forward = model.forward
+
+    def small_device(*args: Any, **kwargs: Any) -> Any:
+        tries.append(len(kwargs["input_ids"]))
+        if tries[-1] > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(*args, **kwargs)
+
+    model.forward = _like(forward, small_device)
+    engine = TextEngine(loaded(model))
+    batches = [[sequence(engine, text, max_tokens=3) for text in MATES[:4]] for _ in range(2)]
+    works = [engine.generate(batch, Listener()) for batch in batches]
+
+    assert tries[0] == 4
+    assert max(tries[1:]) == 2
+    assert [work.splits for work in works] == [1, 1]
+
+
 def test_that_a_model_broken_for_all_gives_everyone_an_error() -> None:
     model = tiny_llama()
     model.forward = _like(model.forward, raises(RuntimeError("no device")))

@@ -249,6 +249,22 @@ def test_that_places_held_by_a_long_member_are_told_as_a_share() -> None:
     assert "stragglers" not in told(CALM)
 
 
+def test_that_batches_that_memory_did_not_hold_are_told_with_the_size_that_it_held() -> None:
+    def split(frame: TelemetryFrame) -> TelemetryFrame:
+        return changed(
+            frame,
+            batches=tuple(
+                changed(b, size=16, work=BatchWork(steps=24, splits=3 if b.number % 2 else 0)) for b in frame.batches
+            ),
+        )
+
+    full = told(CALM, telemetry=split)["memory_full"]
+    assert (full.control, full.data["rows"]) == ("max_batch_size", 4)
+    assert full.data["split"] == pytest.approx(full.data["batches"] / 2, abs=1)
+    assert full.advice.startswith("Set max_batch_size to 4:")
+    assert "memory_full" not in told(CALM)
+
+
 def test_that_a_generator_that_lags_or_drops_is_the_bottleneck() -> None:
     def late(frame: LoadFrame) -> LoadFrame:
         return changed(frame, requests=tuple(changed(r, intended_s=r.intended_s - 0.2) for r in frame.requests))
