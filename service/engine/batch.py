@@ -25,10 +25,11 @@ import msgspec
 import torch
 from torch import Tensor
 
-from service.engine.cache import BatchCache
 from service.engine.row import Row
 from service.engine.sampling import Draw, next_tokens
+from service.engine.transfer import on_device
 from service.messages.telemetry import BatchWork
+from service.model.batch_cache import BatchCache
 from service.model.passes import ForwardPass, Part
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
@@ -97,7 +98,7 @@ class Batch:
         width = self.rows[0].length
         self._set_pads([width - row.length for row in self.rows])
         padded = [[0] * pad + row.token_ids for pad, row in zip(self._pads, self.rows, strict=True)]
-        self._unread = torch.tensor(padded, device=forward.device)
+        self._unread = on_device(padded, forward.device)
 
     def next_part(self) -> Part:
         """The columns to be put through the model next, of those rows that have begun before their end."""
@@ -188,7 +189,7 @@ class Batch:
 
     def _set_pads(self, pads: list[int]) -> None:
         self._pads = pads
-        self._pad_column = torch.tensor(pads, device=self._forward.device)[:, None]
+        self._pad_column = on_device(pads, self._forward.device)[:, None]
 
     def _trim(self) -> None:
         """Drop leading columns that are padding in every row, once they are a quarter of all."""

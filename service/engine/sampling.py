@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from service.engine.transfer import on_device
+
 _NUCLEUS_TOKENS = 1024  # so many of the likeliest tokens are sorted; the whole vocabulary only if they fall short
 
 
@@ -29,7 +31,7 @@ def next_tokens(logits: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
     highest, tokens = logits.max(dim=-1)
     fit = highest.isfinite()
     if draws:
-        rows = torch.tensor([draw.row for draw in draws], device=logits.device)
+        rows = on_device([draw.row for draw in draws], logits.device)
         relative = logits[rows].float() - highest[rows, None].float()
         tokens[rows] = _sample(relative.nan_to_num(nan=0.0, posinf=0.0, neginf=float("-inf")), draws)
     return tokens, fit
@@ -37,7 +39,7 @@ def next_tokens(logits: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
 
 def _sample(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     """Invert the cumulative distribution of each row at its own uniform number; the highest logit of a row is 0."""
-    settings = torch.tensor([(d.temperature, d.top_p, d.uniform) for d in draws], device=logits.device)
+    settings = on_device([(d.temperature, d.top_p, d.uniform) for d in draws], logits.device)
     temperature, top_p, uniform = settings.T[:, :, None].unbind()
     probabilities = torch.softmax(logits / temperature, dim=-1)
     tokens = _invert(probabilities, uniform)

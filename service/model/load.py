@@ -104,7 +104,8 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
 
         model = _load_model(folder, computed_in(chosen)).to(place)
         forward = quickened(model, place, eight_bit=chosen == "int8")
-        _hold_in_memory(forward)
+        if place.type == "cpu":
+            _hold_in_memory(forward)
     except ModelError:
         raise
     except torch.OutOfMemoryError as error:

@@ -13,11 +13,12 @@ from typing import Any, Final
 import psutil
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRotaryEmbedding
 
+from service.model.batch_cache import BatchCache
 from service.model.eight_bit import EightBitLinear
 from service.model.errors import ModelError
+from service.model.graphs import GraphedPass, as_cuda_graphs
 from service.model.lean import LeanLlama, MakeLinear
 from service.model.packed import PackedLinear, SideBySide
 from service.model.passes import ForwardPass, OwnPass, Part
@@ -61,11 +62,23 @@ def _replaced(model: Any, own: OwnPass, linear: MakeLinear, roundings: float) ->
     return own
 
 
-def _lean(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float) -> LeanLlama:
+def _lean(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float) -> nn.Module:
     lean = LeanLlama(model, linear)
-    _require_same(list(_tried(own, model)), list(_tried(lean, model)), roundings)
+    expected = list(_tried(own, model))
+    _require_same(expected, list(_tried(lean, model)), roundings)
+    forward = _graphed(lean, model, expected) if expected[0].is_cuda else lean
     del model.model.layers, model.lm_head  # the weights are in `lean` now
-    return lean
+    return forward
+
+
+def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor]) -> nn.Module:
+    try:
+        graphed = GraphedPass(lean, expected[0].device, as_cuda_graphs(expected[0].device))
+        _require_same(expected, list(_tried(graphed, model)), ROUNDINGS)
+    except Exception as error:  # such as for lack of memory
+        logger.warning("A step's operations are launched one by one, which is slower: %s", error)
+        return lean
+    return graphed
 
 
 def _exchange(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float) -> None:
@@ -114,6 +127,6 @@ def _tried(compute: ForwardPass, model: Any) -> Iterator[Tensor]:
     ids = torch.arange(8, device=weights.device).reshape(2, 4) % weights.shape[0]
     mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 1]], dtype=torch.bool, device=weights.device)
     positions = mask.cumsum(-1).sub_(1).clamp_(min=0)
-    cache = DynamicCache()
+    cache = BatchCache(2)
     yield compute([Part(ids, positions[:, :4], mask[:, :4], cache)])
     yield compute([Part(ids[:, :1], positions[:, 4:], mask, cache)])

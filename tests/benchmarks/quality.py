@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from service.engine.cache import BatchCache
 from service.engine.cores import bind_openmp_threads, usable_cores
+from service.model.batch_cache import BatchCache
 from service.model.load import LoadedModel, load
 from service.model.passes import Part
 from service.model.resolve import ModelFolder, resolve

@@ -18,15 +18,17 @@ def single_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session", params=["llama", "lean llama", "gpt2"])
+@pytest.fixture(scope="session", params=["llama", "lean llama", "graphed llama", "gpt2"])
 def tiny_engine(request: pytest.FixtureRequest, single_thread: None) -> TextEngine:
     """An engine with a tiny random model: with rotary positions, quickened or not, and with absolute ones."""
     import torch
 
     from service.engine.engine import TextEngine
     from service.model.quicken import quickened
-    from tests.unit.tiny_models import loaded, tiny_gpt2, tiny_llama
+    from tests.unit.tiny_models import graphed, loaded, tiny_gpt2, tiny_llama
 
     model = tiny_gpt2() if request.param == "gpt2" else tiny_llama()
-    is_lean = request.param == "lean llama"
-    return TextEngine(loaded(model, forward=quickened(model, torch.device("cpu")) if is_lean else None))
+    if request.param not in ("lean llama", "graphed llama"):
+        return TextEngine(loaded(model))
+    lean = quickened(model, torch.device("cpu"))
+    return TextEngine(loaded(model, forward=lean if request.param == "lean llama" else graphed(lean)))

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engine.cache import BatchCache
 from service.engine.engine import TextEngine
 from service.engine.memory_limit import MemoryLimit
 from service.engine.sequence import Progress, SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
+from service.model.batch_cache import BatchCache
 from service.model.load import LoadedModel, load
 from service.model.passes import Part
 from service.model.resolve import ModelFolder

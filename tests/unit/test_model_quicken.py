@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from service.engine.cache import BatchCache
 from service.model import quicken as module
+from service.model.batch_cache import BatchCache
 from service.model.eight_bit import FEW_ROWS, EightBitLinear
 from service.model.errors import ModelError
 from service.model.lean import LeanLlama

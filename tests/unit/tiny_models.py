@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from service.engine.detokenize import byte_alphabet
 from service.engine.engine import TextEngine
 from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.model.graphs import GraphedPass
 from service.model.load import LoadedModel
 from service.model.passes import ForwardPass, OwnPass
 
@@ -86,6 +89,17 @@ def loaded(model: Any, tokenizer: Any = None, forward: ForwardPass | None = None
         vocabulary=model.get_input_embeddings().num_embeddings,
         end_tokens=frozenset({tokenizer.eos_token_id}),
     )
+
+
+def as_traced_graph(compute: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """What a CUDA graph does, on any device: operations on the tensors of the time, and nothing of Python."""
+    graph = make_fx(compute)()
+    return lambda: graph()
+
+
+def graphed(lean: ForwardPass) -> GraphedPass:
+    """With buckets so small that texts outgrow them."""
+    return GraphedPass(lean, torch.device("cpu"), as_traced_graph, rows=(1, 2, 4), columns=(8, 24))
 
 
 def sequence(engine: TextEngine, prompt: str, **sampling: Any) -> Sequence:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 _ROOM_COLUMNS = 64
+
+Buffers: TypeAlias = Sequence[tuple[Tensor, Tensor]]
+"""Keys and values of each layer, [rows, heads, columns, size]."""
 
 
 class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
@@ -55,6 +58,24 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         for layer in self.layers:
             layer.trim(columns)
 
+    def is_in(self, buffers: Buffers) -> bool:
+        return bool(self.layers) and self.layers[0].keys is buffers[0][0]
+
+    def move_to(self, buffers: Buffers) -> None:
+        """Copy what is held to the beginning of these, and go on there for as long as their room lasts."""
+        for layer, (keys, values) in zip(self.layers, buffers, strict=True):
+            layer.move_to(keys, values)
+
+    def move_out(self) -> None:
+        """Go on in buffers of one's own."""
+        for layer in self.layers:
+            layer.trim(0)
+
+    def count_column(self) -> None:
+        """Somebody has written the next column of all rows."""
+        for layer in self.layers:
+            layer.count_column()
+
 
 class _Layer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's keys and values: buffers of [at least rows, heads, capacity, size] that are filled up to `length`."""
@@ -88,7 +109,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
     def append(self, other: _Layer) -> None:
         rows, end = self._rows + other._rows, max(self._length, other._length)
         if rows > self.keys.shape[0] or end > self.keys.shape[-2] or end > self._length:
-            self._move(self._length - end, end + _ROOM_COLUMNS, rows=max(rows, self.keys.shape[0]))
+            self._move(self._length - end, end + _ROOM_COLUMNS, rows=max(rows, min(self.keys.shape[0], 2 * rows)))
         begin = end - other._length
         for name in ("keys", "values"):
             own, new = getattr(self, name)[self._rows : rows], getattr(other, name)[: other._rows]
@@ -109,6 +130,14 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
     def trim(self, columns: int) -> None:
         columns = min(columns, self._length)
         self._move(columns, self._length - columns + _ROOM_COLUMNS)
+
+    def move_to(self, keys: Tensor, values: Tensor) -> None:
+        for name, new in (("keys", keys), ("values", values)):
+            new[: self._rows, :, : self._length] = getattr(self, name)[: self._rows, :, : self._length]
+            setattr(self, name, new)
+
+    def count_column(self) -> None:
+        self._length += 1
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self._length + query_length, 0

@@ -1,0 +1,116 @@
+"""Decode steps that are replayed give what they give operation by operation; the engine's own tests hold it too.
+
+Here a graph is traced on the processor. What stays untested without a GPU is `as_cuda_graphs` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from service.model.batch_cache import BatchCache
+from service.model.graphs import GraphedPass
+from service.model.passes import Part
+from service.model.quicken import quickened
+from tests.unit.tiny_models import as_traced_graph, tiny_llama
+
+CPU = torch.device("cpu")
+
+
+class Counting:
+    """A forward pass that counts how often it is called; replaying doesn't call it."""
+
+    def __init__(self) -> None:
+        self._lean = quickened(tiny_llama(), CPU)
+        self.calls = 0
+
+    def __call__(self, parts: Sequence[Part]) -> torch.Tensor:
+        self.calls += 1
+        logits: torch.Tensor = self._lean(parts)
+        return logits
+
+
+class Text:
+    """A batch of random tokens, the same for the same seed, which goes on with a column a step."""
+
+    def __init__(self, rows: int, columns: int, seed: int, padded: bool = False) -> None:
+        random = torch.Generator().manual_seed(seed)
+        self._ids = torch.randint(0, 260, (rows, 64), generator=random)
+        self._pads = torch.arange(rows)[:, None] if padded else None
+        self._end, self._first = 0, columns
+        self.cache = BatchCache(rows)
+
+    def next_part(self) -> Part:
+        begin, self._end = self._end, self._end + (1 if self._end else self._first)
+        columns = torch.arange(self._end)
+        pads = torch.zeros(1, 1, dtype=torch.long) if self._pads is None else self._pads
+        mask = None if self._pads is None else columns >= pads
+        positions = (columns[begin:] - pads).clamp(min=0).expand(len(self._ids), -1)
+        return Part(self._ids[:, begin : self._end], positions, mask, self.cache)
+
+
+@pytest.fixture(scope="module")
+def counting(single_thread: None) -> Counting:
+    return Counting()
+
+
+@pytest.fixture(scope="module")
+def captured(counting: Counting) -> GraphedPass:
+    return GraphedPass(counting, CPU, as_traced_graph, rows=(1, 2, 4), columns=(8, 16))
+
+
+@pytest.fixture
+def graphed(captured: GraphedPass, counting: Counting) -> GraphedPass:
+    counting.calls = 0
+    return captured
+
+
+@torch.inference_mode()
+def same(graphed: GraphedPass, counting: Counting, text: Text, again: Text) -> None:
+    torch.testing.assert_close(graphed([text.next_part()]), counting._lean([again.next_part()]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["as long", "padded"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_that_steps_are_replayed_and_prompts_are_not(
+    graphed: GraphedPass, counting: Counting, rows: int, padded: bool
+) -> None:
+    text, again = (Text(rows, 5, seed=1, padded=padded) for _ in range(2))
+    for _ in range(1 + 10):  # into the second bucket of columns
+        same(graphed, counting, text, again)
+    assert counting.calls == 1
+
+
+def test_that_what_outgrows_the_buckets_is_computed_as_before(graphed: GraphedPass, counting: Counting) -> None:
+    many, many_again = Text(5, 3, seed=1), Text(5, 3, seed=1)
+    long, long_again = Text(2, 14, seed=2), Text(2, 14, seed=2)
+    for _ in range(3):
+        same(graphed, counting, many, many_again)
+    for _ in range(1 + 4):  # to column 18
+        same(graphed, counting, long, long_again)
+    assert counting.calls == 3 + (1 + 2)
+
+
+def test_that_batches_that_take_turns_do_not_disturb_each_other(graphed: GraphedPass, counting: Counting) -> None:
+    pairs = [[Text(rows, 4, seed) for _ in range(2)] for rows, seed in ((2, 1), (3, 2))]
+    for _ in range(6):
+        for text, again in pairs:
+            same(graphed, counting, text, again)
+    assert counting.calls == 2
+
+
+def test_that_a_step_that_reads_prompts_too_goes_on_where_the_replayed_ones_ended(
+    graphed: GraphedPass, counting: Counting
+) -> None:
+    (text, again), (newcomer, newcomer_again) = ([Text(2, 4, seed) for _ in range(2)] for seed in (1, 2))
+    for _ in range(3):
+        same(graphed, counting, text, again)
+    with torch.inference_mode():
+        found = graphed([text.next_part(), newcomer.next_part()])
+        wanted = counting._lean([again.next_part(), newcomer_again.next_part()])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    for _ in range(2):
+        same(graphed, counting, text, again)
+        same(graphed, counting, newcomer, newcomer_again)
