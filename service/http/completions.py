@@ -16,7 +16,7 @@ from service.engine.sequence import SamplingParams
 from service.generation import Generation, GenerationError, GenerationRequest, TextChunk
 from service.http.errors import PromptRefusedError, error_body
 
-CHUNKS_PER_S = 100
+CHUNKS_PER_S = 50
 LONGEST_PAUSE_S = 0.5
 """What all open streams of a replica together send, and how long one of them pauses for that at most.
 
@@ -159,18 +159,20 @@ class CompletionStream(StreamingResponse):
             give_up_all(self._generation, self._requests)
 
     async def _events(self) -> AsyncIterator[bytes]:
+        unfinished = len(self._requests)
         try:
             async for index, chunk in merged([self._generation.chunks(request) for request in self._requests]):
                 self._latest[index] = chunk
-                yield self._event([choice(index, chunk)])
+                unfinished -= chunk.finish_reason is not None
+                # What ends a stream comes with its last text: each piece of its own costs as much as a chunk.
+                yield self._event([choice(index, chunk)]) + (b"" if unfinished else self._end())
                 if chunk.finish_reason is None:
                     await asyncio.sleep(min(self._generation.open_streams / CHUNKS_PER_S, LONGEST_PAUSE_S))
         except GenerationError as error:
             yield b"data: " + msgspec.json.encode(error_body(str(error), "server_error")) + b"\n\n"
-            return
-        if self._with_usage:
-            yield self._event([])
-        yield b"data: [DONE]\n\n"
+
+    def _end(self) -> bytes:
+        return (self._event([]) if self._with_usage else b"") + b"data: [DONE]\n\n"
 
     def _event(self, choices: list[dict[str, Any]]) -> bytes:
         body = self._head | {"choices": choices, "usage": usage(list(self._latest.values()))}
