@@ -143,7 +143,8 @@ def test_that_a_client_that_hangs_up_frees_its_place(service: Service) -> None:
     service.change(max_batch_size=1)
     with service.telemetry() as telemetry:
         with service.complete("Count to a million:", max_tokens=2000, stream=True, ignore_eos=True) as running:
-            next(running.iter_lines())
+            lines = running.iter_lines()  # held: the connection ends with it
+            next(lines)
             with service.complete("Count to a million:", max_tokens=2000, stream=True, ignore_eos=True) as queued:
                 telemetry.read_until(lambda frame: any(replica.waiting == 1 for replica in frame.replicas))
                 queued.close()
