@@ -30,13 +30,12 @@ from service.messages.telemetry import ReplicaStatus
 from service.options import ServiceOptions
 from service.process.loopback import keep_replica_on_loopback
 from service.telemetry.device import DeviceMeter
-from service.telemetry.frames import FRAME_INTERVAL_S
+from service.telemetry.frames import SHORTEST_INTERVAL_S
 
 logger = logging.getLogger(__name__)
 
 TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
 HEARTBEAT_S = 0.5
-UNWATCHED_INTERVAL_S = 0.5  # a report takes 5 ms of the processor, some of them the model's
 RETRY_S = 0.5
 CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -186,8 +185,8 @@ class BatchTextGenerator:
                 self._generation.batcher.apply(in_force)
 
     async def _report(self) -> None:
-        """Tell the hub all that is new, once a frame while somebody reads it, and that we live when nothing is."""
-        recorder, is_watched = self._generation.recorder, True
+        """Tell the hub all that is new as often as it wants to know, and that we live when nothing is."""
+        recorder, interval_s = self._generation.recorder, SHORTEST_INTERVAL_S
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S):
@@ -195,10 +194,10 @@ class BatchTextGenerator:
             except TimeoutError:
                 pass
             try:
-                is_watched = await self._hub.report.remote(recorder.report(self._status()))
+                interval_s = await self._hub.report.remote(recorder.report(self._status()))
             except Exception as error:
                 logger.warning("The hub does not answer (%s); some telemetry is lost", error)
-            await asyncio.sleep(FRAME_INTERVAL_S if is_watched else UNWATCHED_INTERVAL_S)
+            await asyncio.sleep(interval_s)
 
     def _status(self) -> ReplicaStatus:
         generation, load = self._generation, self._meter.load()

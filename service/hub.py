@@ -6,9 +6,10 @@ import asyncio
 
 from ray import serve
 
+from service.engine.cores import usable_cores
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.process.loopback import keep_replica_on_loopback
-from service.telemetry.frames import FRAME_INTERVAL_S, FrameLog
+from service.telemetry.frames import FrameLog, frame_interval_s
 from service.telemetry.recorder import ReplicaReport
 from service.telemetry.settings_board import SettingsBoard
 
@@ -30,7 +31,7 @@ class Hub:
     def __init__(self, settings: Settings) -> None:
         keep_replica_on_loopback()
         self._board = SettingsBoard(settings)
-        self._log = FrameLog()
+        self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
         self._replicas = 0
         self._frames = asyncio.get_running_loop().create_task(self._close_frames())
 
@@ -54,10 +55,10 @@ class Hub:
             self._log.add_change(change)
         return self._board.in_force
 
-    async def report(self, report: ReplicaReport) -> bool:
-        """Take in what a replica tells; whether anybody reads it."""
+    async def report(self, report: ReplicaReport) -> float:
+        """Take in what a replica tells; how many seconds it should gather news before it reports again."""
         self._log.add_report(report)
-        return self._log.is_watched
+        return self._log.report_interval_s
 
     async def frames_after(self, number: int | None) -> tuple[int, list[bytes]]:
         """See `FrameLog.after`."""
@@ -69,7 +70,7 @@ class Hub:
 
     async def _close_frames(self) -> None:
         while True:
-            await asyncio.sleep(FRAME_INTERVAL_S)
+            await asyncio.sleep(self._log.interval_s)
             for replica in self._log.lose_silent_replicas():
                 self._board.forget(replica)
             if self._log.has_news:

@@ -16,7 +16,12 @@ from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus,
 from service.telemetry.recorder import ReplicaReport
 from service.telemetry.translation import on_our_clock
 
-FRAME_INTERVAL_S = 0.05
+SHORTEST_INTERVAL_S = 0.05
+LONGEST_INTERVAL_S = 0.2
+FRAME_WORK_S = 0.008
+"""What a frame takes of a processor: two calls between Ray's processes, and a piece of a stream."""
+MOST_WORK = 0.02
+UNWATCHED_INTERVAL_S = 0.5
 KEPT_FRAMES = 1200
 KEPT_BYTES = 32 * 2**20
 WATCHED_S = 6.0
@@ -25,14 +30,24 @@ SILENCE_S = 3.0
 """A replica that has said nothing for so long is gone."""
 
 
+def frame_interval_s(cores: int) -> float:
+    """The time between frames that leaves the model its processors: at most a fiftieth of so many is for telemetry.
+
+    >>> frame_interval_s(2), frame_interval_s(4), frame_interval_s(64)
+    (0.2, 0.1, 0.05)
+    """
+    return min(max(FRAME_WORK_S / (MOST_WORK * cores), SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
+
+
 class FrameLog:
-    """Collects what comes in and closes a frame every `FRAME_INTERVAL_S` in which anything came.
+    """Collects what comes in and closes a frame every `interval_s` in which anything came.
 
     Kept frames are encoded once and bounded in number and in bytes; a reader who asks for one that is no longer kept
     is told which it missed.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, interval_s: float = SHORTEST_INTERVAL_S) -> None:
+        self.interval_s = interval_s
         self._clock = clock
         self._frames: deque[bytes] = deque()
         self._kept_bytes = 0
@@ -58,6 +73,11 @@ class FrameLog:
     def is_watched(self) -> bool:
         """Whether anybody reads."""
         return self._clock() - self._asked_s < WATCHED_S
+
+    @property
+    def report_interval_s(self) -> float:
+        """How soon a replica that has news should report again: in time for each frame, if anybody reads them."""
+        return self.interval_s if self.is_watched else UNWATCHED_INTERVAL_S
 
     def add_report(self, report: ReplicaReport) -> None:
         """Take a replica's report in, its times translated to this clock."""

@@ -10,7 +10,7 @@ import pytest
 from service.clock import ClockOffset, monotonic_clock_id
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, RequestRecord, TelemetryEvent, TelemetryFrame
-from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, WATCHED_S, FrameLog
+from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, UNWATCHED_INTERVAL_S, WATCHED_S, FrameLog
 from service.telemetry.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
 from tests.virtual_time import now_s, run_in_virtual_time
 
@@ -88,12 +88,12 @@ def test_that_a_reader_is_answered_even_when_nothing_happens() -> None:
     assert events_after(3, made_in_virtual_time(3)) == (3, [])
 
 
-async def test_that_it_is_watched_as_long_as_somebody_asks_again() -> None:
+async def test_that_reports_are_wanted_in_time_for_each_frame_as_long_as_somebody_asks_again() -> None:
     now = [100.0]
-    log = FrameLog(clock=lambda: now[0])
-    assert not log.is_watched
+    log = FrameLog(clock=lambda: now[0], interval_s=0.1)
+    assert (log.is_watched, log.report_interval_s) == (False, UNWATCHED_INTERVAL_S)
     await log.after(None, timeout_s=0)
-    assert log.is_watched
+    assert (log.is_watched, log.report_interval_s) == (True, 0.1)
     now[0] += WATCHED_S
     assert not log.is_watched
 

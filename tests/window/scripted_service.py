@@ -23,7 +23,7 @@ from service.batching.queue import Batch, BatchQueue
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.messages.settings import SettingError, Settings
 from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord, RequestState
-from service.telemetry.frames import FRAME_INTERVAL_S, FrameLog
+from service.telemetry.frames import SHORTEST_INTERVAL_S, FrameLog
 from service.telemetry.recorder import Recorder
 from service.telemetry.settings_board import SettingsBoard
 
@@ -145,7 +145,7 @@ class Scripted:
 
     async def report(self) -> None:
         while True:
-            await asyncio.sleep(FRAME_INTERVAL_S)
+            await asyncio.sleep(SHORTEST_INTERVAL_S)
             in_force = self.board.in_force
             status = ReplicaStatus(
                 replica=REPLICA,
