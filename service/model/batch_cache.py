@@ -24,6 +24,10 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         super().__init__(layers=[])
         self._rows = rows
 
+    @property
+    def rows(self) -> int:
+        return self._rows
+
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:

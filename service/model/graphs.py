@@ -63,8 +63,9 @@ class GraphedPass(nn.Module):
     def _graph_for(self, parts: Sequence[Part]) -> StepGraph | None:
         if len(parts) != 1 or parts[0].ids.shape[1] != 1 or not isinstance(parts[0].cache, BatchCache):
             return None
-        rows, end = len(parts[0].ids), parts[0].cache.get_seq_length() + 1
-        if end == 1:
+        cache, rows = parts[0].cache, len(parts[0].ids)
+        end = cache.get_seq_length() + 1
+        if end == 1 or cache.rows > self._arena.rows:
             return None
         fitting = (each for each in self._buckets if rows <= each[0] and end <= each[1])
         bucket = next(fitting, None)
@@ -72,10 +73,15 @@ class GraphedPass(nn.Module):
 
 
 class Arena:
-    """The buffers that graphs read and write; one cache at a time goes on in them."""
+    """The buffers that graphs read and write; one cache at a time goes on in them.
+
+    Attributes:
+        rows: there is room for.
+    """
 
     def __init__(self, cell: Buffers, rows: int, columns: int) -> None:
         """`cell` has what one row needs for one column."""
+        self.rows = rows
         self.buffers = [(_wide(keys, rows, columns), _wide(values, rows, columns)) for keys, values in cell]
         self._tenant: weakref.ref[BatchCache] | None = None
 

@@ -93,6 +93,14 @@ def test_that_what_outgrows_the_buckets_is_computed_as_before(graphed: GraphedPa
     assert counting.calls == 3 + (1 + 2)
 
 
+def test_that_a_few_rows_of_a_batch_too_large_are_computed_as_before(graphed: GraphedPass, counting: Counting) -> None:
+    text, again = Text(2, 3, seed=1), Text(2, 3, seed=1)
+    text.cache, again.cache = BatchCache(5), BatchCache(5)  # of which the other three have not begun yet
+    for _ in range(3):
+        same(graphed, counting, text, again)
+    assert counting.calls == 3
+
+
 def test_that_batches_that_take_turns_do_not_disturb_each_other(graphed: GraphedPass, counting: Counting) -> None:
     pairs = [[Text(rows, 4, seed) for _ in range(2)] for rows, seed in ((2, 1), (3, 2))]
     for _ in range(6):
