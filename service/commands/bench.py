@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         check_folders(options.json)
         if server is not None and options.what == "engine":
             raise PlanError("The engine alone has no address. Leave --url out, or measure bench http.")
-        work = BenchWork(_plan(options), MEASURED[options.what], server)
+        work = BenchWork(_plan(options), _subjects(options), server)
         bar = TerminalBar()
         code = carry_out(work.carry_out(bar.tell), bar, ends_with_input=False)
         _hand_out(work, options.json)
@@ -71,7 +71,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokens", type=_tokens, default=usual.tokens, help="generated for each prompt (default: %(default)s)")
     add("--rounds", type=number_of_rounds, help=f"runs of each size (default: {usual.rounds})")
     add("--formation", choices=FORMATIONS, default=service.settings.formation, help="(default: %(default)s)")
-    add("--quick", action="store_true", help=f"one round of {_spelled(QUICK_SIZES)}: under a minute on two cores")
+    add(
+        "--quick",
+        action="store_true",
+        help=f"one round of {_spelled(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores",
+    )
     add("--model", default=service.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
     add("--device", default=service.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     add("--dtype", default=service.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
@@ -90,6 +94,11 @@ def _plan(options: argparse.Namespace) -> BenchPlan:
     if options.quick:
         plan = msgspec.structs.replace(plan, sizes=plan.sizes or QUICK_SIZES, rounds=1, batches=QUICK_BATCHES)
     return plan if options.rounds is None else msgspec.structs.replace(plan, rounds=options.rounds)
+
+
+def _subjects(options: argparse.Namespace) -> tuple[Subject, ...]:
+    left_out: set[Subject] = {"http_whole"} if options.quick else set()
+    return tuple(subject for subject in MEASURED[options.what] if subject not in left_out)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

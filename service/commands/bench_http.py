@@ -16,7 +16,7 @@ from service.messages.telemetry import BatchRecord
 
 AT_ONCE_S: Final = 0.1  # no user asks a second time: the first answer takes longer
 USERS_A_ROW: Final = 2  # one is generated for, and one waits to take the place
-BATCHES_BEFORE: Final = 2  # until users no longer come all at once
+BATCHES_BEFORE: Final = 1  # whose users have all come at once
 BATCHES_AFTER: Final = 2  # until every request counts that was under way in the measured time
 
 

@@ -205,7 +205,7 @@ async def test_that_users_keep_the_batch_full_for_as_many_batches_and_some_befor
     assert (settings.formation, settings.max_batch_size) == ("continuous", 1)
     assert (load.pattern, load.stream) == (ClosedLoop(users=2), streams)
     assert first_s < 1.0
-    assert service.loaded[1][2] == pytest.approx((2 + 3 + 2) * 1.0)
+    assert service.loaded[1][2] == pytest.approx((1 + 3 + 2) * 1.0)
     assert [run.ran_s for run in runs] == pytest.approx([20.0, 3.0])
     assert [run.tokens_per_s for run in runs] == pytest.approx([8.0, 8.0])
 
