@@ -30,7 +30,8 @@ class MemoryLimit:
 
     def parts(self, rows: Sequence[T]) -> list[list[T]]:
         """As few parts as fit, of about the same size."""
-        if not rows or self.rows is None:
+        most = self.rows
+        if not rows or most is None:
             return [list(rows)]
-        count = -(-len(rows) // self.rows)
+        count = -(-len(rows) // most)
         return [list(rows[i * len(rows) // count : (i + 1) * len(rows) // count]) for i in range(count)]

@@ -42,7 +42,7 @@ class OpenBatch:
     def join(self, rows: Sequence[Row]) -> None:
         """Let these in as soon as there is memory for them."""
         self._waiting += rows
-        if len(self._waiting) > self._room():
+        if rows and len(self._waiting) > self._room():
             self._past = sum_of(self._past, BatchWork(splits=1))
 
     def for_step(self) -> list[Batch]:
@@ -75,9 +75,10 @@ class OpenBatch:
 
     def _room(self) -> int:
         """For so many more there may be memory."""
-        if self._memory.rows is None:
+        most = self._memory.rows
+        if most is None:
             return len(self._waiting)
-        return max(self._memory.rows - (len(self._running.rows) if self._running is not None else 0), 0)
+        return max(most - (len(self._running.rows) if self._running is not None else 0), 0)
 
     @property
     def _batches(self) -> list[Batch]:

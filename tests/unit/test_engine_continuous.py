@@ -220,6 +220,7 @@ def test_that_for_whom_there_is_no_memory_beside_the_others_waits_until_one_of_t
 
     assert [listener.reason(each.id) for _, each in party] == ["length"] * 3
     assert rows.count(2) > 4
+    assert tiny_engine._work.splits == 1, "who waits is counted once, not at every step"
     monkeypatch.undo()
     for _, each in party:
         assert each.tokens == alone(tiny_engine, each)

@@ -20,6 +20,14 @@ def test_that_rows_are_parted_evenly_into_as_few_as_fit() -> None:
     assert memory.parts("abcd") == [list("abcd")]
 
 
+def test_that_a_limit_that_ends_meanwhile_still_parts() -> None:
+    times_s = iter([0.0, 1.0, REMEMBERED_S + 1])
+    memory = MemoryLimit(lambda: next(times_s))
+    memory.lower(2)
+
+    assert memory.parts("abcd") == [list("ab"), list("cd")]
+
+
 def test_that_one_row_is_always_tried() -> None:
     memory = MemoryLimit()
     memory.lower(0)
