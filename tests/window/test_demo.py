@@ -12,6 +12,7 @@ from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.demo import Demo
 from gui.processes.service import ServiceStart
+from service.messages.patterns import ConstantRate
 from tests.window.children import scripted
 
 
@@ -32,15 +33,16 @@ def run(qtbot: QtBot, qapp: QApplication, arguments: Arguments, start: ServiceSt
 
 
 def test_that_a_demo_does_it_all_and_reports_what_it_measured(
-    qtbot: QtBot, qapp: QApplication, arguments: Arguments
+    qtbot: QtBot, qapp: QApplication, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gui.demo.LOAD", ConstantRate(rate_per_s=4.0))
     demo = run(qtbot, qapp, arguments, scripted("--step-s=0.02"))
 
     assert arguments.report is not None
     report = json.loads(arguments.report.read_text())
     assert demo.exit_code == 0
     assert report["model"] == "scripted"
-    assert report["requests"]["ok"] == report["requests"]["sent"] > 3
+    assert report["requests"]["ok"] == report["requests"]["sent"] > 6
     assert 0.4 < report["latency_s"]["p50"] <= report["latency_s"]["p99"]
     assert report["batches"]["count"] > 1
     [change] = report["settings_changes"]
