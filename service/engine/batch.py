@@ -34,7 +34,7 @@ from service.model.passes import ForwardPass, Part
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
 _PREFILL_TOKENS_ELSEWHERE = 8192
-_JOINING_TOKENS = {"cpu": 64}  # the same while others are decoded, who wait meanwhile: about as long as for a step
+_JOINING_TOKENS = {"cpu": 128}  # the same while others are decoded, who wait meanwhile: a tenth of a second
 _JOINING_TOKENS_ELSEWHERE = 1024
 
 
@@ -46,6 +46,15 @@ class Forward:
         self.prefill_tokens = _PREFILL_TOKENS.get(device.type, _PREFILL_TOKENS_ELSEWHERE)
         self.joining_tokens = _JOINING_TOKENS.get(device.type, _JOINING_TOKENS_ELSEWHERE)
         self.compute = compute
+
+    def tokens_beside(self, running: int, joining: int) -> int:
+        """Of the prompts of so many who join, in a step of so many who run.
+
+        Whatever is read makes the ones wait, and whatever is left the others: so the more of them there are.
+        """
+        if not running:
+            return self.prefill_tokens
+        return min(self.joining_tokens * max(joining, running) // running, self.prefill_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,10 @@ class OpenBatch:
         most = self._memory.rows
         if most is None:
             return len(self._waiting)
-        return max(most - (len(self._running.rows) if self._running is not None else 0), 0)
+        return max(most - self._count_running(), 0)
+
+    def _count_running(self) -> int:
+        return sum(not row.is_done for row in self._running.rows) if self._running is not None else 0
 
     @property
     def _batches(self) -> list[Batch]:
@@ -90,8 +93,7 @@ class OpenBatch:
             self._joining = Batch(self._forward, self._waiting[:room], is_open=True)
             self._waiting = self._waiting[room:]
         if self._joining is not None:
-            is_alone = self._running is None
-            self._joining.prefill_tokens = self._forward.prefill_tokens if is_alone else self._forward.joining_tokens
+            self._joining.prefill_tokens = self._forward.tokens_beside(self._count_running(), len(self._joining.rows))
 
     def _merge(self, joining: Batch) -> None:
         if self._running is None:

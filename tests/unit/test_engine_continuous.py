@@ -131,6 +131,19 @@ def test_that_a_newcomer_joins_in_the_next_step_whose_prompt_is_read_in_parts(
     assert who[:7] == [[first.id]] * 5 + [[first.id, newcomer.id]] * 2, "32 tokens, 8 in each of the first's steps"
 
 
+def test_that_more_is_read_in_a_step_where_more_join_than_run(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
+    joining = [Guest("x" * 16, 4, joins_at=2) for _ in range(4)]
+    party = invited(tiny_engine, [Guest("one", 12, 0), Guest("two", 12, 0), Guest("left", 2, 0), *joining])
+    listener = run_open(tiny_engine, party)
+
+    newcomers = [each.id for _, each in party[3:]]
+    starts = [next(n for n, step in enumerate(listener.steps) if id in ids(step)) for id in newcomers]
+    assert starts == [5] * 4, "64 tokens, in each step of two who run 16 = 8 · 4/2; who has left does not count"
+
+
 def test_that_those_who_come_meanwhile_wait_until_the_prompts_before_them_are_read(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
