@@ -27,14 +27,19 @@ LOCAL_RAY = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "service.process.proxy:middlewares",
     # On, it calls the function that `service.process.proxy` replaces by one that does not share the port.
     "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
-    # What Ray itself computes, the model lacks. A request costs the proxy about half as much so,
+    # What Ray itself computes, the model lacks. A request costs the proxy about half as much so, and so does telemetry,
     "RAY_SERVE_PROXY_USE_GRPC": "1",
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
     # each chunk one thread less (what runs in the replica's loop never blocks it),
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     # and metrics that nobody reads and the controller's rounds are ten and three times a second less often.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
+    # Nor does anybody read these; without them Ray takes 6 % of a core at rest, and not 9 %.
+    "RAY_event_stats": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
     # These open ports past the doors.
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
