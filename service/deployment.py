@@ -29,6 +29,7 @@ from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.options import ServiceOptions
 from service.process.loopback import keep_replica_on_loopback
+from service.process.whole_request import take_bodies_from_scopes
 from service.telemetry.device import DeviceMeter
 from service.telemetry.frames import SHORTEST_INTERVAL_S
 
@@ -69,6 +70,7 @@ class BatchTextGenerator:
         self, options: ServiceOptions, hub: DeploymentHandle[Any]
     ) -> None:
         keep_replica_on_loopback()
+        take_bodies_from_scopes()
         self._hub = hub
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         loop = asyncio.get_running_loop()

@@ -134,7 +134,7 @@ class Doors:
             except _BodyRefusedError as refused:
                 await _refuse(send, refused.refusal)
                 return
-            receive = _replaying(body, receive)
+            receive = replaying(body, receive)
         await self._app({**scope, "headers": _cleaned(headers)}, receive, send)
 
     def _stamping(self, send: Send) -> Send:
@@ -195,6 +195,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def replaying(body: bytes, receive: Receive) -> Receive:
+    """As `receive` was before `body` was read from it."""
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_replayed() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return receive_replayed
+
+
 class _ClientGoneError(Exception):
     pass
 
@@ -221,15 +231,6 @@ async def _read_body(receive: Receive) -> bytes:
                     return bytes(body)
     except TimeoutError:
         raise _BodyRefusedError(_TOO_SLOW) from None
-
-
-def _replaying(body: bytes, receive: Receive) -> Receive:
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_replayed() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return receive_replayed
 
 
 async def _refuse(send: Send, refusal: Refusal) -> None:
