@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 600.0
 """No request lives longer; its asker is told so."""
 
+SHORT_PROMPT = 500
+"""Characters that take less time to encode than to hand to a thread, where they would wait for the interpreter."""
+
 FinishReason = Literal["stop", "length"]
 
 
@@ -147,7 +150,7 @@ class Generation:
         Raises `QueueFullError`, or the engine's `ValueError` for a prompt that it refuses.
         """
         try:
-            prompt_ids = await asyncio.to_thread(self._engine.encode, prompt, sampling.max_tokens)
+            prompt_ids = await self._encoded(prompt, sampling.max_tokens)
         except ValueError:
             self.recorder.count(received=1, refused=1)
             raise
@@ -166,6 +169,11 @@ class Generation:
         self.recorder.count(received=1, admitted=1)
         self.recorder.note_request(request)
         return request
+
+    async def _encoded(self, prompt: str, max_tokens: int) -> list[int]:
+        if len(prompt) <= SHORT_PROMPT:
+            return self._engine.encode(prompt, max_tokens)
+        return await asyncio.to_thread(self._engine.encode, prompt, max_tokens)
 
     async def chunks(self, request: GenerationRequest) -> AsyncIterator[TextChunk]:
         """The completion as it comes; the last chunk has a `finish_reason`. Raises `GenerationError`."""
