@@ -56,8 +56,8 @@ class TextEngine:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
 
         With `admit` others join: it is called between two steps with what was computed so far and whether anybody can
-        join now, and returns those who do. Their prompts are read in parts, one in each step of those who run. That
-        makes the step about twice as long at most, or longer in proportion if more join than run.
+        join now, and returns those who do. Their prompts are read in parts, one in each step of those who run, which is
+        longer for it by a tenth of a second at most on two cores, or in proportion by more if more join than run.
 
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
