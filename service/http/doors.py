@@ -30,6 +30,8 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 MAX_BODY_BYTES: Final = 1_000_000
 BODY_TIMEOUT_S: Final = 10.0
 INSTANCE_HEADER: Final = "x-batchscope-instance"
+BODY_KEY: Final = "batchscope.body"
+"""Where a request's scope has the whole body, for who is handed the scope alone; it can be received as well."""
 
 PLACE_VARIABLE: Final = "BATCHSCOPE_DOORS"
 HOST_VARIABLE: Final = "BATCHSCOPE_DOORS_HOST"
@@ -126,6 +128,7 @@ class Doors:
         if refusal is not None:
             await _refuse(send, refusal)
             return
+        body = b""
         if _has_body(headers):
             try:
                 body = await _read_body(receive)
@@ -134,8 +137,8 @@ class Doors:
             except _BodyRefusedError as refused:
                 await _refuse(send, refused.refusal)
                 return
-            receive = replaying(body, receive)
-        await self._app({**scope, "headers": _cleaned(headers)}, receive, send)
+            receive = _replaying(body, receive)
+        await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, send)
 
     def _stamping(self, send: Send) -> Send:
         instance = self._rules.instance
@@ -195,16 +198,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def replaying(body: bytes, receive: Receive) -> Receive:
-    """As `receive` was before `body` was read from it."""
-    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_replayed() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return receive_replayed
-
-
 class _ClientGoneError(Exception):
     pass
 
@@ -231,6 +224,15 @@ async def _read_body(receive: Receive) -> bytes:
                     return bytes(body)
     except TimeoutError:
         raise _BodyRefusedError(_TOO_SLOW) from None
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_replayed() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return receive_replayed
 
 
 async def _refuse(send: Send, refusal: Refusal) -> None:

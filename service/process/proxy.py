@@ -1,4 +1,4 @@
-"""What Ray Serve's HTTP proxy calls as it starts: what stands before every route, and a port that is not shared."""
+"""What Ray Serve's HTTP proxy calls as it starts: doors before every route, and a port that is not shared."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from ray.serve._private import http_util
 from starlette.middleware import Middleware
 
 from service.http.doors import Doors, rules_from_environment
-from service.process.whole_request import BodyInScope
 
 
 def middlewares() -> list[Middleware]:
-    """Named in RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH. The last is the first that a request meets."""
+    """Named in RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
     _take_port_for_ourselves()
-    return [Middleware(BodyInScope), Middleware(Doors, rules=rules_from_environment())]
+    return [Middleware(Doors, rules=rules_from_environment())]
 
 
 def _take_port_for_ourselves() -> None:

@@ -2,8 +2,8 @@
 
 Serve 2.60 sends its head alone. The replica then looks the proxy up in the cluster, asks it for the body, and asks a
 second time for whatever follows, which is the client's leaving: as much work as all the rest of a request's way. But
-the doors have read the whole body by then, and of a client that leaves the replica learns without asking, because the
-proxy cancels what it has asked for.
+the doors have read the whole body by then and lay it in the scope, and of a client that leaves the replica learns
+without asking, because the proxy cancels what it has asked for.
 """
 
 from __future__ import annotations
@@ -11,44 +11,27 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from ray.serve._private.common import StreamingHTTPRequest
 
-from service.http.doors import ASGIApp, Receive, Scope, Send, replaying
-
-BODY: Final = "batchscope.body"
-"""Where a request's scope, which only the proxy can write to, has its body."""
+from service.http.doors import BODY_KEY
 
 ReceiveMessages: TypeAlias = Callable[[Any], Awaitable[bytes]]
 
-
-class BodyInScope:
-    """Middleware of the proxy, behind the doors, which bound the body and the time it takes."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            body = await _body(receive)
-            scope, receive = {**scope, BODY: body}, replaying(body, receive)  # for an application that knows no BODY
-        await self._app(scope, receive, send)
+_ask_proxy: Any = StreamingHTTPRequest.__dict__["receive_asgi_messages"]
 
 
 def take_bodies_from_scopes() -> None:
-    """For a replica: to be called in a deployment's constructor. A request without its body is served as before."""
+    """To be called in a deployment's constructor. A request without its body is served as before."""
     # WORKAROUND ray 2.60: there is no public way to hand a replica a body.
     assert isinstance(_ask_proxy, property)
     StreamingHTTPRequest.receive_asgi_messages = property(_receive_messages)  # type: ignore[assignment, method-assign]
 
 
-_ask_proxy: Any = StreamingHTTPRequest.__dict__["receive_asgi_messages"]
-
-
 def _receive_messages(request: StreamingHTTPRequest) -> ReceiveMessages:
-    if BODY in request.asgi_scope:
-        request._receive_asgi_messages = _Received(request.asgi_scope.pop(BODY))
+    if BODY_KEY in request.asgi_scope:
+        request._receive_asgi_messages = _Received(request.asgi_scope.pop(BODY_KEY))
     return _ask_proxy.__get__(request)  # type: ignore[no-any-return]
 
 
@@ -62,12 +45,3 @@ class _Received:
         if not self._messages:
             await asyncio.Event().wait()  # whoever waits is cancelled
         return pickle.dumps([self._messages.pop()])
-
-
-async def _body(receive: Receive) -> bytes:
-    body, is_complete = bytearray(), False
-    while not is_complete:
-        message = await receive()
-        body += message.get("body", b"")
-        is_complete = not message.get("more_body", False)
-    return bytes(body)

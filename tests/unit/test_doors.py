@@ -245,6 +245,7 @@ CHUNKED = (b"transfer-encoding", b"chunked")
 async def test_that_a_body_in_pieces_reaches_the_application_whole() -> None:
     client, app = await ask(headers=[HOST, CHUNKED], messages=chunks(b"one", b"", b"two"))
     assert (client.status, app.body) == (200, b"onetwo")
+    assert app.scopes[0][doors.BODY_KEY] == b"onetwo", "for who is handed the scope alone"
 
 
 @pytest.mark.parametrize("over", [-1, 0])
