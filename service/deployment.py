@@ -9,6 +9,7 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -32,6 +33,7 @@ from service.process.loopback import keep_replica_on_loopback
 from service.process.whole_request import take_bodies_from_scopes
 from service.telemetry.device import DeviceMeter
 from service.telemetry.frames import SHORTEST_INTERVAL_S
+from service.telemetry.loading import LoadingNews
 
 logger = logging.getLogger(__name__)
 
@@ -73,13 +75,18 @@ class BatchTextGenerator:
         take_bodies_from_scopes()
         self._hub = hub
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
-        loop = asyncio.get_running_loop()
-        self._engine, self._device, self._dtype = await loop.run_in_executor(self._thread, load_engine, options)
+        loop, context = asyncio.get_running_loop(), serve.get_replica_context()
+        news = LoadingNews(partial(hub.note_loading.remote, context.replica_id.unique_id))
+        telling = loop.create_task(news.tell_on())
+        self._engine, self._device, self._dtype = await loop.run_in_executor(
+            self._thread, load_engine, options, news.note
+        )
+        telling.cancel()
         replica, in_force = await hub.register.remote()
         self._generation = Generation(replica, self._engine, self._thread, in_force)
         self._meter = DeviceMeter(self._device)
         # WORKAROUND ray 2.60: what a Serve config file made of it is told by no public name.
-        self._max_ongoing_requests = serve.get_replica_context()._deployment_config.max_ongoing_requests
+        self._max_ongoing_requests = context._deployment_config.max_ongoing_requests
         self._tasks = [
             loop.create_task(work) for work in (self._generation.run(), self._follow_settings(), self._report())
         ]

@@ -8,8 +8,10 @@ from ray import serve
 
 from service.engine.cores import usable_cores
 from service.messages.settings import SettingError, Settings, VersionedSettings
+from service.model.report import LoadProgress
 from service.process.loopback import keep_replica_on_loopback
 from service.telemetry.frames import FrameLog, frame_interval_s
+from service.telemetry.loading import furthest_behind
 from service.telemetry.recorder import ReplicaReport
 from service.telemetry.settings_board import SettingsBoard
 
@@ -33,7 +35,16 @@ class Hub:
         self._board = SettingsBoard(settings)
         self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
         self._replicas = 0
+        self._loads: dict[str, LoadProgress] = {}
         self._frames = asyncio.get_running_loop().create_task(self._close_frames())
+
+    async def note_loading(self, replica: str, progress: LoadProgress) -> None:
+        """How far a replica, by Serve's name for it, is with loading its model."""
+        self._loads[replica] = progress
+
+    async def loading(self) -> LoadProgress | None:
+        """Of the replica that is furthest behind."""
+        return furthest_behind(self._loads.values())
 
     async def register(self) -> tuple[str, VersionedSettings]:
         """A short name for a replica that starts, and the settings in force."""

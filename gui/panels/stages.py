@@ -117,9 +117,13 @@ def _elapsed(stage: Stage, latest: StageProgress) -> str:
 
 
 def _fraction(stage: Stage, latest: StageProgress) -> float | None:
-    if latest.done is not None and latest.total:
-        return min(1.0, latest.done / latest.total)
-    return min(ALMOST, latest.elapsed_s / stage.about_s) if stage.about_s else None
+    guessed = min(ALMOST, latest.elapsed_s / stage.about_s) if stage.about_s else None
+    if latest.done is None or not latest.total:
+        return guessed
+    counted = min(1.0, latest.done / latest.total)
+    if latest.unit in (None, "bytes") or guessed is None:
+        return counted
+    return max(min(ALMOST, counted), guessed)  # what is counted is only a part of the stage
 
 
 def _about(seconds: float | None) -> str:

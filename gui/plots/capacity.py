@@ -10,7 +10,7 @@ from gui.plots.frame import Layout, Strip
 from gui.plots.overlay import Overlay
 from gui.plots.paint import draw_text, font, pen, text_width
 from gui.series.capacity import CapacityLevel, CapacityLine
-from gui.tokens import CAPACITY_TEXT, DASH_CAPACITY, FONT_CAPTION, GAP_2, LINE_EDGE, Palette
+from gui.tokens import CAPACITY_TEXT, DASH_CAPACITY, FONT_CAPTION, GAP_4, LINE_EDGE, Palette
 
 
 class CapacityItem(Overlay):
@@ -44,5 +44,6 @@ class CapacityItem(Overlay):
             painter.drawLine(QLineF(left, y + 0.5, layout.right, y + 0.5))
             middle = y - half if y - 2 * half >= strip.top else y + half
         words = f"↑ {level.words}" if is_above else level.words
-        if left + GAP_2 + text_width(words, font()) < layout.right:
-            draw_text(painter, left + GAP_2, middle, words, font(), self._palette.t2)
+        start = left + GAP_4  # clear of a flag that stands over the line's beginning
+        if start + text_width(words, font()) < layout.right:
+            draw_text(painter, start, middle, words, font(), self._palette.t2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from service.engine.cores import bind_openmp_threads, usable_cores
+from service.model.report import LoadReport, keep_quiet
 from service.options import ServiceOptions
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class LoadedEngine(NamedTuple):
     dtype: str
 
 
-def load_engine(options: ServiceOptions) -> LoadedEngine:
+def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> LoadedEngine:
     """To be called in the engine's own thread, before anything has imported torch in this process.
 
     The threads that torch computes with inherit this one's priority, and OpenMP reads its settings, and binds the
@@ -36,4 +37,4 @@ def load_engine(options: ServiceOptions) -> LoadedEngine:
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
     prepare_engine_thread(device, cores)
-    return LoadedEngine(TextEngine(load(resolve(options.model), device, dtype)), device, dtype)
+    return LoadedEngine(TextEngine(load(resolve(options.model), device, dtype, report)), device, dtype)

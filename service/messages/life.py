@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 StageName: TypeAlias = Literal["check", "fetch", "convert", "ray", "serve", "load", "answer"]
+Unit: TypeAlias = Literal["bytes", "layers", "graphs", "replicas"]
+"""What a stage counts: `layers` are packed, `graphs` captured, `replicas` run."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +39,7 @@ class StageProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="state"
     elapsed_s: float
     done: float | None = None
     total: float | None = None
-    unit: Literal["bytes", "replicas"] | None = None
+    unit: Unit | None = None
     finished: bool = False
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from service.model.batch_cache import BatchCache, Buffers
 from service.model.passes import ForwardPass, Part
+from service.model.report import LoadReport, keep_quiet, reported
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class GraphedPass(nn.Module):
         capture: Capture,
         rows: Sequence[int] = ROWS,
         columns: Sequence[int] = COLUMNS,
+        report: LoadReport = keep_quiet,
     ) -> None:
         super().__init__()
         self._forward = forward
@@ -52,7 +54,9 @@ class GraphedPass(nn.Module):
         self._arena = Arena(cell, rows[-1], columns[-1])
         # The largest first: the smaller ones find room in the memory that it needed.
         buckets = sorted(product(rows, columns), reverse=True)
-        self._graphs = {bucket: StepGraph(forward, self._arena, *bucket, capture) for bucket in buckets}
+        self._graphs = {
+            bucket: StepGraph(forward, self._arena, *bucket, capture) for bucket in reported(buckets, "graphs", report)
+        }
         self._buckets = sorted(buckets, key=lambda bucket: bucket[0] * bucket[1])
         logger.info("%d graphs captured, for up to %d rows of %d columns", len(buckets), rows[-1], columns[-1])
 

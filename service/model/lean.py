@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from service.model.passes import Part
+from service.model.report import LoadReport, keep_quiet, reported
 
 MakeLinear: TypeAlias = Callable[..., nn.Module]
 """Makes one layer of several linear ones that get the same input; their outputs stand one behind the other."""
@@ -28,11 +29,12 @@ MakeLinear: TypeAlias = Callable[..., nn.Module]
 class LeanLlama(nn.Module):
     """Uses the weights of a `LlamaForCausalLM`."""
 
-    def __init__(self, model: Any, linear: MakeLinear) -> None:
+    def __init__(self, model: Any, linear: MakeLinear, report: LoadReport = keep_quiet) -> None:
         super().__init__()
         self._tokens = model.model.embed_tokens
         self._rotation = model.model.rotary_emb
-        self._layers = nn.ModuleList(LeanLayer(layer, linear) for layer in model.model.layers)
+        layers = reported(model.model.layers, "layers", report)
+        self._layers = nn.ModuleList(LeanLayer(layer, linear) for layer in layers)
         self._norm = model.model.norm
         self._output = linear(model.lm_head)
 

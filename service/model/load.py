@@ -10,6 +10,7 @@ import torch
 
 from service.model.errors import ModelError
 from service.model.passes import ForwardPass
+from service.model.report import LoadReport, keep_quiet
 from service.model.resolve import ModelFolder
 
 DTYPES: Final = ("bfloat16", "float32", "float16", "int8")
@@ -92,7 +93,7 @@ def computed_in(dtype: str) -> torch.dtype:
     return number
 
 
-def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
+def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep_quiet) -> LoadedModel:
     """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`."""
     place = torch.device(choose_device(device))
     chosen = choose_dtype(dtype, str(place))
@@ -103,7 +104,7 @@ def load(folder: ModelFolder, device: str, dtype: str) -> LoadedModel:
         from service.model.quicken import quickened  # imports transformers
 
         model = _load_model(folder, computed_in(chosen)).to(place)
-        forward = quickened(model, place, eight_bit=chosen == "int8")
+        forward = quickened(model, place, eight_bit=chosen == "int8", report=report)
         if place.type == "cpu":
             _hold_in_memory(forward)
     except ModelError:

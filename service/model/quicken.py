@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 import torch
@@ -22,66 +22,79 @@ from service.model.graphs import GraphedPass, as_cuda_graphs
 from service.model.lean import LeanLlama, MakeLinear
 from service.model.packed import PackedLinear, SideBySide
 from service.model.passes import ForwardPass, OwnPass, Part
+from service.model.report import LoadReport, keep_quiet, reported
 
 logger = logging.getLogger(__name__)
 
 FIXED_ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn"})  # others depend on a pass's longest row
-ROUNDINGS: Final = 8.0  # by so many roundings of the largest logit others may differ
-EIGHT_BIT_ROUNDINGS: Final = 32.0
 
 
-def quickened(model: Any, device: torch.device, eight_bit: bool = False) -> nn.Module:
+class Linear(NamedTuple):
+    """How linear layers compute, and by how many roundings of the largest logit results may differ for it."""
+
+    make: MakeLinear
+    roundings: float
+
+
+AS_IT_IS: Final = Linear(SideBySide, 8.0)
+PACKED: Final = Linear(PackedLinear, 0.0)
+EIGHT_BIT: Final = Linear(EightBitLinear, 32.0)
+
+
+def quickened(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
     """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
 
     Its results are those of the model, with packed weights to the last bit, else but for rounding. That is tried out; a
     model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
-    With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`.
+    With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`. `report` is
+    told of layers and, on a GPU, of graphs.
     """
     own = OwnPass(model, device)
     if eight_bit:
         try:
-            return _replaced(model, own, EightBitLinear, EIGHT_BIT_ROUNDINGS)
+            return _replaced(model, own, EIGHT_BIT, report)
         except Exception as error:
             raise ModelError(
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
     packs = device.type == "cpu" and next(model.parameters()).dtype == torch.bfloat16 and _can_pack(model)
     try:
-        return _replaced(model, own, PackedLinear, 0.0) if packs else _replaced(model, own, SideBySide, ROUNDINGS)
+        return _replaced(model, own, PACKED if packs else AS_IT_IS, report)
     except Exception as error:  # such as of an architecture that looks at its layers' weights
         logger.warning("The model computes as transformers has it, which is slower: %s", error)
     return own
 
 
-def _replaced(model: Any, own: OwnPass, linear: MakeLinear, roundings: float) -> nn.Module:
+def _replaced(model: Any, own: OwnPass, linear: Linear, report: LoadReport) -> nn.Module:
     """Compute with these linear layers; what they may change is tried out."""
     if _is_llama(model):
-        return _lean(model, own, linear, roundings)
-    if linear is not SideBySide:
-        _exchange(model, own, linear, roundings)
+        return _lean(model, own, linear, report)
+    if linear is not AS_IT_IS:
+        _exchange(model, own, linear, report)
     return own
 
 
-def _lean(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float) -> nn.Module:
-    lean = LeanLlama(model, linear)
+def _lean(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> nn.Module:
+    lean = LeanLlama(model, linear.make, report)
     expected = list(_tried(own, model))
-    _require_same(expected, list(_tried(lean, model)), roundings)
-    forward = _graphed(lean, model, expected) if expected[0].is_cuda else lean
+    _require_same(expected, list(_tried(lean, model)), linear.roundings)
+    forward = _graphed(lean, model, expected, report) if expected[0].is_cuda else lean
     del model.model.layers, model.lm_head  # the weights are in `lean` now
     return forward
 
 
-def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor]) -> nn.Module:
+def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], report: LoadReport) -> nn.Module:
+    device = expected[0].device
     try:
-        graphed = GraphedPass(lean, expected[0].device, as_cuda_graphs(expected[0].device))
-        _require_same(expected, list(_tried(graphed, model)), ROUNDINGS)
+        graphed = GraphedPass(lean, device, as_cuda_graphs(device), report=report)
+        _require_same(expected, list(_tried(graphed, model)), AS_IT_IS.roundings)
     except Exception as error:  # such as for lack of memory
         logger.warning("A step's operations are launched one by one, which is slower: %s", error)
         return lean
     return graphed
 
 
-def _exchange(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float) -> None:
+def _exchange(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> None:
     expected = list(_tried(own, model))
     replaced = [
         (parent, name, layer)
@@ -90,9 +103,9 @@ def _exchange(model: Any, own: ForwardPass, linear: MakeLinear, roundings: float
         if type(layer) is nn.Linear  # a subclass may compute something else
     ]
     try:
-        for parent, name, layer in replaced:
-            setattr(parent, name, linear(layer))
-        _require_same(expected, list(_tried(own, model)), roundings)
+        for parent, name, layer in reported(replaced, "layers", report):
+            setattr(parent, name, linear.make(layer))
+        _require_same(expected, list(_tried(own, model)), linear.roundings)
     except Exception:
         for parent, name, layer in replaced:
             setattr(parent, name, layer)

@@ -1,9 +1,11 @@
-"""How the long stages of getting a model tell how far they are."""
+"""How the long stages of getting and loading a model tell how far they are."""
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias, TypeVar
 
-from service.messages.life import StageName
+from service.messages.life import StageName, Unit
+
+Item = TypeVar("Item")
 
 Report: TypeAlias = Callable[[StageName, float, float | None], None]
 """Called with the stage (`fetch` or `convert`), how much is done, and of how much, if that is known.
@@ -15,3 +17,28 @@ the caller can show the time; what it raises ends the work and every child proce
 
 def ignore(stage: StageName, done: float, total: float | None) -> None:
     """A `Report` for callers that do not care."""
+
+
+class LoadProgress(NamedTuple):
+    """So many of a total of them are done; a load goes through several units."""
+
+    unit: Unit
+    done: int
+    total: int
+
+
+LoadReport: TypeAlias = Callable[[LoadProgress], None]
+"""Called in the thread that loads, when a unit begins and whenever one more of it is done."""
+
+
+def keep_quiet(progress: LoadProgress) -> None:
+    """A `LoadReport` for callers that do not care."""
+
+
+def reported(items: Iterable[Item], unit: Unit, report: LoadReport) -> Iterator[Item]:
+    """Each of `items`, told done when the next is asked for."""
+    listed = list(items)
+    report(LoadProgress(unit, 0, len(listed)))
+    for done, item in enumerate(listed, start=1):
+        yield item
+        report(LoadProgress(unit, done, len(listed)))

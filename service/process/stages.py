@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import Final
 
-from service.messages.life import ServiceState, Stage, StageName, StageProgress
+from service.messages.life import ServiceState, Stage, StageName, StageProgress, Unit
 
 REPORT_INTERVAL_S: Final = 0.1
 UNCHANGED_INTERVAL_S: Final = 1.0
 
 ABOUT_S: Final[dict[StageName, float]] = {"check": 0.1, "convert": 25, "ray": 4, "serve": 4, "load": 10, "answer": 1}
-UNITS: Final[dict[StageName, Literal["bytes", "replicas"]]] = {"fetch": "bytes", "load": "replicas"}
 
 
 def stages_to(model: str, pending: tuple[StageName, ...], *, is_own_ray: bool) -> tuple[Stage, ...]:
@@ -45,18 +44,19 @@ class StageReporter:
         self._told_s = 0.0
         self._done: float | None = None
         self._total: float | None = None
-        self._told: tuple[float | None, float | None] = (None, None)
+        self._unit: Unit | None = None
+        self._told: tuple[float | None, float | None, Unit | None] = (None, None, None)
 
     def begin(self, name: StageName) -> None:
         self.finish()
         self._name, self._began_s = name, self._clock()
-        self._done = self._total = None
+        self._done = self._total = self._unit = None
         self._tell()
 
-    def progress(self, done: float, total: float | None) -> None:
+    def progress(self, done: float, total: float | None, unit: Unit | None) -> None:
         """How far the stage is; told at most every `REPORT_INTERVAL_S`, and seldom where it stands still."""
-        self._done, self._total = done, total
-        is_news = (done, total) != self._told
+        self._done, self._total, self._unit = done, total, unit
+        is_news = (done, total, unit) != self._told
         if self._clock() - self._told_s >= (REPORT_INTERVAL_S if is_news else UNCHANGED_INTERVAL_S):
             self._tell()
 
@@ -64,7 +64,7 @@ class StageReporter:
         """A `service.model.report.Report`: one call goes through several stages."""
         if name != self._name:
             self.begin(name)
-        self.progress(done, total)
+        self.progress(done, total, "bytes" if name == "fetch" else None)
 
     def finish(self) -> None:
         if self._name is not None:
@@ -80,13 +80,13 @@ class StageReporter:
 
     def _tell(self, *, finished: bool = False) -> None:
         assert self._name is not None
-        self._told_s, self._told = self._clock(), (self._done, self._total)
+        self._told_s, self._told = self._clock(), (self._done, self._total, self._unit)
         progress = StageProgress(
             name=self._name,
             elapsed_s=round(self._told_s - self._began_s, 3),
             done=self._done,
             total=self._total,
-            unit=UNITS.get(self._name) if self._done is not None else None,
+            unit=self._unit,
             finished=finished,
         )
         self._emit(progress)

@@ -1,18 +1,31 @@
 """A stand-in for the generator, for tests of the processes around it: it starts at once and answers without a model."""
 
 # No `from __future__ import annotations`: Serve pickles the class, and FastAPI then cannot look the names up.
+import asyncio
+import os
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from fastapi import FastAPI, Request
 from ray import serve
 from ray.serve import Application, Deployment
+from ray.serve.handle import DeploymentHandle
 
 from service.http.doors import doors_from_environment
+from service.hub import Hub
 from service.model.errors import ModelError
+from service.model.report import LoadProgress
 from service.options import ServiceOptions
 from service.process.loopback import keep_replica_on_loopback
+from service.telemetry.loading import LoadingNews
 
 REFUSED_DEVICE = "refused"
+GRADUAL_DEVICE = "gradual"
+GATE = "BATCHSCOPE_TEST_GATE"
+"""Names the pipe from which a replica on the gradual device reads before it is loaded."""
+
+PROGRESS = LoadProgress("graphs", 7, 32)
 
 api = FastAPI()
 api.add_middleware(cast(Any, doors_from_environment))
@@ -21,12 +34,20 @@ api.add_middleware(cast(Any, doors_from_environment))
 @serve.deployment(name="BatchTextGenerator", ray_actor_options={"num_cpus": 0.1}, max_constructor_retry_count=1)
 @serve.ingress(api)
 class StandIn:
-    """Answers what the driver asks of every application; its constructor fails for one device."""
+    """Answers what the driver asks of every application; one device it refuses, with another it loads gradually."""
 
-    def __init__(self, options: ServiceOptions) -> None:
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, options: ServiceOptions, hub: DeploymentHandle[Any] | None
+    ) -> None:
         keep_replica_on_loopback()
         if options.device == REFUSED_DEVICE:
             raise ModelError("This device is refused: choose another one.")
+        if hub is not None:
+            news = LoadingNews(partial(hub.note_loading.remote, "stand-in"))
+            news.note(PROGRESS)
+            telling = asyncio.create_task(news.tell_on())
+            await asyncio.to_thread(Path(os.environ[GATE]).read_bytes)
+            telling.cancel()
 
     @api.post("/v1/completions")
     async def complete(self, request: Request) -> dict[str, int]:
@@ -42,4 +63,5 @@ class StandIn:
 
 
 def build(options: ServiceOptions) -> Application:
-    return cast(Deployment, StandIn).options(num_replicas=options.replicas).bind(options)
+    hub = cast(Deployment, Hub).bind(options.settings) if options.device == GRADUAL_DEVICE else None
+    return cast(Deployment, StandIn).options(num_replicas=options.replicas).bind(options, hub)

@@ -25,7 +25,7 @@ from service.model.resolve import ModelFolder
 from service.process import ports
 from service.process.sweep import Lineage
 from tests.service.conftest import STATES, ServiceProcess
-from tests.service.stand_in import REFUSED_DEVICE
+from tests.service.stand_in import GATE, GRADUAL_DEVICE, PROGRESS, REFUSED_DEVICE
 
 STAND_IN = ("--app", "tests.service.stand_in:build")
 GONE_LIMIT_S = 5.0
@@ -130,10 +130,17 @@ def running(*arguments: str) -> Iterator[Run]:
 
 
 @pytest.fixture(scope="module")
-def run(model_folder: ModelFolder) -> Iterator[Run]:
-    with running() as run:
-        run.until_ready()
-        yield run
+def run(model_folder: ModelFolder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Its replica tells how far it is with loading, and goes on when it is seen that this was heard."""
+    gate = tmp_path_factory.mktemp("gate") / "gate"
+    os.mkfifo(gate)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(GATE, str(gate))
+        with running("--device", GRADUAL_DEVICE) as run:
+            run.read_until(lambda state: isinstance(state, StageProgress) and state.unit == PROGRESS.unit)
+            gate.write_bytes(b"go on")
+            run.until_ready()
+            yield run
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +170,16 @@ def test_that_a_start_is_told_stage_by_stage(run: Run, ready: Ready) -> None:
     assert finished == STAGES
     assert (ready.model, ready.device, ready.context_length, ready.replicas) == ("stand-in", "cpu", 128, 1)
     assert ready.instance == starting.instance
+
+
+def test_that_a_start_tells_how_far_a_replica_is_with_its_model_and_then_how_many_run(run: Run, ready: Ready) -> None:
+    told = [
+        (state.unit, state.done, state.total)
+        for state in run.states
+        if isinstance(state, StageProgress) and state.name == "load"
+    ]
+    assert told[-1] == ("replicas", 1, 1)
+    assert PROGRESS in told
 
 
 ROUTES = ["/healthz", "/v1/models", "/nowhere", "/-/healthz", "/-/routes", "/docs"]

@@ -14,6 +14,7 @@ from service.model.batch_cache import BatchCache
 from service.model.graphs import GraphedPass
 from service.model.passes import Part
 from service.model.quicken import quickened
+from service.model.report import LoadProgress
 from tests.unit.tiny_models import as_traced_graph, tiny_llama
 
 CPU = torch.device("cpu")
@@ -65,6 +66,12 @@ def captured(counting: Counting) -> GraphedPass:
 def graphed(captured: GraphedPass, counting: Counting) -> GraphedPass:
     counting.calls = 0
     return captured
+
+
+def test_that_capturing_tells_how_far_it_is(counting: Counting) -> None:
+    told: list[LoadProgress] = []
+    GraphedPass(counting, CPU, as_traced_graph, rows=(1, 2), columns=(8, 16), report=told.append)
+    assert told == [("graphs", done, 4) for done in range(5)]
 
 
 @torch.inference_mode()

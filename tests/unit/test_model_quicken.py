@@ -19,7 +19,7 @@ from service.model.lean import LeanLlama
 from service.model.load import load
 from service.model.packed import PackedLinear, SideBySide
 from service.model.passes import ForwardPass, OwnPass, Part
-from service.model.quicken import quickened
+from service.model.quicken import Linear, quickened
 from service.model.resolve import ModelFolder
 from tests.unit.tiny_models import tiny_gpt2
 
@@ -117,7 +117,7 @@ def test_that_a_model_whose_results_would_change_computes_as_it_did(
 
     model = make()
     expected = logits(OwnPass(model, CPU))
-    monkeypatch.setattr(module, "PackedLinear", Wrong)
+    monkeypatch.setattr(module, "PACKED", Linear(Wrong, 0.0))
 
     forward = quickened(model, CPU)
 

@@ -81,7 +81,7 @@ def test_that_progress_is_throttled_but_the_last_is_told() -> None:
     reporter = StageReporter(told)
     with reporter.running("fetch"):
         for done in range(1000):
-            reporter.progress(done, 1000)
+            reporter.progress(done, 1000, "bytes")
     assert len(told) < 100
     assert told[-1].done == 999
 
@@ -91,7 +91,7 @@ def test_that_progress_that_stands_still_is_told_once_a_second() -> None:
     reporter = StageReporter(told, clock=lambda: next(times))
     reporter.begin("load")
     for _ in range(24):  # three seconds
-        reporter.progress(0, 1)
+        reporter.progress(0, 1, "replicas")
     assert len(told) == 4
 
 

@@ -64,3 +64,11 @@ def test_that_a_new_start_forgets_the_one_before() -> None:
 def test_that_the_summary_is_the_present_stage_in_a_line() -> None:
     assert started(RAY_DONE, StageProgress(name="load", elapsed_s=3.0)).summary == "Load the model: 3 s of about 12 s"
     assert StartProgress().summary == "Starting"
+
+
+def test_that_a_stage_that_counts_says_what_and_its_bar_never_stands_where_time_goes_on() -> None:
+    layers = StageProgress(name="load", elapsed_s=3.0, done=15.0, total=30.0, unit="layers")
+    graphs = StageProgress(name="load", elapsed_s=9.0, done=8.0, total=32.0, unit="graphs")
+    first, second = started(layers).lines()[2], started(layers, graphs).lines()[2]
+    assert (first.detail, first.fraction) == ("15 of 30 layers · 3 s", 0.5)
+    assert (second.detail, second.fraction) == ("8 of 32 graphs · 9 s", 0.75)
