@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 
 from service.findings.batches import RecentBatches, recent_batches
-from service.findings.queues import Queues, queues
+from service.findings.queues import MOMENTS, Queues, queues
 from service.messages.patterns import Burst, ClosedLoop, OnOff
 from service.messages.settings import Settings
+from service.messages.workload import TEXT
 from service.observed.batches import Regime
 from service.observed.columns import Bools, Floats, Ints
 from service.observed.history import History
@@ -50,6 +51,11 @@ class Facts:
     def is_continuous(self) -> bool:
         """Whether requests join and leave between two steps."""
         return self.settings.formation == "continuous"
+
+    @property
+    def generates(self) -> bool:
+        """Whether requests are generated token by token, so that others can join in between."""
+        return self.history.unit == TEXT.unit
 
     @property
     def since_s(self) -> float:
@@ -133,8 +139,11 @@ class Facts:
 
     @property
     def waiting(self) -> int:
-        """In the queue or in sealed batches, now."""
-        return int(self.queues.total[-1])
+        """In the queue or in sealed batches, mostly, in the last fifth of the time.
+
+        Not at one moment: what is known last was often told because a batch began, which is when the fewest wait.
+        """
+        return int(np.median(self.queues.total[-(MOMENTS // 5) :]))
 
     @cached_property
     def _received(self) -> Bools:

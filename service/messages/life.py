@@ -6,6 +6,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from service.messages.workload import TEXT, WorkloadAbout
+
 StageName: TypeAlias = Literal["check", "fetch", "convert", "ray", "serve", "load", "answer"]
 Unit: TypeAlias = Literal["bytes", "layers", "graphs", "replicas"]
 """What a stage counts: `layers` are packed, `graphs` captured, `replicas` run."""
@@ -51,7 +53,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
     model: str
     device: str
     dtype: str
-    context_length: int
+    context_length: int | None
+    workload: WorkloadAbout = TEXT
     replicas: int
     started_in_s: float
 

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from service.messages.settings import Formation, ReleaseReason, SettingsChange, VersionedSettings
+from service.messages.workload import TEXT
 
 RequestState: TypeAlias = Literal["waiting", "formed", "running", "done", "failed", "cancelled", "refused"]
 FINAL_STATES: Final[frozenset[RequestState]] = frozenset({"done", "failed", "cancelled", "refused"})
@@ -121,6 +122,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         cpu_percent: of the replica's process, 100 a core.
         memory_bytes: resident memory of the replica's process.
         gpu_percent, gpu_memory_bytes: of its device, where there is a GPU.
+        unit: what the tokens of its requests and batches are, in the plural.
         max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
     """
 
@@ -140,6 +142,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory_bytes: int | None = None
     ledger: Ledger = Ledger()
     max_ongoing_requests: int | None = None
+    unit: str = TEXT.unit
 
 
 class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="frame"):

@@ -19,6 +19,7 @@ class BatchSummary:
 
     Attributes:
         waited_s: shortest and longest time that a member waited before it ran; ``None`` as long as none is known.
+        unit: what its tokens are, in the plural.
         ran_s: so far, if it still runs; ``None`` before it started.
     """
 
@@ -37,6 +38,7 @@ class BatchSummary:
     tokens: int
     waited_s: tuple[float, float] | None
     ran_s: float | None
+    unit: str
 
 
 def batch_summary(history: History, row: int) -> BatchSummary | None:
@@ -64,6 +66,7 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
         tokens=int(columns.get(row, "tokens")),
         waited_s=_waited_s(history.requests, row),
         ran_s=None if started_s is None or until_s is None else max(until_s - started_s, 0.0),
+        unit=history.unit,
     )
 
 

@@ -13,6 +13,7 @@ from service.clock import ClockOffset
 from service.messages.load import LoadFrame
 from service.messages.settings import SettingsChange, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, TelemetryFrame
+from service.messages.workload import TEXT
 from service.observed.batches import BatchTable, Regime
 from service.observed.load_story import LoadStory
 from service.observed.marks import SettingsMark
@@ -71,6 +72,7 @@ class History:
         self.outages = Outages()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
+        self.unit = TEXT.unit  # what the tokens of requests and batches are, in the plural
         self.load: LoadFrame | None = None
         self.behind_s: float | None = None
         self.first_s: float | None = None  # of the first frame
@@ -79,6 +81,8 @@ class History:
         self._load_offset = ClockOffset(self._clock_id)
         self.sender_clock = ClockOffset(self._clock_id)
         self._service = 0
+        self._ended_s = -np.inf  # the latest service that has
+        self._begun_s: list[float] = []  # each service; not before the end of the one before
         self._last_number = 0
         self._changes: list[SettingsChange] = []
         self._doubtful: tuple[float, set[int]] | None = None
@@ -169,6 +173,11 @@ class History:
         self._last_number = 0
         self.revision += 1
 
+    def mark_stop(self) -> None:
+        """The service ended in order, and what was under way with it."""
+        self._end_service(self.now_s())
+        self.revision += 1
+
     def mark_failure(self, at_s: float | None = None) -> None:
         """The service died, at `at_s` or now; what was under way has failed."""
         at_s = self.now_s() if at_s is None else at_s
@@ -181,6 +190,10 @@ class History:
     def now_s(self) -> float:
         """The present moment on the service's clock."""
         return self._service_offset.from_ours(self._clock())
+
+    def service_begun_s(self, at_s: float) -> float:
+        """What ran before this moment, ran in an earlier service than the one of `at_s`."""
+        return max((begun_s for begun_s in self._begun_s if begun_s <= at_s), default=-np.inf)
 
     def wall_time(self, at_s: float) -> float:
         """Seconds since 1970 of a moment on the service's clock."""
@@ -242,6 +255,7 @@ class History:
     def _note_service(self, frame: TelemetryFrame) -> None:
         if self._begins_anew:
             self._service += 1
+            self._begun_s.append(self._ended_s)
             self.slots.forget_all()
             self.outages.close(frame.at_s)
             self._begins_anew = False
@@ -261,6 +275,7 @@ class History:
     def _add_replicas(self, frame: TelemetryFrame) -> None:
         if frame.replicas:
             self.replicas = frame.replicas
+            self.unit = frame.replicas[0].unit
         for status in frame.replicas:
             if not self.slots.knows(status.replica) and status.replica not in frame.lost_replicas:
                 self.slots.slot_of(status.replica)
@@ -295,6 +310,7 @@ class History:
         self.sender_clock.guess(self._load_offset.offset_s - self._service_offset.offset_s)
 
     def _end_service(self, at_s: float) -> None:
+        self._ended_s = at_s
         self.requests.close(self.requests.open_rows().tolist(), at_s, "The service stopped.")
         self.batches.close(at_s)
         self.replicas = ()

@@ -142,7 +142,9 @@ class _Executed:
 
     @classmethod
     def ever(cls, history: History) -> tuple[Floats, Floats, Floats]:
-        executed = cls._chosen(history, np.isfinite(history.batches.columns["finished"]))
+        """Those of the present service."""
+        columns, begun_s = history.batches.columns, history.service_begun_s(history.now_s())
+        executed = cls._chosen(history, np.isfinite(columns["finished"]) & (columns["started"] >= begun_s))
         return executed.size, executed.tokens, executed.run_s
 
     @classmethod

@@ -50,6 +50,7 @@ class Executed:
         table = history.batches.columns
         chosen = (table["finished"] <= latest_s) & (table["finished"] > latest_s - LONGEST_AGO_S)
         chosen &= np.isfinite(table["started"]) & (table["tokens"] > 0) & (table["finished"] > table["started"])
+        chosen &= table["started"] >= history.service_begun_s(latest_s)  # another may have computed something else
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(table["finished"][rows], kind="stable")]
         return cls._of_rows(history, rows)._in_pieces(table["slot"][rows])._latest()

@@ -108,6 +108,8 @@ class Replay:
                 self.history.service_started()
             case ServiceEnded(reason=str()):
                 self.history.mark_failure()
+            case ServiceEnded():
+                self.history.mark_stop()
 
     def _wall_time(self) -> float:
         return self._header.recorded_at + self._now_s - self._header.at_s

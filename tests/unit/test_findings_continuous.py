@@ -103,6 +103,14 @@ def test_that_stragglers_of_late_batches_lead_to_continuous_with_what_it_would_g
     assert "waits_for_batch" not in said, "that would say the same less well"
 
 
+def test_that_nobody_is_told_to_join_a_call_of_a_function() -> None:
+    history, _ = filled_history(run_of(Step(0.0, 4.0, Settings())))
+    history.unit = "houses"
+    (waits,) = (finding for finding in findings(history) if finding.rule == "waits_for_batch")
+    assert (waits.advice, waits.control) == ("", None)
+    assert "to their result, while" in waits.evidence
+
+
 def test_that_waiting_for_the_batch_before_is_named_where_it_has_room() -> None:
     waits = told(run_of(Step(0.0, 4.0, Settings())))["waits_for_batch"]
     assert (waits.severity, waits.control) == ("info", "formation")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
@@ -30,6 +31,7 @@ from service.observed.columns import Columns
 from service.observed.history import KEPT_S, SPAN_S, History
 from service.observed.marks import describe_load_change
 from service.observed.rolling import STEP_S, Grid, step_of
+from service.predict.executed import Executed
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 V1 = VersionedSettings(version=1, settings=Settings(max_batch_size=4))
@@ -197,6 +199,43 @@ def test_that_a_failure_ends_what_was_under_way_until_a_service_starts(history: 
     history.service_started()
     assert history.outages.failed_since_s is None
     assert [(outage.start_s, outage.end_s) for outage in history.outages] == [(12.0, 15.0)]
+
+
+def test_that_a_stop_ends_what_was_under_way_then_and_not_when_the_next_service_starts(
+    history: History, clock: FakeClock
+) -> None:
+    history.add_telemetry(frame(1, 11.0, requests=(request("q1"),), batches=(batch(1, 11.0, started_s=11.0),)))
+    clock.now_s = 12.0
+    history.mark_stop()
+    clock.now_s = 20.0
+    history.service_started()
+    assert history.batches.columns["finished"].tolist() == [12.0]
+    assert list(history.outages) == []
+    assert (history.depth_at(11.5), history.depth_at(12.5)) == ((1, 0, 0), (0, 0, 0))
+
+
+def test_that_what_batches_cost_is_not_told_by_those_of_an_earlier_service(history: History, clock: FakeClock) -> None:
+    def ran(number: int, start_s: float) -> BatchRecord:
+        return batch(number, start_s, started_s=start_s, finished_s=start_s + 0.2, tokens=1)
+
+    history.add_telemetry(frame(1, 11.0, batches=tuple(ran(n, 10.0 + n / 10) for n in range(4))))
+    clock.now_s = 12.0
+    assert len(Executed.of_history(history)) == 4
+    history.mark_stop()
+    history.service_started()
+    history.add_telemetry(frame(1, 14.0, batches=(ran(1, 13.5),)))
+    clock.now_s = 14.0
+    assert len(Executed.of_history(history)) == 1
+    assert len(Executed.of_history(history, 11.5)) == 4, "which then was the present one"
+
+
+def test_that_the_unit_of_what_is_computed_is_the_services(history: History) -> None:
+    assert history.unit == "tokens"
+    houses = msgspec.structs.replace(status("r1", 11.0), unit="houses")
+    history.add_telemetry(frame(1, 11.0, replicas=(houses,)))
+    assert history.unit == "houses"
+    history.mark_failure(12.0)
+    assert history.unit == "houses", "what is shown is still of that service"
 
 
 def test_that_a_lost_replica_s_requests_end_and_the_gap_closes_with_its_successor(history: History) -> None:

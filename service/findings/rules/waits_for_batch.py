@@ -26,20 +26,21 @@ def find(facts: Facts) -> Finding | None:
     if wait_p50_s < max(LEAST_WAIT_S, MUCH * first_p50_s):
         return None
     batches, cap = facts.batches, facts.settings.max_batch_size
+    result = "first token" if facts.generates else "result"
     return Finding(
         rule="waits_for_batch",
         severity="info",
         title="Requests wait for the batch before theirs",
         evidence=f"Half of them waited {seconds(wait_p50_s)} or more for it to end, of {seconds(first_p50_s)} to their "
-        f"first token, while it held {batches.mean_size:.1f} of {cap} requests on average.",
+        f"{result}, while it held {batches.mean_size:.1f} of {cap} requests on average.",
         data={
             "wait_p50_s": wait_p50_s,
             "first_token_p50_s": first_p50_s,
             "mean_batch": batches.mean_size,
             "max_batch_size": cap,
         },
-        advice=f"Set formation to continuous: they then join the running batch at the next step{_step(facts)}.",
-        control="formation",
+        advice=_advice(facts),
+        control="formation" if facts.generates else None,
     )
 
 
@@ -53,7 +54,11 @@ def _waits_s(facts: Facts) -> Floats:
     return wait_s
 
 
-def _step(facts: Facts) -> str:
-    if facts.cost is None:
+def _advice(facts: Facts) -> str:
+    """A function is called for whole batches: nobody can join one that runs."""
+    if not facts.generates:
         return ""
-    return f", of {seconds(facts.cost.step_s + facts.cost.row_s * facts.batches.mean_size)} each"
+    each = ""
+    if facts.cost is not None:
+        each = f", of {seconds(facts.cost.step_s + facts.cost.row_s * facts.batches.mean_size)} each"
+    return f"Set formation to continuous: they then join the running batch at the next step{each}."
