@@ -10,7 +10,9 @@ from ray.serve import Application, Deployment
 
 from service.deployment import BatchTextGenerator
 from service.hub import Hub
+from service.messages.workload import TEXT
 from service.options import ServiceOptions
+from service.workloads.catalog import find
 
 APP_NAME = "Text-Completion-App"
 
@@ -22,11 +24,12 @@ def build(options: ServiceOptions | dict[str, Any]) -> Application:
     """
     if isinstance(options, dict):
         options = msgspec.convert(options, ServiceOptions, strict=False)  # a command line's values are texts
-    gpus = 1 if options.device.startswith("cuda") or (options.device == "auto" and gpu_count() >= 1) else 0
+    computes_on_device = options.workload == TEXT.name or find(options.workload).computes_on_device
+    has_gpu = options.device.startswith("cuda") or (options.device == "auto" and gpu_count() >= 1)
     replicas = cast(Deployment, BatchTextGenerator).options(
         num_replicas=options.replicas,
         max_ongoing_requests=options.max_ongoing_requests,
-        ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
+        ray_actor_options={"num_cpus": 1, "num_gpus": int(computes_on_device and has_gpu)},
     )
     return replicas.bind(options, cast(Deployment, Hub).bind(options.settings))
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from service.engine.sequence import Progress, Sequence
+from service.engine.job import Job, Progress
 from service.messages.telemetry import BatchWork
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class BatchRun:
         self._has_left |= ended > 0
         self._loop.call_soon_threadsafe(self._on_step, progress, time.monotonic())
 
-    def admit(self, work: BatchWork, can_join: bool) -> list[Sequence]:
+    def admit(self, work: BatchWork, can_join: bool) -> list[Job]:
         """Those who join now. The event loop is asked only if somebody has left, or could come."""
         batcher = self._generation.batcher
         has_room = can_join and self._running < batcher.in_force.settings.max_batch_size
@@ -54,7 +54,7 @@ class BatchRun:
             answered = threading.Event()
             self._loop.call_soon_threadsafe(self._exchange, work, can_join, answered)
             answered.wait(HANDSHAKE_S)
-        joined = [self._joined.popleft().sequence for _ in range(len(self._joined))]
+        joined = [self._joined.popleft().job for _ in range(len(self._joined))]
         self._running += len(joined)
         return joined
 

@@ -4,6 +4,7 @@ Here is what Ray and HTTP have to do with it; what happens to a prompt is in `se
 """
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -19,21 +20,24 @@ from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from service.engine.job import Line
 from service.engine.loading import load_engine
 from service.engine.sequence import SamplingParams
 from service.generation import Generation, TextChunk
-from service.http.completions import CompletionBody, answer_completion
+from service.http.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
 from service.http.doors import doors_from_environment
-from service.http.errors import PromptRefusedError, error_response, install_error_handlers
+from service.http.errors import error_response, install_error_handlers
 from service.http.telemetry import telemetry_events
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
+from service.messages.workload import TEXT
 from service.options import ServiceOptions
 from service.process.loopback import keep_replica_on_loopback
 from service.process.whole_request import take_bodies_from_scopes
 from service.telemetry.device import DeviceMeter
 from service.telemetry.frames import SHORTEST_INTERVAL_S
 from service.telemetry.loading import LoadingNews
+from service.workloads.catalog import about
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +82,12 @@ class BatchTextGenerator:
         loop, context = asyncio.get_running_loop(), serve.get_replica_context()
         news = LoadingNews(partial(hub.note_loading.remote, context.replica_id.unique_id))
         telling = loop.create_task(news.tell_on())
-        self._engine, self._device, self._dtype = await loop.run_in_executor(
-            self._thread, load_engine, options, news.note
-        )
+        self._about = about(options.workload)
+        self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note)
         telling.cancel()
         replica, in_force = await hub.register.remote()
-        self._generation = Generation(replica, self._engine, self._thread, in_force)
-        self._meter = DeviceMeter(self._device)
+        self._generation = Generation(replica, self._loaded.engine, self._thread, in_force)
+        self._meter = DeviceMeter(self._loaded.device)
         # WORKAROUND ray 2.60: what a Serve config file made of it is told by no public name.
         self._max_ongoing_requests = context._deployment_config.max_ongoing_requests
         self._tasks = [
@@ -93,37 +96,59 @@ class BatchTextGenerator:
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
-    async def handle_batch(self, text: str) -> str:
-        """The tutorial's own method: the prompt and its continuation. One text a call; Serve batches the calls."""
-        chunk = await self._complete(text, time.monotonic())
-        return text + chunk.text
+    async def handle_batch(self, inputs: Any) -> Any:
+        """The tutorials' own method: the output of one input, or those of a list of them, which share batches."""
+        if not isinstance(inputs, list):
+            return (await self._compute([inputs]))[0]
+        return await self._compute(inputs)
 
-    @api.get("/", response_class=PlainTextResponse)
-    async def ask(self, text: Annotated[str, Query(min_length=1)]) -> str:
-        """The tutorial's way to ask: `curl "http://127.0.0.1:8000/?text=Once+upon+a+time"`."""
-        return await self.handle_batch(text)
+    @api.get("/")
+    async def ask(self, request: Request) -> Response:
+        """The tutorials' way to ask: `curl "http://127.0.0.1:8000/?text=Once+upon+a+time"`, or `/?number=3`."""
+        name, example = self._about.query, self._about.examples[0]
+        line = request.query_params.get(name)
+        if not line:
+            return error_response(400, f"Ask with /?{name}=…, such as {example!r}.", param=name)
+        (output,) = await self._compute([Line(line)])
+        return PlainTextResponse(output if isinstance(output, str) else json.dumps(output))
+
+    @api.post("/")
+    async def call(self, request: Request) -> Response:
+        """A list of inputs, each of them a request of its own: `{"features": [[…], …]}` to `{"predictions": […]}`."""
+        wanted = self._about.inputs
+        try:
+            inputs = msgspec.json.decode(await request.body(), type=dict[str, Any]).get(wanted)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise HTTPException(400, f"The body must be JSON: {error}") from error
+        if not isinstance(inputs, list) or not 1 <= len(inputs) <= MAX_PROMPTS:
+            message = f'The body must be {{"{wanted}": […]}} with 1 to {MAX_PROMPTS} of them.'
+            return error_response(400, message, param=wanted)
+        outputs = await self._compute(inputs)
+        return Response(msgspec.json.encode({self._about.outputs: outputs}), media_type="application/json")
 
     @api.post("/v1/completions")
     async def completions(self, body: CompletionBody, x_request_id: Annotated[str | None, Header()] = None) -> Response:
         """OpenAI's completions; `stream` sends them as server-sent events."""
         received_s = time.monotonic()
-        if body.model not in (None, self._engine.name):
-            message = f"There is no model {body.model!r} here; this service runs {self._engine.name!r}."
+        if body.model not in (None, self._loaded.engine.name):
+            message = f"There is no model {body.model!r} here; this service runs {self._loaded.engine.name!r}."
             return error_response(404, message, param="model", code="model_not_found")
         client_id = x_request_id if x_request_id and CLIENT_ID.fullmatch(x_request_id) else None
         return await answer_completion(
-            self._generation, self._engine.name, body, received_s=received_s, client_id=client_id
+            self._generation, self._loaded.engine.name, body, received_s=received_s, client_id=client_id
         )
 
-    async def _complete(self, text: str, received_s: float) -> TextChunk:
-        try:
-            request = await self._generation.submit(text, TUTORIAL_SAMPLING, received_s=received_s)
-        except ValueError as error:
-            raise PromptRefusedError(str(error)) from error
-        try:
-            return await self._generation.result(request)
-        finally:
-            self._generation.give_up(request)
+    async def _compute(self, inputs: list[Any]) -> list[Any]:
+        received_s = time.monotonic()
+        asked = [Asked(each, TUTORIAL_SAMPLING) for each in inputs]
+        requests = await submit_all(self._generation, asked, received_s)
+        chunks = await results_of(self._generation, requests)
+        return [self._output(each, chunk) for each, chunk in zip(inputs, chunks, strict=True)]
+
+    def _output(self, input: Any, chunk: TextChunk) -> Any:
+        if not self._about.streams:
+            return json.loads(chunk.text)
+        return input + chunk.text if self._about == TEXT else chunk.text
 
     # -- settings, telemetry, state -----------------------------------------------------------------------------------
 
@@ -155,19 +180,25 @@ class BatchTextGenerator:
     async def models(self) -> dict[str, Any]:
         """The one model there is."""
         model = {
-            "id": self._engine.name,
+            "id": self._loaded.engine.name,
             "object": "model",
             "created": 0,
             "owned_by": "batchscope",
-            "context_length": self._engine.context_length,
+            "context_length": self._loaded.context_length,
         }
         return {"object": "list", "data": [model]}
+
+    @api.get("/workload")
+    async def workload(self) -> Response:
+        """What is computed here, and how to ask for it."""
+        return json_response(self._about)
 
     @api.get("/healthz")
     async def healthz(self) -> dict[str, Any]:
         """Answers while the replica works."""
         await self.check_health()
-        return {"status": "ok", "model": self._engine.name, "device": self._device, "dtype": self._dtype}
+        loaded = self._loaded
+        return {"status": "ok", "model": loaded.engine.name, "device": loaded.device, "dtype": loaded.dtype}
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose work has ended."""
@@ -218,13 +249,14 @@ class BatchTextGenerator:
             waiting=generation.batcher.waiting,
             formed=generation.batcher.formed,
             running=generation.running,
-            model=self._engine.name,
-            device=self._device,
-            dtype=self._dtype,
+            model=self._loaded.engine.name,
+            device=self._loaded.device,
+            dtype=self._loaded.dtype,
             cpu_percent=load.cpu_percent,
             memory_bytes=load.memory_bytes,
             gpu_percent=load.gpu_percent,
             gpu_memory_bytes=load.gpu_memory_bytes,
             ledger=generation.recorder.ledger,
             max_ongoing_requests=self._max_ongoing_requests,
+            unit=self._about.unit,
         )

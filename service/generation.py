@@ -1,4 +1,4 @@
-"""The replica without Ray: takes prompts in, lets the engine generate them batch by batch, and hands tokens out."""
+"""The replica without Ray: takes inputs in, lets the engine compute them batch by batch, and hands results out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from service.batch_run import BatchRun
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
-from service.engine.sequence import Admit, Emit, Progress, SamplingParams, Sequence
+from service.engine.job import Admit, Emit, Engine, Job, Progress
+from service.engine.sequence import SamplingParams
 from service.messages.settings import ReleaseReason, VersionedSettings
 from service.messages.telemetry import FINAL_STATES, BatchWork, RequestRecord, RequestState
 from service.telemetry.batch_log import BatchLog
@@ -28,18 +29,10 @@ REQUEST_TIMEOUT_S = 600.0
 SHORT_PROMPT = 500
 """Characters that take less time to encode than to hand to a thread, where they would wait for the interpreter."""
 
+ONE_RESULT = SamplingParams(max_tokens=1)
+"""For inputs that are no prompts."""
+
 FinishReason = Literal["stop", "length"]
-
-
-class Engine(Protocol):
-    """What generates, `TextEngine` in the product; `generate` blocks and ends every sequence with one last progress.
-
-    With `admit` it asks between two steps who joins.
-    """
-
-    def encode(self, prompt: str, max_tokens: int) -> list[int]: ...
-
-    def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork: ...
 
 
 class GenerationError(Exception):
@@ -58,13 +51,13 @@ class TextChunk:
 
 @dataclass(eq=False, slots=True)
 class GenerationRequest:
-    """One prompt on its way: what the engine needs of it, what its asker has not read yet, and when it was where.
+    """One input on its way: what the engine needs of it, what its asker has not read yet, and when it was where.
 
     Attributes:
         streamed: its asker wants every bit of news, not the end alone.
     """
 
-    sequence: Sequence
+    job: Job
     client_id: str | None
     streamed: bool
     received_s: float
@@ -89,12 +82,12 @@ class GenerationRequest:
 
     def record(self, replica: str) -> RequestRecord:
         return RequestRecord(
-            id=self.sequence.id,
+            id=self.job.id,
             client_id=self.client_id,
             replica=replica,
             state=self.state,
-            prompt_tokens=len(self.sequence.prompt_ids),
-            max_tokens=self.sequence.sampling.max_tokens,
+            prompt_tokens=self.job.prompt_tokens,
+            max_tokens=self.job.max_tokens,
             completion_tokens=self.completion_tokens,
             batch=self.batch,
             received_s=self.received_s,
@@ -113,7 +106,7 @@ class GenerationRequest:
             raise GenerationError(self.error)
         text = "".join(self.unread)
         self.unread.clear()
-        return TextChunk(text, len(self.sequence.prompt_ids), self.completion_tokens, self.finish_reason)
+        return TextChunk(text, self.job.prompt_tokens, self.completion_tokens, self.finish_reason)
 
 
 class Generation:
@@ -138,24 +131,23 @@ class Generation:
 
     async def submit(
         self,
-        prompt: str,
-        sampling: SamplingParams,
+        input: object,
+        sampling: SamplingParams = ONE_RESULT,
         *,
         received_s: float,
         streamed: bool = False,
         client_id: str | None = None,
     ) -> GenerationRequest:
-        """Admit a prompt to the queue. Whoever calls this must call `give_up` in the end, whatever happens.
+        """Admit an input to the queue. Whoever calls this must call `give_up` in the end, whatever happens.
 
-        Raises `QueueFullError`, or the engine's `ValueError` for a prompt that it refuses.
+        Raises `QueueFullError`, or the engine's `ValueError` for an input that it refuses.
         """
         try:
-            prompt_ids = await self._encoded(prompt, sampling.max_tokens)
+            job = await self._job_for(input, sampling)
         except ValueError:
             self.recorder.count(received=1, refused=1)
             raise
-        sequence = Sequence(f"{self.replica}-{next(self._request_numbers)}", prompt_ids, sampling)
-        request = GenerationRequest(sequence, client_id, streamed, received_s, time.monotonic())
+        request = GenerationRequest(job, client_id, streamed, received_s, time.monotonic())
         try:
             request.answered = self.batcher.submit(request)
         except QueueFullError as error:
@@ -165,15 +157,16 @@ class Generation:
             raise
         request.answered.add_done_callback(lambda answered: self._on_answered(request, answered))
         request.timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self._on_overdue, request)
-        self._under_way[sequence.id] = request
+        self._under_way[job.id] = request
         self.recorder.count(received=1, admitted=1)
         self.recorder.note_request(request)
         return request
 
-    async def _encoded(self, prompt: str, max_tokens: int) -> list[int]:
-        if len(prompt) <= SHORT_PROMPT:
-            return self._engine.encode(prompt, max_tokens)
-        return await asyncio.to_thread(self._engine.encode, prompt, max_tokens)
+    async def _job_for(self, input: object, sampling: SamplingParams) -> Job:
+        id = f"{self.replica}-{next(self._request_numbers)}"
+        if isinstance(input, str) and len(input) > SHORT_PROMPT:
+            return await asyncio.to_thread(self._engine.job, id, input, sampling)
+        return self._engine.job(id, input, sampling)
 
     async def chunks(self, request: GenerationRequest) -> AsyncIterator[TextChunk]:
         """The completion as it comes; the last chunk has a `finish_reason`. Raises `GenerationError`."""
@@ -192,7 +185,7 @@ class Generation:
     def give_up(self, request: GenerationRequest) -> None:
         """Nobody waits for the answer any more: leave the queue at once, or the running batch at its next step."""
         if not request.is_final:
-            request.sequence.cancel()
+            request.job.cancel()
             request.answered.cancel()
 
     async def run(self) -> None:
@@ -208,23 +201,23 @@ class Generation:
         while True:
             run = BatchRun(self, id, present)
             work = await self._decoded(present, run, is_open) if present else BatchWork()
-            for request in run.broken_off:  # the engine ends every sequence; this is for one that breaks its word
+            for request in run.broken_off:  # the engine ends every job; this is for one that breaks its word
                 self._finish(request, "failed", "The engine stopped before this request was complete.")
             if not (present := run.end(work)):
                 break
             id = self.begin_stretch(present, "joined")
 
     async def _decoded(self, present: list[GenerationRequest], run: BatchRun, is_open: bool) -> BatchWork | None:
-        sequences, admit = [request.sequence for request in present], run.admit if is_open else None
+        jobs, admit = [request.job for request in present], run.admit if is_open else None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._generate, sequences, run.emit, admit)
+        return await loop.run_in_executor(self._thread, self._generate, jobs, run.emit, admit)
 
-    def _generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None) -> BatchWork | None:
+    def _generate(self, jobs: list[Job], emit: Emit, admit: Admit | None) -> BatchWork | None:
         """In the engine's thread: nothing it raises may end the loop that serves everybody else."""
         try:
-            return self._engine.generate(sequences, emit, admit)
+            return self._engine.generate(jobs, emit, admit)
         except BaseException:
-            logger.exception("The engine failed on a batch of %d", len(sequences))
+            logger.exception("The engine failed on a batch of %d", len(jobs))
             return None
 
     # ------------------------------------------------------------------------------------------ for a batch that runs
@@ -245,7 +238,7 @@ class Generation:
     def begin_stretch(self, members: list[GenerationRequest], reason: ReleaseReason) -> str:
         """An open batch goes on with these members, some of whom may be new to it; returns its new id."""
         in_force, now_s = self.batcher.in_force, time.monotonic()
-        ids = [request.sequence.id for request in members]
+        ids = [request.job.id for request in members]
         stretch = self.batches.resumed(ids, reason, in_force.settings.max_batch_size, in_force.version)
         for request in members:
             if request.batch is None:
@@ -256,7 +249,7 @@ class Generation:
         """What the engine has done for each of them."""
         self.last_step_s = at_s
         for p in progress:
-            request = self._under_way.get(p.sequence.id)
+            request = self._under_way.get(p.job.id)
             if request is None:
                 continue
             if request.first_token_s is None and p.tokens:
@@ -278,7 +271,7 @@ class Generation:
     # ---------------------------------------------------------------------------------------------------------- inner
 
     def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
-        id = self._batch_ids[batch] = self.batches.formed(batch, [entry.item.sequence.id for entry in batch.entries])
+        id = self._batch_ids[batch] = self.batches.formed(batch, [entry.item.job.id for entry in batch.entries])
         for entry in batch.entries:
             entry.item.state, entry.item.formed_s, entry.item.batch = "formed", batch.formed_s, id
             self.recorder.note_request(entry.item)
@@ -292,7 +285,7 @@ class Generation:
             self._finish(request, "failed", f"{type(error).__name__}: {error}")
 
     def _on_overdue(self, request: GenerationRequest) -> None:
-        request.sequence.cancel()
+        request.job.cancel()
         self._finish(request, "failed", f"The request was not complete after {REQUEST_TIMEOUT_S:.0f} s.")
 
     def _finish(self, request: GenerationRequest, state: RequestState, error: str | None = None) -> None:
@@ -304,7 +297,7 @@ class Generation:
             self.batcher.note_run_time(time.monotonic() - request.started_s)
         request.state, request.error, request.finished_s = state, error, time.monotonic()
         request.timer.cancel()
-        del self._under_way[request.sequence.id]
+        del self._under_way[request.job.id]
         self.recorder.count(completed=state == "done", failed=state == "failed", cancelled=state == "cancelled")
         self.recorder.note_request(request)
         request.news.set()

@@ -10,6 +10,7 @@ from service.messages.settings import Settings
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     Attributes:
+        workload: `text`, or what `service.workloads.catalog.find` finds; `model` and `dtype` are for `text` alone.
         model: the default model's name, a local folder, a GGUF file or a hub id.
         device, dtype: `auto` or torch's names; dtype `int8` has weights in 8 bits, and computes in bfloat16.
         replicas: copies of the model, each with a queue of its own.
@@ -18,6 +19,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             nobody would see; the queue is ours, so only those who want to see that fault set it low.
     """
 
+    workload: str = "text"
     model: str = "SmolLM2-135M-Instruct"
     device: str = "auto"
     dtype: str = "auto"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from service.engine.encode import EmptyPrompt, PromptTooLong
-from service.engine.sequence import Admit, Emit, Progress, Sequence
+from service.engine.job import Admit, Emit, Progress
+from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 
 
@@ -50,13 +51,16 @@ class ScriptedEngine:
             raise PromptTooLong(len(prompt), max_tokens, self.context_length)
         return [ord(character) for character in prompt]
 
+    def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:
+        return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
+
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         self.batches.append([sequence.id for sequence in sequences])
         running = list(sequences)
         while running:
             self._wait(self._step_s)
             progress = [self._advance(sequence) for sequence in running]
-            running = [each.sequence for each in progress if each.finish_reason is None]
+            running = [job for job, each in zip(running, progress, strict=True) if each.finish_reason is None]
             emit(progress)
             running += admit(BatchWork(), True) if admit else []
         return BatchWork()

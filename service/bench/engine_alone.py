@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from service.bench.figures import Run
 from service.bench.plan import prompts_for
+from service.engine.job import Job, Progress
 from service.engine.loading import load_engine
-from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.engine.sequence import SamplingParams
 from service.options import ServiceOptions
 
 
@@ -13,7 +14,7 @@ class EngineAlone:
     """Decodes batches as a replica would, in formation `continuous` with nobody who joins."""
 
     def __init__(self, options: ServiceOptions) -> None:
-        self._engine, self._device, _ = load_engine(options)
+        self._engine, self._device, *_ = load_engine(options)
         self._admit = _nobody if options.settings.formation == "continuous" else None
 
     def run(self, size: int, tokens: int, batches: int) -> Run:
@@ -28,17 +29,16 @@ class EngineAlone:
                 watch.end_step(is_last=progress[0].finish_reason is not None)
 
         for _ in range(batches):
-            sequences = self._sequences(size, tokens)
+            jobs = self._jobs(size, tokens)
             watch.begin_batch()
-            self._engine.generate(sequences, emit, self._admit)
+            self._engine.generate(jobs, emit, self._admit)
             watch.end_batch()
         return watch.run("engine", size, tokens)
 
-    def _sequences(self, size: int, tokens: int) -> list[Sequence]:
+    def _jobs(self, size: int, tokens: int) -> list[Job]:
         sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
-        encoded = [self._engine.encode(prompt, tokens) for prompt in prompts_for(size)]
-        return [Sequence(str(number), prompt_ids, sampling) for number, prompt_ids in enumerate(encoded)]
+        return [self._engine.job(str(number), prompt, sampling) for number, prompt in enumerate(prompts_for(size))]
 
 
-def _nobody(*_: object) -> tuple[Sequence, ...]:
+def _nobody(*_: object) -> tuple[Job, ...]:
     return ()

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from service.engine.batch import Batch, Forward, Step, make_step
 from service.engine.detokenize import Detokenizer
-from service.engine.encode import Encoder
+from service.engine.encode import Encoder, InvalidText
 from service.engine.failure import Failure, attempt
+from service.engine.job import Admit, Emit, Progress
 from service.engine.memory_limit import MemoryLimit
 from service.engine.open_batch import OpenBatch, sum_of
 from service.engine.row import Row
-from service.engine.sequence import Admit, Emit, Progress, Sequence
+from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class TextEngine:
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
         """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""
         return self._encoder.encode(prompt, max_tokens)
+
+    def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:
+        """The sequence of a prompt; raises as `encode` does."""
+        if not isinstance(input, str):
+            raise InvalidText(f"A prompt is a text, not {str(input)[:80]}.")
+        return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
 
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.

@@ -1,23 +1,29 @@
-"""From a service's options to an engine that is ready to generate."""
+"""From a service's options to an engine that is ready to compute."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from service.engine.cores import bind_openmp_threads, usable_cores
+from service.engine.job import Engine
+from service.messages.workload import TEXT
 from service.model.report import LoadReport, keep_quiet
 from service.options import ServiceOptions
-
-if TYPE_CHECKING:
-    from service.engine.engine import TextEngine
+from service.workloads.catalog import find
 
 
 class LoadedEngine(NamedTuple):
-    """An engine and where it computes, in torch's names."""
+    """An engine and where it computes, in torch's names.
 
-    engine: TextEngine
+    Attributes:
+        dtype: empty where that is the affair of a function.
+        context_length: of a text generator, in tokens.
+    """
+
+    engine: Engine
     device: str
-    dtype: str
+    dtype: str = ""
+    context_length: int | None = None
 
 
 def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> LoadedEngine:
@@ -26,6 +32,8 @@ def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> Loa
     The threads that torch computes with inherit this one's priority, and OpenMP reads its settings, and binds the
     thread that loads it, when torch is imported.
     """
+    if options.workload != TEXT.name:
+        return _load_function(options)
     cores = max(1, usable_cores() // options.replicas)
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
@@ -37,4 +45,19 @@ def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> Loa
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
     prepare_engine_thread(device, cores)
-    return LoadedEngine(TextEngine(load(resolve(options.model), device, dtype, report)), device, dtype)
+    engine = TextEngine(load(resolve(options.model), device, dtype, report))
+    return LoadedEngine(engine, device, dtype, engine.context_length)
+
+
+def _load_function(options: ServiceOptions) -> LoadedEngine:
+    from service.engine.function import FunctionEngine
+
+    workload, device = find(options.workload)(), "cpu"
+    if workload.computes_on_device:
+        from service.engine.threads import prepare_engine_thread
+        from service.model.load import choose_device
+
+        device = choose_device(options.device)
+        prepare_engine_thread(device, max(1, usable_cores() // options.replicas))
+    workload.load(device)
+    return LoadedEngine(FunctionEngine(workload), device)

@@ -6,8 +6,9 @@ import random
 from collections.abc import Set
 
 from service.engine.detokenize import Detokenizer
+from service.engine.job import FinishReason, Progress
 from service.engine.sampling import Draw
-from service.engine.sequence import FinishReason, Progress, Sequence
+from service.engine.sequence import Sequence
 from service.engine.stop import StopFilter
 
 

@@ -1,17 +1,12 @@
-"""What the engine is asked for and what it reports: a prompt's tokens in, new text out."""
+"""What the text engine is asked for: a prompt's tokens, and how to go on from there."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from service.messages.telemetry import BatchWork
-
-FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "error"]
+from service.engine.job import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,49 +45,16 @@ class SamplingParams:
         return self.temperature < 1e-5
 
 
-class Sequence:
+class Sequence(Job):
     """One prompt on its way through the engine.
 
     Attributes:
-        id: the caller's name for it.
         prompt_ids: the prompt as `TextEngine.encode` returned it.
         tokens: what has been generated so far; only the engine appends.
     """
 
     def __init__(self, id: str, prompt_ids: SequenceOf[int], sampling: SamplingParams) -> None:
-        self.id = id
+        super().__init__(id, len(prompt_ids), sampling.max_tokens)
         self.prompt_ids = tuple(prompt_ids)
         self.sampling = sampling
         self.tokens: list[int] = []
-        self._cancelled = threading.Event()
-
-    def cancel(self) -> None:
-        """Ask the engine to leave this one out from its next step on; from any thread, at any time."""
-        self._cancelled.set()
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self._cancelled.is_set()
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What one step did for one sequence; the last of a sequence has a `finish_reason`.
-
-    Attributes:
-        text: new since the last; the completion is the sum. May be empty while a character or a possible stop text is
-            incomplete.
-        tokens: generated so far.
-        error: a sentence, where `finish_reason` is `error`.
-    """
-
-    sequence: Sequence
-    text: str
-    tokens: int
-    finish_reason: FinishReason | None = None
-    error: str | None = None
-
-
-# What a step did for each row; and who joins, given what was computed so far and whether anybody can.
-Emit: TypeAlias = Callable[[list[Progress]], None]
-Admit: TypeAlias = Callable[[BatchWork, bool], SequenceOf[Sequence]]

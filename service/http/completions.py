@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from service.engine.job import Line
 from service.engine.sequence import SamplingParams
 from service.generation import Generation, GenerationError, GenerationRequest, TextChunk
 from service.http.errors import PromptRefusedError, error_body
@@ -66,6 +67,12 @@ class CompletionBody(BaseModel):
     def prompts(self) -> list[str]:
         return [self.prompt] if isinstance(self.prompt, str) else self.prompt
 
+    def ids(self, client_id: str | None) -> list[str | None]:
+        """The caller's name for each prompt, of which the first has the one that was sent."""
+        if client_id is None:
+            return [None] * len(self.prompts)
+        return [client_id, *(f"{client_id}.{index}" for index in range(1, len(self.prompts)))]
+
     @property
     def sampling(self) -> SamplingParams:
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
@@ -84,28 +91,34 @@ async def answer_completion(
 ) -> Response:
     """Submit all prompts of `body`, and answer them together or as they come; refusals come before any answer."""
     head = {"id": f"cmpl-{generation.replica}-{time.time_ns():x}", "created": int(time.time()), "model": model}
-    requests = await submit_all(generation, body, received_s, client_id)
+    named = zip(body.prompts, body.ids(client_id), strict=True)
+    asked = [Asked(Line(prompt), body.sampling, own_id) for prompt, own_id in named]
+    requests = await submit_all(generation, asked, received_s, streamed=body.stream)
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage
         return CompletionStream(generation, requests, head, with_usage)
-    try:
-        results = await asyncio.gather(*(generation.result(request) for request in requests))
-    finally:
-        give_up_all(generation, requests)
+    results = await results_of(generation, requests)
     choices = [choice(index, result) for index, result in enumerate(results)]
     return JSONResponse(head | {"object": "text_completion", "choices": choices, "usage": usage(results)})
 
 
+class Asked(NamedTuple):
+    """An input as it came, how to sample where that is done, and the caller's name for it."""
+
+    input: object
+    sampling: SamplingParams
+    client_id: str | None = None
+
+
 async def submit_all(
-    generation: Generation, body: CompletionBody, received_s: float, client_id: str | None
+    generation: Generation, asked: Iterable[Asked], received_s: float, *, streamed: bool = False
 ) -> list[GenerationRequest]:
-    """All prompts of `body` in the queue, or none of them."""
+    """All of them in the queue, or none."""
     requests: list[GenerationRequest] = []
     try:
-        for index, prompt in enumerate(body.prompts):
-            own_id = client_id if index == 0 or client_id is None else f"{client_id}.{index}"
+        for each in asked:
             request = await generation.submit(
-                prompt, body.sampling, received_s=received_s, streamed=body.stream, client_id=own_id
+                each.input, each.sampling, received_s=received_s, streamed=streamed, client_id=each.client_id
             )
             requests.append(request)
     except ValueError as error:
@@ -115,6 +128,14 @@ async def submit_all(
         give_up_all(generation, requests)
         raise
     return requests
+
+
+async def results_of(generation: Generation, requests: Sequence[GenerationRequest]) -> list[TextChunk]:
+    """All results, in their order; raises `GenerationError`. However it ends, nobody waits for them any more."""
+    try:
+        return await asyncio.gather(*(generation.result(request) for request in requests))
+    finally:
+        give_up_all(generation, requests)
 
 
 def give_up_all(generation: Generation, requests: Sequence[GenerationRequest]) -> None:
@@ -167,9 +188,16 @@ class CompletionStream(StreamingResponse):
                 # What ends a stream comes with its last text: each piece of its own costs as much as a chunk.
                 yield self._event([choice(index, chunk)]) + (b"" if unfinished else self._end())
                 if chunk.finish_reason is None:
-                    await asyncio.sleep(min(self._generation.open_streams / CHUNKS_PER_S, LONGEST_PAUSE_S))
+                    await self._pause(unfinished)
         except GenerationError as error:
             yield b"data: " + msgspec.json.encode(error_body(str(error), "server_error")) + b"\n\n"
+
+    async def _pause(self, unfinished: int) -> None:
+        """Gather what comes next, but not beyond the end of a choice."""
+        running = [request.answered for request in self._requests if not request.is_final]
+        if len(running) == unfinished:  # else an end is to be told already
+            pause_s = min(self._generation.open_streams / CHUNKS_PER_S, LONGEST_PAUSE_S)
+            await asyncio.wait(running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _end(self) -> bytes:
         return (self._event([]) if self._with_usage else b"") + b"data: [DONE]\n\n"

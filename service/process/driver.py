@@ -18,6 +18,7 @@ from typing import NoReturn, Protocol
 import msgspec
 
 from service.messages.life import Failed, Ready, Stage, Starting
+from service.messages.workload import TEXT
 from service.model.errors import ModelError
 from service.model.resolve import pending_stages, resolve
 from service.process import checks
@@ -27,6 +28,7 @@ from service.process.priority import yield_to_other_sessions
 from service.process.run_options import read_token
 from service.process.stages import StageReporter, stages_to
 from service.process.start_error import StartError
+from service.workloads.catalog import WorkloadError, about
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -51,12 +53,12 @@ class Driver:
         self._releasing = threading.Lock()
 
     def start(self) -> None:
-        """Go through all stages to `Ready`; raises `StartError` or `ModelError`."""
+        """Go through all stages to `Ready`; raises `StartError`, `ModelError` or `WorkloadError`."""
         service = self._options.service
         self._emit(Starting(instance=self._plan.instance, stages=self._stages_ahead()))
         with self._stages.running("check"):
             self._check()
-        if self._options.address is None:
+        if self._options.address is None and self._has_model:
             folder = resolve(service.model, self._stages.model_progress)
             checks.check_memory_for_model(folder.path, service.replicas)
         with self._stages.running("ray"):
@@ -80,10 +82,15 @@ class Driver:
     def _stages_ahead(self) -> tuple[Stage, ...]:
         # On a cluster of somebody else's each replica gets the model where it runs, as part of loading it.
         model, is_own_ray = self._options.service.model, self._options.address is None
-        pending = pending_stages(model) if is_own_ray else ()
+        pending = pending_stages(model) if is_own_ray and self._has_model else ()
         return stages_to(os.path.basename(model), pending, is_own_ray=is_own_ray)
 
+    @property
+    def _has_model(self) -> bool:
+        return self._options.service.workload == TEXT.name
+
     def _check(self) -> None:
+        about(self._options.service.workload)
         if self._options.address is not None:
             checks.check_address(self._options.address)
         else:
@@ -118,6 +125,7 @@ class Driver:
             device=answers.device,
             dtype=answers.dtype,
             context_length=answers.context_length,
+            workload=answers.workload,
             replicas=self._options.service.replicas,
             started_in_s=round(time.monotonic() - self._plan.started_s, 3),
         )
@@ -132,7 +140,7 @@ def main() -> NoReturn:
     threading.Thread(target=end_with_lifeline, args=(driver,), daemon=True, name="lifeline").start()
     try:
         driver.start()
-    except (StartError, ModelError) as error:
+    except (StartError, ModelError, WorkloadError) as error:
         fail(driver, emit, str(error))
     except BaseException as error:
         traceback.print_exc()

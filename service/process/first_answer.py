@@ -8,7 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from service.http.doors import INSTANCE_HEADER
+from service.messages.workload import WorkloadAbout
 from service.process.start_error import StartError
 
 LIMIT_S: Final = 120.0
@@ -26,7 +29,8 @@ class Answers:
     model: str
     device: str
     dtype: str
-    context_length: int
+    context_length: int | None
+    workload: WorkloadAbout
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,13 @@ class Caller:
     token: str | None = None
 
     def first_answer(self) -> Answers:
-        """Have a prompt completed and ask what completed it; raises `StartError`."""
+        """Have an example computed and ask what computed it; raises `StartError`."""
         self._wait_for_routes()
-        self._ask("POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 1})
+        workload = msgspec.convert(self._ask("GET", "/workload"), WorkloadAbout)
+        self._ask("POST", "/v1/completions", {"prompt": workload.examples[0], "max_tokens": 1})
         health = self._ask("GET", "/healthz")
         (model,) = self._ask("GET", "/v1/models")["data"]
-        return Answers(health["model"], health["device"], health["dtype"], model["context_length"])
+        return Answers(health["model"], health["device"], health["dtype"], model["context_length"], workload)
 
     def _wait_for_routes(self) -> None:
         deadline = time.monotonic() + ROUTES_LIMIT_S

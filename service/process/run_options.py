@@ -49,6 +49,7 @@ def parse(arguments: Sequence[str]) -> RunOptions:
     parsed = _parser().parse_args(arguments)
     options = RunOptions(
         service=ServiceOptions(
+            workload=parsed.workload,
             model=parsed.model,
             device=parsed.device,
             dtype=parsed.dtype,
@@ -82,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
         "generator."
     )
     add = parser.add_argument
+    add(
+        "--workload",
+        default=default.workload,
+        help="text, adder, house-price, or your own as package.module:Class (default: %(default)s)",
+    )
     add("--model", default=default.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
     add("--device", default=default.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")

@@ -24,7 +24,7 @@ def stages_to(model: str, pending: tuple[StageName, ...], *, is_own_ray: bool) -
         "ray": "Start Ray" if is_own_ray else "Connect to Ray",
         "serve": "Start Ray Serve",
         "load": "Load the model",
-        "answer": "Answer a first prompt",
+        "answer": "Answer a first request",
     }
     return tuple(
         Stage(name=name, title=title, about_s=ABOUT_S.get(name))

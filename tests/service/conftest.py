@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import msgspec
@@ -25,6 +27,7 @@ from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFr
 
 STATES = msgspec.json.Decoder(ServiceState)
 EVENTS = msgspec.json.Decoder(TelemetryEvent)
+ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 240  # the first start fetches and converts the model
 
 
@@ -37,13 +40,15 @@ def free_port() -> int:
 class ServiceProcess:
     """`python -m service` as a child, its states read as they come and its log kept for the report of a failure."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, folder: Path | None = None) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "service", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},  # also where only the checkout has it
         )
 
     def states(self) -> Iterator[ServiceState]:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from fastapi import FastAPI, Request
 from ray import serve
 from ray.serve import Application, Deployment
@@ -14,6 +15,7 @@ from ray.serve.handle import DeploymentHandle
 
 from service.http.doors import doors_from_environment
 from service.hub import Hub
+from service.messages.workload import TEXT
 from service.model.errors import ModelError
 from service.model.report import LoadProgress
 from service.options import ServiceOptions
@@ -56,6 +58,10 @@ class StandIn:
     @api.get("/v1/models")
     async def models(self) -> dict[str, Any]:
         return {"data": [{"id": "stand-in", "context_length": 128}]}
+
+    @api.get("/workload")
+    async def workload(self) -> dict[str, Any]:
+        return msgspec.to_builtins(TEXT)
 
     @api.get("/healthz")
     async def healthz(self) -> dict[str, str]:

@@ -13,7 +13,8 @@ import pytest
 import requests
 
 from service.engine.engine import TextEngine
-from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.engine.job import Progress
+from service.engine.sequence import SamplingParams, Sequence
 from service.model.load import load
 from service.model.resolve import resolve
 from tests.service.conftest import Service, error_of
@@ -125,7 +126,7 @@ def completed_elsewhere(prompts: list[str], max_tokens: int) -> dict[str, str]:
 
     def collect(progress: list[Progress]) -> None:
         for p in progress:
-            texts[p.sequence.id] += p.text
+            texts[p.job.id] += p.text
 
     for start in range(0, len(prompts), 50):
         batch = prompts[start : start + 50]

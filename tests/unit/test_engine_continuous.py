@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.engine import TextEngine
+from service.engine.job import Progress
 from service.engine.memory_limit import MemoryLimit
-from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 from service.model.batch_cache import BatchCache
 from service.model.load import LoadedModel, load
@@ -157,7 +158,7 @@ def test_that_those_who_come_meanwhile_wait_until_the_prompts_before_them_are_re
 
 
 def ids(step: SequenceOf[Progress]) -> list[str]:
-    return [each.sequence.id for each in step]
+    return [each.job.id for each in step]
 
 
 def test_that_the_work_is_told_between_the_steps(tiny_engine: TextEngine) -> None:

@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 
 from service.batching.batcher import QueueFullError
-from service.engine.sequence import Admit, Emit, Progress, SamplingParams, Sequence
+from service.engine.job import Admit, Emit, Progress
+from service.engine.sequence import SamplingParams, Sequence
 from service.generation import Generation, GenerationError, GenerationRequest
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
@@ -23,6 +24,8 @@ class SteppedEngine:
     A prompt that holds "poison" fails alone; "crash" brings the engine down.
     """
 
+    name = "stepped"
+
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
         self._steps = threading.Semaphore(0)
@@ -30,10 +33,10 @@ class SteppedEngine:
     def allow(self, steps: int) -> None:
         self._steps.release(steps)
 
-    def encode(self, prompt: str, max_tokens: int) -> list[int]:
-        if len(prompt) > 50:
+    def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:
+        if len(input) > 50:
             raise ValueError("The prompt is too long.")
-        return [ord(c) for c in prompt]
+        return Sequence(id, [ord(c) for c in input], sampling)
 
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         self.batches.append([_text(s) for s in sequences])
@@ -45,7 +48,7 @@ class SteppedEngine:
                 raise SystemExit("crashed")
             progress = [self._advance(s, _text(s)) for s in sequences]
             emit(progress)
-            sequences = [p.sequence for p in progress if p.finish_reason is None]
+            sequences = [s for s, p in zip(sequences, progress, strict=True) if p.finish_reason is None]
             sequences += admit(BatchWork(steps=step), True) if admit else []
         return BatchWork(steps=step)
 

@@ -12,7 +12,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from service.engine.detokenize import byte_alphabet
 from service.engine.engine import TextEngine
-from service.engine.sequence import Progress, SamplingParams, Sequence
+from service.engine.job import Progress
+from service.engine.sequence import SamplingParams, Sequence
 from service.model.graphs import GraphedPass
 from service.model.load import LoadedModel
 from service.model.passes import ForwardPass, OwnPass
@@ -118,7 +119,7 @@ class Listener:
     def __call__(self, progress: list[Progress]) -> None:
         self.steps.append(progress)
         for each in progress:
-            name = each.sequence.id
+            name = each.job.id
             assert name not in self.endings, f"{name} went on after its end"
             self.texts[name] = self.texts.get(name, "") + each.text
             if each.finish_reason is not None:

@@ -1,0 +1,98 @@
+"""An engine around a function: each batch is one call."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from service.engine.job import Admit, Emit, Job, Line, Progress
+from service.messages.telemetry import BatchWork
+from service.workloads.workload import Workload
+
+logger = logging.getLogger(__name__)
+
+LONGEST_REASON: Final = 300
+
+
+class Call(Job):
+    """An input of the function."""
+
+    def __init__(self, id: str, input: Any) -> None:
+        super().__init__(id)
+        self.input = input
+
+
+class BrokenContractError(Exception):
+    """The function did not do what `Workload` says; the text is the end of a sentence about it."""
+
+
+class FunctionEngine:
+    """Calls a loaded workload. What goes wrong in a call ends those who were in it, with the reason, and only them."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.name = workload.name
+        self._workload = workload
+
+    def job(self, id: str, input: Any, sampling: object) -> Call:
+        value = self._workload.parse(input) if isinstance(input, Line) else input
+        return Call(id, self._workload.check(value))
+
+    def generate(self, jobs: Sequence[Call], emit: Emit, admit: Admit | None = None) -> BatchWork:
+        steps = computed = 0
+        while jobs:
+            present = [job for job in jobs if not job.is_cancelled]
+            emit([Progress(job, "", 0, "cancelled") for job in jobs if job.is_cancelled])
+            if present:
+                steps, computed = steps + 1, computed + len(present)
+                self._call(present, emit)
+            jobs = admit(BatchWork(steps=steps, computed=computed), True) if admit else []
+        return BatchWork(steps=steps, computed=computed)
+
+    def _call(self, jobs: list[Call], emit: Emit) -> None:
+        try:
+            outputs = self._workload([job.input for job in jobs])
+            if isinstance(outputs, Iterator):
+                self._stream(jobs, outputs, emit)
+            else:
+                emit([_result(job, output) for job, output in zip(jobs, _as_many(outputs, len(jobs)), strict=True)])
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            logger.exception("The workload %s failed on a batch of %d", self.name, len(jobs))
+            reason = f"The workload {self.name} failed on this batch of {len(jobs)}: {_in_words(error)}"
+            emit([Progress(job, "", 0, "error", reason) for job in jobs])
+
+    def _stream(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit) -> None:
+        counts = [0] * len(jobs)
+        for step in pieces:
+            texts = _as_many(step, len(jobs))
+            if not all(text is None or isinstance(text, str) for text in texts):
+                raise BrokenContractError("it streamed something else than texts.")
+            counts = [count + (text is not None) for count, text in zip(counts, texts, strict=True)]
+            emit([Progress(job, text or "", n) for job, text, n in zip(jobs, texts, counts, strict=True)])
+        emit([Progress(job, "", count, "stop") for job, count in zip(jobs, counts, strict=True)])
+
+
+def _as_many(outputs: Any, wanted: int) -> list[Any]:
+    if not isinstance(outputs, list):
+        raise BrokenContractError(f"it returned {type(outputs).__name__}, not a list.")
+    if len(outputs) != wanted:
+        raise BrokenContractError(f"it returned {len(outputs)} outputs for {wanted} inputs.")
+    return outputs
+
+
+def _result(job: Call, output: Any) -> Progress:
+    try:
+        text = json.dumps(output, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return Progress(job, "", 0, "error", f"The result cannot be written as JSON: {error}.")
+    return Progress(job, text, 1, "stop")
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, BrokenContractError):
+        return str(error)
+    text = " ".join(str(error).split())[:LONGEST_REASON]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

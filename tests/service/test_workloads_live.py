@@ -1,0 +1,92 @@
+"""Functions other than text on the real service: the tutorial's adder, and one of the user's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from service.messages.life import Failed, StageProgress
+from tests.service.conftest import Service, ServiceProcess, free_port
+
+README = Path(__file__).parents[2] / "README.md"
+QUERIES = 9
+
+
+def served(*arguments: str, folder: Path | None = None) -> Iterator[Service]:
+    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder)
+    try:
+        yield Service(process.wait_until_ready())
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="module")
+def adder() -> Iterator[Service]:
+    yield from served("--workload", "adder", "--max-batch-size", "4")
+
+
+def ask(url: str, number: int) -> str:
+    return requests.get(f"{url}/?number={number}", timeout=30).text
+
+
+def test_that_nine_queries_at_once_are_added_in_three_batches(adder: Service) -> None:
+    with adder.telemetry() as telemetry, ThreadPoolExecutor(QUERIES) as pool:
+        answers = list(pool.map(lambda number: ask(adder.url, number), range(QUERIES)))
+        telemetry.read_until_idle()
+    assert answers == [str(number + 1) for number in range(QUERIES)]
+    batches = (batch for frame in telemetry.frames for batch in frame.batches)
+    sizes = {batch.id: batch.size for batch in batches if batch.formed_s > telemetry.opened_s}
+    assert sum(sizes.values()) == QUERIES
+    assert len(sizes) <= 3
+    assert max(sizes.values()) == 4
+
+
+def test_that_each_input_of_a_list_is_a_request_of_its_own(adder: Service) -> None:
+    answer = requests.post(adder.url, json={"inputs": [1, 2, 3, 4, 5]}, timeout=30)
+    assert (answer.status_code, answer.json()) == (200, {"outputs": [2, 3, 4, 5, 6]})
+
+
+def test_that_lines_are_asked_for_as_completions_are(adder: Service) -> None:
+    answer = adder.complete(["3", "4"]).json()
+    assert [choice["text"] for choice in answer["choices"]] == ["4", "5"]
+    assert answer["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("/?number=three", None, "'three' cannot be read; write a line such as '0'."),
+        ("/?text=3", None, "Ask with /?number=…, such as '0'."),
+        ("/", {"inputs": [1, 2.5]}, "The adder takes a whole number such as 3, not '2.5'."),
+        ("/", {"numbers": [1]}, 'The body must be {"inputs": […]} with 1 to 256 of them.'),
+    ],
+)
+def test_that_what_is_no_number_is_refused_in_words(adder: Service, path: str, body: Any, sentence: str) -> None:
+    method = "GET" if body is None else "POST"
+    answer = requests.request(method, adder.url + path, json=body, timeout=30)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
+
+
+def test_that_a_function_of_ones_own_is_served_as_the_readme_has_it(tmp_path: Path) -> None:
+    code = re.search(r"<!-- the workload of one's own -->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert code is not None
+    (tmp_path / "squares.py").write_text(code[1])
+    for service in served("--workload", "squares:Squares", folder=tmp_path):
+        answer = requests.post(service.url, json={"inputs": [3, -1.5]}, timeout=30)
+        assert answer.json() == {"outputs": [9, 2.25]}
+        assert (service.ready.workload.name, service.ready.workload.examples) == ("squares", ("3", "-1.5"))
+
+
+def test_that_a_workload_that_is_not_there_is_refused_before_ray_starts(tmp_path: Path) -> None:
+    process = ServiceProcess("--workload", "squares:Squares", folder=tmp_path)
+    *earlier, failed = process.states()
+    assert isinstance(failed, Failed)
+    assert failed.reason.startswith("There is no module 'squares' for the workload; start in its folder")
+    assert {state.name for state in earlier if isinstance(state, StageProgress)} == {"check"}
+    process.stop()

@@ -1,0 +1,251 @@
+"""The functions that are served in batches, the contract they keep, and what becomes of one that breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from service.engine.function import FunctionEngine
+from service.engine.job import Line, Progress
+from service.messages.telemetry import BatchWork
+from service.workloads import adder
+from service.workloads.adder import Adder
+from service.workloads.catalog import BUILT_IN, WorkloadError, about, find
+from service.workloads.house_price import FEATURES, HousePrice
+from service.workloads.train_house_price import held_out_error, read_table, train
+from service.workloads.workload import Workload
+
+
+class Echo(Workload):
+    """Does what a test tells it with each batch."""
+
+    name: ClassVar = "echo"
+    description: ClassVar = "Gives back"
+    examples: ClassVar = ("1",)
+
+    def __init__(self, compute: Callable[[list[Any]], Any] = list) -> None:
+        self._compute = compute
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        return self._compute(inputs)
+
+
+def computed(compute: Callable[[list[Any]], Any], *inputs: Any) -> list[Progress]:
+    """The progress of a batch, in the order in which it was told."""
+    engine = FunctionEngine(Echo(compute))
+    told: list[Progress] = []
+    engine.generate([engine.job(str(n), each, None) for n, each in enumerate(inputs)], told.extend)
+    return told
+
+
+# -- the contract -----------------------------------------------------------------------------------------------------
+
+
+def test_that_each_input_gets_its_own_output_as_json() -> None:
+    told = computed(lambda inputs: [{"twice": 2 * each} for each in inputs], 1, 2)
+    assert [(p.job.id, p.text, p.tokens, p.finish_reason) for p in told] == [
+        ("0", '{"twice": 2}', 1, "stop"),
+        ("1", '{"twice": 4}', 1, "stop"),
+    ]
+
+
+def fail(_: list[Any]) -> Any:
+    raise KeyError("no such house")
+
+
+BROKEN = [
+    (lambda inputs: inputs[:1], "it returned 1 outputs for 2 inputs."),
+    (lambda inputs: tuple(inputs), "it returned tuple, not a list."),
+    (lambda inputs: None, "it returned NoneType, not a list."),
+    (fail, "KeyError: 'no such house'"),
+]
+
+
+@pytest.mark.parametrize(("compute", "reason"), BROKEN, ids=["too few", "a tuple", "nothing", "an exception"])
+def test_that_a_batch_whose_function_breaks_the_contract_fails_in_words(
+    compute: Callable[[list[Any]], Any], reason: str
+) -> None:
+    told = computed(compute, 1, 2)
+    assert [p.finish_reason for p in told] == ["error", "error"]
+    assert {p.error for p in told} == {f"The workload echo failed on this batch of 2: {reason}"}
+
+
+def test_that_an_output_that_json_cannot_spell_fails_alone() -> None:
+    good, bad = computed(lambda inputs: [inputs[0], float("nan")], 1, 2)
+    assert (good.text, good.finish_reason) == ("1", "stop")
+    assert bad.finish_reason == "error"
+    assert bad.error is not None
+    assert bad.error.startswith("The result cannot be written as JSON")
+
+
+def test_that_a_function_may_stream() -> None:
+    def spell(inputs: list[str]) -> Iterator[list[str | None]]:
+        for place in range(max(map(len, inputs))):
+            yield [text[place] if place < len(text) else None for text in inputs]
+
+    told = computed(spell, "abc", "d")
+    texts = {name: "".join(p.text for p in told if p.job.id == name) for name in "01"}
+    assert texts == {"0": "abc", "1": "d"}
+    assert [(p.tokens, p.finish_reason) for p in told[-2:]] == [(3, "stop"), (1, "stop")]
+
+
+def test_that_a_stream_of_something_else_than_texts_fails() -> None:
+    told = computed(lambda inputs: iter([["a", 1]]), 1, 2)
+    reason = "The workload echo failed on this batch of 2: it streamed something else than texts."
+    assert [p.error for p in told] == [reason, reason]
+
+
+def test_that_what_was_cancelled_is_not_computed() -> None:
+    seen: list[Any] = []
+    engine = FunctionEngine(Echo(lambda inputs: seen.append(inputs) or inputs))
+    kept, cancelled = engine.job("kept", 1, None), engine.job("cancelled", 2, None)
+    cancelled.cancel()
+    told: list[Progress] = []
+    work = engine.generate([kept, cancelled], told.extend)
+    assert seen == [[1]]
+    assert {p.job.id: p.finish_reason for p in told} == {"kept": "stop", "cancelled": "cancelled"}
+    assert work == BatchWork(steps=1, computed=1)
+
+
+def test_that_in_an_open_batch_newcomers_are_the_next_call() -> None:
+    engine = FunctionEngine(Echo())
+    newcomers = iter([[engine.job("b", 2, None), engine.job("c", 3, None)], []])
+    work = engine.generate([engine.job("a", 1, None)], lambda _: None, lambda *_: next(newcomers))
+    assert work == BatchWork(steps=2, computed=3)
+
+
+def test_that_a_line_is_parsed_and_json_is_not() -> None:
+    engine = FunctionEngine(Echo())
+    assert engine.job("line", Line("[1]"), None).input == [1]
+    assert engine.job("json", "[1]", None).input == "[1]"
+    with pytest.raises(ValueError, match=r"'\{' cannot be read; write a line such as '1'"):
+        engine.job("bad", Line("{"), None)
+
+
+# -- those that are built in ------------------------------------------------------------------------------------------
+
+
+def test_that_every_built_in_workload_takes_its_own_examples() -> None:
+    assert [each.name for each in BUILT_IN] == ["text", "adder", "house-price"]
+    for each in BUILT_IN[1:]:
+        workload = find(each.name)()
+        assert all(workload.check(workload.parse(line)) is not None for line in each.examples)
+
+
+def test_that_the_adder_adds_one_to_each_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adder, "WORK_S", 0.0)
+    assert Adder()([3, -1, 2**53]) == [4, 0, 2**53 + 1]
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "3", None, 2**53 + 1])
+def test_that_the_adder_refuses_what_is_no_whole_number(value: object) -> None:
+    with pytest.raises(ValueError, match="takes a whole number such as 3"):
+        Adder().check(value)
+
+
+@pytest.mark.parametrize("value", [[1] * 7, [1] * 9, [*[1] * 7, "1"], [*[1] * 7, -1], [*[1] * 7, float("nan")], {}, 5])
+def test_that_a_house_is_so_many_numbers(value: object) -> None:
+    with pytest.raises(ValueError, match=r"list of 8 numbers, none negative: living_area_sqft, .*garage_cars"):
+        HousePrice().check(value)
+
+
+def test_that_prices_do_not_depend_on_the_batch() -> None:
+    workload = HousePrice()
+    workload.load("cpu")
+    houses = [workload.check(workload.parse(line)) for line in workload.examples]
+    together, alone = workload(houses), [workload([house])[0] for house in houses]
+    assert together == pytest.approx(alone, rel=1e-4)
+    assert all(20_000 < price < 800_000 for price in together)
+
+
+def test_that_the_script_reproduces_the_error_of_the_weights_on_houses_held_out() -> None:
+    training, held_out = read_table()
+    assert (len(training.prices), len(held_out.prices), held_out.features.shape[1]) == (2340, 585, len(FEATURES))
+    workload = HousePrice()
+    workload.load("cpu")
+    shipped, again = (held_out_error(network, held_out) for network in (workload.network, train(training)))
+    assert shipped.median == pytest.approx(0.077, rel=0.05)
+    assert again.median == pytest.approx(shipped.median, rel=0.05)
+    assert again.r_squared == pytest.approx(shipped.r_squared, rel=0.05)
+
+
+# -- by name ----------------------------------------------------------------------------------------------------------
+
+OWN = """
+from service.workloads.workload import Workload
+
+class Doubler(Workload):
+    name = "doubler"
+    description = "Doubles numbers"
+    examples = ("21",)
+
+    def __call__(self, inputs):
+        return [2 * each for each in inputs]
+
+class Nameless(Doubler):
+    description = ""
+
+class Lazy(Workload):
+    name, description, examples = "lazy", "Computes nothing", ("1",)
+
+class Choosy(Doubler):
+    def check(self, value):
+        raise ValueError("I take nothing.")
+
+class Stranger:
+    pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_workloads.py").write_text(OWN)
+    (tmp_path / "broken_workloads.py").write_text("import a_package_that_nobody_has")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("own")
+def test_that_a_workload_of_ones_own_is_found_by_module_and_class() -> None:
+    assert find("own_workloads:Doubler")()([21]) == [42]
+    told = about("own_workloads:Doubler")
+    assert (told.name, told.unit, told.inputs, told.generates, told.streams) == (
+        "doubler",
+        "items",
+        "inputs",
+        False,
+        False,
+    )
+
+
+WRONG = [
+    (
+        "adding",
+        r"There is no workload 'adding'; there are text, adder, house-price, and your own as package.module:Class",
+    ),
+    (
+        "nowhere:Doubler",
+        r"There is no module 'nowhere' for the workload; start in its folder, or put that on PYTHONPATH",
+    ),
+    (
+        "broken_workloads:Doubler",
+        r"cannot be imported: ModuleNotFoundError: No module named 'a_package_that_nobody_has'",
+    ),
+    (
+        "own_workloads:Missing",
+        r"let the class Missing in own_workloads inherit from service.workloads.workload.Workload",
+    ),
+    ("own_workloads:Stranger", r"let the class Stranger in own_workloads inherit"),
+    ("own_workloads:Nameless", r"lacks description; give the class these attributes"),
+    ("own_workloads:Lazy", r"lacks __call__"),
+    ("own_workloads:Choosy", r"refuses its own example: I take nothing"),
+]
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(("name", "sentence"), WRONG, ids=[name for name, _ in WRONG])
+def test_that_a_workload_that_cannot_be_had_is_refused_in_words(name: str, sentence: str) -> None:
+    with pytest.raises(WorkloadError, match=sentence):
+        find(name)
