@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from service.messages.workload import TEXT
+from service.options import ServiceOptions
+
 ThemePreference: TypeAlias = Literal["system", "dark", "light"]
 
 
@@ -42,7 +45,7 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
     if given.demo is not None and given.recording is not None:
         parser.error("a --demo runs the service; it shows no recording.")
     return Arguments(
-        model=given.model,
+        model=_served(given.workload, given.model),
         device=given.device,
         dtype=given.dtype,
         theme=given.theme,
@@ -53,6 +56,13 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
         report=given.report,
         screenshot=given.screenshot,
     )
+
+
+def _served(workload: str | None, model: str | None) -> str | None:
+    """What stands in the model's place: another workload than text, or the model for it."""
+    if workload == TEXT.name:
+        return model or ServiceOptions().model
+    return workload or model
 
 
 def _for_the_service(given: argparse.Namespace) -> tuple[str, ...]:
@@ -66,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("recording", type=Path, nargs="?", metavar="RECORDING.bsr", help="open a recording, without a service")
+    add("--workload", metavar="NAME", help="text, adder, house-price, or your own as package.module:Class")
     add("--model", metavar="SPEC", help="a local folder, a GGUF file or a hub id, instead of the one last used")
     add("--device", help="auto, cpu, cuda, mps")
     add("--dtype", help="auto, bfloat16, float16, float32, int8")

@@ -11,15 +11,29 @@ from gui.arguments import Arguments
 from gui.main_window import MainWindow
 from gui.preferences import Preferences
 from gui.theme import Theme
+from service.messages.workload import TEXT, WorkloadAbout
 from service.options import ServiceOptions
+from service.workloads.catalog import BUILT_IN, is_function
 
 DEFAULT_MODEL_SIZE: Final = "93 MB"
+ABOUT: Final = {each.name: each for each in BUILT_IN}
+FUNCTIONS: Final = tuple(name for name in ABOUT if name != TEXT.name)
+
+
+def workload_of(model: str) -> str:
+    """The workload that is meant by what stands in the model's place.
+
+    >>> workload_of("gpt2"), workload_of("adder"), workload_of("mine:Squares")
+    ('text', 'adder', 'mine:Squares')
+    """
+    return model if is_function(model) else TEXT.name
 
 
 class Choices(QObject):
     """Keeps what no panel can be asked for.
 
     Attributes:
+        model: a text generator, or another workload's name in its place.
         window_s: stretch of time that the plots show.
     """
 
@@ -31,12 +45,13 @@ class Choices(QObject):
         self.device = arguments.device or preferences.device
         self.dtype = arguments.dtype or preferences.dtype
         self.window_s = preferences.window_s
+        self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
         self._restore_toolbar()
         self._restore_panels(preferences)
 
     def _restore_toolbar(self) -> None:
         toolbar = self._window.toolbar
-        toolbar.set_models((ServiceOptions().model,), self.model)
+        toolbar.set_models((ServiceOptions().model,), FUNCTIONS, self.model)
         toolbar.set_device(self.device, self.dtype)
         toolbar.set_window_s(self.window_s)
         toolbar.model_chosen.connect(self._on_model_chosen)
@@ -47,7 +62,7 @@ class Choices(QObject):
         window = self._window
         window.batching.show_settings(preferences.settings)
         window.load.set_load(preferences.pattern, preferences.max_tokens, preferences.prompt_words)
-        window.prompts.set_prompts(preferences.prompts)
+        self._show_workload()
         window.prompts.set_copies(preferences.copies)
         window.restore_layout(preferences.layout)
 
@@ -55,6 +70,8 @@ class Choices(QObject):
     def service_options(self) -> ServiceOptions:
         """What a service started now is to be like."""
         settings = self._window.batching.settings
+        if is_function(self.model):
+            return ServiceOptions(workload=self.model, device=self.device, settings=settings)
         return ServiceOptions(model=self.model, device=self.device, dtype=self.dtype, settings=settings)
 
     @property
@@ -63,11 +80,15 @@ class Choices(QObject):
         is_default = self.model == ServiceOptions().model
         once = f" The first start fetches the model ({DEFAULT_MODEL_SIZE})." if is_default else ""
         name = PurePath(self.model).name or self.model
+        about = ABOUT.get(workload_of(self.model))
+        if about is not None and about != TEXT:
+            once = f" {about.description}."
         return f"Everything runs on this machine, on 127.0.0.1.{once}", f"Loads {name} into a Ray Serve replica."
 
     def preferences(self) -> Preferences:
         """All that is to be remembered."""
         window = self._window
+        max_tokens, prompt_words = window.load.lengths
         return Preferences(
             theme=self._theme.preference,
             layout=window.layout_state(),
@@ -77,14 +98,30 @@ class Choices(QObject):
             dtype=self.dtype,
             settings=window.batching.settings,
             pattern=window.load.pattern,
-            max_tokens=window.load.max_tokens,
-            prompt_words=window.load.prompt_words,
+            max_tokens=max_tokens,
+            prompt_words=prompt_words,
             prompts=window.prompts.prompts,
             copies=window.prompts.copies,
         )
 
+    def note_workload(self, about: WorkloadAbout) -> None:
+        """What the service says of itself: of a workload of the user's own nobody knew before how to ask it."""
+        self._window.set_generates(about.generates)
+        if not self._window.prompts.prompts:
+            self._window.prompts.set_prompts(about.examples)
+
+    def _show_workload(self) -> None:
+        """The lines that were written for it, or its examples."""
+        name = workload_of(self.model)
+        about = ABOUT.get(name)
+        self._window.set_generates(name == TEXT.name)
+        self._window.prompts.set_prompts(self._lines.get(name) or (about.examples if about is not None else ()))
+
     def _on_model_chosen(self, model: str) -> None:
-        self.model = model
+        was, self.model = workload_of(self.model), model
+        if workload_of(model) != was:
+            self._lines[was] = self._window.prompts.prompts
+            self._show_workload()
         if self._window.notice.empty.isVisible():
             self._window.notice.show_empty(*self.invitation)
 

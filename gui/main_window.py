@@ -84,6 +84,11 @@ class MainWindow(QWidget):
         self.batching.setEnabled(actions.can_change_settings and not self.batching.is_recorded)
         self.figures.set_dimmed(state is LifeCycle.FAILED)
 
+    def set_generates(self, generates: bool) -> None:
+        """Whether prompts are continued token by token; else each line is an input of a function."""
+        self.load.set_generates(generates)
+        self.prompts.set_generates(generates)
+
     def show_recorded_settings(self, settings: Settings | None) -> None:
         """Say in the controls what held in a recording; with ``None`` they are the user's again."""
         was_recorded = self.batching.is_recorded

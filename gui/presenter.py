@@ -110,6 +110,7 @@ class Presenter(QObject):
         now = figures(self._history, at_s)
         before = previous_figures(self._history, at_s)
         version, previous = before if before is not None else (None, None)
+        self._window.figures.set_unit(self._history.unit)
         self._window.figures.show_figures(now, previous, version)
         self._window.batching.show_measured(now.mean_batch)
 

@@ -125,6 +125,7 @@ class ServiceView(QObject):
         self._window.notice.clear()
         toolbar.set_url(ready.url)
         toolbar.show_device_in_force(ready.device, ready.dtype)
+        self._choices.note_workload(ready.workload)
 
     def _show_stopping(self) -> None:
         self._window.notice.clear()

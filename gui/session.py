@@ -235,6 +235,9 @@ class Session(QObject):
 
     def _on_service_stopped(self) -> None:
         if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING, LifeCycle.STOPPING):
+            if self.ready is not None:
+                self._history.mark_stop()
+                self.heard.emit(ServiceEnded())
             self._move(Event.STOPPED)
         self._tell_rest()
 

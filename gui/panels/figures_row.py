@@ -52,7 +52,7 @@ class _Shown(NamedTuple):
 _LAST: Final = "in the last 10 s, never across a change of settings"
 FIGURES: Final[Mapping[str, _Shown]] = {
     "requests_per_s": _Shown("requests/s", lambda f: f.requests_per_s, f"Requests finished a second, {_LAST}"),
-    "tokens_per_s": _Shown("tokens/s", lambda f: f.tokens_per_s, f"Tokens generated a second, {_LAST}", 0, 0),
+    "tokens_per_s": _Shown("tokens/s", lambda f: f.tokens_per_s, f"What came out a second, {_LAST}", 0, 0),
     "p50_s": _Shown(
         "p50", lambda f: f.p50_s, f"Half of the requests took no longer, {_LAST}", 2, 1, "s", "p50", starts_group=True
     ),
@@ -65,7 +65,7 @@ FIGURES: Final[Mapping[str, _Shown]] = {
     "speedup_over_batch_1": _Shown(
         "vs batch 1",
         lambda f: f.speedup_over_batch_1,
-        "Tokens a second, as a multiple of what batches of one give",
+        "Throughput, as a multiple of what batches of one give",
         unit="×",
     ),
 }
@@ -100,6 +100,10 @@ class FiguresRow(QWidget):
             number = _spelled(shown.read(now) if now is not None else None, shown.decimals)
             self._figures[key].show_number(number, self._below(key, shown))
         self._make_room(now)
+
+    def set_unit(self, unit: str) -> None:
+        """What is counted, in the plural."""
+        self._figures["tokens_per_s"].set_name(f"{unit}/s")
 
     def show_prediction(self, prediction: Prediction | None) -> None:
         """Below the figures that it foretells: what it says, in place of those before."""

@@ -36,6 +36,7 @@ class LoadPanel(QWidget):
         self._can_run = False
         self._why = ""
         self._lag_name = "own lag p99"
+        self._generates = True
         self._create()
         self._lay_out()
         self._connect()
@@ -48,14 +49,19 @@ class LoadPanel(QWidget):
         return pattern_of(self._kind, {field: self._knobs[field].value for field in CHOICES[self._kind]})
 
     @property
+    def lengths(self) -> tuple[Length, Length | None]:
+        """What the controls say, shown or not: tokens at most, and words of prompts."""
+        assert self._tokens.length is not None
+        return self._tokens.length, self._words.length
+
+    @property
     def max_tokens(self) -> Length:
-        length = self._tokens.length
-        assert length is not None
-        return length
+        """What a request asks for; of a function, its one result."""
+        return self.lengths[0] if self._generates else 1
 
     @property
     def prompt_words(self) -> Length | None:
-        return self._words.length
+        return self.lengths[1] if self._generates else None
 
     @property
     def is_running(self) -> bool:
@@ -73,6 +79,12 @@ class LoadPanel(QWidget):
         self._tokens.set_length(max_tokens)
         self._words.set_length(prompt_words)
         self._show_kind()
+
+    def set_generates(self, generates: bool) -> None:
+        """Whether requests ask for a number of tokens; else the lengths have no meaning."""
+        self._generates = generates
+        for length in (self._tokens, self._words):
+            length.setVisible(generates)
 
     def set_can_run(self, can_run: bool, why: str = "") -> None:
         """`why` says what it waits for."""

@@ -61,6 +61,10 @@ class PromptsPanel(QWidget):
         self._copies.set_number(float(copies), keep_typing=False)
         self._show_count()
 
+    def set_generates(self, generates: bool) -> None:
+        """Whether the lines are prompts that are continued; else they are inputs of a function."""
+        self._head.setText("Prompts" if generates else "Inputs")
+
     def set_can_fire(self, can_fire: bool) -> None:
         self._can_fire = can_fire
         self._show_count()
@@ -75,6 +79,7 @@ class PromptsPanel(QWidget):
         self.button.set_hint_shown(not compact)
 
     def _create(self) -> None:
+        self._head = label("Prompts", "title")
         self.editor = Editor("Prompts, one per line")
         self.editor.setFixedHeight(tokens.HEIGHT_EDITOR)
         self._copies = NumberField(COPIES, "Copies of each prompt", width=tokens.WIDTH_NUMBER_SMALL)
@@ -89,7 +94,7 @@ class PromptsPanel(QWidget):
         one_per_line.setText("one per line")
         line = row(label("×", "text"), self._copies, self._count, None, self.button)
         margins = (*SECTION_MARGINS[:3], tokens.SECTION_GAP)
-        head = column(section_head("Prompts", one_per_line), self.editor, gap=tokens.GAP_HEAD)
+        head = column(section_head(self._head, one_per_line), self.editor, gap=tokens.GAP_HEAD)
         self.setLayout(column(head, line, gap=tokens.GAP_2, margins=margins))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 

@@ -73,6 +73,8 @@ class RequestRow:
 
     @property
     def token_count(self) -> str:
+        if self.max_tokens == 1:
+            return ""
         if self.state == "done":
             return f"{self.tokens} tok"
         return f"{self.tokens}/{self.max_tokens}" if self.tokens else ""

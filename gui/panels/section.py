@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gui import tokens
 from gui.widgets.labels import ElidedLabel, label
@@ -16,9 +16,9 @@ SECTION_MARGINS: Margins = (
 )
 
 
-def section_head(title: str, remark: QWidget | None = None) -> QHBoxLayout:
-    """The title, and at the right end whatever belongs to all of the section."""
-    words = label(title, "title")
+def section_head(title: str | QLabel, remark: QWidget | None = None) -> QHBoxLayout:
+    """The title, or a label of that kind, and at the right end whatever belongs to all of the section."""
+    words = label(title, "title") if isinstance(title, str) else title
     words.setFixedHeight(tokens.HEIGHT_SECTION_HEAD)
     return row(words, None, remark) if remark is not None else row(words, None)
 

@@ -127,8 +127,9 @@ class Toolbar(QWidget):
         self._uptime.setText("" if seconds is None else f"up {spelled_time(int(seconds))}")
         self._place_state()
 
-    def set_models(self, specs: Sequence[str], chosen: str) -> None:
-        self._model.set_suggestions(specs)
+    def set_models(self, specs: Sequence[str], functions: Sequence[str], chosen: str) -> None:
+        """Offer these text generators, and these other workloads."""
+        self._model.set_suggestions(specs, functions)
         self._model.set_spec(chosen)
 
     def set_model(self, spec: str) -> None:

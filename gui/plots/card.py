@@ -118,7 +118,7 @@ def lines_of(batch: BatchSummary) -> tuple[tuple[str, str], ...]:
         (f"Batch {batch.number}", f"{batch.reason}, {batch.size} of {batch.cap}"),
         ("waited", _span(batch.waited_s)),
         ("ran" if batch.finished_s is not None else "runs for", _duration(batch.ran_s)),
-        ("tokens", f"{batch.tokens}{rate}"),
+        (batch.unit, f"{batch.tokens}{rate}"),
     )
 
 

@@ -58,6 +58,8 @@ class ThroughputPanel(PlotPanel):
         self._offered.setPen(pen(palette.t3, LINE_MARKER, DASH_CAP))
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+        self.plot = throughput.declared(self.history.unit)
+        self.header.declare(self.plot)
         self._rates = throughput.throughput(self.history, view)
         return self._rates.peaks if self.capacity is None else with_capacity(self._rates.peaks, self.capacity)
 

@@ -41,6 +41,7 @@ class ServiceStart:
         """The whole command line."""
         options, settings = self.options, self.options.settings
         words: dict[str, object] = {
+            "--workload": options.workload,
             "--model": options.model,
             "--device": options.device,
             "--dtype": options.dtype,

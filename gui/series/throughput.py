@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from gui.series.declaration import Declaration, Entry, Readout, rounded
 from gui.series.thinning import step_line, stride
 from gui.series.time_range import TimeRange
+from service.messages.workload import TEXT
 from service.observed.columns import Floats
 from service.observed.history import History
 from service.observed.requests import samples_between
@@ -33,6 +34,18 @@ PLOT: Final = Declaration(
     empty_text="Tokens and requests a second,\nagainst what is offered",
     axis_units=("tok/s", "req/s"),
 )
+
+
+LONGEST_AXIS_UNIT: Final = 5
+
+
+def declared(unit: str) -> Declaration:
+    """With the rate of what is counted, in the plural."""
+    if unit == TEXT.unit:
+        return PLOT
+    on_axis = f"{unit if len(unit) <= LONGEST_AXIS_UNIT else ''}/s"
+    entries = (replace(PLOT.entries[0], name=f"{unit}/s"), *PLOT.entries[1:])
+    return replace(PLOT, entries=entries, axis_units=(on_axis, PLOT.axis_units[1]))
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,7 @@ def readout(history: History, at_s: float, column_s: float = 0.0) -> Readout:
     """The rates at that moment."""
     tokens, requests, offered = values_at(history, at_s, column_s)
     return {
-        "tokens/s": rounded(tokens, 0),
+        f"{history.unit}/s": rounded(tokens, 0),
         "requests/s": rounded(requests, 1),
         "offered": rounded(offered, 1),
     }

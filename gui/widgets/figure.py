@@ -39,6 +39,12 @@ class Figure(QWidget):
     def before(self) -> str:
         return " ".join(part for part in self._before if part)
 
+    def set_name(self, name: str) -> None:
+        if name != self._name:
+            self._name = name
+            self.setAccessibleName(name)
+            self.update()
+
     def show_number(self, number: str, before: tuple[str, str] = ("", "")) -> None:
         """`number` without its unit; `before` is a label and a value, in small type below."""
         if (number, before) != (self._number, self._before):

@@ -1,4 +1,4 @@
-"""The model chooser: a name one can type, the usual ones, a folder, a file."""
+"""The chooser of what is served: a model by a name one can type, a folder or a file, or another workload."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class ModelField(QLineEdit):
         super().__init__(parent)
         self._spec = ""
         self._suggestions: tuple[str, ...] = ()
+        self._functions: tuple[str, ...] = ()
         self.setProperty("tall", True)
         self.setAccessibleName("Model")
         self.setFixedWidth(tokens.WIDTH_MODEL)
@@ -33,13 +34,15 @@ class ModelField(QLineEdit):
     def spec(self) -> str:
         return self._spec
 
-    def set_suggestions(self, specs: Sequence[str]) -> None:
-        self._suggestions = tuple(specs)
+    def set_suggestions(self, specs: Sequence[str], functions: Sequence[str] = ()) -> None:
+        self._suggestions, self._functions = tuple(specs), tuple(functions)
 
     def set_spec(self, spec: str) -> None:
         self._spec = spec
         self._show_spec()
-        self.setToolTip(f"{spec}\nA model's name, a local folder or a GGUF file")
+        self.setToolTip(
+            f"{spec}\nA model's name, a local folder, a GGUF file, or a workload such as adder or package.module:Class"
+        )
 
     def pop_up(self) -> None:
         menu = QMenu(self)
@@ -49,6 +52,9 @@ class ModelField(QLineEdit):
         menu.addSeparator()
         menu.addAction("Choose a folder…").triggered.connect(self._on_folder_wanted)
         menu.addAction("Choose a GGUF file…").triggered.connect(self._on_file_wanted)
+        menu.addSeparator()
+        for name in self._functions:
+            menu.addAction(name).triggered.connect(lambda _=False, name=name: self._choose(name))
         menu.popup(self.mapToGlobal(QPoint(0, self.height() + tokens.GAP_1)))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

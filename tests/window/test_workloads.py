@@ -1,0 +1,79 @@
+"""What is served can be chosen in the window: inputs, lengths and units follow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytestqt.qtbot import QtBot
+
+from gui.app import Batchscope
+from gui.arguments import parse
+from gui.lifecycle import LifeCycle
+from gui.preferences import PreferencesFile
+from gui.processes.service import ServiceStart
+from service.messages.patterns import USUAL_PROMPTS
+from tests.window.conftest import MakeBatchscope
+
+
+def choose(batchscope: Batchscope, name: str) -> None:
+    field = batchscope.window.toolbar._model
+    field.setText(name)
+    field.setModified(True)
+    field.editingFinished.emit()
+
+
+def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(batchscope: Batchscope) -> None:
+    window = batchscope.window
+    window.prompts.set_prompts(["my own"])
+    choose(batchscope, "adder")
+    assert window.prompts.prompts == tuple("012345678")
+    assert (window.load.max_tokens, window.load.prompt_words) == (1, None)
+    window.prompts.set_prompts(["77"])
+    choose(batchscope, "house-price")
+    assert window.prompts.prompts[0] == "[1656, 31770, 1080, 1960, 1960, 1, 2, 2]"
+    choose(batchscope, "adder")
+    assert window.prompts.prompts == ("77",)
+    choose(batchscope, "gpt2")
+    assert window.prompts.prompts == ("my own",)
+    assert window.load.max_tokens == 24
+
+
+def test_that_the_service_is_started_with_the_workload(batchscope: Batchscope) -> None:
+    choose(batchscope, "mine:Squares")
+    options = batchscope.choices.service_options
+    assert options.workload == "mine:Squares"
+    assert "--workload=mine:Squares" in ServiceStart(options=options).command
+    assert batchscope.window.prompts.prompts == (), "its examples are not known yet"
+
+
+def test_that_it_is_remembered_with_its_inputs(make_batchscope: MakeBatchscope, tmp_path: Path, qtbot: QtBot) -> None:
+    path = tmp_path / "preferences.json"
+    first = make_batchscope(preferences=PreferencesFile(path))
+    choose(first, "adder")
+    first.window.prompts.set_prompts(["5"])
+    with qtbot.waitSignal(first.closed):
+        first.close()
+    assert make_batchscope(preferences=PreferencesFile(path)).window.prompts.prompts == ("5",)
+
+
+def test_that_the_command_line_names_a_workload_or_a_model() -> None:
+    lines = (["--workload", "adder"], ["--workload", "text"], ["--workload", "text", "--model", "gpt2"], [])
+    assert [parse(line).model for line in lines] == ["adder", "SmolLM2-135M-Instruct", "gpt2", None]
+
+
+def test_that_all_three_run_one_after_the_other_in_one_window(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
+    batchscope = make_batchscope(ServiceStart())
+    window, session = batchscope.window, batchscope.workings.session
+    for name, unit, answer in (("adder", "numbers", "1"), ("house-price", "houses", "203637")):
+        choose(batchscope, name)
+        window.toolbar.take_step()
+        qtbot.waitUntil(lambda: session.state is LifeCycle.RUNNING, timeout=60_000)
+        window.prompts.set_prompts(window.prompts.prompts[:1])
+        window.prompts.set_copies(1)
+        window.prompts.fire()
+        qtbot.waitUntil(lambda a=answer: any(row.text.startswith(a) for row in window.requests.model.rows()))
+        qtbot.waitUntil(lambda u=unit: window.figures.figure("tokens_per_s").accessibleName() == f"{u}/s")
+        window.toolbar.take_step()
+        qtbot.waitUntil(lambda: session.state is LifeCycle.NOT_STARTED, timeout=30_000)
+    choose(batchscope, "SmolLM2-135M-Instruct")
+    assert window.prompts.prompts == USUAL_PROMPTS
