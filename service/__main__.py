@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Final
 
 COMMANDS: Final = {
+    "batch": "service.commands.batch",
     "bench": "service.commands.bench",
     "compare": "service.commands.compare",
     "deploy-config": "service.commands.deploy_config",

@@ -101,6 +101,7 @@ class CompareController(QObject):
     def _connect_view(self) -> None:
         view = self._view
         view.setup.pin_wanted.connect(self._pin)
+        view.setup.batching_wanted.connect(self._measure_batching)
         view.setup.controls.run_wanted.connect(self._compare)
         view.sweep_setup.controls.run_wanted.connect(self._sweep_anew)
         view.sweep_setup.resume_wanted.connect(self._resume)
@@ -124,6 +125,21 @@ class CompareController(QObject):
         plan = setup.plan(self._pinned, b, _new_seed())
         self._view.results.show_comparison(None)
         self._start(plan, setup.controls)
+
+    def _measure_batching(self) -> None:
+        """One click, and what is shown then as A and B is what was measured, until something is changed."""
+        present, setup = self._present, self._view.setup
+        if present is None:
+            return
+        try:
+            plan = setup.batching_plan(present, _new_seed())
+        except PlanError as error:
+            setup.controls.set_note(str(error))
+            return
+        self._view.results.show_comparison(None)
+        self._start(plan, setup.controls)
+        setup.show_sides(plan.a, plan.b)
+        self._shown = self._pinned, present
 
     def _sweep_anew(self) -> None:
         points = self._points()
@@ -215,6 +231,7 @@ class CompareController(QObject):
         why = "" if is_free else BUSY if runs else NEEDS_SERVICE
         view = self._view
         view.setup.pin.setEnabled(is_free)
+        view.setup.batching.setEnabled(is_free)
         is_pinned = self._pinned is not None
         view.setup.controls.set_can_run(is_free and is_pinned, why or ("" if is_pinned else NOTHING_PINNED))
         view.sweep_setup.controls.set_can_run(is_free, why)

@@ -15,7 +15,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
-from service.compare.plan import ComparePlan, Side, can_match
+from service.compare.plan import ComparePlan, Side, batching_plan, can_match
 from service.compare.words import load_text, setting_text
 from service.messages.settings import Bounds, Settings
 
@@ -36,15 +36,21 @@ class CompareSetup(QWidget):
     """
     Signals:
         pin_wanted: the settings in force are to become A.
+        batching_wanted: what batching gives is to be measured, now.
     """
 
     pin_wanted = Signal()
+    batching_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._sides = TextTable(("", "A", "B"), "Settings of A and B")
         self._note = label(NOTHING_PINNED, "caption", wrap=True)
         self.pin = Button("Pin the present as A", "ph.push-pin")
+        self.batching = Button("Measure what batching gives", "ph.stack")
+        self.batching.setToolTip(
+            "Throughput with max_batch_size 1 and as it is now, both under more users than a batch has places"
+        )
         self.rounds = NumberField(ROUNDS, "rounds")
         self.duration = NumberField(DURATION, "seconds a run", decimals=0, unit="s")
         self.load = label("", "caption", wrap=True)
@@ -56,6 +62,7 @@ class CompareSetup(QWidget):
         self.duration.set_number(10)
         self._lay_out()
         self.pin.clicked.connect(self.pin_wanted)
+        self.batching.clicked.connect(self.batching_wanted)
         self.show_sides(None, None)
 
     @property
@@ -86,6 +93,10 @@ class CompareSetup(QWidget):
             matches_throughput=self.matches_throughput,
         )
 
+    def batching_plan(self, present: Side, seed: int) -> ComparePlan:
+        """The same for what batching gives; raises `PlanError`."""
+        return batching_plan(present, duration_s=self.duration.number, rounds=int(self.rounds.number), seed=seed)
+
     def sides(self) -> list[list[str]]:
         """What is to be read of the two."""
         return self._sides.texts()
@@ -98,7 +109,8 @@ class CompareSetup(QWidget):
             field("seconds a run", self.duration),
             gap=tokens.GAP_2,
         )
-        parts = column(self.pin, self._sides, self._note, numbers, self.controls, None, gap=tokens.GAP_4)
+        buttons = column(self.pin, self.batching, gap=tokens.GAP_2)
+        parts = column(buttons, self._sides, self._note, numbers, self.controls, None, gap=tokens.GAP_4)
         self.setLayout(parts)
 
 

@@ -20,6 +20,7 @@ PairedRounds = Annotated[int, msgspec.Meta(ge=LEAST_ROUNDS, le=1000)]
 Duration = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 WARM_UP_S: Final = 2.0
 MOST_POINTS: Final = 1000
+USERS_A_PLACE: Final = 2  # of a batch, so that the next one is complete when it ends
 
 
 class PlanError(ValueError):
@@ -83,6 +84,26 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 load = msgspec.structs.replace(side.load, seed=self.seed + round_number)
                 title = f"round {round_number + 1} of {self.rounds}: {name}"
                 yield PlannedRun(name, round_number, side.settings, load, title)
+
+
+def batching_plan(present: Side, *, duration_s: float, rounds: int, seed: int) -> ComparePlan:
+    """What batching gives: one request at a time against the present settings, each with as much to do as it can.
+
+    Raises `PlanError` where the present settings have no batches.
+    """
+    settings = present.settings
+    if settings.max_batch_size == 1:
+        raise PlanError("Raise max_batch_size first: with 1 nothing is batched.")
+    users = min(USERS_A_PLACE * settings.max_batch_size, settings.max_queued_requests)
+    load = msgspec.structs.replace(present.load, pattern=ClosedLoop(users=users))
+    return ComparePlan(
+        a=Side(settings=settings.revised({"max_batch_size": 1}), load=load),
+        b=Side(settings=settings, load=load),
+        duration_s=duration_s,
+        rounds=rounds,
+        seed=seed,
+        figure="requests_per_s",
+    )
 
 
 @dataclass(frozen=True)

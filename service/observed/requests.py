@@ -191,13 +191,16 @@ class RequestTable:
         return np.flatnonzero(is_open) + self.columns.first
 
     def close(self, rows: Iterable[int], at_s: float, error: str) -> None:
-        """These requests ended at `at_s` without the service's saying so."""
+        """These requests ended at `at_s` without the service's saying so; those that were answered before, well."""
         for row in rows:
             if self.columns.has(row) and math.isinf(self.columns.get(row, "finished")):
-                self.columns.set(row, "finished", max(at_s, self.columns.get(row, "received")))
-                self.columns.set(row, "state", STATE_CODES["failed"])
                 words = self._words_of(row)
-                words.error = words.error or error
+                is_answered = words.outcome == "ok"
+                end_s = min(self.columns.get(row, "client_finished"), at_s) if is_answered else at_s
+                self.columns.set(row, "finished", max(end_s, self.columns.get(row, "received")))
+                self.columns.set(row, "state", STATE_CODES["done" if is_answered else "failed"])
+                if not is_answered:
+                    words.error = words.error or error
                 self._changed[row] = None
 
     def drop_before(self, time_s: float) -> None:

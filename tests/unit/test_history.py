@@ -214,6 +214,15 @@ def test_that_a_stop_ends_what_was_under_way_then_and_not_when_the_next_service_
     assert (history.depth_at(11.5), history.depth_at(12.5)) == ((1, 0, 0), (0, 0, 0))
 
 
+def test_that_who_was_answered_before_a_stop_has_not_failed_by_it(history: History, clock: FakeClock) -> None:
+    history.add_telemetry(frame(1, 11.0, requests=(request("q1", client_id="c1"),)))
+    history.add_load(load(11.5, sent("c1", sent_s=10.0, finished_s=11.4, outcome="ok")))
+    clock.now_s = 12.0
+    history.mark_stop()
+    (row,) = history.request_rows()
+    assert (row.state, row.error) == ("done", None)
+
+
 def test_that_what_batches_cost_is_not_told_by_those_of_an_earlier_service(history: History, clock: FakeClock) -> None:
     def ran(number: int, start_s: float) -> BatchRecord:
         return batch(number, start_s, started_s=start_s, finished_s=start_s + 0.2, tokens=1)

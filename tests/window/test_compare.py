@@ -119,6 +119,23 @@ def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtb
     assert running.errors == []
 
 
+def test_that_one_click_measures_what_batching_gives(qtbot: QtBot, running: Batchscope) -> None:
+    setup = compare_view(running).setup
+    QTest.mouseClick(setup.batching, Qt.MouseButton.LeftButton)
+    assert ["max_batch_size", "1", "16"] in setup.sides()
+    results = compare_view(running).results
+    qtbot.waitUntil(lambda: not running.workings.compare.is_busy, timeout=PATIENCE_MS)
+    assert results.verdict.startswith(("B's throughput is", "No difference can be told: B's throughput is"))
+    assert present(running).max_batch_size == 16
+
+
+def test_that_without_batches_there_is_nothing_to_measure(qtbot: QtBot, running: Batchscope) -> None:
+    setup = compare_view(running).setup
+    change(qtbot, running, max_batch_size=1)
+    QTest.mouseClick(setup.batching, Qt.MouseButton.LeftButton)
+    assert setup.controls.note == "Raise max_batch_size first: with 1 nothing is batched."
+
+
 def test_that_cancel_ends_it_and_leaves_no_process(qtbot: QtBot, running: Batchscope) -> None:
     view = compare_view(running)
     qtbot.mouseClick(view.setup.pin, Qt.MouseButton.LeftButton)

@@ -195,7 +195,7 @@ def test_that_the_address_can_be_copied(window: MainWindow) -> None:
 
 
 def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> None:
-    window.toolbar.set_models(["SmolLM2-135M-Instruct", "gpt2"], "SmolLM2-135M-Instruct")
+    window.toolbar.set_models(["SmolLM2-135M-Instruct", "gpt2"], ["adder"], "SmolLM2-135M-Instruct")
     field = window.toolbar._model
     field.setFocus()
     field.selectAll()

@@ -1,0 +1,119 @@
+"""`python -m service batch IN.jsonl OUT.jsonl`: a whole file of inputs through the engine, without a service."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from service.load.options import SentenceParser
+from service.messages.workload import TEXT, WorkloadAbout
+from service.model.errors import ModelError
+from service.options import ServiceOptions
+from service.whole_file.lines import JobMaker, lines_of, measure
+from service.whole_file.results import ResultFiles, ResultsError, errors_path
+from service.workloads.catalog import WorkloadError, about
+
+DONE, SOME_BAD, CANNOT, INTERRUPTED = 0, 1, 2, 130
+LARGEST_BATCH: Final = 4096
+
+
+def main(argv: list[str]) -> int:
+    """0 if every line has a result, 1 if some were bad, 2 if it cannot be done, 130 after Ctrl-C."""
+    options = _parser().parse_args(argv)
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (ResultsError, WorkloadError, ModelError) as error:
+        print(error, file=sys.stderr)
+    except OSError as error:
+        print(f"{error.filename or options.input} can't be used: {error.strerror}.", file=sys.stderr)
+    return CANNOT
+
+
+def _run(options: argparse.Namespace) -> int:
+    told = about(options.workload)
+    total, last_line = measure(options.input)
+    if options.input.resolve() == options.output.resolve():
+        raise ResultsError("The results cannot go into the file of the inputs; name another file.")
+    files = ResultFiles(options.output, resumes=options.resume)
+    try:
+        if files.last_line > last_line:
+            raise ResultsError(
+                f"{options.output} has a result for line {files.last_line}, but {options.input} ends at {last_line}; "
+                "it belongs to another input."
+            )
+        is_whole = _compute(options, told, files, total)
+    finally:
+        files.close()
+    bad = f", {files.bad:,} bad lines in {errors_path(options.output)}" if files.bad else ""
+    if not is_whole:
+        print(f"Stopped; {files.good:,} results in {options.output}{bad}. Go on with --resume.", file=sys.stderr)
+        return INTERRUPTED
+    print(f"{files.good:,} results in {options.output}{bad}.", file=sys.stderr)
+    return SOME_BAD if files.bad else DONE
+
+
+def _compute(options: argparse.Namespace, told: WorkloadAbout, files: ResultFiles, total: int) -> bool:
+    """Whether it came to the end of the input."""
+    from tqdm import tqdm
+
+    from service.engine.loading import load_engine
+    from service.whole_file.run import FileRun
+
+    service = ServiceOptions(workload=options.workload, model=options.model, device=options.device, dtype=options.dtype)
+    engine = load_engine(service).engine
+    maker = JobMaker(engine, has_prompts=told == TEXT, max_tokens=options.max_tokens)
+    lines = lines_of(options.input, after=files.last_line)
+    with tqdm(total=total, initial=files.good + files.bad, unit=" lines", smoothing=0.1, file=sys.stderr) as bar:
+        run = FileRun(
+            engine, maker, lines, files, options.max_batch_size, streams=told.streams, on_done=lambda _: bar.update()
+        )
+        with _ended_by_ctrl_c(run.stop):
+            return run.run()
+
+
+@contextmanager
+def _ended_by_ctrl_c(stop: Callable[[], None]) -> Iterator[None]:
+    """The first Ctrl-C stops in order; the second ends the program, as a kill would."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        stop()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = SentenceParser(prog="python -m service batch", allow_abbrev=False)
+    parser.description = (
+        "Compute every line of a file of inputs (JSON Lines) with large batches, without a service. Each result is a "
+        'line {"line": N, "output": …}, in the order of the input; bad lines go to OUT.errors.jsonl with what is wrong.'
+    )
+    default, add = ServiceOptions(), parser.add_argument
+    add("input", type=Path, metavar="IN.jsonl", help="of prompts: texts, or objects with prompt and max_tokens")
+    add("output", type=Path, metavar="OUT.jsonl")
+    add("--workload", default=default.workload, help="as the service takes it (default: %(default)s)")
+    add("--model", default=default.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
+    add("--device", default=default.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
+    add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
+    add("--max-batch-size", type=_whole, default=64, help="lines computed at a time (default: %(default)s)")
+    add("--max-tokens", type=_whole, default=24, help="for prompts that name no number (default: %(default)s)")
+    add("--resume", action="store_true", help="go on with the results that are there")
+    return parser
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LARGEST_BATCH):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {LARGEST_BATCH}")
+    return int(text)
