@@ -127,7 +127,7 @@ class CompareController(QObject):
         self._start(plan, setup.controls)
 
     def _measure_batching(self) -> None:
-        """One click, and what is shown then as A and B is what was measured, until something is changed."""
+        """One click; while it goes on, what is measured is shown as A and B."""
         present, setup = self._present, self._view.setup
         if present is None:
             return
@@ -139,7 +139,6 @@ class CompareController(QObject):
         self._view.results.show_comparison(None)
         self._start(plan, setup.controls)
         setup.show_sides(plan.a, plan.b)
-        self._shown = self._pinned, present
 
     def _sweep_anew(self) -> None:
         points = self._points()
