@@ -70,7 +70,7 @@ def json_response(value: msgspec.Struct) -> Response:
 )
 @serve.ingress(api)
 class BatchTextGenerator:
-    """A replica: one model on one device. See `service.generation.Generation` for what it does with a prompt."""
+    """A replica: one engine on one device. See `service.generation.Generation` for what it does with an input."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; mypy knows no such thing
         self, options: ServiceOptions, hub: DeploymentHandle[Any]

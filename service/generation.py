@@ -29,9 +29,6 @@ REQUEST_TIMEOUT_S = 600.0
 SHORT_PROMPT = 500
 """Characters that take less time to encode than to hand to a thread, where they would wait for the interpreter."""
 
-ONE_RESULT = SamplingParams(max_tokens=1)
-"""For inputs that are no prompts."""
-
 FinishReason = Literal["stop", "length"]
 
 
@@ -132,7 +129,7 @@ class Generation:
     async def submit(
         self,
         input: object,
-        sampling: SamplingParams = ONE_RESULT,
+        sampling: SamplingParams,
         *,
         received_s: float,
         streamed: bool = False,

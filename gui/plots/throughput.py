@@ -33,7 +33,7 @@ class ThroughputPanel(PlotPanel):
     """
 
     def __init__(self, history: History, palette: Palette, has_axis: bool = True) -> None:
-        scales = [StepScale(most_ticks=3, least_step=10), StepScale(most_ticks=3, least_step=1)]
+        scales = [StepScale(most_ticks=3, least_step=1) for _ in (TOKENS, REQUESTS)]
         super().__init__(throughput.PLOT, scales, history, palette, has_axis)
         self._rates: Throughput | None = None
         self.capacity: CapacityLine | None = None

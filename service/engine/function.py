@@ -36,8 +36,13 @@ class FunctionEngine:
         self._workload = workload
 
     def job(self, id: str, input: Any, sampling: object) -> Call:
-        value = self._workload.parse(input) if isinstance(input, Line) else input
-        return Call(id, self._workload.check(value))
+        try:
+            value = self._workload.parse(input) if isinstance(input, Line) else input
+            return Call(id, self._workload.check(value))
+        except ValueError:
+            raise
+        except Exception as error:  # a workload that did not expect such a thing
+            raise ValueError(f"The workload {self.name} cannot take {str(input)[:80]!r}: {_in_words(error)}") from error
 
     def generate(self, jobs: Sequence[Call], emit: Emit, admit: Admit | None = None) -> BatchWork:
         steps = computed = 0
@@ -54,17 +59,19 @@ class FunctionEngine:
         try:
             outputs = self._workload([job.input for job in jobs])
             if isinstance(outputs, Iterator):
-                self._stream(jobs, outputs, emit)
+                last = self._streamed(jobs, outputs, emit)
             else:
-                emit([_result(job, output) for job, output in zip(jobs, _as_many(outputs, len(jobs)), strict=True)])
+                last = [_result(job, output) for job, output in zip(jobs, _as_many(outputs, len(jobs)), strict=True)]
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             logger.exception("The workload %s failed on a batch of %d", self.name, len(jobs))
             reason = f"The workload {self.name} failed on this batch of {len(jobs)}: {_in_words(error)}"
-            emit([Progress(job, "", 0, "error", reason) for job in jobs])
+            last = [Progress(job, "", 0, "error", reason) for job in jobs]
+        emit(last)
 
-    def _stream(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit) -> None:
+    def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit) -> list[Progress]:
+        """Tell the pieces as they come; returns the ends."""
         counts = [0] * len(jobs)
         for step in pieces:
             texts = _as_many(step, len(jobs))
@@ -72,7 +79,7 @@ class FunctionEngine:
                 raise BrokenContractError("it streamed something else than texts.")
             counts = [count + (text is not None) for count, text in zip(counts, texts, strict=True)]
             emit([Progress(job, text or "", n) for job, text, n in zip(jobs, texts, counts, strict=True)])
-        emit([Progress(job, "", count, "stop") for job, count in zip(jobs, counts, strict=True)])
+        return [Progress(job, "", count, "stop") for job, count in zip(jobs, counts, strict=True)]
 
 
 def _as_many(outputs: Any, wanted: int) -> list[Any]:

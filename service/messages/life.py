@@ -46,7 +46,10 @@ class StageProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="state"
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="ready"):
-    """The service answers. `url` has no trailing slash; `started_in_s` counts from the start of the process."""
+    """The service answers. `url` has no trailing slash; `started_in_s` counts from the start of the process.
+
+    `workload` is text in recordings that are older than others.
+    """
 
     url: str
     instance: str

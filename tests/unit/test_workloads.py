@@ -125,6 +125,30 @@ def test_that_a_line_is_parsed_and_json_is_not() -> None:
         engine.job("bad", Line("{"), None)
 
 
+def test_that_what_a_workload_did_not_expect_is_refused_in_words() -> None:
+    class Careless(Echo):
+        def check(self, value: Any) -> Any:
+            return value["features"]
+
+    engine = FunctionEngine(Careless())
+    with pytest.raises(ValueError, match=r"The workload echo cannot take '3': TypeError: 'int' object is not"):
+        engine.job("a", Line("3"), None)
+
+
+def test_that_what_a_listener_raises_passes_through_and_nobody_is_told_twice() -> None:
+    told: list[Progress] = []
+
+    def listen(progress: list[Progress]) -> None:
+        told.extend(progress)
+        if progress:
+            raise RuntimeError("gone")
+
+    engine = FunctionEngine(Echo())
+    with pytest.raises(RuntimeError, match="gone"):
+        engine.generate([engine.job("a", 1, None)], listen)
+    assert [p.finish_reason for p in told] == ["stop"]
+
+
 # -- those that are built in ------------------------------------------------------------------------------------------
 
 
