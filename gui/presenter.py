@@ -145,9 +145,9 @@ class Presenter(QObject):
         match session.state:
             case LifeCycle.STARTING:
                 _prepare_findings()
-                status.set_activity(session.progress.summary)
+                status.update_activity(session.progress.summary)
             case LifeCycle.RUNNING:
-                status.set_activity(status_text.activity(self._history))
+                status.update_activity(status_text.activity(self._history))
             case LifeCycle.NOT_STARTED if self._history.is_empty:
                 status.set_facts(status_text.facts_at_rest())
                 return

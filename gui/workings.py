@@ -163,13 +163,13 @@ class Workings(QObject):
 
     def complain(self, sentence: str) -> None:
         """Show the user an error that has no place of its own."""
-        self._window.status.set_activity(sentence)
+        self._window.status.say(sentence)
         self._window.log.append(sentence)
         self.complained.emit(sentence)
 
     def _on_written(self, path: str) -> None:
         # A method, not a lambda: the signal comes from another thread, and only a QObject's slot is called in its own.
-        self._window.status.set_activity(f"Written to {path}")
+        self._window.status.say(f"Written to {path}")
 
     def _on_live_requested(self) -> None:
         if not self.recordings.is_viewing:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
@@ -14,6 +16,8 @@ from gui.theme import colour, current, font
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import column, hairline, row
+
+SAID_S: Final = 4.0
 
 
 class StatusBar(QWidget):
@@ -35,6 +39,7 @@ class StatusBar(QWidget):
         self._recording.setToolTip(shortcuts.tip("Stop recording", shortcuts.RECORD))
         self._recording.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
         self._recording.hide()
+        self._held_until_s = 0.0
         self._activity = ElidedLabel("Service log", "status")
         self._facts = _Facts()
         parts = (self._log, self._recording, tokens.GAP_1, self._activity, self._facts)
@@ -54,7 +59,18 @@ class StatusBar(QWidget):
         return self._facts.facts
 
     def set_activity(self, text: str) -> None:
+        self._held_until_s = 0.0
         self._activity.setText(text)
+
+    def say(self, sentence: str) -> None:
+        """Long enough to be read, while `update_activity` goes on."""
+        self._held_until_s = time.monotonic() + SAID_S
+        self._activity.setText(sentence)
+
+    def update_activity(self, text: str) -> None:
+        """What goes on now, told several times a second."""
+        if time.monotonic() >= self._held_until_s:
+            self._activity.setText(text)
 
     @property
     def recording(self) -> str:
