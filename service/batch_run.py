@@ -82,7 +82,7 @@ class BatchRun:
     def _exchange(self, work: BatchWork, can_join: bool, answered: threading.Event) -> None:
         """Between two steps: who has left has left, and who may join joins."""
         running = [request for request in self._present if not request.is_final]
-        joining = self._generation.take_joining(len(running)) if can_join else []
+        joining = self._generation.take_joining(running) if can_join else []
         if joining or len(running) < len(self._present):
             self._finish_stretch(work)
             self._present, self._work_before = [*running, *joining], work

@@ -86,7 +86,7 @@ class BatchTextGenerator:
         self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note)
         telling.cancel()
         replica, in_force = await hub.register.remote()
-        self._generation = Generation(replica, self._loaded.engine, self._thread, in_force)
+        self._generation = Generation(replica, self._loaded.engine, self._thread, in_force, self._loaded.prepare_thread)
         self._meter = DeviceMeter(self._loaded.device)
         # WORKAROUND ray 2.60: what a Serve config file made of it is told by no public name.
         self._max_ongoing_requests = context._deployment_config.max_ongoing_requests

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
@@ -77,6 +77,11 @@ class GenerationRequest:
     def is_final(self) -> bool:
         return self.state in FINAL_STATES
 
+    @property
+    def tokens(self) -> int:
+        """That it may need in its batch."""
+        return self.job.prompt_tokens + self.job.max_tokens
+
     def record(self, replica: str) -> RequestRecord:
         return RequestRecord(
             id=self.job.id,
@@ -109,10 +114,18 @@ class GenerationRequest:
 class Generation:
     """One engine, its queue and its telemetry.
 
-    All methods belong to one event loop. The engine runs in `thread` and reports back once a decode step.
+    All methods belong to one event loop. The engine runs in `thread`, and where several batches run at a time also in
+    others that `prepare_thread` is called in first; it reports back once a decode step.
     """
 
-    def __init__(self, replica: str, engine: Engine, thread: ThreadPoolExecutor, in_force: VersionedSettings) -> None:
+    def __init__(
+        self,
+        replica: str,
+        engine: Engine,
+        thread: ThreadPoolExecutor,
+        in_force: VersionedSettings,
+        prepare_thread: Callable[[], None] | None = None,
+    ) -> None:
         self.replica = replica
         self.batcher: Batcher[GenerationRequest] = Batcher(in_force, on_formed=self._on_formed)
         self.recorder = Recorder(replica)
@@ -121,7 +134,8 @@ class Generation:
         self.open_streams = 0
         self.last_step_s = time.monotonic()
         self._engine = engine
-        self._thread = thread
+        self._idle_threads = [thread]
+        self._prepare_thread = prepare_thread
         self._request_numbers = itertools.count(1)
         self._batch_ids: dict[Batch[GenerationRequest], str] = {}
         self._under_way: dict[str, GenerationRequest] = {}
@@ -146,7 +160,7 @@ class Generation:
             raise
         request = GenerationRequest(job, client_id, streamed, received_s, time.monotonic())
         try:
-            request.answered = self.batcher.submit(request)
+            request.answered = self.batcher.submit(request, request.tokens)
         except QueueFullError as error:
             self.recorder.count(received=1, refused=1)
             request.state, request.error, request.finished_s = "refused", str(error), request.enqueued_s
@@ -186,28 +200,38 @@ class Generation:
             request.answered.cancel()
 
     async def run(self) -> None:
-        """Generate batch after batch, for ever."""
-        while True:
-            await self._run_batch(await self.batcher.next_batch())
+        """Generate batch after batch, for ever; ends with the first that ends unexpectedly."""
+        async with asyncio.TaskGroup() as running:
+            while True:
+                batch = await self.batcher.next_batch()
+                running.create_task(self._run_batch(batch))
 
     async def _run_batch(self, batch: Batch[GenerationRequest]) -> None:
         id = self._batch_ids.pop(batch)
         present = self.start([entry.item for entry in batch.entries])
         self.batches.note(id, started_s=time.monotonic())
         is_open = batch.formation == "continuous"
+        thread = self._idle_threads.pop() if self._idle_threads else self._new_thread()
         while True:
             run = BatchRun(self, id, present)
-            work = await self._decoded(present, run, is_open) if present else BatchWork()
+            work = await self._decoded(thread, present, run, is_open) if present else BatchWork()
             for request in run.broken_off:  # the engine ends every job; this is for one that breaks its word
                 self._finish(request, "failed", "The engine stopped before this request was complete.")
             if not (present := run.end(work)):
                 break
             id = self.begin_stretch(present, "joined")
+        self._idle_threads.append(thread)
+        self.batcher.free_place()
 
-    async def _decoded(self, present: list[GenerationRequest], run: BatchRun, is_open: bool) -> BatchWork | None:
+    def _new_thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, thread_name_prefix="engine", initializer=self._prepare_thread)
+
+    async def _decoded(
+        self, thread: ThreadPoolExecutor, present: list[GenerationRequest], run: BatchRun, is_open: bool
+    ) -> BatchWork | None:
         jobs, admit = [request.job for request in present], run.admit if is_open else None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._generate, jobs, run.emit, admit)
+        return await loop.run_in_executor(thread, self._generate, jobs, run.emit, admit)
 
     def _generate(self, jobs: list[Job], emit: Emit, admit: Admit | None) -> BatchWork | None:
         """In the engine's thread: nothing it raises may end the loop that serves everybody else."""
@@ -228,9 +252,10 @@ class Generation:
         self.running += len(present)
         return present
 
-    def take_joining(self, running: int) -> list[GenerationRequest]:
-        """Those who join so many running ones now."""
-        return [entry.item for entry in self.batcher.take_joining(running) if not entry.item.is_final]
+    def take_joining(self, running: Sequence[GenerationRequest]) -> list[GenerationRequest]:
+        """Those who join the running ones now."""
+        tokens = sum(request.tokens for request in running)
+        return [entry.item for entry in self.batcher.take_joining(len(running), tokens) if not entry.item.is_final]
 
     def begin_stretch(self, members: list[GenerationRequest], reason: ReleaseReason) -> str:
         """An open batch goes on with these members, some of whom may be new to it; returns its new id."""

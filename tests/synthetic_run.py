@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
+from service.batching.rules import Rules
 from service.messages.load import ClientOutcome, ClientRequest, ClientTotals, LoadFrame
 from service.messages.patterns import Poisson
 from service.messages.settings import ReleaseReason, Settings, SettingsChange, VersionedSettings
@@ -154,13 +155,14 @@ class SyntheticRun:
     def _form(self, place: int, ready_s: float) -> SyntheticBatch:
         """Seal the batch that begins with the request at `place`, once the batcher looks at the queue at `ready_s`."""
         version, settings = self._settings_at(ready_s)
-        deadline_s = ready_s + settings.batch_wait_timeout_s
+        rules = Rules.of(settings)
+        deadline_s = rules.tick_s(ready_s + settings.longest_wait_s)
         coming = self.requests[place : place + settings.max_batch_size]
         members = [request for request in coming if request.received_s <= deadline_s]
-        reason: ReleaseReason = "timeout" if settings.batch_wait_timeout_s else "drained"
+        reason: ReleaseReason = "timeout" if settings.longest_wait_s else "drained"
         formed_s = deadline_s
         if len(members) == settings.max_batch_size:
-            reason, formed_s = "full", max(ready_s, members[-1].received_s)
+            reason, formed_s = "full", rules.tick_s(max(ready_s, members[-1].received_s))
         batch = SyntheticBatch(len(self.batches) + 1, version, settings, reason, formed_s, members)
         for member in members:
             member.formed_s, member.batch = formed_s, batch

@@ -21,7 +21,7 @@ class PredictProcess(ChildOwner):
     """Owner of the predictor's process.
 
     Signals:
-        predicted: a `Prediction` for the settings asked for last, or ``None`` if nothing was observed.
+        predicted: a `Prediction` for the settings asked for last, or ``None`` if nothing observed tells of them.
         logged: also how it died; it is started anew for the next question.
     """
 

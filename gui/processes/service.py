@@ -49,6 +49,10 @@ class ServiceStart:
             "--formation": settings.formation,
             "--max-batch-size": settings.max_batch_size,
             "--batch-wait-timeout-s": settings.batch_wait_timeout_s,
+            "--allow-small-batch": "on" if settings.allow_small_batch else "off",
+            "--stride-s": settings.stride_s,
+            "--max-batch-tokens": settings.max_batch_tokens,
+            "--max-concurrent-batches": settings.max_concurrent_batches,
             "--max-queued-requests": settings.max_queued_requests,
         }
         if self.port is not None:

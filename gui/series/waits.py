@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from service.messages.settings import FORMATIONS, Formation, ReleaseReason
+from service.messages.settings import FORMATIONS, Formation, ReleaseReason, Settings
 from service.observed.batches import REASONS
+from service.observed.columns import Floats
 from service.observed.history import History
 
 NOTICEABLE_S: Final = 0.005
@@ -108,13 +109,22 @@ def _until_joined(history: History, slot: int, queued: float, formed: float) -> 
 
 def _ahead(history: History, slot: int, start_s: float, end_s: float) -> Ahead:
     columns = history.batches.columns
-    held = np.minimum(columns["finished"], end_s) - np.maximum(columns["started"], start_s)
-    rows = np.flatnonzero((held > 0) & (columns["slot"] == slot))
+    begun, ended = np.maximum(columns["started"], start_s), np.minimum(columns["finished"], end_s)
+    rows = np.flatnonzero((ended > begun) & (columns["slot"] == slot))
     if not len(rows):
         return Ahead(0, "", 0, 0.0)
     last = int(rows[np.argmax(columns["started"][rows])]) + columns.first
     size = int(history.batches.columns.get(last, "size"))
-    return Ahead(len(rows), history.batches.id_of(last), size, float(held[rows].sum()), _straggler(history, last))
+    held_s = _covered_s(begun[rows], ended[rows])
+    return Ahead(len(rows), history.batches.id_of(last), size, held_s, _straggler(history, last))
+
+
+def _covered_s(begun: Floats, ended: Floats) -> float:
+    """How long any of these ran; where several run at a time, they overlap."""
+    order = np.argsort(begun, kind="stable")
+    reached = np.maximum.accumulate(ended[order])
+    before = np.concatenate(([-np.inf], reached[:-1]))
+    return float(np.maximum(reached - np.maximum(begun[order], before), 0.0).sum())
 
 
 def _straggler(history: History, batch: int) -> int | None:
@@ -132,14 +142,16 @@ def _batches(ahead: Ahead) -> str:
 def _for_company(history: History, batch: int) -> str:
     if not history.batches.columns.has(batch):
         return "for its batch to be formed"
+    settings = history.batches.settings_of(batch) or Settings()
     texts: dict[ReleaseReason, str] = {
-        "timeout": "of batch_wait_timeout_s",
+        "timeout": "of batch_wait_timeout_s" if settings.allow_small_batch else "for its batch to fill",
         "full": "until its batch was full",
         "drained": "until nothing more waited",
         "joined": "until it could join",
         "left": "until it could join",
     }
-    return texts[REASONS[int(history.batches.columns.get(batch, "reason"))]]
+    text = texts[REASONS[int(history.batches.columns.get(batch, "reason"))]]
+    return f"{text} and for the next tick of stride_s" if settings.stride_s else text
 
 
 def _formation(history: History, batch: int) -> Formation | None:

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from ray import serve
 
-from service.batching.queue import Batch, Entry, ReleaseReason
+from service.batching.queue import Batch, Entry
+from service.batching.rules import Rules
 from service.messages.settings import VersionedSettings
 
 Item = TypeVar("Item")
@@ -32,12 +33,13 @@ class EarlyFormation(Generic[Item]):
         self._sealed_s = 0.0
         self._seal = self._decorated(in_force)
         self._history: deque[tuple[float, VersionedSettings]] = deque([(0.0, in_force)])
+        self._rules = Rules.of(in_force.settings)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _decorated(self, in_force: VersionedSettings) -> Any:
         @serve.batch(
             max_batch_size=in_force.settings.max_batch_size,
-            batch_wait_timeout_s=in_force.settings.batch_wait_timeout_s,
+            batch_wait_timeout_s=in_force.settings.longest_wait_s,
         )
         async def seal(entries: list[Entry[Item]]) -> list[None]:
             self._on_sealed(entries)
@@ -56,11 +58,12 @@ class EarlyFormation(Generic[Item]):
 
     def configure(self, in_force: VersionedSettings) -> None:
         self._seal.set_max_batch_size(in_force.settings.max_batch_size)
-        self._seal.set_batch_wait_timeout_s(in_force.settings.batch_wait_timeout_s)
+        self._seal.set_batch_wait_timeout_s(in_force.settings.longest_wait_s)
+        self._rules = Rules.of(in_force.settings)
         self._history.append((time.monotonic(), in_force))
 
-    def submit(self, item: Item) -> asyncio.Future[Any]:
-        entry = Entry(item, time.monotonic())
+    def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
+        entry = Entry(item, time.monotonic(), tokens)
         entry.future.add_done_callback(lambda _: self._waiting.pop(entry, None))
         self._waiting[entry] = None
         task = asyncio.create_task(self._pass_to_ray(entry))
@@ -69,9 +72,15 @@ class EarlyFormation(Generic[Item]):
         return entry.future
 
     def take(self, now_s: float, free_since_s: float, *, more_may_come: bool = True) -> Batch[Item] | None:
-        """The oldest sealed batch; those of its entries whose submitter has gone are still in it."""
-        del now_s, free_since_s, more_may_come  # sealed batches are ready whatever the time
-        return self._sealed.popleft() if self._sealed else None
+        """The oldest sealed batch, on a tick; those of its entries whose submitter has gone are still in it."""
+        leaves_s = self.deadline_s(free_since_s)
+        if leaves_s is None or (more_may_come and now_s < leaves_s):
+            return None
+        return self._sealed.popleft()
+
+    def deadline_s(self, free_since_s: float) -> float | None:
+        """When the oldest sealed batch leaves; ``None`` without one."""
+        return self._rules.tick_s(max(self._sealed[0].formed_s, free_since_s)) if self._sealed else None
 
     async def _pass_to_ray(self, entry: Entry[Item]) -> None:
         try:
@@ -85,20 +94,14 @@ class EarlyFormation(Generic[Item]):
         self._sealed_s = now_s
         for entry in entries:
             self._waiting.pop(entry, None)
-        settings = in_force.settings
-        reason = release_reason(len(entries), settings.max_batch_size, settings.batch_wait_timeout_s)
-        batch = Batch(tuple(entries), reason, now_s, in_force.version, settings.max_batch_size, "early")
-        self._sealed.append(batch)
-        self._on_formed(batch)
+        rules = Rules.of(in_force.settings, in_force.version)
+        for members, reason in rules.divided(entries):
+            batch = Batch(tuple(members), reason, now_s, rules.version, rules.max_batch_size, "early")
+            self._sealed.append(batch)
+            self._on_formed(batch)
 
     def _rules_of_batch_begun_at(self, begun_s: float) -> VersionedSettings:
         """Ray reads the settings when a batch takes its first entry, and keeps them for that batch."""
         while len(self._history) > 1 and self._history[1][0] <= begun_s:
             self._history.popleft()
         return self._history[0][1]
-
-
-def release_reason(size: int, cap: int, batch_wait_timeout_s: float) -> ReleaseReason:
-    if size >= cap:
-        return "full"
-    return "drained" if batch_wait_timeout_s == 0 else "timeout"

@@ -1,9 +1,9 @@
 """Late formation: a queue from which the engine pulls its next batch when it is free.
 
-A batch grows until the moment it starts, so it never waits sealed behind a running one. The module knows neither Ray
-nor torch; take it into a service of your own:
+A batch grows until the moment it starts, so it never waits sealed behind a running one. The module and its rules know
+neither Ray nor torch; take them into a service of your own:
 
-    queue = BatchQueue(max_batch_size=16, batch_wait_timeout_s=0.05)
+    queue = BatchQueue(Rules(max_batch_size=16, batch_wait_timeout_s=0.05))
 
     async def serve():                        # one task an engine
         while True:
@@ -23,16 +23,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
+from service.batching.rules import Release, ReleaseReason, Rules
+
 Item = TypeVar("Item")
-ReleaseReason = Literal["full", "timeout", "drained", "joined", "left"]
 
 
 @dataclass(eq=False, slots=True)
 class Entry(Generic[Item]):
-    """An item in the queue and the future its submitter waits for. `enqueued_s` is on the queue's clock."""
+    """An item in the queue and the future its submitter waits for.
+
+    Attributes:
+        enqueued_s: on the queue's clock.
+        tokens: that it counts for in a batch.
+    """
 
     item: Item
     enqueued_s: float
+    tokens: int = 1
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def answer(self, result: object) -> None:
@@ -50,7 +57,7 @@ class Batch(Generic[Item]):
     """Entries that run together; two batches are never equal.
 
     Attributes:
-        release_reason: `full` (the cap was reached), `timeout` (the wait for more was over) or `drained`
+        release_reason: `full` (it could hold no more), `timeout` (the wait for more was over) or `drained`
             (there is no wait, and nothing more waited); `joined` or `left` where that changed a running batch.
         rules_version: number of the rules it was formed under, as given to `configure`.
         cap: the `max_batch_size` of these rules.
@@ -74,8 +81,7 @@ class BatchQueue(Generic[Item]):
 
     def __init__(
         self,
-        max_batch_size: int,
-        batch_wait_timeout_s: float,
+        rules: Rules,
         *,
         clock: Callable[[], float] = time.monotonic,
         changed: asyncio.Event | None = None,
@@ -83,32 +89,27 @@ class BatchQueue(Generic[Item]):
         self._clock = clock
         self._changed = changed or asyncio.Event()
         self._entries: dict[Entry[Item], None] = {}  # ordered, and any entry can leave in O(1)
-        self.configure(max_batch_size, batch_wait_timeout_s)
+        self.configure(rules)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def configure(self, max_batch_size: int, batch_wait_timeout_s: float, version: int = 0) -> None:
+    def configure(self, rules: Rules) -> None:
         """Rules for every batch released from now on."""
-        self._max_batch_size = max_batch_size
-        self._batch_wait_timeout_s = batch_wait_timeout_s
-        self._version = version
+        self._rules = rules
         self._changed.set()
 
-    def submit(self, item: Item) -> asyncio.Future[Any]:
+    def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
         """Queue `item`; the future is resolved by whoever runs its batch. Cancelling it takes the item out."""
-        entry = Entry(item, self._clock())
+        entry = Entry(item, self._clock(), tokens)
         entry.future.add_done_callback(lambda _: self._entries.pop(entry, None))
         self._entries[entry] = None
         self._changed.set()
         return entry.future
 
-    def take_up_to(self, count: int) -> tuple[Entry[Item], ...]:
-        """The oldest entries at once, for an engine that can take so many more while it runs."""
-        entries = tuple(itertools.islice(self._entries, max(count, 0)))
-        for entry in entries:
-            del self._entries[entry]
-        return entries
+    def take_joining(self, running: int, tokens: int) -> tuple[Entry[Item], ...]:
+        """The oldest entries that may join so many who run already, with so many tokens, at once."""
+        return self._take(self._rules.fitting(self._entries, running, tokens)[0])
 
     async def next_batch(self) -> Batch[Item]:
         """Wait for the next batch. Safe to cancel: nothing leaves the queue unless the batch is returned."""
@@ -123,26 +124,25 @@ class BatchQueue(Generic[Item]):
 
         Where no more may come, because nothing is submitted here any longer, there is nothing to wait for.
         """
-        reason = self._release_reason(now_s, free_since_s, more_may_come)
-        if reason is None:
+        release = self._release(free_since_s)
+        if release is None or (more_may_come and now_s < release.at_s):
             return None
-        entries = self.take_up_to(self._max_batch_size)
-        return Batch(entries, reason, now_s, self._version, self._max_batch_size)
+        reason = release.reason if more_may_come or release.reason == "full" else "drained"
+        return Batch(self._take(release.size), reason, now_s, self._rules.version, self._rules.max_batch_size)
 
     def deadline_s(self, free_since_s: float) -> float | None:
-        """When the wait for a full batch is over; ``None`` while the queue is empty."""
-        first = next(iter(self._entries), None)
-        return None if first is None else max(first.enqueued_s, free_since_s) + self._batch_wait_timeout_s
+        """When a batch is released if nobody comes or goes; ``None`` while the queue is empty."""
+        release = self._release(free_since_s)
+        return None if release is None else release.at_s
 
-    def _release_reason(self, now_s: float, free_since_s: float, more_may_come: bool) -> ReleaseReason | None:
-        deadline_s = self.deadline_s(free_since_s)
-        if deadline_s is None:
-            return None
-        if len(self._entries) >= self._max_batch_size:
-            return "full"
-        if self._batch_wait_timeout_s == 0 or not more_may_come:
-            return "drained"
-        return "timeout" if now_s >= deadline_s else None
+    def _release(self, free_since_s: float) -> Release | None:
+        return self._rules.release(self._entries, free_since_s)
+
+    def _take(self, count: int) -> tuple[Entry[Item], ...]:
+        entries = tuple(itertools.islice(self._entries, count))
+        for entry in entries:
+            del self._entries[entry]
+        return entries
 
 
 async def wait_for_change(changed: asyncio.Event, deadline_s: float | None, now_s: float) -> None:

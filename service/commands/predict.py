@@ -133,15 +133,21 @@ def _report(url: str, before: VersionedSettings, asked: Settings, history: Histo
             "Send some load (python -m service load …) or watch longer with --seconds."
         )
     predictor = Predictor.of(observation)
+    expected, prediction = predictor.predict(before.settings), predictor.predict(asked)
+    if expected is None or prediction is None:
+        raise TooLittleSeenError(
+            "What batches cost that run side by side is known only where they do: change max_concurrent_batches on the "
+            "service first, then ask again."
+        )
     cost = predictor.cost.under(asked.formation)
     return Report(
         url=url,
         watched_s=watch_s,
         settings=before.settings,
         measured=measured(history, observation.load.start_s, at_s),
-        expected=predictor.predict(before.settings),
-        prediction=predictor.predict(asked),
-        capacity=cost.capacity(asked.max_batch_size),
+        expected=expected,
+        prediction=prediction,
+        capacity=cost.capacity(asked.max_batch_size, asked.places),
         marginal_s=cost.marginal_s,
         marginal_error_s=cost.marginal_error_s,
     )

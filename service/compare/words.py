@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from service.messages.load import RunLoad
 from service.messages.settings import Settings
 from service.observed.marks import describe_pattern, spelled_length
 from service.spelled import parse_number
 
+SWITCH: Final = {"on": True, "off": False}
+
 
 def setting_value(text: str) -> object:
-    """A number where it is one.
+    """A number or a switch where it is one.
 
-    >>> setting_value("8"), setting_value("0.05"), setting_value("late")
-    (8, 0.05, 'late')
+    >>> setting_value("8"), setting_value("0.05"), setting_value("late"), setting_value("off")
+    (8, 0.05, 'late', False)
     """
+    if text in SWITCH:
+        return SWITCH[text]
     try:
         number = parse_number(text)
     except ValueError:
@@ -23,10 +29,13 @@ def setting_value(text: str) -> object:
 
 def setting_text(settings: Settings, name: str) -> str:
     """
-    >>> setting_text(Settings(), "batch_wait_timeout_s"), setting_text(Settings(), "max_batch_size")
-    ('0.05', '16')
+    >>> settings = Settings(batch_wait_timeout_s=0.05, allow_small_batch=False)
+    >>> [setting_text(settings, name) for name in ("batch_wait_timeout_s", "max_batch_size", "allow_small_batch")]
+    ['0.05', '16', 'off']
     """
     value = getattr(settings, name)
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from service.engine.cores import bind_openmp_threads, usable_cores
@@ -12,18 +14,24 @@ from service.options import ServiceOptions
 from service.workloads.catalog import find
 
 
+def _as_it_is() -> None:
+    """A thread that computes without torch needs nothing."""
+
+
 class LoadedEngine(NamedTuple):
     """An engine and where it computes, in torch's names.
 
     Attributes:
         dtype: empty where that is the affair of a function.
         context_length: of a text generator, in tokens.
+        prepare_thread: to be called first in any other thread that is to compute.
     """
 
     engine: Engine
     device: str
     dtype: str = ""
     context_length: int | None = None
+    prepare_thread: Callable[[], None] = _as_it_is
 
 
 def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> LoadedEngine:
@@ -44,20 +52,23 @@ def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> Loa
 
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
-    prepare_engine_thread(device, cores)
+    prepare_thread = partial(prepare_engine_thread, device, cores)
+    prepare_thread()
     engine = TextEngine(load(resolve(options.model), device, dtype, report))
-    return LoadedEngine(engine, device, dtype, engine.context_length)
+    return LoadedEngine(engine, device, dtype, engine.context_length, prepare_thread)
 
 
 def _load_function(options: ServiceOptions) -> LoadedEngine:
     from service.engine.function import FunctionEngine
 
     workload, device = find(options.workload)(), "cpu"
+    prepare_thread: Callable[[], None] = _as_it_is
     if workload.computes_on_device:
         from service.engine.threads import prepare_engine_thread
         from service.model.load import choose_device
 
         device = choose_device(options.device)
-        prepare_engine_thread(device, max(1, usable_cores() // options.replicas))
+        prepare_thread = partial(prepare_engine_thread, device, max(1, usable_cores() // options.replicas))
+    prepare_thread()
     workload.load(device)
-    return LoadedEngine(FunctionEngine(workload), device)
+    return LoadedEngine(FunctionEngine(workload), device, prepare_thread=prepare_thread)

@@ -65,6 +65,17 @@ class Facts:
     def span_s(self) -> float:
         return self.at_s - self.since_s
 
+    @property
+    def timeout_s(self) -> float:
+        """How long a free engine waits for a batch to fill; 0 where something else decides when it leaves."""
+        settings = self.settings
+        return settings.batch_wait_timeout_s if settings.allow_small_batch and not settings.stride_s else 0.0
+
+    @property
+    def places(self) -> int:
+        """Batches that all replicas together run at a time."""
+        return self.replicas * self.settings.places
+
     # ------------------------------------------------------------------------------------------------------- batches
 
     @cached_property
@@ -110,7 +121,7 @@ class Facts:
         """What all replicas reach if every batch holds so many, where that is known well enough."""
         if self.cost is None or not self.cost.is_sure_of(size):
             return None
-        return self.cost.capacity(size, self.replicas)
+        return self.cost.capacity(size, self.places)
 
     def capacity_per_s(self, size: int) -> float | None:
         """The same in requests a second."""
@@ -119,12 +130,12 @@ class Facts:
 
     @cached_property
     def busy_share(self) -> float:
-        """Of the time of all engines, how much they computed."""
+        """Of the time of all places where batches can run, how much they were taken."""
         columns = self.history.batches.columns
         begun, ended = columns["started"], np.minimum(columns["finished"], self.at_s)
         ran = (ended > self.since_s) & (begun <= self.at_s)
         busy_s = float((ended[ran] - np.maximum(begun[ran], self.since_s)).sum())
-        return min(busy_s / (self.span_s * self.replicas), 1.0) if self.span_s > 0 else 0.0
+        return min(busy_s / (self.span_s * self.places), 1.0) if self.span_s > 0 else 0.0
 
     # ------------------------------------------------------------------------------------------------------ requests
 

@@ -14,6 +14,11 @@ FORMATIONS: Final[tuple[Formation, ...]] = ("late", "early", "continuous")
 RELEASE_REASONS: Final[tuple[ReleaseReason, ...]] = ("full", "timeout", "drained", "joined", "left")
 
 
+SECONDS: Final = ("batch_wait_timeout_s", "stride_s")
+LONGEST_WAIT_S: Final = 10.0
+"""So long a batch waits to be full where none may leave small, so that nobody waits for ever."""
+
+
 class SettingError(ValueError):
     """A value was refused; nothing changed.
 
@@ -53,6 +58,9 @@ class Bounds(msgspec.Struct, frozen=True):
 BOUNDS: Final[Mapping[str, Bounds]] = {
     "max_batch_size": Bounds(1, 256, integral=True),
     "batch_wait_timeout_s": Bounds(0, 5, integral=False),
+    "stride_s": Bounds(0, 5, integral=False),
+    "max_batch_tokens": Bounds(0, 1_000_000, integral=True),
+    "max_concurrent_batches": Bounds(1, 8, integral=True),
     "max_queued_requests": Bounds(1, 4096, integral=True),
 }
 
@@ -65,29 +73,60 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             `continuous` requests join and leave the running batch between two decode steps.
         max_batch_size: requests a batch may hold (the cap); in `continuous` those that run at a time.
         batch_wait_timeout_s: how long a free engine waits for a batch to fill, from its first request on.
+        allow_small_batch: if not, a batch leaves only when it is full, or after `LONGEST_WAIT_S` instead of
+            `batch_wait_timeout_s`.
+        stride_s: batches leave only on the ticks of this period; 0: at once. In `early` they are sealed as ever, and
+            leave then.
+        max_batch_tokens: what the prompts and `max_tokens` of a batch's members may sum up to; 0: any number. Who needs
+            more alone runs alone. In `early` what Ray has sealed is divided.
+        max_concurrent_batches: batches a replica runs at a time; those of a text generator take turns, step by step.
+            In `continuous` there is one.
         max_queued_requests: requests a replica lets wait before it refuses more with 503.
     """
 
     formation: Formation = "late"
     max_batch_size: int = 16
     batch_wait_timeout_s: float = 0.05
+    allow_small_batch: bool = True
+    stride_s: float = 0.0
+    max_batch_tokens: int = 0
+    max_concurrent_batches: int = 1
     max_queued_requests: int = 256
 
     def __post_init__(self) -> None:
         if self.formation not in FORMATIONS:
             raise SettingError("formation", f"Must be one of {', '.join(FORMATIONS)}.")
+        if not isinstance(self.allow_small_batch, bool):
+            raise SettingError("allow_small_batch", "Must be true or false.")
         for field, bounds in BOUNDS.items():
             bounds.check(field, getattr(self, field))
+        if problem := self._problem:
+            raise SettingError("allow_small_batch", problem)
 
     @property
-    def max_concurrent_batches(self) -> int:
-        """Batches a replica runs at once: there is one engine."""
-        return 1
+    def _problem(self) -> str | None:
+        """What is wrong with values that are right by themselves."""
+        if self.allow_small_batch or self.max_queued_requests >= self.max_batch_size:
+            return None
+        return (
+            f"A batch of {self.max_batch_size} could never fill where {self.max_queued_requests} may wait: raise "
+            "max_queued_requests, lower max_batch_size, or switch allow_small_batch on."
+        )
+
+    @property
+    def longest_wait_s(self) -> float:
+        """How long a free engine waits for a batch that is not full."""
+        return self.batch_wait_timeout_s if self.allow_small_batch else LONGEST_WAIT_S
+
+    @property
+    def places(self) -> int:
+        """Batches a replica runs at a time."""
+        return 1 if self.formation == "continuous" else self.max_concurrent_batches
 
     @property
     def max_ongoing_requests(self) -> int:
-        """Requests a replica holds at most: a full batch and a full queue, so that it never caps the batch."""
-        return self.max_batch_size * self.max_concurrent_batches + self.max_queued_requests
+        """Requests a replica holds at most: full batches and a full queue, so that it never caps the batch."""
+        return self.max_batch_size * self.places + self.max_queued_requests
 
     def revised(self, changes: Mapping[str, object]) -> Settings:
         """These settings with `changes` in place; raises `SettingError` at the first that is unknown or refused."""
@@ -95,9 +134,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if field not in self.__struct_fields__:
                 known = ", ".join(self.__struct_fields__)
                 raise SettingError(str(field), f"Unknown setting. The settings are {known}.")
-        revised = msgspec.structs.replace(self, **changes)
-        # 5 and 5.0 are one timeout; -0.0 is 0.
-        return msgspec.structs.replace(revised, batch_wait_timeout_s=float(revised.batch_wait_timeout_s) + 0.0)
+        try:
+            revised = msgspec.structs.replace(self, **changes)
+        except SettingError as error:
+            raise error if error.field in changes else SettingError(next(iter(changes)), error.rule) from error
+        seconds = {field: float(getattr(revised, field)) + 0.0 for field in SECONDS}  # 5 and 5.0 are one; -0.0 is 0
+        return msgspec.structs.replace(revised, **seconds)
 
 
 class VersionedSettings(msgspec.Struct, frozen=True, kw_only=True):

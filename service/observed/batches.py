@@ -117,6 +117,11 @@ class BatchTable:
         """The regime of a batch; where it is not known, the present one."""
         return int(self.columns.get(row, "regime")) if self.columns.has(row) else self.regime
 
+    def settings_of(self, row: int) -> Settings | None:
+        """Those that a batch was formed under, where they are known."""
+        number = self.regime_of(row)
+        return next((regime.settings for regime in self.regimes if regime.number == number), None)
+
     @property
     def regime(self) -> int:
         return self.regimes[-1].number if self.regimes else 0

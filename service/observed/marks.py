@@ -22,7 +22,7 @@ from service.messages.patterns import (
 )
 from service.messages.settings import Settings
 
-UNITS = {"batch_wait_timeout_s": "{:.3f}"}
+UNITS = {"batch_wait_timeout_s": "{:.3f}", "stride_s": "{:.3f}"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def describe_settings_change(previous: Settings, settings: Settings) -> str:
 
     >>> describe_settings_change(Settings(max_batch_size=4), Settings(max_batch_size=16, batch_wait_timeout_s=0))
     'max_batch_size 4 → 16, batch_wait_timeout_s 0.050 → 0'
+    >>> describe_settings_change(Settings(), Settings(allow_small_batch=False))
+    'allow_small_batch on → off'
     """
     changes = [
         f"{name} {_value(name, getattr(previous, name))} → {_value(name, getattr(settings, name))}"
@@ -67,6 +69,8 @@ def describe_settings_change(previous: Settings, settings: Settings) -> str:
 
 
 def _value(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return "0" if value == 0 else UNITS.get(name, "{}").format(value)
 
 

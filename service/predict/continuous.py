@@ -52,11 +52,11 @@ class Continuous(Late):
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         super().enqueue(at_s, request)
         stretch = self._stretch
-        if stretch is not None and self._waiting and self._has_room:
+        if stretch is not None and self._joining:
             self._end_after(stretch, stretch.steps_until(at_s))
 
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
-        self.is_free = False
+        self._free -= 1
         self._begin(at_s, members, reason)
 
     def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason) -> None:
@@ -69,11 +69,13 @@ class Continuous(Late):
         read_s = engine.read_s([request.arrival for request in joining])
         self._stretch = Stretch(self._numbers, reason, at_s, read_s, engine.step_s(len(self._left)), most)
         self._ends_after = most + 1
-        self._end_after(self._stretch, 1 if self._waiting and self._has_room else most)
+        self._end_after(self._stretch, 1 if self._joining else most)
 
     @property
-    def _has_room(self) -> bool:
-        return len(self._left) < self._cap
+    def _joining(self) -> int:
+        """How many of those who wait may join."""
+        tokens = sum(request.tokens for request in self._left) if self._rules.max_batch_tokens else 0
+        return self._rules.fitting(self._waiting, len(self._left), tokens)[0]
 
     def _end_after(self, stretch: Stretch, steps: int) -> None:
         if steps < self._ends_after:
@@ -96,7 +98,7 @@ class Continuous(Late):
         self._go_on(at_s)
 
     def _go_on(self, at_s: float) -> None:
-        joining = self._take(self._cap - len(self._left))
+        joining = self._take(self._joining)
         if joining or self._left:
             self._begin(at_s, joining, "joined" if joining else "left")
         else:

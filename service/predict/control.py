@@ -37,7 +37,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="ask"):
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="predicted"):
-    """The answer; ``None`` if nothing was observed."""
+    """The answer; ``None`` if nothing was observed that tells of such settings."""
 
     number: int
     prediction: Prediction | None

@@ -51,6 +51,7 @@ class Executed:
         chosen = (table["finished"] <= latest_s) & (table["finished"] > latest_s - LONGEST_AGO_S)
         chosen &= np.isfinite(table["started"]) & (table["tokens"] > 0) & (table["finished"] > table["started"])
         chosen &= table["started"] >= history.service_begun_s(latest_s)  # another may have computed something else
+        chosen &= table["started"] >= _places_since_s(history, latest_s)
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(table["finished"][rows], kind="stable")]
         return cls._of_rows(history, rows)._in_pieces(table["slot"][rows])._latest()
@@ -125,3 +126,10 @@ def _joined(history: History) -> Ints:
     batch = requests["batch"] - batches.first
     joined: Ints = np.bincount(batch[batch >= 0], minlength=len(batches))
     return joined
+
+
+def _places_since_s(history: History, at_s: float) -> float:
+    """Since when as many batches run at a time as at `at_s`; they cost something else where they share an engine."""
+    changes = [each for each in history.changes() if each.in_force_s <= at_s]
+    others = (each.in_force_s for each in reversed(changes) if each.previous.places != each.settings.places)
+    return next(others, -np.inf)

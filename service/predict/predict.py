@@ -75,7 +75,7 @@ def predict(
 ) -> Prediction | None:
     """What `settings` would give under the load of the last `over_s` before `at_s` (now).
 
-    ``None`` as long as too little was seen: eight requests, and three batches.
+    ``None`` as long as too little was seen, eight requests and three batches, or where `Predictor.predict` says so.
     """
     observation = Observation.of_history(history, at_s, over_s)
     return None if observation is None else Predictor.of(observation).predict(settings)
@@ -96,7 +96,10 @@ class Predictor:
         assert cost is not None, "an observation holds enough batches"
         return cls(observation.load, cost, observation.surroundings, observation.standing.as_start(cost))
 
-    def predict(self, settings: Settings) -> Prediction:
+    def predict(self, settings: Settings) -> Prediction | None:
+        """``None`` for another number of batches at a time: what they cost side by side is not known before."""
+        if settings.places != self.around.places:
+            return None
         is_saturated = self.is_saturated(settings)
         replays = [self._figures(settings, seed, is_saturated, drawn=False) for seed in range(REPLAYS)]
         draws = [self._figures(settings, seed, is_saturated, drawn=True) for seed in range(RESAMPLES)]

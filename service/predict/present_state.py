@@ -25,11 +25,13 @@ class Surroundings:
     Attributes:
         tail_s: from a batch's last token to its end.
         max_ongoing_requests: that Ray lets a replica hold.
+        places: for batches that run at a time on one engine, whose costs are known for no other number.
     """
 
     replicas: int = 1
     tail_s: float = 0.0
     max_ongoing_requests: int | None = None
+    places: int = 1
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,18 @@ class Standing:
 
     Attributes:
         waiting: requests in the queue, oldest first.
+        running: batches, as many as run at a time.
     """
 
     waiting: tuple[tuple[Arrival, ...], ...]
-    running: tuple[Running | None, ...]
+    running: tuple[tuple[Running, ...], ...]
 
     def as_start(self, cost: CostModel) -> Start:
-        return Start(self.waiting, tuple(_left_s(running, cost) for running in self.running))
+        return Start(self.waiting, tuple(tuple(_left_s(each, cost) for each in replica) for replica in self.running))
 
 
-def _left_s(running: Running | None, cost: CostModel) -> float:
-    return 0.0 if running is None else max(cost.batch_s(running.size) - running.for_s, 0.0)
+def _left_s(running: Running, cost: CostModel) -> float:
+    return max(cost.batch_s(running.size) - running.for_s, 0.0)
 
 
 def surroundings(history: History, at_s: float) -> Surroundings:
@@ -64,6 +67,7 @@ def surroundings(history: History, at_s: float) -> Surroundings:
         replicas=max(len(history.replicas), 1),
         tail_s=_tail_s(history, at_s),
         max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
+        places=history.in_force.settings.places if history.in_force is not None else 1,
     )
 
 
@@ -72,7 +76,7 @@ def standing(history: History, at_s: float) -> Standing:
     slots = range(max(len(history.replicas), 1))
     return Standing(
         tuple(tuple(_waiting(history.requests.columns, slot, at_s)) for slot in slots),
-        tuple(_running(history, slot, at_s) for slot in slots),
+        tuple(tuple(_running(history, slot, at_s)) for slot in slots),
     )
 
 
@@ -97,16 +101,14 @@ def _waiting(table: Columns, slot: int, at_s: float) -> Iterator[Arrival]:
         yield Arrival(intended_s - at_s, queued_s - at_s, max(tokens, 1), max(prompt_tokens, 0))
 
 
-def _running(history: History, slot: int, at_s: float) -> Running | None:
+def _running(history: History, slot: int, at_s: float) -> Iterator[Running]:
     table = history.batches.columns
-    rows = np.flatnonzero((table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s))
-    if not len(rows):
-        return None
-    size, for_s = int(table["size"][rows[-1]]), at_s - float(table["started"][rows[-1]])
-    if table["formation"][rows[-1]] == CONTINUOUS:
-        begun_s = _begun_s(history.requests.columns, slot, at_s)
-        for_s = float(at_s - begun_s.mean()) if len(begun_s) else for_s
-    return Running(size, for_s)
+    for row in np.flatnonzero((table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)):
+        for_s = at_s - float(table["started"][row])
+        if table["formation"][row] == CONTINUOUS:
+            begun_s = _begun_s(history.requests.columns, slot, at_s)
+            for_s = float(at_s - begun_s.mean()) if len(begun_s) else for_s
+        yield Running(int(table["size"][row]), for_s)
 
 
 def _begun_s(table: Columns, slot: int, at_s: float) -> Floats:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from service.batching.rules import Rules
 from service.messages.settings import ReleaseReason, Settings
 from service.predict.simulated import Engine, SimulatedBatch, SimulatedRequest
 
@@ -26,17 +27,17 @@ class House(Protocol):
 
 
 class Replica:
-    """An engine and, in each formation, what stands before it."""
+    """An engine with places for batches and, in each formation, what stands before it."""
 
     def __init__(self, house: House, number: int, settings: Settings) -> None:
         self.held = 0
-        self.is_free = True
+        self._free = settings.places
+        self._free_since_s = 0.0
         self._house = house
         self._number = number
-        self._cap = settings.max_batch_size
-        self._timeout_s = settings.batch_wait_timeout_s
+        self._rules = Rules.of(settings)
         self._most_queued = settings.max_queued_requests
-        self._alarm = 0  # the number of the wait that is on; alarms of earlier ones say nothing
+        self._alarm_s: float | None = None  # that is on; earlier ones say nothing
 
     @property
     def is_full(self) -> bool:
@@ -45,22 +46,37 @@ class Replica:
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         raise NotImplementedError
 
+    def occupy(self, until_s: Sequence[float]) -> None:
+        """Batches of which nothing else is known run, each until then; nothing begins before 0."""
+        ends_s = [*until_s, *[0.0] * self._free][: self._free]
+        self._free = 0
+        for each_s in ends_s:
+            self._house.call_at(each_s, self.on_free, None)
+
     def on_free(self, at_s: float, _: object) -> None:
+        """A batch has ended."""
+        if not self._free:
+            self._free_since_s = at_s
+        self._free += 1
+        self._consider(at_s)
+
+    def _consider(self, at_s: float) -> None:
+        """Start what may start now, or be woken when it may."""
         raise NotImplementedError
 
-    def _wait(self, at_s: float) -> None:
-        self._alarm += 1
-        self._house.call_at(at_s + self._timeout_s, self._on_alarm, self._alarm)
+    def _consider_at(self, at_s: float) -> None:
+        if at_s != self._alarm_s:
+            self._alarm_s = at_s
+            self._house.call_at(at_s, self._on_alarm, None)
 
-    def _on_alarm(self, at_s: float, number: object) -> None:
-        if number == self._alarm:
-            self._on_timeout(at_s)
-
-    def _on_timeout(self, at_s: float) -> None:
-        raise NotImplementedError
+    def _on_alarm(self, at_s: float, _: object) -> None:
+        if at_s == self._alarm_s:
+            self._alarm_s = None
+            self._consider(at_s)
 
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
-        self.is_free = False
+        self._free -= 1
+        self._free_since_s = at_s
         house = self._house
         run_s, offsets_s = house.engine.run([member.arrival for member in members])
         batch = SimulatedBatch(members, reason, formed_s, at_s, at_s + run_s, self._number)
@@ -81,33 +97,19 @@ class Late(Replica):
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         self._waiting.append(request)
-        if self.is_free and not self._release_at_once(at_s) and len(self._waiting) == 1:
-            self._wait(at_s)
+        if self._free:
+            self._consider(at_s)
 
-    def on_free(self, at_s: float, _: object) -> None:
-        self.is_free = True
-        if self._waiting and not self._release_at_once(at_s):
-            self._wait(at_s)
-
-    def _release_at_once(self, at_s: float) -> bool:
-        if len(self._waiting) >= self._cap:
-            self._release(at_s, "full")
-        elif self._timeout_s == 0:
-            self._release(at_s, "drained")
-        else:
-            return False
-        return True
-
-    def _on_timeout(self, at_s: float) -> None:
-        self._release(at_s, "timeout")
-
-    def _release(self, at_s: float, reason: ReleaseReason) -> None:
-        self._alarm += 1
-        self._start(at_s, at_s, self._take(self._cap), reason)
+    def _consider(self, at_s: float) -> None:
+        while self._free and (release := self._rules.release(self._waiting, self._free_since_s)):
+            if release.at_s > at_s:
+                self._consider_at(release.at_s)
+                return
+            self._start(at_s, at_s, self._take(release.size), release.reason)
 
     def _take(self, most: int) -> list[SimulatedRequest]:
         """The oldest that wait."""
-        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        return [self._waiting.popleft() for _ in range(most)]
 
 
 class Early(Replica):
@@ -116,6 +118,7 @@ class Early(Replica):
     def __init__(self, house: House, number: int, settings: Settings) -> None:
         super().__init__(house, number, settings)
         self._forming: list[SimulatedRequest] = []
+        self._forming_number = 0
         self._sealed: deque[tuple[float, list[SimulatedRequest], ReleaseReason]] = deque()
         self._sealed_requests = 0
 
@@ -125,27 +128,30 @@ class Early(Replica):
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         self._forming.append(request)
-        if len(self._forming) >= self._cap:
-            self._seal(at_s, "full")
-        elif self._timeout_s == 0:
-            self._seal(at_s, "drained")
+        if len(self._forming) >= self._rules.max_batch_size or not self._rules.batch_wait_timeout_s:
+            self._seal(at_s)
         elif len(self._forming) == 1:
-            self._wait(at_s)
+            self._house.call_at(at_s + self._rules.batch_wait_timeout_s, self._on_timeout, self._forming_number)
 
-    def on_free(self, at_s: float, _: object) -> None:
-        self.is_free = True
-        if self._sealed:
-            formed_s, members, reason = self._sealed.popleft()
-            self._sealed_requests -= len(members)
-            self._start(at_s, formed_s, members, reason)
+    def _on_timeout(self, at_s: float, number: object) -> None:
+        if number == self._forming_number:
+            self._seal(at_s)
 
-    def _on_timeout(self, at_s: float) -> None:
-        self._seal(at_s, "timeout")
-
-    def _seal(self, at_s: float, reason: ReleaseReason) -> None:
-        self._alarm += 1
-        self._sealed.append((at_s, self._forming, reason))
+    def _seal(self, at_s: float) -> None:
+        for members, reason in self._rules.divided(self._forming):
+            self._sealed.append((at_s, list(members), reason))
         self._sealed_requests += len(self._forming)
         self._forming = []
-        if self.is_free:
-            self.on_free(at_s, None)
+        self._forming_number += 1
+        self._consider(at_s)
+
+    def _consider(self, at_s: float) -> None:
+        while self._free and self._sealed:
+            formed_s, members, reason = self._sealed[0]
+            leaves_s = self._rules.tick_s(max(formed_s, self._free_since_s))
+            if leaves_s > at_s:
+                self._consider_at(leaves_s)
+                return
+            self._sealed.popleft()
+            self._sealed_requests -= len(members)
+            self._start(at_s, formed_s, members, reason)

@@ -31,11 +31,11 @@ class Start:
 
     Attributes:
         waiting: requests in each replica's queue, oldest first; their `Arrival`s lie in the past.
-        busy_until_s: when each replica's engine is free.
+        busy_until_s: when each batch ends that runs on a replica's engine.
     """
 
     waiting: tuple[tuple[Arrival, ...], ...]
-    busy_until_s: tuple[float, ...]
+    busy_until_s: tuple[tuple[float, ...], ...]
 
 
 def simulate(
@@ -88,8 +88,7 @@ class _Simulation:
 
     def begin_with(self, start: Start) -> None:
         for replica, waiting, busy_until_s in zip(self._replicas, start.waiting, start.busy_until_s, strict=True):
-            replica.is_free = False
-            self.call_at(busy_until_s, replica.on_free, None)
+            replica.occupy(busy_until_s)
             for arrival in waiting:
                 request = SimulatedRequest(arrival, arrival.enqueued_s)
                 self.run.requests.append(request)

@@ -34,6 +34,11 @@ class SimulatedRequest:
     answered_s: float | None = None
     refused: bool = False
 
+    @property
+    def tokens(self) -> int:
+        """That it may need in its batch."""
+        return self.arrival.tokens + self.arrival.prompt_tokens
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedBatch:

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from service.http.doors import is_loopback
-from service.messages.settings import FORMATIONS, SettingError, Settings
+from service.messages.settings import FORMATIONS, LONGEST_WAIT_S, SettingError, Settings
 from service.options import ServiceOptions
 from service.spelled import parse_number
 
@@ -105,6 +105,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--max-batch-size", type=_number, default=settings.max_batch_size)
     add("--batch-wait-timeout-s", type=_number, default=settings.batch_wait_timeout_s)
+    add(
+        "--allow-small-batch",
+        type=_switch,
+        default=settings.allow_small_batch,
+        metavar="on|off",
+        help=f"off: batches leave only when full, or after {LONGEST_WAIT_S:g} s (default: on)",
+    )
+    add("--stride-s", type=_number, default=settings.stride_s, help="batches leave only on ticks of this period")
+    add("--max-batch-tokens", type=_number, default=settings.max_batch_tokens, help="prompts and max_tokens of a batch")
+    add("--max-concurrent-batches", type=_number, default=settings.max_concurrent_batches)
     add("--max-queued-requests", type=_number, default=settings.max_queued_requests)
     add(
         "--max-ongoing-requests",
@@ -162,6 +172,12 @@ def _number(text: str) -> float | int | str:
     except ValueError:
         return text
     return int(value) if value.is_integer() and text.lstrip("+-").isdigit() else value
+
+
+def _switch(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
+    return text == "on"
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:

@@ -39,6 +39,7 @@ def as_parquet(table: Table) -> bytes:
         "text": pyarrow.string(),
         "whole": pyarrow.int64(),
         "number": pyarrow.float64(),
+        "switch": pyarrow.bool_(),
         "seconds": pyarrow.float64(),
         "moment": pyarrow.timestamp("us", tz="UTC"),
     }
@@ -89,6 +90,7 @@ _SPELLED: Final[Mapping[Kind, Callable[[Value], Value]]] = {
     "text": _as_it_is,
     "whole": _as_it_is,
     "number": _as_it_is,
+    "switch": _as_it_is,
     "seconds": _seconds,
     "moment": _moment,
 }

@@ -12,8 +12,8 @@ from service.observed.history import History
 from service.observed.requests import RequestRow
 from service.observed.statistics import Figures, figures
 
-Kind: TypeAlias = Literal["text", "whole", "number", "seconds", "moment"]
-Value: TypeAlias = str | int | float | None
+Kind: TypeAlias = Literal["text", "whole", "number", "switch", "seconds", "moment"]
+Value: TypeAlias = str | int | float | bool | None
 WallTime: TypeAlias = Callable[[float], float]
 
 FIGURES_STEP_S: Final = 1.0
@@ -56,6 +56,10 @@ SETTINGS_KINDS: Final[Mapping[str, Kind]] = {
     "formation": "text",
     "max_batch_size": "whole",
     "batch_wait_timeout_s": "number",
+    "allow_small_batch": "switch",
+    "stride_s": "number",
+    "max_batch_tokens": "whole",
+    "max_concurrent_batches": "whole",
     "max_queued_requests": "whole",
 }
 FIGURE_COLUMNS: Final[Mapping[str, Kind]] = {

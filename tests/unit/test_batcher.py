@@ -26,13 +26,16 @@ class SealedAtOnce:
     def configure(self, in_force: VersionedSettings) -> None:
         pass
 
-    def submit(self, item: object) -> asyncio.Future[Any]:
+    def submit(self, item: object, tokens: int = 1) -> asyncio.Future[Any]:
         entry: Entry[Any] = Entry(item, time.monotonic())
         self._sealed.append(Batch((entry,), "timeout", entry.enqueued_s, 1, 4, "early"))
         return entry.future
 
     def take(self, now_s: float, free_since_s: float, *, more_may_come: bool = True) -> Batch[Any] | None:
         return self._sealed.popleft() if self._sealed else None
+
+    def deadline_s(self, free_since_s: float) -> float | None:
+        return None
 
 
 @pytest.fixture
@@ -47,6 +50,33 @@ async def test_that_those_who_wait_when_the_formation_changes_are_served_first(l
     late.submit("older")
     late.apply(VersionedSettings(version=2, settings=Settings(formation="early")))
     late.submit("younger")
-    batches = [await late.next_batch(), await late.next_batch()]
+    batches = [await late.next_batch()]
+    late.free_place()
+    batches.append(await late.next_batch())
     assert [entry.item for batch in batches for entry in batch.entries] == ["older", "younger"]
     assert [batch.release_reason for batch in batches] == ["drained", "timeout"]
+
+
+async def test_that_as_many_batches_run_at_a_time_as_there_are_places(late: Batcher[str]) -> None:
+    settings = Settings(max_batch_size=1, max_concurrent_batches=2)
+    late.apply(VersionedSettings(version=2, settings=settings))
+    for item in ("first", "second", "third"):
+        late.submit(item)
+    await late.next_batch()
+    await late.next_batch()
+    third = asyncio.create_task(late.next_batch())
+    await asyncio.sleep(0)
+    assert not third.done()
+    late.free_place()
+    assert [entry.item for entry in (await third).entries] == ["third"]
+
+
+async def test_that_another_place_is_there_at_once(late: Batcher[str]) -> None:
+    late.apply(VersionedSettings(version=2, settings=Settings(max_batch_size=1)))
+    late.submit("first")
+    late.submit("second")
+    await late.next_batch()
+    second = asyncio.create_task(late.next_batch())
+    await asyncio.sleep(0)
+    late.apply(VersionedSettings(version=3, settings=Settings(max_batch_size=1, max_concurrent_batches=2)))
+    assert [entry.item for entry in (await second).entries] == ["second"]

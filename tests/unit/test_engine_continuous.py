@@ -62,7 +62,7 @@ class Door:
 def run_open(engine: TextEngine, guests: SequenceOf[tuple[Guest, Sequence]]) -> Listener:
     listener, door = Listener(), Door(guests)
     while coming := door.next():
-        engine.generate(coming, listener, door)
+        listener.work = engine.generate(coming, listener, door)
     assert set(listener.endings) == {sequence.id for _, sequence in guests}
     return listener
 
@@ -234,7 +234,7 @@ def test_that_for_whom_there_is_no_memory_beside_the_others_waits_until_one_of_t
 
     assert [listener.reason(each.id) for _, each in party] == ["length"] * 3
     assert rows.count(2) > 4
-    assert tiny_engine._work.splits == 1, "who waits is counted once, not at every step"
+    assert listener.work.splits == 1, "who waits is counted once, not at every step"
     monkeypatch.undo()
     for _, each in party:
         assert each.tokens == alone(tiny_engine, each)

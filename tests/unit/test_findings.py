@@ -170,6 +170,23 @@ def test_that_a_timeout_without_effect_is_told_only_where_full_batches_wait() ->
     assert "timeout_without_effect" not in told(CALM)
 
 
+def test_that_batches_that_may_not_leave_small_are_named_where_they_wait_to_be_full() -> None:
+    said = told(steady(2.0, duration_s=60.0, max_batch_size=8, allow_small_batch=False))
+    held = said["held_back"]
+    assert (held.severity, held.control, held.title) == ("warning", "allow_small_batch", "Batches wait to be full")
+    assert held.data["held_s"] > 1
+    assert not {"timeout_waited", "timeout_too_long"} & set(said), "that timeout has no part in it"
+    assert "held_back" not in told(steady(20.0, max_batch_size=4, allow_small_batch=False)), "they are full at once"
+
+
+def test_that_batches_that_wait_for_their_tick_are_named() -> None:
+    held = told(steady(2.0, batch_wait_timeout_s=0.0, stride_s=1.0))["held_back"]
+    assert (held.control, held.title) == ("stride_s", "Batches wait for their tick")
+    assert "leave every 1 s at most" in held.evidence
+    assert "held_back" not in told(steady(2.0, batch_wait_timeout_s=0.0, stride_s=0.005))
+    assert "held_back" not in told(CALM)
+
+
 # ------------------------------------------------------------------------------------------------ load and capacity
 
 

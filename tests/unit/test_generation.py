@@ -296,3 +296,16 @@ async def test_that_a_crash_of_the_engine_is_told_to_those_who_joined_as_well(op
     fine = await open_replica.submit("fine")
     open_replica.engine.allow(1)
     assert (await open_replica.generation.result(fine)).text == "fine"
+
+
+async def test_that_two_batches_run_side_by_side_where_two_may(replica: Replica) -> None:
+    settings = Settings(max_batch_size=1, batch_wait_timeout_s=0, max_concurrent_batches=2)
+    replica.generation.batcher.apply(VersionedSettings(version=2, settings=settings))
+    requests = [await replica.submit(prompt, max_tokens=2) for prompt in ("a", "b", "c")]
+    await replica.until(lambda: replica.generation.running == 2)
+    replica.engine.allow(1000)
+    assert [(await replica.generation.result(request)).text for request in requests] == ["aa", "bb", "cc"]
+    await replica.until(lambda: all(batch.finished_s for batch in replica.batches()))
+    spans = sorted((batch.started_s or 0.0, batch.finished_s or 0.0) for batch in replica.batches())
+    assert spans[1][0] < spans[0][1], "the second began while the first ran"
+    assert spans[2][0] >= min(end_s for _, end_s in spans[:2]), "the third waited for a place"

@@ -24,6 +24,8 @@ UNSEEN = [
     Settings(max_batch_size=6, batch_wait_timeout_s=0.0),
     Settings(formation="early", max_batch_size=16, batch_wait_timeout_s=1.0),
     Settings(formation="early", max_batch_size=8, batch_wait_timeout_s=1.5),
+    Settings(max_batch_size=8, batch_wait_timeout_s=0.05, allow_small_batch=False),
+    Settings(max_batch_size=32, batch_wait_timeout_s=0.0, stride_s=2.0),
 ]
 
 
@@ -58,6 +60,10 @@ def test_that_settings_it_has_not_seen_are_predicted(settings: Settings) -> None
     assert prediction.requests_per_s.value == pytest.approx(len(run.requests) / SPAN_S, rel=0.05)
     assert prediction.tokens_per_s.value == pytest.approx(24 * len(run.requests) / SPAN_S, rel=0.05)
     assert prediction.mean_batch.value == pytest.approx(len(run.requests) / len(run.batches), rel=0.1)
+
+
+def test_that_batches_side_by_side_are_not_predicted_from_batches_one_by_one() -> None:
+    assert predict(observed(), OBSERVED.revised({"max_concurrent_batches": 2}), over_s=SPAN_S) is None
 
 
 def test_that_an_estimate_lies_in_its_interval() -> None:

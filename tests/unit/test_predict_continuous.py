@@ -67,7 +67,7 @@ async def run_by_the_batcher(
     batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), formed.append)
     batcher._late._clock = now_s
     for number, at_s in enumerate(times_s):
-        asyncio.get_running_loop().call_at(at_s, batcher.submit, number)
+        asyncio.get_running_loop().call_at(at_s, batcher.submit, number, tokens[number])
     left, finished_s, told = dict(enumerate(tokens)), [0.0] * len(times_s), Stretches()
     while any(left.values()):
         batch = await batcher.next_batch()
@@ -84,8 +84,10 @@ async def run_by_the_batcher(
                 for number in [each for each in running if left[each] == 0]:
                     running.remove(number)
                     finished_s[number], has_left = now_s(), True
-                joining = [entry.item for entry in batcher.take_joining(len(running))]
+                held = sum(tokens[number] for number in running)
+                joining = [entry.item for entry in batcher.take_joining(len(running), held)]
             reason = "joined" if joining else "left"
+        batcher.free_place()
     return told, finished_s
 
 
@@ -94,6 +96,7 @@ async def run_by_the_batcher(
     requests=st.lists(st.tuples(st.integers(1, 400), st.integers(1, 30)), min_size=1, max_size=40),
     max_batch_size=st.integers(1, 12),
     timeout_ms=st.sampled_from([0, 7, 50, 210]),
+    budget=st.sampled_from([0, 0, 20, 60]),
     step_ms=st.integers(5, 90),
     read_ms=st.integers(1, 60),
 )
@@ -102,6 +105,7 @@ def test_that_requests_join_and_leave_when_the_batcher_says(
     requests: list[tuple[int, int]],
     max_batch_size: int,
     timeout_ms: int,
+    budget: int,
     step_ms: int,
     read_ms: int,
 ) -> None:
@@ -109,7 +113,7 @@ def test_that_requests_join_and_leave_when_the_batcher_says(
     monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=now_s))
     times_s = [sum(gap for gap, _ in requests[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(requests))]
     tokens = [length for _, length in requests]
-    rules = continuous(max_batch_size, timeout_ms / 1e3)
+    rules = continuous(max_batch_size, timeout_ms / 1e3, max_batch_tokens=budget)
     engine = EngineOfSteps(read_ms / 1e3 + 0.31e-6, step_ms / 1e3 + 0.13e-6, 0.0007)
     run = simulate(rules, engine, arriving(times_s, tokens), until_s=1e9)
     real, finished_s = run_in_virtual_time(run_by_the_batcher(times_s, tokens, rules, engine))
@@ -157,7 +161,7 @@ def test_that_a_full_queue_refuses_and_users_come_back_one_by_one() -> None:
 
 def test_that_it_can_start_from_a_queue_and_a_running_batch() -> None:
     waiting = tuple(Arrival(-1.0 + 0.1 * n, -1.0 + 0.1 * n, 3) for n in range(3))
-    run = simulate(continuous(2, 0.0), EngineOfSteps(0.01, 0.1), arriving([]), 10, start=Start((waiting,), (0.5,)))
+    run = simulate(continuous(2, 0.0), EngineOfSteps(0.01, 0.1), arriving([]), 10, start=Start((waiting,), ((0.5,),)))
     assert [request.started_s for request in run.requests] == [0.5, 0.5, pytest.approx(0.82)]
 
 
@@ -228,7 +232,7 @@ def test_that_a_batch_under_way_is_half_done_on_average() -> None:
     history, _ = filled_history(run, until_s=55.0)
     observation = Observation.of_history(history)
     assert observation is not None
-    (running,) = observation.standing.running
+    ((running,),) = observation.standing.running
     assert running is not None
     columns = history.requests.columns
     present = (columns["started"] <= history.now_s()) & (columns["finished"] > history.now_s())

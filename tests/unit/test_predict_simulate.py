@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ray.serve import batching
 
-from service.batching.queue import BatchQueue
-from service.messages.settings import Settings
+from service.batching import batcher
+from service.batching.batcher import Batcher
+from service.messages.settings import LONGEST_WAIT_S, Settings, VersionedSettings
 from service.predict.load import Arrival, ClosedLoop, OpenLoop, Way
 from service.predict.simulate import Start, simulate
 from service.predict.simulated import Run
@@ -48,42 +49,65 @@ def early(max_batch_size: int, batch_wait_timeout_s: float) -> Settings:
     return Settings(formation="early", max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s)
 
 
+def formed_at(run: Run) -> list[float]:
+    return [batch.formed_s for batch in run.batches]
+
+
+def started_at(run: Run) -> list[float]:
+    return [batch.started_s for batch in run.batches]
+
+
 def sizes(run: Run) -> list[int]:
     return [len(batch.members) for batch in run.batches]
 
 
-async def formed_by_the_queue(times_s: Sequence[float], rules: Settings, engine: EngineOfOneTime) -> Formed:
-    queue: BatchQueue[int] = BatchQueue(rules.max_batch_size, rules.batch_wait_timeout_s, clock=now_s)
-    for number, at_s in enumerate(times_s):
-        asyncio.get_running_loop().call_at(at_s, queue.submit, number)
+async def formed_by_the_batcher(requests: Sequence[Arrival], rules: Settings, engine: EngineOfOneTime) -> Formed:
+    batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), lambda _: None)
+    batcher._late._clock = now_s
+    loop = asyncio.get_running_loop()
+    for number, arrival in enumerate(requests):
+        loop.call_at(arrival.enqueued_s, batcher.submit, number, arrival.tokens)
     formed: Formed = []
-    while sum(len(members) for members, _, _ in formed) < len(times_s):
-        batch = await queue.next_batch()
+    while sum(len(members) for members, _, _ in formed) < len(requests):
+        batch = await batcher.next_batch()
         formed.append(([entry.item for entry in batch.entries], batch.release_reason, batch.formed_s))
-        await asyncio.sleep(engine.run([Arrival(0.0, 0.0, 1)] * len(batch.entries))[0])
+        run_s, _ = engine.run([Arrival(0.0, 0.0, 1)] * len(batch.entries))
+        loop.call_at(batch.formed_s + run_s, batcher.free_place)
     return formed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    gaps_ms=st.lists(st.integers(1, 400), min_size=1, max_size=60),
-    max_batch_size=st.integers(1, 20),
-    timeout_ms=st.sampled_from([0, 7, 50, 210, 1000]),
+    asked=st.lists(st.tuples(st.integers(1, 400), st.integers(1, 30)), min_size=1, max_size=60),
     base_ms=st.integers(1, 900),
     per_member_ms=st.integers(0, 50),
+    rules=st.builds(
+        Settings,
+        max_batch_size=st.integers(1, 20),
+        batch_wait_timeout_s=st.sampled_from([0.0, 0.007, 0.05, 0.21, 1.0]),
+        allow_small_batch=st.booleans(),
+        stride_s=st.sampled_from([0.0, 0.0, 0.01, 0.3]),
+        max_batch_tokens=st.sampled_from([0, 0, 20, 90]),
+        max_concurrent_batches=st.sampled_from([1, 1, 2, 3]),
+    ),
 )
 def test_that_late_batches_are_those_of_the_real_queue(
-    gaps_ms: list[int], max_batch_size: int, timeout_ms: int, base_ms: int, per_member_ms: int
+    monkeypatch: pytest.MonkeyPatch,
+    asked: list[tuple[int, int]],
+    base_ms: int,
+    per_member_ms: int,
+    rules: Settings,
 ) -> None:
     """Odd microseconds keep arrivals, ends and deadlines from falling on one moment, where either may come first."""
-    times_s = [sum(gaps_ms[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(gaps_ms))]
-    rules = late(max_batch_size, timeout_ms / 1e3)
+    monkeypatch.setattr(batcher, "time", SimpleNamespace(monotonic=now_s))
+    times_s = [sum(gap for gap, _ in asked[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(asked))]
+    requests = [Arrival(at_s, at_s, tokens) for at_s, (_, tokens) in zip(times_s, asked, strict=True)]
     engine = EngineOfOneTime(base_ms / 1e3 + 0.31e-6, per_member_ms / 1e3)
-    run = simulate(rules, engine, arriving(times_s), until_s=1e9)
+    run = simulate(rules, engine, OpenLoop(requests), until_s=1e9)
     simulated = [
         ([times_s.index(m.arrival.intended_s) for m in b.members], b.release_reason, b.formed_s) for b in run.batches
     ]
-    real = run_in_virtual_time(formed_by_the_queue(times_s, rules, engine))
+    real = run_in_virtual_time(formed_by_the_batcher(requests, rules, engine))
     assert [(members, reason) for members, reason, _ in simulated] == [(m, reason) for m, reason, _ in real]
     assert [at_s for *_, at_s in simulated] == pytest.approx([at_s for *_, at_s in real], abs=1e-9)
 
@@ -148,6 +172,33 @@ def test_that_without_a_timeout_early_seals_everyone_alone() -> None:
     assert [(len(batch.members), batch.release_reason) for batch in run.batches] == [(1, "drained")] * 3
 
 
+def test_that_an_early_batch_that_may_not_be_small_is_sealed_when_it_is_full_or_has_waited_long() -> None:
+    rules = early(2, 0.1).revised({"allow_small_batch": False})
+    run = simulate(rules, EngineOfOneTime(0.1), arriving([0.0, 3.0, 4.0]), until_s=60)
+    assert formed_at(run) == pytest.approx([3.0, 4.0 + LONGEST_WAIT_S])
+    assert [batch.release_reason for batch in run.batches] == ["full", "timeout"]
+
+
+def test_that_early_batches_are_sealed_as_ever_and_leave_on_the_ticks() -> None:
+    rules = early(8, 0.1).revised({"stride_s": 0.5})
+    run = simulate(rules, EngineOfOneTime(0.3), arriving([0.0, 0.25, 1.7]), until_s=60)
+    assert formed_at(run) == pytest.approx([0.1, 0.35, 1.8])
+    assert started_at(run) == pytest.approx([0.5, 1.0, 2.0])
+
+
+def test_that_what_ray_has_sealed_is_divided_by_the_budget() -> None:
+    rules = early(8, 0.1).revised({"max_batch_tokens": 100})
+    run = simulate(rules, EngineOfOneTime(1.0), OpenLoop([Arrival(0.0, 0.0, 40) for _ in range(3)]), until_s=60)
+    assert [(len(batch.members), batch.release_reason) for batch in run.batches] == [(2, "full"), (1, "timeout")]
+    assert started_at(run) == pytest.approx([0.1, 1.1])
+
+
+def test_that_sealed_batches_run_side_by_side_where_there_are_places() -> None:
+    rules = early(1, 0.0).revised({"max_concurrent_batches": 2})
+    run = simulate(rules, EngineOfOneTime(1.0), arriving([0.0, 0.1, 0.2]), until_s=60)
+    assert started_at(run) == pytest.approx([0.0, 0.1, 1.0])
+
+
 @pytest.mark.parametrize("rules", [late(4, 0.0, max_queued_requests=3), early(1, 0.0)])
 def test_that_a_full_queue_refuses(rules: Settings) -> None:
     rules = rules.revised({"max_queued_requests": 3})
@@ -197,5 +248,5 @@ def test_that_a_replica_holds_no_more_than_ray_lets_it() -> None:
 
 def test_that_it_can_start_from_a_queue_that_is_there() -> None:
     waiting = tuple(Arrival(-1.0 + 0.1 * n, -1.0 + 0.1 * n, 1) for n in range(3))
-    run = simulate(late(2, 0.05), EngineOfOneTime(1.0), arriving([]), 10, start=Start((waiting,), (0.5,)))
+    run = simulate(late(2, 0.05), EngineOfOneTime(1.0), arriving([]), 10, start=Start((waiting,), ((0.5,),)))
     assert [(len(batch.members), batch.started_s) for batch in run.batches] == [(2, 0.5), (1, pytest.approx(1.55))]

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from service.batching.queue import Batch, BatchQueue
+from service.batching.rules import Rules
 from tests.virtual_time import now_s, run_in_virtual_time
 
 
-def queue(max_batch_size: int, batch_wait_timeout_s: float) -> BatchQueue[Any]:
-    return BatchQueue(max_batch_size, batch_wait_timeout_s, clock=now_s)
+def queue(max_batch_size: int, batch_wait_timeout_s: float, **others: Any) -> BatchQueue[Any]:
+    return BatchQueue(Rules(max_batch_size, batch_wait_timeout_s, **others), clock=now_s)
 
 
 def items(batch: Batch[Any]) -> list[Any]:
@@ -82,7 +83,7 @@ async def test_that_a_changed_setting_rules_the_batch_that_is_forming() -> None:
     q = queue(8, 5.0)
     for i in range(4):
         q.submit(i)
-    asyncio.get_running_loop().call_at(0.1, q.configure, 4, 5.0, 2)
+    asyncio.get_running_loop().call_at(0.1, q.configure, Rules(4, 5.0, version=2))
     batch = await q.next_batch()
     assert (len(batch.entries), batch.release_reason, batch.rules_version, batch.cap) == (4, "full", 2, 4)
     assert batch.formed_s == pytest.approx(0.1)
@@ -179,3 +180,58 @@ async def test_that_nobody_is_overtaken() -> None:
         q.submit(i)
     served = [item for _ in range(34) for item in items(await q.next_batch())]
     assert served == list(range(100))
+
+
+@in_virtual_time
+async def test_that_with_a_stride_batches_leave_on_its_ticks_only() -> None:
+    q = queue(2, 0.05, stride_s=0.5)
+    loop = asyncio.get_running_loop()
+    for at_s in (0.1, 0.6, 0.7, 1.1):
+        loop.call_at(at_s, q.submit, at_s)
+    batches = [await q.next_batch() for _ in range(3)]
+    assert [(items(batch), batch.release_reason) for batch in batches] == [
+        ([0.1], "timeout"),
+        ([0.6, 0.7], "full"),
+        ([1.1], "timeout"),
+    ]
+    assert [batch.formed_s for batch in batches] == pytest.approx([0.5, 1.0, 1.5])
+
+
+@in_virtual_time
+async def test_that_a_tick_that_the_engine_misses_is_not_made_up_for() -> None:
+    q = queue(1, 0.0, stride_s=0.5)
+    for i in range(2):
+        q.submit(i)
+    first = await q.next_batch()
+    await asyncio.sleep(0.6)
+    second = await q.next_batch()
+    assert [batch.formed_s for batch in (first, second)] == pytest.approx([0.0, 1.0])
+
+
+@in_virtual_time
+async def test_that_a_batch_holds_no_more_tokens_than_its_budget_and_nobody_is_overtaken() -> None:
+    """The second does not fit beside the first; the third would, and does not go before it."""
+    q = queue(8, 5.0, max_batch_tokens=100)
+    for name, tokens in (("a", 60), ("b", 50), ("c", 20), ("d", 40)):
+        q.submit(name, tokens)
+    batches = [await q.next_batch(), await q.next_batch()]
+    assert [(items(batch), batch.release_reason) for batch in batches] == [(["a"], "full"), (["b", "c"], "full")]
+
+
+@in_virtual_time
+async def test_that_who_needs_more_tokens_than_the_budget_runs_alone() -> None:
+    q = queue(8, 0.0, max_batch_tokens=100)
+    for name, tokens in (("small", 10), ("large", 500), ("last", 10)):
+        q.submit(name, tokens)
+    assert [items(await q.next_batch()) for _ in range(3)] == [["small"], ["large"], ["last"]]
+
+
+@in_virtual_time
+async def test_that_those_who_join_a_running_batch_find_places_and_tokens() -> None:
+    q = queue(4, 0.0, max_batch_tokens=100)
+    for name, tokens in (("a", 30), ("b", 30), ("c", 10)):
+        q.submit(name, tokens)
+    assert [entry.item for entry in q.take_joining(running=4, tokens=0)] == []
+    assert [entry.item for entry in q.take_joining(running=1, tokens=80)] == []
+    assert [entry.item for entry in q.take_joining(running=1, tokens=60)] == ["a"]
+    assert [entry.item for entry in q.take_joining(running=2, tokens=20)] == ["b", "c"]

@@ -8,17 +8,19 @@ import pickle
 
 import pytest
 
+from service.messages.settings import BOUNDS, LONGEST_WAIT_S, Settings, SettingsChange, VersionedSettings
 from service.messages.settings import SettingError as Refused
-from service.messages.settings import Settings, SettingsChange, VersionedSettings
 from service.telemetry.settings_board import ADOPTION_TIMEOUT_S, SettingsBoard
 from tests.virtual_time import now_s, run_in_virtual_time
 
 NONSENSE = [None, True, "8", "８", [], {}, math.nan, math.inf, -math.inf, -1, 10**400, 1e400]
 
 
-@pytest.mark.parametrize("field", ["max_batch_size", "batch_wait_timeout_s", "max_queued_requests", "formation"])
+@pytest.mark.parametrize("field", ["formation", *BOUNDS, "allow_small_batch"])
 @pytest.mark.parametrize("value", NONSENSE, ids=repr)
 def test_that_nonsense_is_refused_and_the_field_is_named(field: str, value: object) -> None:
+    if field == "allow_small_batch" and value is True:
+        return
     with pytest.raises(Refused) as refusal:
         Settings().revised({field: value})
     assert refusal.value.field == field
@@ -46,6 +48,21 @@ def test_that_the_bounds_themselves_are_accepted() -> None:
 def test_that_a_replica_always_admits_a_full_batch_and_a_full_queue() -> None:
     settings = Settings(max_batch_size=256, max_queued_requests=1)
     assert settings.max_ongoing_requests == 257
+
+
+def test_that_a_batch_that_may_not_leave_small_waits_for_a_stated_time() -> None:
+    settings = Settings(batch_wait_timeout_s=0.05)
+    assert settings.longest_wait_s == 0.05
+    assert settings.revised({"allow_small_batch": False}).longest_wait_s == LONGEST_WAIT_S
+
+
+@pytest.mark.parametrize("change", [{"max_queued_requests": 15}, {"max_batch_size": 65}])
+def test_that_a_batch_that_could_never_fill_is_refused_while_none_may_leave_small(change: dict[str, object]) -> None:
+    settings = Settings(max_batch_size=16, max_queued_requests=64, allow_small_batch=False)
+    with pytest.raises(Refused, match="could never fill") as refusal:
+        settings.revised(change)
+    assert refusal.value.field in change, "the refusal stands where the change was made"
+    assert settings.revised({**change, "allow_small_batch": True}).allow_small_batch
 
 
 def test_that_a_refusal_survives_being_sent_to_another_process() -> None:

@@ -14,6 +14,7 @@ from service.engine.detokenize import byte_alphabet
 from service.engine.engine import TextEngine
 from service.engine.job import Progress
 from service.engine.sequence import SamplingParams, Sequence
+from service.messages.telemetry import BatchWork
 from service.model.graphs import GraphedPass
 from service.model.load import LoadedModel
 from service.model.passes import ForwardPass, OwnPass
@@ -109,9 +110,10 @@ def sequence(engine: TextEngine, prompt: str, **sampling: Any) -> Sequence:
 
 
 class Listener:
-    """An `emit` that remembers: the text and the one ending of each sequence."""
+    """An `emit` that remembers: the text and the one ending of each sequence, and what the batch computed."""
 
     def __init__(self) -> None:
+        self.work = BatchWork()
         self.steps: list[list[Progress]] = []
         self.texts: dict[str, str] = {}
         self.endings: dict[str, Progress] = {}
@@ -131,6 +133,6 @@ class Listener:
 
 def run(engine: TextEngine, *sequences: Sequence) -> Listener:
     listener = Listener()
-    engine.generate(list(sequences), listener)
+    listener.work = engine.generate(list(sequences), listener)
     assert set(listener.endings) == {each.id for each in sequences}
     return listener

@@ -20,6 +20,7 @@ import msgspec
 from aiohttp import web
 
 from service.batching.queue import Batch, BatchQueue
+from service.batching.rules import Rules
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.messages.settings import SettingError, Settings
 from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord, RequestState
@@ -84,8 +85,7 @@ class Scripted:
         self.board = SettingsBoard(settings)
         self.frames = FrameLog()
         self.recorder = Recorder(REPLICA)
-        self.queue: BatchQueue[Asked] = BatchQueue(settings.max_batch_size, settings.batch_wait_timeout_s)
-        self.queue.configure(settings.max_batch_size, settings.batch_wait_timeout_s, 1)
+        self.queue: BatchQueue[Asked] = BatchQueue(Rules.of(settings, 1))
         self.step_s = step_s
         self.gather_s = gather_s
         self.running = 0
@@ -175,7 +175,7 @@ class Scripted:
             return web.json_response(body, status=422)
         if change is not None:
             settings = change.settings
-            self.queue.configure(settings.max_batch_size, settings.batch_wait_timeout_s, change.version)
+            self.queue.configure(Rules.of(settings, change.version))
             self.frames.add_change(change)
         return await self.get_batching(request)
 

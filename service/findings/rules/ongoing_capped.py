@@ -20,7 +20,7 @@ def find(facts: Facts) -> Finding | None:
     if batches.share(batches.size >= limit - TELEMETRY_READERS) < 0.5:
         return None
     largest = int(batches.size.max())
-    timeout_s = facts.settings.batch_wait_timeout_s
+    timeout_s = facts.timeout_s
     waits_all = timeout_s > 0 and share(batches.held >= 0.9 * timeout_s) >= MOSTLY
     also = f", and each waited its whole {seconds(timeout_s)} for more" if waits_all else ""
     most = f"of the last {counted(len(batches), 'batch')} none had more than"

@@ -14,7 +14,7 @@ LEAST_REQUESTS = 5
 
 
 def find(facts: Facts) -> Finding | None:
-    timeout_s, begun = facts.settings.batch_wait_timeout_s, len(facts.begun)
+    timeout_s, begun = facts.timeout_s, len(facts.begun)
     if not facts.is_continuous or not timeout_s or begun < LEAST_REQUESTS:
         return None
     batches = facts.batches

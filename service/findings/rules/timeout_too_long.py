@@ -33,7 +33,7 @@ class Trade:
 
 
 def find(facts: Facts) -> Finding | None:
-    batches, timeout_s = facts.batches, facts.settings.batch_wait_timeout_s
+    batches, timeout_s = facts.batches, facts.timeout_s
     if not facts.has_batches or not timeout_s or facts.settings.formation != "late" or facts.busy_share > MOST_BUSY:
         return None
     bought = trade(facts)

@@ -11,7 +11,7 @@ HARDLY = 1.1
 
 
 def find(facts: Facts) -> Finding | None:
-    batches, timeout_s = facts.batches, facts.settings.batch_wait_timeout_s
+    batches, timeout_s = facts.batches, facts.timeout_s
     if not facts.has_batches or not timeout_s or facts.settings.formation != "late":
         return None
     if share(batches.held >= 0.9 * timeout_s) < MOSTLY:

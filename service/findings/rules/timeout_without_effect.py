@@ -8,7 +8,7 @@ from service.findings.finding import Finding
 
 
 def find(facts: Facts) -> Finding | None:
-    timeout_s = facts.settings.batch_wait_timeout_s
+    timeout_s = facts.timeout_s
     if not facts.has_batches or timeout_s <= AT_ONCE_S or facts.settings.formation != "late":
         return None
     at_once = share(facts.batches.held <= AT_ONCE_S)

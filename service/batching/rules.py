@@ -1,0 +1,105 @@
+"""When a batch leaves, and with how many: rules that the queue goes by, and the simulation of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from service.messages.settings import Settings
+
+ReleaseReason = Literal["full", "timeout", "drained", "joined", "left"]
+
+
+class Waiting(Protocol):
+    """Who waits: since when, and how many tokens a batch needs for it."""
+
+    @property
+    def enqueued_s(self) -> float: ...
+    @property
+    def tokens(self) -> int: ...
+
+
+Who = TypeVar("Who", bound=Waiting)
+
+
+class Release(NamedTuple):
+    """The `size` oldest leave at `at_s`, if nothing changes until then."""
+
+    at_s: float
+    reason: ReleaseReason
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """
+    Attributes:
+        batch_wait_timeout_s: how long a free engine waits for a batch to fill, from its first request on.
+        stride_s: batches leave only at multiples of it on the queue's clock; 0: at any time.
+        max_batch_tokens: of all members together, 0 for any number; who needs more than that alone runs alone.
+        version: the number of these rules, for whoever wants to know which a batch obeyed.
+    """
+
+    max_batch_size: int
+    batch_wait_timeout_s: float
+    stride_s: float = 0.0
+    max_batch_tokens: int = 0
+    version: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings, version: int = 0) -> Rules:
+        return cls(
+            max_batch_size=settings.max_batch_size,
+            batch_wait_timeout_s=settings.longest_wait_s,
+            stride_s=settings.stride_s,
+            max_batch_tokens=settings.max_batch_tokens,
+            version=version,
+        )
+
+    def release(self, waiting: Collection[Waiting], free_since_s: float) -> Release | None:
+        """When the oldest of those who wait, in order, leave to an engine that is free since then.
+
+        Time spent behind a running batch does not count as waiting for others.
+        """
+        if not waiting:
+            return None
+        count, filled_s = self.fitting(waiting)
+        due_s = max(next(iter(waiting)).enqueued_s, free_since_s) + self.batch_wait_timeout_s
+        if filled_s is not None:
+            return Release(self.tick_s(min(due_s, max(filled_s, free_since_s))), "full", count)
+        return Release(self.tick_s(due_s), self._reason_of_small, count)
+
+    def fitting(self, waiting: Collection[Waiting], running: int = 0, tokens: int = 0) -> tuple[int, float | None]:
+        """How many of the oldest fit into a batch, and since when it is full with them, if it is.
+
+        It may be one that runs already, with so many members and tokens of theirs.
+        """
+        places, budget = self.max_batch_size - running, self.max_batch_tokens
+        if not budget and len(waiting) < places:
+            return len(waiting), None
+        for count, each in enumerate(waiting):
+            tokens += each.tokens
+            if count >= places or (budget and tokens > budget and running + count):
+                return count, each.enqueued_s
+            if count + 1 == places:
+                return places, each.enqueued_s
+        return len(waiting), None
+
+    def divided(self, sealed: Sequence[Who]) -> Iterator[tuple[Sequence[Who], ReleaseReason]]:
+        """What was sealed as one batch, in as many as hold its tokens, and why each leaves."""
+        last: ReleaseReason = "full" if len(sealed) >= self.max_batch_size else self._reason_of_small
+        while sealed:
+            count, _ = self.fitting(sealed)
+            yield sealed[:count], "full" if count < len(sealed) else last
+            sealed = sealed[count:]
+
+    def tick_s(self, ready_s: float) -> float:
+        """When what is ready may leave."""
+        return math.ceil(ready_s / self.stride_s) * self.stride_s if self.stride_s else ready_s
+
+    @property
+    def _reason_of_small(self) -> ReleaseReason:
+        return "timeout" if self.batch_wait_timeout_s else "drained"
