@@ -19,6 +19,7 @@ from gui.arguments import Arguments
 from gui.exporter import png
 from gui.lifecycle import LifeCycle
 from gui.report import Measurements
+from gui.widgets.setting import Setting
 from service.files import NotWrittenError, write_whole
 from service.messages.load import LoadFrame
 from service.messages.patterns import Poisson
@@ -101,10 +102,11 @@ class Demo(QObject):
         self._end.start(round(self._demo_s * 1e3))
 
     def _move_slider(self, key: Qt.Key) -> None:
-        slider = self._app.window.batching.control(SLIDER).slider
-        assert slider is not None
+        setting = self._app.window.batching.control(SLIDER)
+        assert isinstance(setting, Setting)
+        assert setting.slider is not None
         for kind in TIMES * (QEvent.Type.KeyPress, QEvent.Type.KeyRelease):
-            QApplication.sendEvent(slider, QKeyEvent(kind, key, Qt.KeyboardModifier.NoModifier))
+            QApplication.sendEvent(setting.slider, QKeyEvent(kind, key, Qt.KeyboardModifier.NoModifier))
 
     def _end_load(self) -> None:
         if self._is_over:

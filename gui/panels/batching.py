@@ -18,10 +18,21 @@ from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting
-from service.messages.settings import BOUNDS, FORMATIONS, Bounds, SettingError, Settings, VersionedSettings
+from gui.widgets.switch_setting import SwitchSetting
+from service.messages.settings import (
+    BOUNDS,
+    FORMATIONS,
+    LONGEST_WAIT_S,
+    Bounds,
+    SettingError,
+    Settings,
+    VersionedSettings,
+)
 from service.spelled import spelled_ms
 
 TITLE: Final = "Batching"
+RELEASE: Final = ("allow_small_batch", "stride_s", "max_batch_tokens")
+LIMITS: Final = ("max_concurrent_batches", "max_queued_requests")
 TIPS: Final = {
     "late": "The engine pulls its next batch when it is free; what waits can still join",
     "early": "Ray's @serve.batch as shipped: batches are sealed every timeout, even while one runs",
@@ -29,7 +40,14 @@ TIPS: Final = {
     "max_batch_size": "Requests a batch may hold; in continuous, those that run at a time",
     "batch_wait_timeout_s": "How long the first request waits for others: in late and continuous while the engine is "
     "free, in early always",
-    "max_concurrent_batches": "Batches a replica runs at once: there is one engine",
+    "allow_small_batch": "Off: a batch leaves only when it is full, or after "
+    f"{LONGEST_WAIT_S:g} s, so that nobody waits for ever; batch_wait_timeout_s then has no say",
+    "stride_s": "Batches leave only on the ticks of this period; 0: as soon as they may. In early they are sealed as "
+    "ever and leave then; in continuous it is for the first of those who run together",
+    "max_batch_tokens": "What the prompts and max_tokens of a batch may sum up to; 0: any number. Who does not fit "
+    "keeps the place in the queue; who needs more alone runs alone. In early what Ray has sealed is divided",
+    "max_concurrent_batches": "Batches a replica runs at a time. Those of a text generator take turns, step by step; "
+    "a function is called by several threads. In continuous there is one batch",
     "max_ongoing_requests": "Follows from the others: a full batch and a full queue, so that it never caps the batch",
     "max_queued_requests": "Requests a replica lets wait before it refuses more with 503",
 }
@@ -63,7 +81,7 @@ class BatchingPanel(QWidget):
         """Whether the controls say what held in a recording."""
         return self._recorded is not None
 
-    def control(self, field: str) -> Setting:
+    def control(self, field: str) -> Setting | SwitchSetting:
         return self._settings[field]
 
     def show_settings(self, settings: Settings) -> None:
@@ -114,19 +132,20 @@ class BatchingPanel(QWidget):
 
     def show_measured(self, mean_batch: float | None) -> None:
         text = "" if mean_batch is None else f"mean batch {mean_batch:.1f}"
-        self._settings["max_batch_size"].show_measured(mean_batch, text)
+        self._max_batch_size.show_measured(mean_batch, text)
 
     def focus_control(self, field: str) -> None:
         if field == "formation":
             self._formation.button(self._formation.key).setFocus(Qt.FocusReason.ShortcutFocusReason)
         elif field in self._settings:
-            self._limits.set_folded(self._limits.is_folded and field != "max_queued_requests")
+            for group, fields in self._groups.items():
+                group.set_folded(group.is_folded and field not in fields)
             self._settings[field].focus()
 
     def set_compact(self, compact: bool) -> None:
         self._limits.set_folded(compact)
-        for field in ("max_batch_size", "batch_wait_timeout_s"):
-            self._settings[field].set_compact(compact)
+        for setting in (self._max_batch_size, self._batch_wait_timeout_s):
+            setting.set_compact(compact)
 
     # Construction ----------------------------------------------------------------------------------------------------
 
@@ -135,13 +154,22 @@ class BatchingPanel(QWidget):
         self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
         for name in FORMATIONS:
             self._formation.set_tip(name, TIPS[name])
-        self._settings = {
-            "max_batch_size": self._setting("max_batch_size", lambda b: Scale(b.low, b.high, integral=True)),
-            "batch_wait_timeout_s": self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s"),
+        self._max_batch_size = self._setting("max_batch_size", lambda b: Scale(b.low, b.high, integral=True))
+        self._batch_wait_timeout_s = self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s")
+        self._settings: dict[str, Setting | SwitchSetting] = {
+            "max_batch_size": self._max_batch_size,
+            "batch_wait_timeout_s": self._batch_wait_timeout_s,
+            "allow_small_batch": SwitchSetting("allow_small_batch", TIPS["allow_small_batch"]),
+            "stride_s": self._setting("stride_s", None, 3, "s"),
+            "max_batch_tokens": self._setting("max_batch_tokens", None),
+            "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_SMALL),
             "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
         }
-        self._derived = {name: self._limit(name) for name in ("max_concurrent_batches", "max_ongoing_requests")}
+        self._max_ongoing_requests = self._limit("max_ongoing_requests")
+        self._release = Collapsible("Release", self._group(*(self._settings[field] for field in RELEASE)))
         self._limits = Collapsible("Limits", self._limits_body())
+        self._groups = {self._release: RELEASE, self._limits: LIMITS}
+        self._release.set_folded(True)
         self._throttle = QTimer(self)
         self._throttle.setSingleShot(True)
         self._throttle.setInterval(tokens.SETTINGS_INTERVAL_MS)
@@ -152,8 +180,9 @@ class BatchingPanel(QWidget):
         self._name_of_formation = name
         layout = column(
             column(section_head(TITLE, self._head), formation, gap=tokens.GAP_HEAD),
-            self._settings["max_batch_size"],
-            self._settings["batch_wait_timeout_s"],
+            self._max_batch_size,
+            self._batch_wait_timeout_s,
+            self._release,
             self._limits,
             gap=tokens.GAP_3,
             margins=SECTION_MARGINS,
@@ -190,8 +219,11 @@ class BatchingPanel(QWidget):
         return limit
 
     def _limits_body(self) -> QWidget:
+        concurrent, queued = (self._settings[field] for field in LIMITS)
+        return self._group(concurrent, self._max_ongoing_requests, queued)
+
+    def _group(self, *rows: Setting | SwitchSetting) -> QWidget:
         body = QWidget()
-        rows = (*self._derived.values(), self._settings["max_queued_requests"])
         for each in rows:
             each.set_plain()
         body.setLayout(column(*rows, gap=tokens.GAP_1, margins=(tokens.GAP_4, 0, 0, 0)))
@@ -202,8 +234,8 @@ class BatchingPanel(QWidget):
     def _want(self, field: str, value: object, is_final: bool) -> None:
         try:
             self._in_force.revised({**self._wanted, field: value})
-        except SettingError as error:
-            self.show_refusal(error.field, error.rule)
+        except SettingError as error:  # what was wanted before was right: it is this one that breaks the rule
+            self.show_refusal(field, error.rule)
             return
         self._wanted[field] = value
         self._unsent[field] = value
@@ -247,11 +279,21 @@ class BatchingPanel(QWidget):
 
     def _show_derived(self) -> None:
         settings = self._recorded or self.settings
-        for name, limit in self._derived.items():
-            limit.set_number(float(getattr(settings, name)))
+        self._max_ongoing_requests.set_number(float(settings.max_ongoing_requests))
         numbers = (settings.max_concurrent_batches, settings.max_ongoing_requests, settings.max_queued_requests)
         self._limits.set_summary(" · ".join(map(str, numbers)))
+        self._release.set_summary(_release_summary(settings))
+
+
+def _release_summary(settings: Settings) -> str:
+    """When batches leave, in a few words."""
+    size = "any size" if settings.allow_small_batch else "full only"
+    tick = f"every {settings.stride_s:g} s" if settings.stride_s else "at once"
+    budget = [f"{settings.max_batch_tokens} tokens"] if settings.max_batch_tokens else []
+    return " · ".join([size, tick, *budget])
 
 
 def _typed(field: str, number: float) -> object:
+    if field == "allow_small_batch":
+        return bool(number)
     return int(number) if BOUNDS[field].integral else number

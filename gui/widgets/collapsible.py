@@ -34,6 +34,11 @@ class Collapsible(QWidget):
         self._body.setVisible(not is_folded)
         self._head.show_folded(is_folded)
 
+    @property
+    def summary(self) -> str:
+        """What it says folded."""
+        return self._head.summary
+
     def set_summary(self, summary: str) -> None:
         self._head.show_summary(summary)
 
@@ -45,7 +50,7 @@ class Collapsible(QWidget):
 class _Head(QPushButton):
     def __init__(self, title: str) -> None:
         super().__init__(title)
-        self._summary = ""
+        self.summary = ""
         self._is_folded = False
         dress(self, "quiet")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -57,8 +62,8 @@ class _Head(QPushButton):
         self.update()
 
     def show_summary(self, summary: str) -> None:
-        if summary != self._summary:
-            self._summary = summary
+        if summary != self.summary:
+            self.summary = summary
             self.update()
 
     def sizeHint(self) -> QSize:
@@ -76,4 +81,4 @@ class _Head(QPushButton):
             painter.setFont(font())
             painter.setPen(colour(palette.t3))
             align = int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight)
-            painter.drawText(self.rect(), align, self._summary)
+            painter.drawText(self.rect(), align, self.summary)

@@ -23,10 +23,10 @@ class Job:
 
     Attributes:
         id: the caller's name for it.
-        prompt_tokens, max_tokens: what goes in, and what comes out at most; 1 each where there are no tokens.
+        prompt_tokens, max_tokens: what goes in, and what comes out at most; 0 and 1 where there are no tokens.
     """
 
-    def __init__(self, id: str, prompt_tokens: int = 1, max_tokens: int = 1) -> None:
+    def __init__(self, id: str, prompt_tokens: int = 0, max_tokens: int = 1) -> None:
         self.id = id
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens

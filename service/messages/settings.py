@@ -59,7 +59,7 @@ BOUNDS: Final[Mapping[str, Bounds]] = {
     "max_batch_size": Bounds(1, 256, integral=True),
     "batch_wait_timeout_s": Bounds(0, 5, integral=False),
     "stride_s": Bounds(0, 5, integral=False),
-    "max_batch_tokens": Bounds(0, 1_000_000, integral=True),
+    "max_batch_tokens": Bounds(0, 524_288, integral=True),
     "max_concurrent_batches": Bounds(1, 8, integral=True),
     "max_queued_requests": Bounds(1, 4096, integral=True),
 }

@@ -23,7 +23,8 @@ import pytest
 import requests
 
 from service.messages.life import Failed, Ready, ServiceState
-from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
+from service.messages.settings import Settings
+from service.messages.telemetry import BatchRecord, FramesMissed, RequestRecord, TelemetryEvent, TelemetryFrame
 
 STATES = msgspec.json.Decoder(ServiceState)
 EVENTS = msgspec.json.Decoder(TelemetryEvent)
@@ -131,6 +132,23 @@ class Telemetry:
                 return event
         raise AssertionError("the stream ended")
 
+    def batches(self) -> list[BatchRecord]:
+        """The latest record of each batch formed since the reader came, in the order they were formed."""
+        latest = {batch.id: batch for frame in self.frames for batch in frame.batches}
+        return [batch for batch in latest.values() if batch.formed_s >= self.opened_s]
+
+    def requests(self) -> list[RequestRecord]:
+        """The latest record of each request that has come since the reader."""
+        latest = {request.id: request for frame in self.frames for request in frame.requests}
+        return [request for request in latest.values() if request.received_s >= self.opened_s]
+
+    def done(self) -> int:
+        return sum(request.state == "done" for request in self.requests())
+
+    def read_until_done(self, count: int) -> None:
+        """Read on until so many requests have been answered since the reader came, and their batches have ended."""
+        self.read_until(lambda _: self.done() == count and all(batch.finished_s for batch in self.batches()))
+
     def read_until_idle(self) -> TelemetryFrame:
         """Read on until no replica holds a request."""
         return self.read_until(
@@ -153,7 +171,7 @@ def service(service_process: tuple[ServiceProcess, Ready]) -> Iterator[Service]:
     """The running service with its settings as they were at the start."""
     service = Service(service_process[1])
     yield service
-    restored = service.change(formation="late", max_batch_size=16, batch_wait_timeout_s=0.05, max_queued_requests=256)
+    restored = service.change(**msgspec.to_builtins(Settings()))
     assert restored.status_code == 200, restored.text
 
 

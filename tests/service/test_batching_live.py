@@ -15,24 +15,7 @@ import pytest
 import requests
 
 from service.messages.settings import SettingsChange
-from service.messages.telemetry import BatchRecord, RequestRecord
-from tests.service.conftest import Service, Telemetry, error_of
-
-
-def batches(telemetry: Telemetry) -> list[BatchRecord]:
-    """The latest record of each batch formed since the reader came."""
-    latest = {batch.id: batch for frame in telemetry.frames for batch in frame.batches}
-    return [batch for batch in latest.values() if batch.formed_s >= telemetry.opened_s]
-
-
-def requests_seen(telemetry: Telemetry) -> list[RequestRecord]:
-    """The latest record of each request that has come since the reader."""
-    latest = {request.id: request for frame in telemetry.frames for request in frame.requests}
-    return [request for request in latest.values() if request.received_s >= telemetry.opened_s]
-
-
-def done(telemetry: Telemetry) -> int:
-    return sum(request.state == "done" for request in requests_seen(telemetry))
+from tests.service.conftest import Service, error_of
 
 
 async def ask(session: aiohttp.ClientSession, service: Service, number: int, max_tokens: int = 8) -> int:
@@ -60,9 +43,9 @@ def mean_batch_under(service: Service, formation: str) -> float:
     changed = service.change(formation=formation, max_batch_size=16, batch_wait_timeout_s=0.01).json()
     with service.telemetry() as telemetry:
         statuses = asyncio.run(poisson(service, rate_per_s=12, count=30))
-        telemetry.read_until(lambda _: done(telemetry) >= 30)
+        telemetry.read_until(lambda _: telemetry.done() >= 30)
     assert statuses == [200] * 30
-    formed = [batch for batch in batches(telemetry) if batch.settings_version == changed["version"]]
+    formed = [batch for batch in telemetry.batches() if batch.settings_version == changed["version"]]
     assert {batch.formation for batch in formed} == {formation}
     return statistics.mean(batch.size for batch in formed)
 
@@ -87,10 +70,10 @@ def test_that_in_continuous_formation_a_request_joins_those_who_run_and_leaves_b
         telemetry.read_until(lambda frame: any(replica.running for replica in frame.replicas))
         short = clients.submit(service.complete, "A short one", max_tokens=4)
         assert (long.result().status_code, short.result().status_code) == (200, 200)
-        telemetry.read_until(lambda _: done(telemetry) == 2)
-    first, second = sorted(requests_seen(telemetry), key=lambda request: request.received_s)
+        telemetry.read_until(lambda _: telemetry.done() == 2)
+    first, second = sorted(telemetry.requests(), key=lambda request: request.received_s)
     assert first.started_s < second.started_s < second.finished_s < first.finished_s  # type: ignore[operator]
-    told = {batch.id: batch for batch in batches(telemetry)}
+    told = {batch.id: batch for batch in telemetry.batches()}
     assert [(batch.release_reason, batch.size) for batch in told.values()][1:] == [("joined", 2), ("left", 1)]
     assert second.batch == list(told)[1]
 
@@ -119,12 +102,12 @@ def test_that_every_replica_adopts_a_change_and_every_batch_obeys_the_version_it
         answers = [clients.submit(service.complete, f"Item {i}", max_tokens=12) for i in range(24)]
         caps = {service.change(max_batch_size=cap).json()["version"]: cap for cap in (3, 5, 2)}
         assert all(answer.result().status_code == 200 for answer in answers)
-        telemetry.read_until(lambda _: done(telemetry) == 24)
+        telemetry.read_until(lambda _: telemetry.done() == 24)
     seen = [change for frame in telemetry.frames for change in frame.changes]
     changes: list[SettingsChange] = [change for change in seen if change.version in caps]
     assert [change.version for change in changes] == list(caps)
     assert max(change.in_force_after_ms for change in changes) < 100
-    for batch in batches(telemetry):
+    for batch in telemetry.batches():
         assert batch.cap == caps.get(batch.settings_version, batch.cap)
         assert batch.size <= batch.cap
 
@@ -150,7 +133,7 @@ def test_that_a_client_that_hangs_up_frees_its_place(service: Service) -> None:
                 queued.close()
             telemetry.read_until(lambda frame: any(request.state == "cancelled" for request in frame.requests))
         telemetry.read_until_idle()
-    assert [request.state for request in requests_seen(telemetry)].count("cancelled") == 2
+    assert [request.state for request in telemetry.requests()].count("cancelled") == 2
     assert service.complete("Next, please.").status_code == 200
 
 
@@ -171,8 +154,8 @@ def test_that_the_stages_of_every_request_follow_each_other(service: Service) ->
     with service.telemetry() as telemetry:
         with ThreadPoolExecutor(8) as clients:
             list(clients.map(service.complete, [f"Item {i}" for i in range(8)]))
-        telemetry.read_until(lambda _: done(telemetry) == 8)
-    for request in requests_seen(telemetry):
+        telemetry.read_until(lambda _: telemetry.done() == 8)
+    for request in telemetry.requests():
         stages = [request.received_s, request.enqueued_s, request.formed_s, request.started_s, request.first_token_s]
         stages.append(request.finished_s)
         assert None not in stages

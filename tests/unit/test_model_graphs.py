@@ -76,7 +76,7 @@ def test_that_capturing_tells_how_far_it_is(counting: Counting) -> None:
 
 @torch.inference_mode()
 def same(graphed: GraphedPass, counting: Counting, text: Text, again: Text) -> None:
-    torch.testing.assert_close(graphed([text.next_part()]), counting._lean([again.next_part()]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(graphed([text.next_part()]), counting._lean([again.next_part()]), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["as long", "padded"])
@@ -125,7 +125,7 @@ def test_that_a_step_that_reads_prompts_too_goes_on_where_the_replayed_ones_ende
     with torch.inference_mode():
         found = graphed([text.next_part(), newcomer.next_part()])
         wanted = counting._lean([again.next_part(), newcomer_again.next_part()])
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
     for _ in range(2):
         same(graphed, counting, text, again)
         same(graphed, counting, newcomer, newcomer_again)

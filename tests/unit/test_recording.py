@@ -345,7 +345,8 @@ def test_that_a_tape_holds_no_more_bytes_than_it_may(tmp_path: Path) -> None:
         tape.add(entry.at_s, entry.event)
     tape.save(tmp_path / "a.bsr", header(at_s=1100.0))
 
-    assert (tmp_path / "a.bsr").stat().st_size < 5000
+    around_it = 1500  # header and end
+    assert (tmp_path / "a.bsr").stat().st_size < 4000 + around_it
 
 
 def test_that_an_earlier_recording_is_left_alone(tmp_path: Path) -> None:

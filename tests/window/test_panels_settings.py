@@ -12,6 +12,7 @@ from gui.panels.batching import BatchingPanel
 from gui.theme import Theme
 from gui.widgets.number_field import NumberField
 from gui.widgets.slider import Slider, handle_x
+from gui.widgets.switch_setting import SwitchSetting
 from service.messages.settings import Settings, VersionedSettings
 
 
@@ -133,6 +134,9 @@ def test_that_a_handle_in_hand_is_not_moved(batching: BatchingPanel) -> None:
         ("max_batch_size", "2.5", "Must be a whole number from 1 to 256. Still 16."),
         ("max_batch_size", "０", "Must be a whole number from 1 to 256. Still 16."),
         ("max_queued_requests", "0", "Must be from 1 to 4096. Still 256."),
+        ("stride_s", "6", "Must be from 0 to 5. Still 0.000."),
+        ("max_batch_tokens", "-1", "Must be from 0 to 524288. Still 0."),
+        ("max_concurrent_batches", "9", "Must be from 1 to 8. Still 1."),
     ],
 )
 def test_that_a_refused_value_says_the_rule_and_what_still_holds(
@@ -166,6 +170,44 @@ def test_that_a_good_value_clears_the_refusal(batching: BatchingPanel) -> None:
     assert (control.refusal, control.field.text()) == (None, "0.200")
 
 
+def test_that_when_batches_leave_is_said_in_a_line_and_set_in_rows(batching: BatchingPanel, qtbot: QtBot) -> None:
+    assert batching._release.is_folded
+    assert batching._release.summary == "any size · at once"
+    batching.focus_control("stride_s")
+    assert not batching._release.is_folded
+    with qtbot.waitSignal(batching.settings_wanted) as wanted:
+        type_into(batching.control("stride_s").field, "0.5")
+    assert wanted.args == [{"stride_s": 0.5}]
+    with qtbot.waitSignal(batching.settings_wanted) as wanted:
+        switch(batching, "off")
+    assert wanted.args == [{"allow_small_batch": False}]
+    batching.show_in_force(in_force(3, stride_s=0.5, allow_small_batch=False, max_batch_tokens=900))
+    assert batching._release.summary == "full only · every 0.5 s · 900 tokens"
+
+
+def test_that_a_batch_that_could_never_fill_is_refused_where_it_was_asked_for(
+    batching: BatchingPanel, qtbot: QtBot
+) -> None:
+    batching.show_in_force(in_force(2, max_batch_size=32, max_queued_requests=8))
+    with qtbot.assertNotEmitted(batching.settings_wanted):
+        switch(batching, "off")
+    refusal = batching.control("allow_small_batch").refusal
+    assert refusal is not None
+    assert refusal.startswith("A batch of 32 could never fill where 8 may wait: raise max_queued_requests")
+    batching.show_in_force(in_force(2, max_batch_size=32, max_queued_requests=8))
+    assert batching.control("allow_small_batch").refusal == refusal, "telemetry leaves it standing"
+    type_into(batching.control("max_queued_requests").field, "64")
+    switch(batching, "off")
+    assert batching.control("allow_small_batch").refusal is None
+    assert not batching.settings.allow_small_batch
+
+
+def switch(batching: BatchingPanel, state: str) -> None:
+    control = batching.control("allow_small_batch")
+    assert isinstance(control, SwitchSetting)
+    control.field.button(state).click()
+
+
 def test_that_telemetry_leaves_a_refused_value_standing(batching: BatchingPanel) -> None:
     control = batching.control("batch_wait_timeout_s")
     type_into(control.field, "7.5")
@@ -189,8 +231,8 @@ def test_that_a_change_that_could_not_be_sent_goes_back(batching: BatchingPanel)
 
 def test_that_the_limits_follow_from_the_settings(batching: BatchingPanel) -> None:
     type_into(batching.control("max_batch_size").field, "100")
-    assert batching._derived["max_ongoing_requests"].field.text() == str(100 + 256)
-    assert batching._derived["max_ongoing_requests"].field.isReadOnly()
+    assert batching._max_ongoing_requests.field.text() == str(100 + 256)
+    assert batching._max_ongoing_requests.field.isReadOnly()
 
 
 def test_that_keys_move_a_slider_by_one_and_by_doubling(batching: BatchingPanel, qtbot: QtBot) -> None:
