@@ -75,6 +75,12 @@ class Choices(QObject):
         return ServiceOptions(model=self.model, device=self.device, dtype=self.dtype, settings=settings)
 
     @property
+    def unit(self) -> str | None:
+        """What the chosen workload counts, in the plural; ``None`` where only the service can tell."""
+        about = ABOUT.get(workload_of(self.model))
+        return about.unit if about is not None else None
+
+    @property
     def invitation(self) -> tuple[str, str]:
         """What the user is told before the first start, and what that will do."""
         is_default = self.model == ServiceOptions().model

@@ -81,6 +81,8 @@ class Workings(QObject):
             theme.changed.connect(view.set_palette)
         self._connect_looking()
         self._connect_complaints()
+        window.toolbar.model_chosen.connect(self._show_unit)
+        self._show_unit()
 
     def _add_comparing(self, theme: Theme) -> None:
         view = CompareView(theme.palette)
@@ -149,6 +151,11 @@ class Workings(QObject):
         """Start the service with what is chosen in the window."""
         self.recordings.leave()
         self.session.start(self._service_start.with_options(self._choices.service_options))
+
+    def _show_unit(self) -> None:
+        """Of what is chosen, until a service tells what it counts."""
+        if self.history.is_empty and self._choices.unit is not None:
+            self.history.unit = self._choices.unit
 
     def look_at(self, seconds: float) -> None:
         """Let the plots show this stretch of time."""

@@ -54,6 +54,7 @@ def load_text(load: RunLoad) -> str:
     >>> load_text(RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",), max_tokens=24))
     '4.0 req/s, 24 tokens a request'
     """
-    words = "" if load.prompt_words is None else f"prompts of {spelled_length(load.prompt_words)} words, "
+    words = "" if load.prompt_words is None else f", prompts of {spelled_length(load.prompt_words)} words"
+    tokens = "" if load.max_tokens == 1 else f", {spelled_length(load.max_tokens)} tokens a request"
     whole = "" if load.stream else ", not streamed"
-    return f"{describe_pattern(load.pattern)}, {words}{spelled_length(load.max_tokens)} tokens a request{whole}"
+    return f"{describe_pattern(load.pattern)}{words}{tokens}{whole}"

@@ -56,10 +56,11 @@ class FunctionEngine:
         return BatchWork(steps=steps, computed=computed)
 
     def _call(self, jobs: list[Call], emit: Emit) -> None:
+        ended: set[Call] = set()
         try:
             outputs = self._workload([job.input for job in jobs])
             if isinstance(outputs, Iterator):
-                last = self._streamed(jobs, outputs, emit)
+                last = self._streamed(jobs, outputs, emit, ended)
             else:
                 last = [_result(job, output) for job, output in zip(jobs, _as_many(outputs, len(jobs)), strict=True)]
         except KeyboardInterrupt:
@@ -68,17 +69,24 @@ class FunctionEngine:
             logger.exception("The workload %s failed on a batch of %d", self.name, len(jobs))
             reason = f"The workload {self.name} failed on this batch of {len(jobs)}: {_in_words(error)}"
             last = [Progress(job, "", 0, "error", reason) for job in jobs]
-        emit(last)
+        emit([each for each in last if each.job not in ended])
 
-    def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit) -> list[Progress]:
-        """Tell the pieces as they come; returns the ends."""
+    def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit, ended: set[Call]) -> list[Progress]:
+        """Tell the pieces as they come; returns the ends.
+
+        Whoever is cancelled meanwhile is told so and `ended`; when nobody is left, the function is not asked further.
+        """
         counts = [0] * len(jobs)
         for step in pieces:
             texts = _as_many(step, len(jobs))
             if not all(text is None or isinstance(text, str) for text in texts):
                 raise BrokenContractError("it streamed something else than texts.")
             counts = [count + (text is not None) for count, text in zip(counts, texts, strict=True)]
-            emit([Progress(job, text or "", n) for job, text, n in zip(jobs, texts, counts, strict=True)])
+            told = [(job, text or "", n) for job, text, n in zip(jobs, texts, counts, strict=True) if job not in ended]
+            ended.update(job for job, _, _ in told if job.is_cancelled)
+            emit([Progress(job, text, n, "cancelled" if job in ended else None) for job, text, n in told])
+            if len(ended) == len(jobs):
+                break
         return [Progress(job, "", count, "stop") for job, count in zip(jobs, counts, strict=True)]
 
 

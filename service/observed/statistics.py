@@ -83,7 +83,7 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
         p99_s=p99_s,
         mean_batch=mean_size(batches.size, batches.run_s, batches.is_open),
         queue=float(waiting + formed),
-        speedup_over_batch_1=speedup(batches.size, batches.tokens, batches.run_s, *_Executed.ever(history)),
+        speedup_over_batch_1=speedup(batches.size, batches.tokens, batches.run_s, *_Executed.so_far(history, end_s)),
     )
 
 
@@ -141,10 +141,10 @@ class _Executed:
         return cls._chosen(history, (finished > start_s) & (finished <= end_s) & (columns["regime"] == regime))
 
     @classmethod
-    def ever(cls, history: History) -> tuple[Floats, Floats, Floats]:
-        """Those of the present service."""
-        columns, begun_s = history.batches.columns, history.service_begun_s(history.now_s())
-        executed = cls._chosen(history, np.isfinite(columns["finished"]) & (columns["started"] >= begun_s))
+    def so_far(cls, history: History, end_s: float) -> tuple[Floats, Floats, Floats]:
+        """Those that the service that ran then had executed by then."""
+        columns, begun_s = history.batches.columns, history.service_begun_s(end_s)
+        executed = cls._chosen(history, (columns["finished"] <= end_s) & (columns["started"] >= begun_s))
         return executed.size, executed.tokens, executed.run_s
 
     @classmethod

@@ -81,6 +81,7 @@ def test_that_figures_can_be_asked_for_an_earlier_moment() -> None:
     then, now = figures(history, early.now_s()), figures(early)
     assert then.p95_s == pytest.approx(now.p95_s)
     assert then.queue == now.queue
+    assert then.speedup_over_batch_1 == pytest.approx(now.speedup_over_batch_1), "what came later has no part in it"
 
 
 def as_floats(*values: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -92,6 +92,35 @@ def test_that_a_function_may_stream() -> None:
     assert [(p.tokens, p.finish_reason) for p in told[-2:]] == [(3, "stop"), (1, "stop")]
 
 
+def test_that_whoever_is_cancelled_leaves_a_stream_and_nobody_left_ends_it() -> None:
+    pieces = 0
+
+    def endless(inputs: list[str]) -> Iterator[list[str | None]]:
+        nonlocal pieces
+        while True:
+            pieces += 1
+            yield ["."] * len(inputs)
+
+    engine = FunctionEngine(Echo(endless))
+    first, second = (engine.job(name, "", None) for name in ("first", "second"))
+    told: list[Progress] = []
+
+    def emit(progress: list[Progress]) -> None:
+        told.extend(progress)
+        if pieces:
+            (first if pieces == 1 else second).cancel()
+
+    engine.generate([first, second], emit)
+    assert [(p.job.id, p.finish_reason) for p in told] == [
+        ("first", None),
+        ("second", None),
+        ("first", "cancelled"),
+        ("second", None),
+        ("second", "cancelled"),
+    ]
+    assert pieces == 3
+
+
 def test_that_a_stream_of_something_else_than_texts_fails() -> None:
     told = computed(lambda inputs: iter([["a", 1]]), 1, 2)
     reason = "The workload echo failed on this batch of 2: it streamed something else than texts."

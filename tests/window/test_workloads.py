@@ -27,6 +27,8 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     window.prompts.set_prompts(["my own"])
     choose(batchscope, "adder")
     assert window.prompts.prompts == tuple("012345678")
+    batchscope.workings.presenter.show_numbers()
+    assert window.figures.figure("tokens_per_s").accessibleName() == "numbers/s", "before anything has run"
     assert (window.load.max_tokens, window.load.prompt_words) == (1, None)
     window.prompts.set_prompts(["77"])
     choose(batchscope, "house-price")
