@@ -51,6 +51,8 @@ class Workload(ABC):
     def __call__(self, inputs: list[Any]) -> list[Any] | Iterator[list[str | None]]:
         """The output of each input, in their order, as JSON can spell it.
 
+        Called by one thread at a time, or by as many as `max_concurrent_batches` says.
+
         One that is a generator streams instead: it yields lists of equal length with the next piece of each output's
         text, or ``None`` where there is nothing new.
         """
