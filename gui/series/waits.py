@@ -75,7 +75,8 @@ def _waits(history: History, row: int) -> Iterator[str]:
     sealed_s = min(started, until_s) - formed
     if sealed_s >= NOTICEABLE_S:
         ahead = _ahead(history, slot, formed, min(started, until_s))
-        behind = f" behind {_batches(ahead)}" if ahead.count else ""
+        ticks = " until the next tick of stride_s" if _settings(history, row).stride_s else ""
+        behind = f" behind {_batches(ahead)}" if ahead.is_felt else ticks
         yield f"{'' if np.isfinite(started) else 'stands '}sealed {sealed_s:.2f} s{behind}"
 
 
@@ -143,6 +144,7 @@ def _for_company(history: History, batch: int) -> str:
     if not history.batches.columns.has(batch):
         return "for its batch to be formed"
     settings = history.batches.settings_of(batch) or Settings()
+    is_early = settings.formation == "early"  # in which the ticks come later
     texts: dict[ReleaseReason, str] = {
         "timeout": "of batch_wait_timeout_s" if settings.allow_small_batch else "for its batch to fill",
         "full": "until its batch was full",
@@ -151,7 +153,12 @@ def _for_company(history: History, batch: int) -> str:
         "left": "until it could join",
     }
     text = texts[REASONS[int(history.batches.columns.get(batch, "reason"))]]
-    return f"{text} and for the next tick of stride_s" if settings.stride_s else text
+    return f"{text} and for the next tick of stride_s" if settings.stride_s and not is_early else text
+
+
+def _settings(history: History, row: int) -> Settings:
+    """Those that the batch of a request was formed under."""
+    return history.batches.settings_of(int(history.requests.columns.get(row, "batch"))) or Settings()
 
 
 def _formation(history: History, batch: int) -> Formation | None:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from service.commands.explain import Explanation, explain
 from service.messages.load import RunLoad
 from service.messages.patterns import (
@@ -27,11 +29,12 @@ from service.messages.patterns import (
     Poisson,
     UniformLength,
 )
+from service.messages.settings import Settings
 from service.recording.reader import open_recording
 from tests.benchmarks.measure import batchscope
 from tests.benchmarks.recorded_run import Change, record_run
 
-USUAL = {"formation": "late", "max_batch_size": 16, "batch_wait_timeout_s": 0.05, "max_queued_requests": 256}
+USUAL = msgspec.to_builtins(Settings())
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,20 @@ SCENARIOS = (
         ("timeout_waited",),
         (settings(batch_wait_timeout_s=0.1), load(ClosedLoop(users=8), 12)),
         hides=("timeout_too_long", "queue_grows", "saturated"),
+    ),
+    Scenario(
+        "held_until_full",
+        ("held_back",),
+        (settings(max_batch_size=8, allow_small_batch=False), load(Poisson(rate_per_s=2.0), 4)),
+        hides=("timeout_too_long", "timeout_waited", "saturated", "queue_grows"),
+        seconds=20.0,
+    ),
+    Scenario(
+        "held_until_tick",
+        ("held_back",),
+        (settings(batch_wait_timeout_s=0.0, stride_s=1.0), load(Poisson(rate_per_s=2.0), 4)),
+        hides=("timeout_too_long", "timeout_waited", "saturated", "queue_grows"),
+        seconds=18.0,
     ),
     Scenario(
         "requests_shed",

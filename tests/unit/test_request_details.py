@@ -91,6 +91,22 @@ EARLY = Settings(formation="early")
             told((Batch(1.0, 1.0, 5.0), Batch(2.0, 5.0, 8.0)), 3.0, Batch(3.05, 8.0, 9.0), EARLY),
             "Waited 0.05 s of batch_wait_timeout_s, then sealed 4.95 s behind 2 batches.",
         ),
+        (
+            told((), 5.0, Batch(5.5, 5.5, 9.0), Settings(stride_s=0.5)),
+            "Waited 0.50 s of batch_wait_timeout_s and for the next tick of stride_s.",
+        ),
+        (
+            told((), 5.0, Batch(5.05, 5.5, 9.0), EARLY.revised({"stride_s": 0.5})),
+            "Waited 0.05 s of batch_wait_timeout_s, then sealed 0.45 s until the next tick of stride_s.",
+        ),
+        (
+            told((), 5.0, Batch(15.0, 15.0, 19.0), Settings(allow_small_batch=False)),
+            "Waited 10.00 s for its batch to fill.",
+        ),
+        (
+            told((Batch(1.0, 1.0, 5.3), Batch(2.0, 2.0, 5.4)), 5.0, Batch(5.4, 5.4, 9.0)),
+            "Waited 0.40 s for 2 batches to end.",
+        ),
         (told((Batch(1.0, 1.0, None),), 19.5, None), "Has waited 0.50 s for batch r1-1 of 4 to end."),
         (told((), 20.0, None), "Waits until its batch is formed."),
     ],

@@ -26,11 +26,12 @@ def find(facts: Facts) -> Finding | None:
     data = {"batches": len(batches), "small": small, "held_s": held_s, "stride_s": settings.stride_s}
     last = f"The last {counted(len(batches), 'batch')} could have run {seconds(held_s)} earlier, with fewer requests"
     if not settings.allow_small_batch:
+        in_vain = f"; {small} of them were not full after {LONGEST_WAIT_S:g} s" if small else ""
         return Finding(
             rule="held_back",
             severity="warning",
             title="Batches wait to be full",
-            evidence=f"{last}; {small} of them were not full after {LONGEST_WAIT_S:g} s.",
+            evidence=f"{last}{in_vain}.",
             data=data,
             advice="Switch allow_small_batch on, or lower max_batch_size to what comes together.",
             control="allow_small_batch",
