@@ -20,7 +20,7 @@ from urllib3 import Retry
 from tests.service.ports import free_port
 
 PROCESS = Path(__file__).with_name("cluster_process.py")
-SERVE = Path(sys.executable).with_name("serve")
+RAY, SERVE = (Path(sys.executable).with_name(name) for name in ("ray", "serve"))
 UNTIL_DEPLOYED = Retry(total=240, status_forcelist=(404, 500, 503), backoff_factor=0.25, backoff_max=0.25)
 
 
@@ -28,13 +28,15 @@ class Cluster:
     """The cluster's process, seen from a test.
 
     Attributes:
+        address: as Ray spells it.
         environment: of a program that is to find the cluster.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         # Token mode is a local Ray's default, but not that of who connects to it.
-        self.environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_ADDRESS": self._told("address")}
+        self.address = self._told("address")
+        self.environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_ADDRESS": self.address}
 
     @contextlib.contextmanager
     def serve_run(self, *arguments: str | Path, port: int | None = None) -> Iterator[str]:
@@ -56,6 +58,19 @@ class Cluster:
             finally:
                 serve.send_signal(signal.SIGINT)
 
+    @contextlib.contextmanager
+    def another_machine(self) -> Iterator[None]:
+        """A second node of the cluster, which has one processor, as Ray counts them."""
+        start = [RAY, "start", "--block", "--num-cpus", "1", "--address", self.address]
+        with subprocess.Popen(start, env=self.environment, stdout=subprocess.PIPE, text=True) as node:
+            assert node.stdout is not None
+            if not any("Ray runtime started" in line for line in node.stdout):
+                pytest.fail("the second node did not start")
+            try:
+                yield
+            finally:
+                node.terminate()
+
     def _told(self, name: str) -> str:
         assert self._process.stdout is not None
         return str(json.loads(self._process.stdout.readline())[name])
@@ -63,12 +78,14 @@ class Cluster:
 
 @contextlib.contextmanager
 def started_cluster() -> Iterator[Cluster]:
-    command = [sys.executable, PROCESS]
-    environment = os.environ | {"RAY_AUTH_MODE": "token"}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield Cluster(process)  # the end of its standard input ends it
+    # In a folder of its own, where `ray start` notes its address: every other Ray here would join it by that.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, PROCESS, folder]
+        environment = os.environ | {"RAY_AUTH_MODE": "token"}
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            yield Cluster(process)  # the end of its standard input ends it
 
 
 def _wait_until_deployed(url: str) -> None:

@@ -1,4 +1,7 @@
-"""A Ray as somebody may have it already. Prints its address; starts Serve on each port that standard input names."""
+"""A Ray as somebody may have it already, with its files in the folder that is its argument.
+
+Prints its address; starts Serve on each port that standard input names.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ PROCESSORS = 4
 
 if __name__ == "__main__":
     told, sys.stdout = sys.stdout, sys.stderr  # where Ray prints what it has to say
-    ray.init(num_cpus=PROCESSORS, include_dashboard=False, log_to_driver=False)
+    folder = sys.argv[1]
+    ray.init("local", num_cpus=PROCESSORS, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
     print(json.dumps({"address": ray.get_runtime_context().gcs_address}), file=told, flush=True)
     for port in sys.stdin:
         serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
