@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    about(options.workload)
+    about(options.workload)  # raises where there is no such thing
     total, last_line = measure(options.input)
     if options.input.resolve() == options.output.resolve():
         raise ResultsError("The results cannot go into the file of the inputs; name another file.")

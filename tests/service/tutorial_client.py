@@ -3,8 +3,9 @@
 `python tutorial_client.py text|adder|house-price ADDRESS`. The requests and calls are those that stand in
 
 - text: "Serve a Text Generator with Request Batching" of Ray's documentation, as it is with 2.60;
-- adder: its predecessor "Batching Tutorial", from 0.8 (`batch_adder_v0`) to 2.2 (`BatchAdder`). What gave the handle,
-  `serve.get_handle` and `BatchAdder.get_handle`, is `serve.get_app_handle` now;
+- adder: its predecessor "Batching Tutorial", of Ray 0.8 (`batch_adder_v0`) and 1.x (`BatchAdder`). What gave the
+  handle, `serve.get_handle` and `BatchAdder.get_handle`, is `serve.get_app_handle` now; the route, there /adder, is
+  that of `serve run`;
 - house-price: "Ray Serve Batching: Throughput Optimization" of adhdecode, which names the fields of the JSON.
 """
 
