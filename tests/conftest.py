@@ -6,8 +6,8 @@ import pytest
 
 from service.model.resolve import DEFAULT_MODEL, ModelFolder, resolve
 
-# Programs, which the search for examples in docstrings would import.
-collect_ignore = ["service/tutorial_client.py", "benchmarks/llama_cpp_server.py"]
+# A program, which the search for examples in docstrings would import.
+collect_ignore = ["benchmarks/llama_cpp_server.py"]
 
 
 @pytest.fixture(scope="session")

@@ -7,17 +7,23 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from service.load.options import SentenceParser
-from service.messages.workload import TEXT, WorkloadAbout
 from service.model.errors import ModelError
 from service.options import ServiceOptions
-from service.whole_file.lines import JobMaker, lines_of, measure
+from service.process.start_error import StartError
+from service.whole_file.line_engine import LineEngine, LinePlan
+from service.whole_file.lines import lines_of, measure
 from service.whole_file.results import ResultFiles, ResultsError, errors_path
+from service.whole_file.run import FileRun, RunError
 from service.workloads.catalog import WorkloadError, about
+
+if TYPE_CHECKING:
+    from service.whole_file.cluster_run import ClusterRun
 
 DONE, SOME_BAD, CANNOT, INTERRUPTED = 0, 1, 2, 130
 LARGEST_BATCH: Final = 4096
@@ -30,7 +36,7 @@ def main(argv: list[str]) -> int:
         return _run(options)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (ResultsError, WorkloadError, ModelError) as error:
+    except (ResultsError, WorkloadError, ModelError, StartError, RunError) as error:
         print(error, file=sys.stderr)
     except OSError as error:
         print(f"{error.filename or options.input} can't be used: {error.strerror}.", file=sys.stderr)
@@ -38,7 +44,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    told = about(options.workload)
+    about(options.workload)  # raises where there is no such thing
     total, last_line = measure(options.input)
     if options.input.resolve() == options.output.resolve():
         raise ResultsError("The results cannot go into the file of the inputs; name another file.")
@@ -49,7 +55,7 @@ def _run(options: argparse.Namespace) -> int:
                 f"{options.output} has a result for line {files.last_line}, but {options.input} ends at {last_line}; "
                 "it belongs to another input."
             )
-        is_whole = _compute(options, told, files, total)
+        is_whole = _compute(options, files, total)
     finally:
         files.close()
     bad = f", {files.bad:,} bad lines in {errors_path(options.output)}" if files.bad else ""
@@ -60,23 +66,31 @@ def _run(options: argparse.Namespace) -> int:
     return SOME_BAD if files.bad else DONE
 
 
-def _compute(options: argparse.Namespace, told: WorkloadAbout, files: ResultFiles, total: int) -> bool:
+def _compute(options: argparse.Namespace, files: ResultFiles, total: int) -> bool:
     """Whether it came to the end of the input."""
     from tqdm import tqdm
 
-    from service.engine.loading import load_engine
-    from service.whole_file.run import FileRun
-
     service = ServiceOptions(workload=options.workload, model=options.model, device=options.device, dtype=options.dtype)
-    engine = load_engine(service).engine
-    maker = JobMaker(engine, has_prompts=told == TEXT, max_tokens=options.max_tokens)
-    lines = lines_of(options.input, after=files.last_line)
+    plan = LinePlan(service=service, batch_size=options.max_batch_size, max_tokens=options.max_tokens)
+    make_run = _maker_of_runs(options, plan, after=files.last_line)
     with tqdm(total=total, initial=files.good + files.bad, unit=" lines", smoothing=0.1, file=sys.stderr) as bar:
-        run = FileRun(
-            engine, maker, lines, files, options.max_batch_size, streams=told.streams, on_done=lambda _: bar.update()
-        )
+        run = make_run(files, lambda _: bar.update())
         with _ended_by_ctrl_c(run.stop):
             return run.run()
+
+
+def _maker_of_runs(options: argparse.Namespace, plan: LinePlan, after: int) -> Callable[..., FileRun | ClusterRun]:
+    """Here, or on the cluster that the options name."""
+    if options.address is None:
+        return partial(LineEngine(plan).run_of, lines_of(options.input, after))
+    try:
+        from service.whole_file.cluster_run import ClusterRun
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"Ray Data, which computes on a cluster, cannot be imported: there is no {error.name}. Install it with "
+            "pip install 'ray[data]', or leave --address out."
+        ) from error
+    return partial(ClusterRun, options.address, plan, options.input, after)
 
 
 @contextmanager
@@ -109,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
     add("--max-batch-size", type=_whole, default=64, help="lines computed at a time (default: %(default)s)")
     add("--max-tokens", type=_whole, default=24, help="for prompts that name no number (default: %(default)s)")
+    add("--address", metavar="RAY", help="compute on the Ray cluster at this address, or auto; by Ray Data")
     add("--resume", action="store_true", help="go on with the results that are there")
     return parser
 

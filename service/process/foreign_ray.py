@@ -11,8 +11,9 @@ from ray import serve
 from ray.serve import context
 
 from service.http.doors import is_loopback
-from service.process import application, checks
-from service.process.environment import SOURCE_ROOT, door_variables
+from service.process import application
+from service.process.environment import door_variables
+from service.process.joining import join
 from service.process.plan import VitalProcesses
 from service.process.run_options import RunOptions
 from service.process.start_error import StartError
@@ -29,15 +30,8 @@ class ForeignRay:
         self._note = note
 
     def start(self) -> VitalProcesses:
-        address = self._options.address
         variables = door_variables(self._options, self._instance, place="app")
-        try:
-            ray.init(
-                address=address,
-                runtime_env={"env_vars": variables, "py_modules": [str(SOURCE_ROOT / "service")]},
-            )
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise checks.no_cluster(address) from error
+        join(self._options.address or "", self._options.service.workload, variables)
         return VitalProcesses({})
 
     def start_serve(self) -> tuple[str, int]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -45,17 +46,59 @@ def errors_path(out: Path) -> Path:
     return out.with_name(f"{out.stem}.errors.jsonl")
 
 
-class ResultFiles:
-    """Takes outcomes in any order of those begun, and writes them in the order in which they were begun.
+class Outcomes(ABC):
+    """Takes outcomes in any order of those begun, and hands them on in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        self._begun: dict[int, Outcome | None] = {}
+
+    @property
+    def pending(self) -> int:
+        """Begun and not handed on yet."""
+        return len(self._begun)
+
+    def begin(self, line: int) -> None:
+        """An outcome for this line, which comes after all that were begun, will be `put`."""
+        self._begun[line] = None
+
+    def put(self, outcome: Outcome) -> None:
+        self._begun[outcome.line] = outcome
+
+    @abstractmethod
+    def write(self) -> None:
+        """Hand on what is complete up to the first line that is not."""
+
+    def _complete(self) -> Iterator[Outcome]:
+        while self._begun:
+            line, outcome = next(iter(self._begun.items()))
+            if outcome is None:
+                break
+            del self._begun[line]
+            yield outcome
+
+
+class OutcomeList(Outcomes):
+    """Keeps them in `done`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[Outcome] = []
+
+    def write(self) -> None:
+        self.done.extend(self._complete())
+
+
+class ResultFiles(Outcomes):
+    """Writes them into the two files.
 
     Attributes:
         last_line: the input's line of the last result that was there before.
         good, bad: outcomes in the files, those from before included.
-        pending: begun and not written yet.
     """
 
     def __init__(self, out: Path, *, resumes: bool) -> None:
         """Go on with the files, or begin them; raises `ResultsError`."""
+        super().__init__()
         if not resumes and out.exists() and out.stat().st_size:
             raise ResultsError(f"{out} holds results. Go on with --resume, or name another file.")
         try:
@@ -68,34 +111,21 @@ class ResultFiles:
         except ResultsError:
             self.close()
             raise
-        self._begun: dict[int, Outcome | None] = {}
         self._written_s = time.monotonic()
 
-    @property
-    def pending(self) -> int:
-        return len(self._begun)
-
-    def begin(self, line: int) -> None:
-        """An outcome for this line, which comes after all that were begun, will be `put`."""
-        self._begun[line] = None
-
     def put(self, outcome: Outcome) -> None:
-        self._begun[outcome.line] = outcome
+        super().put(outcome)
         if time.monotonic() - self._written_s >= WRITE_EVERY_S:
             self.write()
 
     def write(self) -> None:
-        """Write what is complete up to the first line that is not."""
         results, bad = bytearray(), bytearray()
-        while self._begun:
-            line, outcome = next(iter(self._begun.items()))
-            if outcome is None:
-                break
-            del self._begun[line]
-            target = results if isinstance(outcome, Result) else bad
+        for outcome in self._complete():
+            is_result = isinstance(outcome, Result)
+            target = results if is_result else bad
             target += msgspec.json.encode(outcome) + b"\n"
-            self.good += isinstance(outcome, Result)
-            self.bad += isinstance(outcome, BadLine)
+            self.good += is_result
+            self.bad += not is_result
         for file, content in ((self._errors, bad), (self._out, results)):
             if content:
                 file.write(content)

@@ -9,10 +9,14 @@ from typing import Final
 from service.engine.job import Engine, Job, Progress
 from service.messages.telemetry import BatchWork
 from service.whole_file.lines import JobMaker, Line
-from service.whole_file.results import BadLine, Outcome, Result, ResultFiles
+from service.whole_file.results import BadLine, Outcome, Outcomes, Result
 
 AHEAD_BATCHES: Final = 16
 """So many batches of lines are read beyond the oldest that is not done, however long that takes."""
+
+
+class RunError(Exception):
+    """A run cannot go on; the text is a sentence that says why."""
 
 
 class FileRun:
@@ -23,7 +27,7 @@ class FileRun:
         engine: Engine,
         maker: JobMaker,
         lines: Iterator[Line],
-        files: ResultFiles,
+        outcomes: Outcomes,
         batch_size: int,
         *,
         streams: bool,
@@ -33,7 +37,7 @@ class FileRun:
         self._engine = engine
         self._maker = maker
         self._lines = lines
-        self._files = files
+        self._outcomes = outcomes
         self._batch_size = batch_size
         self._streams = streams
         self._on_done = on_done
@@ -45,13 +49,13 @@ class FileRun:
         self._is_stopped = True
 
     def run(self) -> bool:
-        """Whether it came to the end of the lines; all that is done is in the files."""
+        """Whether it came to the end of the lines; all that is done is written."""
         while jobs := self._take(self._batch_size):
             self._engine.generate(jobs, self._emit, self._admit)
             for line, _ in list(self._running.values()):  # an engine ends all; this is for one that breaks its word
                 self._end(line, "The engine stopped before this line was complete.")
-            self._files.write()
-        self._files.write()  # bad lines at the end
+            self._outcomes.write()
+        self._outcomes.write()  # bad lines at the end
         return not self._is_stopped
 
     def _admit(self, _work: BatchWork, can_join: bool) -> list[Job]:
@@ -63,7 +67,7 @@ class FileRun:
             line = next(self._lines, None)
             if line is None:
                 break
-            self._files.begin(line.number)
+            self._outcomes.begin(line.number)
             try:
                 job = self._maker.job(line)
             except ValueError as error:
@@ -75,9 +79,9 @@ class FileRun:
 
     def _is_room(self) -> bool:
         most = AHEAD_BATCHES * self._batch_size
-        if self._files.pending >= most:
-            self._files.write()
-        return self._files.pending < most
+        if self._outcomes.pending >= most:
+            self._outcomes.write()
+        return self._outcomes.pending < most
 
     def _emit(self, progress: list[Progress]) -> None:
         for each in progress:
@@ -97,7 +101,7 @@ class FileRun:
         self._put(line, Result(line=line.number, output=text if self._streams else json.loads(text)))
 
     def _put(self, line: Line, outcome: Outcome) -> None:
-        self._files.put(outcome)
+        self._outcomes.put(outcome)
         self._on_done(line.number)
 
 

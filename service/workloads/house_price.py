@@ -1,4 +1,4 @@
-"""House prices by a small network, whose weights are in `assets/`; `service.workloads.train_house_price` made them."""
+"""House prices by a small network, whose weights lie beside this; `service.workloads.train_house_price` made them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEATURES: Final = (
 )
 """Columns of `assets/ames.csv`."""
 
-WEIGHTS: Final = Path(__file__).parents[2] / "assets" / "house_price.safetensors"
+WEIGHTS: Final = Path(__file__).with_name("house_price.safetensors")
 
 
 class HousePrice(Workload):

@@ -1,4 +1,4 @@
-"""`python -m service.workloads.train_house_price`: trains the weights in `assets/` and states their held-out error.
+"""`python -m service.workloads.train_house_price`: trains the weights that lie beside this; tells their held-out error.
 
 The table, `assets/ames.csv`, has 2,930 sales of houses in Ames, Iowa, 2006 to 2010 (D. De Cock, "Ames, Iowa:
 Alternative to the Boston Housing Data", Journal of Statistics Education 19/3, 2011), as the R package modeldata has it.
@@ -19,7 +19,7 @@ from torch import Tensor
 from service.workloads.house_price import FEATURES, WEIGHTS
 from service.workloads.price_network import PriceNetwork
 
-TABLE = WEIGHTS.with_name("ames.csv")
+TABLE = Path(__file__).parents[2] / "assets" / "ames.csv"
 PRICE = "price"
 LARGEST_SQFT = 4000  # De Cock advises to leave out the five that are larger: most were sold unfinished
 HELD_OUT = 5

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,17 +24,13 @@ import requests
 from service.messages.life import Failed, Ready, ServiceState
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord, FramesMissed, RequestRecord, TelemetryEvent, TelemetryFrame
+from tests.service.cluster import Cluster, started_cluster
+from tests.service.ports import free_port
 
 STATES = msgspec.json.Decoder(ServiceState)
 EVENTS = msgspec.json.Decoder(TelemetryEvent)
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 240  # the first start fetches and converts the model
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class ServiceProcess:
@@ -101,12 +96,8 @@ class Service:
     def change(self, **settings: Any) -> requests.Response:
         return requests.put(f"{self.url}/batching", json=settings, timeout=10)
 
-    @contextlib.contextmanager
-    def telemetry(self, after: int | None = None) -> Iterator[Telemetry]:
-        query = "" if after is None else f"?after={after}"
-        with requests.get(f"{self.url}/telemetry{query}", stream=True, timeout=20) as response:
-            assert response.status_code == 200
-            yield Telemetry(response)
+    def telemetry(self, after: int | None = None) -> contextlib.AbstractContextManager[Telemetry]:
+        return telemetry_of(self.url, after)
 
 
 class Telemetry:
@@ -156,6 +147,14 @@ class Telemetry:
         )
 
 
+@contextlib.contextmanager
+def telemetry_of(url: str, after: int | None = None) -> Iterator[Telemetry]:
+    query = "" if after is None else f"?after={after}"
+    with requests.get(f"{url}/telemetry{query}", stream=True, timeout=20) as response:
+        assert response.status_code == 200
+        yield Telemetry(response)
+
+
 @pytest.fixture(scope="package")
 def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
     process = ServiceProcess("--port", str(free_port()), "--dtype", "float32")
@@ -164,6 +163,12 @@ def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
     finally:
         code = process.stop()
     assert code == 0, "the service did not end in order"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with started_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

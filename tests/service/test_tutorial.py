@@ -1,61 +1,116 @@
-"""`serve run` and the tutorial's three ways of asking, on a Ray that is not ours."""
+"""The tutorials' clients, each against `serve run` on a Ray that is not ours."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.service.conftest import free_port
+from service.messages.telemetry import TelemetryFrame
+from service.workloads.house_price import HousePrice
+from tests.service.cluster import Cluster
+from tests.service.conftest import telemetry_of
 
-HERE = Path(__file__).parent
-SERVE = Path(sys.executable).with_name("serve")
+pytestmark = pytest.mark.timeout(180)
+
+CLIENT = Path(__file__).with_name("tutorial_client.py")
+RUN = {
+    "text": ("service.app:generator", "--name", "Text-Completion-App"),
+    "adder": ("service.app:build", "workload=adder"),
+    "house-price": ("service.app:build", "workload=house-price"),
+}
+
+
+class Served:
+    """A tutorial's application at work, and what its client was answered in each of its ways."""
+
+    def __init__(self, tutorial: str, url: str, cluster: Cluster) -> None:
+        self.url = url
+        client = [sys.executable, CLIENT, tutorial, url]
+        told = subprocess.run(client, env=cluster.environment, stdout=subprocess.PIPE, check=True).stdout
+        self.inputs, self.answers = json.loads(told).values()
+
+    def batches(self) -> list[list[int]]:
+        """How large the batches of each way were, one way after the other."""
+        asked, sizes = len(self.inputs), dict[str, int]()
+
+        def are_all_told(frame: TelemetryFrame) -> bool:
+            sizes.update((batch.id, batch.size) for batch in frame.batches)
+            return sum(sizes.values()) >= asked * len(self.answers)
+
+        with telemetry_of(self.url, after=0) as telemetry:
+            telemetry.read_until(are_all_told)
+        ends = [0, *accumulate(sizes.values())]
+        ways = pairwise(ends.index(asked * number) for number in range(len(self.answers) + 1))
+        return [list(sizes.values())[first:end] for first, end in ways]
 
 
 @pytest.fixture(scope="module")
-def environment_and_url() -> Iterator[tuple[dict[str, str], str]]:
-    """`serve run service.app:generator --name Text-Completion-App` at work."""
-    port = free_port()
-    environment = os.environ | {"RAY_AUTH_MODE": "token"}  # local Ray's default, but not that of who connects to it
-    command = [sys.executable, HERE / "tutorial_cluster.py", str(port)]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as cluster:
-        assert cluster.stdin is not None
-        assert cluster.stdout is not None
-        environment["RAY_ADDRESS"] = json.loads(cluster.stdout.readline())["address"]
-        run = [SERVE, "run", "service.app:generator", "--name", "Text-Completion-App"]
-        with subprocess.Popen(run, env=environment, stderr=subprocess.PIPE, text=True) as serve:
-            assert serve.stderr is not None
-            log = []
-            for line in serve.stderr:
-                log.append(line)
-                if "is ready at" in line:
-                    break
-            else:
-                pytest.fail("serve run ended:\n" + "".join(log))
-            yield environment, f"http://127.0.0.1:{port}"
-            serve.send_signal(signal.SIGINT)
-            serve.stderr.read()
-        cluster.stdin.close()
+def served(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Served]:
+    with cluster.serve_run(*RUN[request.param]) as url:
+        yield Served(request.param, url, cluster)
 
 
-@pytest.mark.timeout(180)
-def test_that_the_tutorials_three_ways_of_asking_work(environment_and_url: tuple[dict[str, str], str]) -> None:
-    environment, url = environment_and_url
-    curl = ["curl", "--silent", "--fail", f"{url}/?text=Once+upon+a+time"]
-    by_curl = subprocess.run(curl, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert by_curl.startswith("Once upon a time")
+def for_tutorial(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("served", [name], indirect=True, scope="module")
 
-    client = [sys.executable, HERE / "tutorial_client.py", url]
-    answered = json.loads(subprocess.run(client, env=environment, stdout=subprocess.PIPE, check=True).stdout)
-    for text, by_http, by_handle in zip(answered["texts"], answered["by_http"], answered["by_handle"], strict=True):
-        assert by_http.startswith(text)
-        assert by_handle.startswith(text)
-        assert len(by_handle) > len(text) + 20
+
+def by_curl(*arguments: str) -> str:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    curl = ["curl", "--silent", "--fail", *arguments]
+    return subprocess.run(curl, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@for_tutorial("adder")
+def test_that_numbers_are_added_in_batches_however_they_are_asked_for(served: Served) -> None:
+    assert served.inputs == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert served.answers == [[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 3
+    assert all(max(sizes) > 1 for sizes in served.batches())
+
+
+@for_tutorial("adder")
+def test_that_curl_is_answered_with_the_sum(served: Served) -> None:
+    assert by_curl("-X", "GET", f"{served.url}/?number=3") == "4"
+
+
+@for_tutorial("text")
+def test_that_texts_are_continued_in_batches_by_http_and_by_handle(served: Served) -> None:
+    for answers in served.answers:
+        for text, answer in zip(served.inputs, answers, strict=True):
+            assert answer.startswith(text)
+            assert len(answer) > len(text) + 20
+    assert all(max(sizes) > 1 for sizes in served.batches())
+
+
+@for_tutorial("text")
+def test_that_curl_is_answered_with_the_text_and_its_continuation(served: Served) -> None:
+    assert by_curl(f"{served.url}/?text=Once+upon+a+time").startswith("Once upon a time")
+
+
+def estimated(houses: list[Any]) -> list[Any]:
+    """What the workload says by itself."""
+    workload = HousePrice()
+    workload.load("cpu")
+    return list(map(pytest.approx, workload([workload.check(house) for house in houses])))
+
+
+@for_tutorial("house-price")
+def test_that_prices_are_estimated_in_batches_by_http_and_by_handle(served: Served) -> None:
+    assert served.answers == [estimated(served.inputs)] * 2
+    assert all(max(sizes) > 1 for sizes in served.batches())
+
+
+@for_tutorial("house-price")
+def test_that_curl_is_answered_with_predictions(served: Served) -> None:
+    houses = served.inputs[:2]
+    body = json.dumps({"features": houses})
+    told = by_curl("-X", "POST", served.url, "-H", "Content-Type: application/json", "-d", body)
+    assert json.loads(told) == {"predictions": estimated(houses)}

@@ -206,6 +206,26 @@ def test_that_impossible_files_and_workloads_are_told_in_a_sentence(
     assert "There is no workload 'nothing'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("quick_adder")
+def test_that_without_ray_data_a_cluster_is_refused_with_what_to_install(
+    files: Files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "service.whole_file.cluster_run", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    files.write([1])
+    assert files.run("--workload", "adder", "--address", "auto") == CANNOT
+    assert "Install it with pip install 'ray[data]', or leave --address out." in capsys.readouterr().err
+    assert files.run("--workload", "adder") == DONE
+
+
+def test_that_a_cluster_that_is_not_there_is_told_in_a_sentence(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.write([1])
+    assert files.run("--workload", "adder", "--address", "127.0.0.1:1") == CANNOT
+    assert "There is no Ray cluster to be reached at 127.0.0.1:1." in capsys.readouterr().err
+
+
 # -- prompts ----------------------------------------------------------------------------------------------------------
 
 

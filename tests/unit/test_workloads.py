@@ -11,10 +11,11 @@ import pytest
 from service.engine.function import FunctionEngine
 from service.engine.job import Line, Progress
 from service.messages.telemetry import BatchWork
+from service.process.environment import SOURCE_ROOT
 from service.workloads import adder
 from service.workloads.adder import Adder
 from service.workloads.catalog import BUILT_IN, WorkloadError, about, find
-from service.workloads.house_price import FEATURES, HousePrice
+from service.workloads.house_price import FEATURES, WEIGHTS, HousePrice
 from service.workloads.train_house_price import held_out_error, read_table, train
 from service.workloads.workload import Workload
 
@@ -203,6 +204,10 @@ def test_that_the_adder_refuses_what_is_no_whole_number(value: object) -> None:
 def test_that_a_house_is_so_many_numbers(value: object) -> None:
     with pytest.raises(ValueError, match=r"list of 8 numbers, none negative: living_area_sqft, .*garage_cars"):
         HousePrice().check(value)
+
+
+def test_that_the_weights_are_in_the_package_which_is_all_that_another_machine_is_sent() -> None:
+    assert WEIGHTS.is_relative_to(SOURCE_ROOT / "service")
 
 
 def test_that_prices_do_not_depend_on_the_batch() -> None:

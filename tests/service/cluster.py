@@ -1,0 +1,95 @@
+"""A Ray that is not ours, and what the `serve` command runs on it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
+from tests.service.ports import free_port
+
+PROCESS = Path(__file__).with_name("cluster_process.py")
+RAY, SERVE = (Path(sys.executable).with_name(name) for name in ("ray", "serve"))
+UNTIL_DEPLOYED = Retry(total=240, status_forcelist=(404, 500, 503), backoff_factor=0.25, backoff_max=0.25)
+
+
+class Cluster:
+    """The cluster's process, seen from a test.
+
+    Attributes:
+        address: as Ray spells it.
+        environment: of a program that is to find the cluster.
+    """
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        # Token mode is a local Ray's default, but not that of who connects to it.
+        self.address = self._told("address")
+        self.environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_ADDRESS": self.address}
+
+    @contextlib.contextmanager
+    def serve_run(self, *arguments: str | Path, port: int | None = None) -> Iterator[str]:
+        """`serve run` with these arguments; gives the address at which its application answers."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{port or free_port()}\n")
+        self._process.stdin.flush()
+        url = self._told("url")
+        with (
+            tempfile.TemporaryFile("w+") as log,
+            subprocess.Popen([SERVE, "run", *arguments], env=self.environment, stdout=log, stderr=log) as serve,
+        ):
+            try:
+                _wait_until_deployed(url)
+                yield url
+            except requests.RequestException as error:
+                log.seek(0)
+                pytest.fail(f"{error}\n{log.read()[-4000:]}")
+            finally:
+                serve.send_signal(signal.SIGINT)
+
+    @contextlib.contextmanager
+    def another_machine(self) -> Iterator[None]:
+        """A second node of the cluster, which has one processor, as Ray counts them."""
+        start = [RAY, "start", "--block", "--num-cpus", "1", "--address", self.address]
+        with subprocess.Popen(start, env=self.environment, stdout=subprocess.PIPE, text=True) as node:
+            assert node.stdout is not None
+            if not any("Ray runtime started" in line for line in node.stdout):
+                pytest.fail("the second node did not start")
+            try:
+                yield
+            finally:
+                node.terminate()
+
+    def _told(self, name: str) -> str:
+        assert self._process.stdout is not None
+        return str(json.loads(self._process.stdout.readline())[name])
+
+
+@contextlib.contextmanager
+def started_cluster() -> Iterator[Cluster]:
+    # In a folder of its own, where `ray start` notes its address: every other Ray here would join it by that.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, PROCESS, folder]
+        environment = os.environ | {"RAY_AUTH_MODE": "token"}
+        with subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            yield Cluster(process)  # the end of its standard input ends it
+
+
+def _wait_until_deployed(url: str) -> None:
+    """`serve run` of a config file does not say it itself: that it has submitted the file is all that it tells."""
+    with requests.Session() as session:
+        session.mount("http://", HTTPAdapter(max_retries=UNTIL_DEPLOYED))
+        session.get(f"{url}/healthz", timeout=10)
