@@ -257,6 +257,18 @@ def test_that_a_lost_replica_s_requests_end_and_the_gap_closes_with_its_successo
     assert history.slots.slot_of("r2") == 0
 
 
+def test_that_a_replica_that_left_as_it_should_makes_room_and_no_gap(history: History) -> None:
+    both = (status("r1", 11.0), status("r2", 11.0))
+    done = msgspec.structs.replace(request("q1"), state="done", finished_s=11.9)
+    history.add_telemetry(frame(1, 11.0, requests=(request("q1"),), replicas=both))
+    history.add_telemetry(frame(2, 12.0, requests=(done,), replicas=both, left_replicas=("r1",)))
+    assert [(row.state, row.error) for row in history.request_rows()] == [("done", None)]
+    assert [replica.replica for replica in history.replicas] == ["r2"]
+    assert len(history.outages) == 0
+    history.add_telemetry(frame(3, 14.0, replicas=(status("r3", 13.5),)))
+    assert (history.slots.slot_of("r3"), history.slots.slot_of("r2")) == (0, 1)
+
+
 def test_that_missed_frames_leave_a_gap_and_nothing_that_waits_for_ever(history: History) -> None:
     history.add_telemetry(frame(1, 11.0, requests=(request("q1"), request("q2"))))
     history.add_missed(FramesMissed(first=2, last=20))
