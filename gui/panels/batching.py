@@ -10,6 +10,7 @@ from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui import tokens
+from gui.panels.redeployment import RedeploymentRows
 from gui.panels.section import SECTION_MARGINS, remark, section_head
 from gui.theme import font
 from gui.widgets.collapsible import Collapsible
@@ -18,6 +19,7 @@ from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting
+from service.messages.deployment import SCALE_BOUNDS
 from service.messages.settings import BOUNDS, FORMATIONS, Bounds, SettingError, Settings, VersionedSettings
 from service.spelled import spelled_ms
 
@@ -30,7 +32,6 @@ TIPS: Final = {
     "batch_wait_timeout_s": "How long the first request waits for others: in late and continuous while the engine is "
     "free, in early always",
     "max_concurrent_batches": "Batches a replica runs at once: there is one engine",
-    "max_ongoing_requests": "Follows from the others: a full batch and a full queue, so that it never caps the batch",
     "max_queued_requests": "Requests a replica lets wait before it refuses more with 503",
 }
 
@@ -119,6 +120,9 @@ class BatchingPanel(QWidget):
     def focus_control(self, field: str) -> None:
         if field == "formation":
             self._formation.button(self._formation.key).setFocus(Qt.FocusReason.ShortcutFocusReason)
+        elif field in SCALE_BOUNDS:
+            self._limits.set_folded(False)
+            self.redeployment.control(field).focus()
         elif field in self._settings:
             self._limits.set_folded(self._limits.is_folded and field != "max_queued_requests")
             self._settings[field].focus()
@@ -140,7 +144,8 @@ class BatchingPanel(QWidget):
             "batch_wait_timeout_s": self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s"),
             "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
         }
-        self._derived = {name: self._limit(name) for name in ("max_concurrent_batches", "max_ongoing_requests")}
+        self._derived = {name: self._limit(name) for name in ("max_concurrent_batches",)}
+        self.redeployment = RedeploymentRows()
         self._limits = Collapsible("Limits", self._limits_body())
         self._throttle = QTimer(self)
         self._throttle.setSingleShot(True)
@@ -166,6 +171,7 @@ class BatchingPanel(QWidget):
         self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))
         for field, setting in self._settings.items():
             setting.wanted.connect(self._slot_for(field))
+        self.redeployment.changed.connect(self._show_derived)
         self._throttle.timeout.connect(self._send)
 
     def _slot_for(self, field: str) -> Callable[[float, bool], None]:
@@ -194,7 +200,7 @@ class BatchingPanel(QWidget):
         rows = (*self._derived.values(), self._settings["max_queued_requests"])
         for each in rows:
             each.set_plain()
-        body.setLayout(column(*rows, gap=tokens.GAP_1, margins=(tokens.GAP_4, 0, 0, 0)))
+        body.setLayout(column(*rows, self.redeployment, gap=tokens.GAP_1, margins=(tokens.GAP_4, 0, 0, 0)))
         return body
 
     # What the user wants ---------------------------------------------------------------------------------------------
@@ -249,8 +255,9 @@ class BatchingPanel(QWidget):
         settings = self._recorded or self.settings
         for name, limit in self._derived.items():
             limit.set_number(float(getattr(settings, name)))
-        numbers = (settings.max_concurrent_batches, settings.max_ongoing_requests, settings.max_queued_requests)
-        self._limits.set_summary(" · ".join(map(str, numbers)))
+        numbers = (settings.max_concurrent_batches, settings.max_queued_requests)
+        summary = " · ".join([*map(str, numbers), self.redeployment.summary])
+        self._limits.set_summary(self.redeployment.progress or summary)
 
 
 def _typed(field: str, number: float) -> object:

@@ -50,6 +50,7 @@ class ServiceStart:
             "--max-batch-size": settings.max_batch_size,
             "--batch-wait-timeout-s": settings.batch_wait_timeout_s,
             "--max-queued-requests": settings.max_queued_requests,
+            "--max-ongoing-requests": options.max_ongoing_requests,
         }
         if self.port is not None:
             words["--port"] = self.port

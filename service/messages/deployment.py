@@ -54,6 +54,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """How the service is deployed; the body of `GET` and `PUT /deployment`.
 
     Attributes:
+        at_s: when it was seen so, on the service's clock.
         wanted: what was asked for last; it holds where `is_settled`.
         running: replicas that take requests.
         leaving: replicas that take no more of them, and answer those they hold before they go.
@@ -61,6 +62,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
         failure: why the last redeployment was taken back, as a sentence for the user.
     """
 
+    at_s: float
     wanted: Scale
     running: int
     leaving: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
@@ -148,6 +149,7 @@ class Redeployer:
     def _seen(self, sight: Sight) -> Deployment:
         loading = furthest_behind(self._loads[each] for each in sight.starting if each in self._loads)
         return Deployment(
+            at_s=time.monotonic(),
             wanted=self._aim or sight.wanted,
             running=len(sight.running),
             leaving=len(sight.leaving),

@@ -54,7 +54,9 @@ def redeploy(service: Service, **changes: Any) -> requests.Response:
 
 
 def deployment_of(service: Service) -> dict[str, Any]:
-    return dict(requests.get(f"{service.url}/deployment", timeout=20).json())
+    """Without when it was seen."""
+    deployment = requests.get(f"{service.url}/deployment", timeout=20).json()
+    return {name: value for name, value in deployment.items() if name != "at_s"}
 
 
 class Reader:

@@ -142,7 +142,7 @@ def test_that_a_replica_that_was_let_go_is_not_missed_and_a_frame_tells_of_it() 
         log.close_frame(IN_FORCE)
         log.let_go("r1")
         assert log.has_news
-        log.close_frame(IN_FORCE, Deployment(wanted=Scale(replicas=2), running=1, is_settled=False))
+        log.close_frame(IN_FORCE, Deployment(at_s=1.0, wanted=Scale(replicas=2), running=1, is_settled=False))
         await asyncio.sleep(SILENCE_S + 0.1)
         return log.lose_silent_replicas(), (await log.after(1, 1.0))[1][0]
 
@@ -151,7 +151,7 @@ def test_that_a_replica_that_was_let_go_is_not_missed_and_a_frame_tells_of_it() 
     assert silent == ()
     assert isinstance(frame, TelemetryFrame)
     assert (frame.left_replicas, frame.lost_replicas, frame.gone_replicas) == (("r1",), (), ("r1",))
-    assert frame.deployment == Deployment(wanted=Scale(replicas=2), running=1, is_settled=False)
+    assert frame.deployment == Deployment(at_s=1.0, wanted=Scale(replicas=2), running=1, is_settled=False)
 
 
 def test_that_a_stream_ends_where_its_replica_leaves() -> None:
