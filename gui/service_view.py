@@ -103,6 +103,8 @@ class ServiceView(QObject):
         window.show_life_cycle(state, has_data=not self._history.is_empty)
         window.toolbar.set_detail("")
         window.toolbar.set_url(None)
+        if state is not LifeCycle.RUNNING:
+            window.batching.redeployment.forget_service()
         match state:
             case LifeCycle.NOT_STARTED:
                 self._show_rest()

@@ -86,6 +86,10 @@ class RedeploymentRows(QWidget):
         self._news.setText(MARK_MEANS)
         self._show_all()
 
+    def forget_service(self) -> None:
+        """There is none any more: what was wanted of it is what the next is started with."""
+        self.show_scale(self.scale)
+
     def show_deployment(self, deployment: Deployment) -> None:
         """What the service says; a control whose answer is still out stays where it is."""
         self._in_force = deployment.wanted
