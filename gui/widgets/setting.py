@@ -148,4 +148,4 @@ class ErrorLine(QWidget):
 
     def _make_room(self) -> None:
         """For all lines: layouts within layouts count on two."""
-        self._label.setMinimumHeight(self._label.heightForWidth(self._label.width()))
+        self._label.setMinimumHeight(max(0, self._label.heightForWidth(self._label.width())))

@@ -16,9 +16,11 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from service.compare.serve_config import serve_config
+from service.messages.deployment import Scale
 from service.messages.settings import Settings
+from service.messages.telemetry import ReplicaStatus
 from service.options import ServiceOptions
-from tests.service.conftest import free_port
+from tests.service.conftest import Telemetry, free_port
 
 HERE = Path(__file__).parent
 SERVE = Path(sys.executable).with_name("serve")
@@ -37,8 +39,21 @@ def settings_in_force(url: str, log: Path) -> Settings:
     return msgspec.convert(answer.json()["settings"], Settings)
 
 
+def replicas_redeployed(url: str, **changes: int) -> tuple[tuple[ReplicaStatus, ...], tuple[ReplicaStatus, ...]]:
+    """What replicas say of themselves before and after a redeployment."""
+    wanted = Scale().revised(changes)
+    with requests.get(f"{url}/telemetry", stream=True, timeout=20) as response:
+        telemetry = Telemetry(response)
+        before = telemetry.read_until(lambda frame: bool(frame.replicas)).replicas
+        assert requests.put(f"{url}/deployment", json=changes, timeout=20).status_code == 200
+        telemetry.read_until(
+            lambda frame: (seen := frame.deployment) is not None and seen.is_settled and seen.wanted == wanted
+        )
+        return before, telemetry.read_until(lambda frame: bool(frame.replicas)).replicas
+
+
 @pytest.mark.timeout(180)
-def test_that_serve_run_starts_the_service_with_the_chosen_settings(tmp_path: Path) -> None:
+def test_that_serve_run_starts_the_service_with_the_chosen_settings_and_it_can_be_redeployed(tmp_path: Path) -> None:
     port = free_port()
     config, log = tmp_path / "serve.yaml", tmp_path / "serve.log"
     config.write_text(serve_config(ServiceOptions(device="cpu", settings=SETTINGS), ["Chosen by a test."], port))
@@ -53,7 +68,10 @@ def test_that_serve_run_starts_the_service_with_the_chosen_settings(tmp_path: Pa
         run = [SERVE, "run", config]
         with log.open("wb") as told, subprocess.Popen(run, env=environment, stdout=told, stderr=told) as serve:
             in_force = settings_in_force(f"http://127.0.0.1:{port}", log)
+            before, after = replicas_redeployed(f"http://127.0.0.1:{port}", max_ongoing_requests=50)
             serve.send_signal(signal.SIGINT)
         cluster.stdin.close()
 
     assert in_force == SETTINGS
+    assert [(status.pid, status.max_ongoing_requests) for status in before] == [(before[0].pid, 100_000)]
+    assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]
