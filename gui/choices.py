@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Final
 
+import msgspec
 from PySide6.QtCore import QObject
 
 from gui.arguments import Arguments
@@ -61,6 +62,7 @@ class Choices(QObject):
     def _restore_panels(self, preferences: Preferences) -> None:
         window = self._window
         window.batching.show_settings(preferences.settings)
+        window.batching.redeployment.show_scale(preferences.scale)
         window.load.set_load(preferences.pattern, preferences.max_tokens, preferences.prompt_words)
         self._show_workload()
         window.prompts.set_copies(preferences.copies)
@@ -69,10 +71,13 @@ class Choices(QObject):
     @property
     def service_options(self) -> ServiceOptions:
         """What a service started now is to be like."""
-        settings = self._window.batching.settings
+        batching = self._window.batching
+        options = ServiceOptions(
+            device=self.device, settings=batching.settings, **msgspec.structs.asdict(batching.redeployment.scale)
+        )
         if is_function(self.model):
-            return ServiceOptions(workload=self.model, device=self.device, settings=settings)
-        return ServiceOptions(model=self.model, device=self.device, dtype=self.dtype, settings=settings)
+            return msgspec.structs.replace(options, workload=self.model)
+        return msgspec.structs.replace(options, model=self.model, dtype=self.dtype)
 
     @property
     def unit(self) -> str | None:
@@ -103,6 +108,7 @@ class Choices(QObject):
             device=self.device,
             dtype=self.dtype,
             settings=window.batching.settings,
+            scale=window.batching.redeployment.scale,
             pattern=window.load.pattern,
             max_tokens=max_tokens,
             prompt_words=prompt_words,

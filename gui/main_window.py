@@ -33,6 +33,7 @@ from gui.tokens import Palette
 from gui.widgets import icons
 from gui.widgets.labels import redress
 from gui.widgets.layouts import column, hairline
+from service.messages.deployment import Scale
 from service.messages.settings import Settings
 from service.recording.format import SUFFIX
 
@@ -82,6 +83,7 @@ class MainWindow(QWidget):
         self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
         self.requests.set_can_cancel(actions.can_cancel_requests)
         self.batching.setEnabled(actions.can_change_settings and not self.batching.is_recorded)
+        self.batching.redeployment.setEnabled(state is not LifeCycle.STARTING)
         self.figures.set_dimmed(state is LifeCycle.FAILED)
 
     def set_generates(self, generates: bool) -> None:
@@ -89,10 +91,11 @@ class MainWindow(QWidget):
         self.load.set_generates(generates)
         self.prompts.set_generates(generates)
 
-    def show_recorded_settings(self, settings: Settings | None) -> None:
+    def show_recorded_settings(self, settings: Settings | None, scale: Scale | None = None) -> None:
         """Say in the controls what held in a recording; with ``None`` they are the user's again."""
         was_recorded = self.batching.is_recorded
         self.batching.show_recorded(settings)
+        self.batching.redeployment.show_recorded(scale)
         if self.batching.is_recorded != was_recorded:
             self.show_life_cycle(*self._life_cycle)
 

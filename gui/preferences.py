@@ -10,6 +10,7 @@ import msgspec
 import platformdirs
 
 from service.files import NotWrittenError, write_whole
+from service.messages.deployment import Scale
 from service.messages.patterns import USUAL_PROMPTS, Count, Length, Pattern, Poisson
 from service.messages.settings import Settings
 from service.options import ServiceOptions
@@ -37,6 +38,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "auto"
     dtype: str = "auto"
     settings: Settings = Settings()
+    scale: Scale = Scale()
     pattern: Pattern = Poisson(rate_per_s=4.0)
     max_tokens: Length = 24
     prompt_words: Length | None = None

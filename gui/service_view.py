@@ -47,6 +47,7 @@ class ServiceView(QObject):
         window, session = self._window, self._session
         window.toolbar.step_wanted.connect(self._on_step_wanted)
         window.batching.settings_wanted.connect(session.change_settings)
+        window.batching.redeployment.wanted.connect(session.redeploy)
         window.load.load_wanted.connect(self._on_load_wanted)
         window.load.stop_wanted.connect(session.stop_load)
         window.load.pause_wanted.connect(session.pause_load)
@@ -62,6 +63,9 @@ class ServiceView(QObject):
         session.settings_applied.connect(self._on_settings_applied)
         session.setting_refused.connect(window.batching.show_refusal)
         session.settings_not_sent.connect(self._on_settings_not_sent)
+        session.deployment_seen.connect(window.batching.redeployment.show_deployment)
+        session.redeployment_refused.connect(window.batching.redeployment.show_refusal)
+        session.redeployment_not_sent.connect(self._on_redeployment_not_sent)
         session.died.connect(self._on_died)
         session.cost_known.connect(self._on_cost_known)
         session.load_changed.connect(self._on_load_changed)
@@ -99,6 +103,8 @@ class ServiceView(QObject):
         window.show_life_cycle(state, has_data=not self._history.is_empty)
         window.toolbar.set_detail("")
         window.toolbar.set_url(None)
+        if state is not LifeCycle.RUNNING:
+            window.batching.redeployment.forget_service()
         match state:
             case LifeCycle.NOT_STARTED:
                 self._show_rest()
@@ -155,6 +161,10 @@ class ServiceView(QObject):
 
     def _on_settings_not_sent(self, sentence: str) -> None:
         self._window.batching.settle()
+        self.complained.emit(sentence)
+
+    def _on_redeployment_not_sent(self, sentence: str) -> None:
+        self._window.batching.redeployment.settle()
         self.complained.emit(sentence)
 
     def _on_load_changed(self, frame: LoadFrame) -> None:

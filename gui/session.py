@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal
 
 from gui.clients import network
+from gui.clients.deployment import DeploymentClient
 from gui.clients.settings import SettingsClient
 from gui.clients.telemetry import TelemetryClient
 from gui.lifecycle import Event, LifeCycle, after
@@ -38,6 +39,8 @@ class Session(QObject):
         setting_refused: a field and its rule.
         cost_known: after `died`: its sentence with what it has cost, now that this is known.
         settings_not_sent: a change got no answer; a sentence.
+        deployment_seen: a `Deployment`: how many replicas there are, and how far a change of that is.
+        redeployment_refused, redeployment_not_sent: as with settings.
         died: the sentence that says how, and what it cost.
         load_changed: a `LoadFrame` came in.
         load_refused: a sentence that says why something was not sent.
@@ -52,6 +55,9 @@ class Session(QObject):
     settings_applied = Signal(object, object)
     setting_refused = Signal(str, str)
     settings_not_sent = Signal(str)
+    deployment_seen = Signal(object)
+    redeployment_refused = Signal(str, str)
+    redeployment_not_sent = Signal(str)
     died = Signal(str)
     cost_known = Signal(str)
     load_changed = Signal(object)
@@ -80,6 +86,7 @@ class Session(QObject):
         self._failed_before: int | None = None
         manager = network.manager(self)
         self._settings = SettingsClient(manager, self)
+        self._deployment = DeploymentClient(manager, self)
         self._telemetry = TelemetryClient(manager, self)
         self._connect_service()
         self._connect_load()
@@ -107,6 +114,10 @@ class Session(QObject):
         self._settings.refused.connect(self.setting_refused)
         self._settings.failed.connect(self.settings_not_sent)
         self._settings.failed.connect(self.logged)
+        self._deployment.seen.connect(self.deployment_seen)
+        self._deployment.refused.connect(self.redeployment_refused)
+        self._deployment.failed.connect(self.redeployment_not_sent)
+        self._deployment.failed.connect(self.logged)
 
     # What the user asks for ------------------------------------------------------------------------------------------
 
@@ -133,6 +144,7 @@ class Session(QObject):
             self._move(Event.STOP_WANTED)
         self._telemetry.leave()
         self._settings.leave()
+        self._deployment.leave()
         self._is_service_stop_due = True
         self._load.stop()
 
@@ -146,6 +158,11 @@ class Session(QObject):
         """Ask for other settings while the service runs."""
         if self.state is LifeCycle.RUNNING:
             self._settings.ask(changes)
+
+    def redeploy(self, changes: dict[str, object]) -> None:
+        """Ask for other numbers of replicas or of what Ray lets them hold, while the service runs."""
+        if self.state is LifeCycle.RUNNING:
+            self._deployment.ask(changes)
 
     def fire(self, prompts: tuple[str, ...], copies: int, max_tokens: int) -> None:
         """Send each prompt `copies` times, now."""
@@ -190,6 +207,7 @@ class Session(QObject):
         self.heard.emit(ServiceStarted(ready=ready))
         self._telemetry.follow(ready.url, ready.instance)
         self._settings.connect_to(ready.url, ready.instance)
+        self._deployment.connect_to(ready.url, ready.instance)
         self._load.start(ready.url)
         self._move(Event.READY)
 
@@ -206,6 +224,7 @@ class Session(QObject):
         in_flight = [row for row in requests.rows(requests.open_rows()) if row.state not in FINAL_STATES]
         self._telemetry.leave()
         self._settings.leave()
+        self._deployment.leave()
         if self.ready is not None:  # a start that fails interrupts nothing
             self._history.mark_failure()
             self.heard.emit(ServiceEnded(reason=reason))
@@ -251,6 +270,7 @@ class Session(QObject):
         self._history.add_telemetry(frame)
         self.heard.emit(frame)
         self._settings.observe(frame.in_force)
+        self._deployment.observe(frame.deployment)
         if frame.changes:
             self.settings_applied.emit(frame.in_force, frame.changes[-1].in_force_after_ms)
         self.telemetry_came.emit(frame)

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -34,6 +35,7 @@ from service.messages.workload import TEXT
 from service.options import ServiceOptions
 from service.process.loopback import keep_replica_on_loopback
 from service.process.whole_request import take_bodies_from_scopes
+from service.redeployment.redeployer import USUAL_PATIENCE_S
 from service.telemetry.device import DeviceMeter
 from service.telemetry.frames import SHORTEST_INTERVAL_S
 from service.telemetry.loading import LoadingNews
@@ -44,6 +46,7 @@ logger = logging.getLogger(__name__)
 TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
 HEARTBEAT_S = 0.5
 RETRY_S = 0.5
+LAST_WORDS_S = 0.5
 CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None)
@@ -59,11 +62,18 @@ def json_response(value: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
+async def json_object(request: Request, content: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(await request.body(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HTTPException(400, f"The body must be a JSON object with {content}: {error}") from error
+
+
 @serve.deployment(
     name="BatchTextGenerator",
     health_check_period_s=2,
     health_check_timeout_s=10,
-    graceful_shutdown_timeout_s=2,
+    graceful_shutdown_timeout_s=USUAL_PATIENCE_S,
     graceful_shutdown_wait_loop_s=0.2,
     max_constructor_retry_count=1,
     logging_config={"enable_access_log": False},
@@ -80,16 +90,16 @@ class BatchTextGenerator:
         self._hub = hub
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         loop, context = asyncio.get_running_loop(), serve.get_replica_context()
-        news = LoadingNews(partial(hub.note_loading.remote, context.replica_id.unique_id))
+        self._serve_id = context.replica_id.unique_id
+        options = msgspec.structs.replace(options, replicas=context.world_size)  # as many as share the processor now
+        news = LoadingNews(partial(hub.note_loading.remote, self._serve_id))
         telling = loop.create_task(news.tell_on())
         self._about = about(options.workload)
         self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note)
         telling.cancel()
-        replica, in_force = await hub.register.remote()
+        replica, in_force = await hub.register.remote(self._serve_id)
         self._generation = Generation(replica, self._loaded.engine, self._thread, in_force, self._loaded.prepare_thread)
         self._meter = DeviceMeter(self._loaded.device)
-        # WORKAROUND ray 2.60: what a Serve config file made of it is told by no public name.
-        self._max_ongoing_requests = context._deployment_config.max_ongoing_requests
         self._tasks = [
             loop.create_task(work) for work in (self._generation.run(), self._follow_settings(), self._report())
         ]
@@ -160,20 +170,31 @@ class BatchTextGenerator:
     @api.put("/batching")
     async def change_settings(self, request: Request) -> Response:
         """Change any of the settings, for all replicas; answered when they are in force."""
-        try:
-            changes = msgspec.json.decode(await request.body(), type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise HTTPException(400, f"The body must be a JSON object with settings: {error}") from error
+        changes = await json_object(request, "settings")
         self._in_force.settings.revised(changes)  # refused here, before anybody stores it
         revised = await self._hub.revise.remote(changes)
         if isinstance(revised, SettingError):
             raise revised
         return json_response(revised)
 
+    @api.get("/deployment")
+    async def read_deployment(self) -> Response:
+        """How many replicas there are, what Ray lets each hold, and how far a change of that is."""
+        return json_response(await self._hub.deployment.remote())
+
+    @api.put("/deployment")
+    async def redeploy(self, request: Request) -> Response:
+        """Change that while requests are served, without losing one; answered when it has begun."""
+        changes = await json_object(request, "what is to be redeployed")
+        deployment = await self._hub.redeploy.remote(changes, self._meter.load().memory_bytes)
+        if isinstance(deployment, SettingError):
+            raise deployment
+        return json_response(deployment)
+
     @api.get("/telemetry")
     async def telemetry(self, after: Annotated[int | None, Query(ge=0)] = None) -> Response:
         """All that happens from now on, or from after frame `after` on, as server-sent events."""
-        events = telemetry_events(self._hub.frames_after.remote, after)
+        events = telemetry_events(partial(self._hub.frames_after.remote, self._serve_id), after)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     @api.get("/v1/models")
@@ -239,6 +260,14 @@ class BatchTextGenerator:
                 logger.warning("The hub does not answer (%s); some telemetry is lost", error)
             await asyncio.sleep(interval_s)
 
+    async def __del__(self) -> None:
+        """Serve lets the replica go, after its last request has ended: of which the hub may not have heard yet."""
+        recorder = self._generation.recorder
+        if recorder.news.is_set():
+            with suppress(TimeoutError):  # where the whole service ends, the hub may have gone before
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._hub.report.remote(recorder.report(self._status()))
+
     def _status(self) -> ReplicaStatus:
         generation, load = self._generation, self._meter.load()
         return ReplicaStatus(
@@ -257,6 +286,7 @@ class BatchTextGenerator:
             gpu_percent=load.gpu_percent,
             gpu_memory_bytes=load.gpu_memory_bytes,
             ledger=generation.recorder.ledger,
-            max_ongoing_requests=self._max_ongoing_requests,
+            # WORKAROUND ray 2.60: what a Serve config file or a redeployment made of it is told by no public name.
+            max_ongoing_requests=serve.get_replica_context()._deployment_config.max_ongoing_requests,
             unit=self._about.unit,
         )

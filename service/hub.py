@@ -7,15 +7,19 @@ import asyncio
 from ray import serve
 
 from service.engine.cores import usable_cores
+from service.messages.deployment import Deployment
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.model.report import LoadProgress
 from service.process.loopback import keep_replica_on_loopback
+from service.redeployment.redeployer import Redeployer
+from service.redeployment.serve_application import ServeApplication
 from service.telemetry.frames import FrameLog, frame_interval_s
 from service.telemetry.loading import furthest_behind
 from service.telemetry.recorder import ReplicaReport
 from service.telemetry.settings_board import SettingsBoard
 
 READER_TIMEOUT_S = 5.0
+GENERATOR = "BatchTextGenerator"
 
 
 @serve.deployment(
@@ -35,7 +39,10 @@ class Hub:
         self._board = SettingsBoard(settings)
         self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
         self._replicas = 0
+        self._names: dict[str, str] = {}  # short ones by those of Serve's
         self._loads: dict[str, LoadProgress] = {}
+        application = ServeApplication(serve.get_replica_context().app_name, GENERATOR)
+        self._redeployer = Redeployer(application, self._loads, self._note_left)
         self._frames = asyncio.get_running_loop().create_task(self._close_frames())
 
     async def note_loading(self, replica: str, progress: LoadProgress) -> None:
@@ -46,10 +53,12 @@ class Hub:
         """Of the replica that is furthest behind."""
         return furthest_behind(self._loads.values())
 
-    async def register(self) -> tuple[str, VersionedSettings]:
-        """A short name for a replica that starts, and the settings in force."""
+    async def register(self, replica: str) -> tuple[str, VersionedSettings]:
+        """A short name for a replica that starts, which Serve calls `replica`, and the settings in force."""
         self._replicas += 1
-        return f"r{self._replicas}", self._board.in_force
+        name = self._names[replica] = f"r{self._replicas}"
+        self._redeployer.watch()
+        return name, self._board.in_force
 
     async def follow(self, replica: str, held: VersionedSettings) -> VersionedSettings:
         """See `SettingsBoard.follow`."""
@@ -66,13 +75,26 @@ class Hub:
             self._log.add_change(change)
         return self._board.in_force
 
+    async def deployment(self) -> Deployment:
+        """How many replicas there are, what Ray lets them hold, and how far a change of that is."""
+        return await self._redeployer.look()
+
+    async def redeploy(self, changes: dict[str, object], bytes_each: int) -> Deployment | SettingError:
+        """See `Redeployer.redeploy`; a refusal is returned, so that Ray does not wrap it."""
+        try:
+            return await self._redeployer.redeploy(changes, bytes_each)
+        except SettingError as refusal:
+            return refusal
+
     async def report(self, report: ReplicaReport) -> float:
         """Take in what a replica tells; how many seconds it should gather news before it reports again."""
         self._log.add_report(report)
         return self._log.report_interval_s
 
-    async def frames_after(self, number: int | None) -> tuple[int, list[bytes]]:
-        """See `FrameLog.after`."""
+    async def frames_after(self, replica: str, number: int | None) -> tuple[int, list[bytes]] | None:
+        """See `FrameLog.after`; ``None`` for a reader at a replica that leaves, which would wait for the reader."""
+        if replica in self._redeployer.leaving:
+            return None
         return await self._log.after(number, READER_TIMEOUT_S)
 
     async def check_health(self) -> None:
@@ -85,4 +107,10 @@ class Hub:
             for replica in self._log.lose_silent_replicas():
                 self._board.forget(replica)
             if self._log.has_news:
-                self._log.close_frame(self._board.in_force)
+                self._log.close_frame(self._board.in_force, self._redeployer.deployment)
+
+    def _note_left(self, replica: str) -> None:
+        name = self._names.pop(replica, None)
+        if name is not None:
+            self._log.let_go(name)
+            self._board.forget(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from service.messages.deployment import Scale
 from service.messages.settings import Settings
 
 
@@ -13,16 +14,14 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         workload: `text`, or what `service.workloads.catalog.find` finds; `model` and `dtype` are for `text` alone.
         model: the default model's name, a local folder, a GGUF file or a hub id.
         device, dtype: `auto` or torch's names; dtype `int8` has weights in 8 bits, and computes in bfloat16.
-        replicas: copies of the model, each with a queue of its own.
         settings: in force until the first `PUT /batching`.
-        max_ongoing_requests: how many requests Ray lets a replica hold. Its own default of 5 would cap every batch, and
-            nobody would see; the queue is ours, so only those who want to see that fault set it low.
+        replicas, max_ongoing_requests: in force until the first `PUT /deployment`; see `Scale`.
     """
 
     workload: str = "text"
     model: str = "SmolLM2-135M-Instruct"
     device: str = "auto"
     dtype: str = "auto"
-    replicas: int = 1
+    replicas: int = Scale().replicas
     settings: Settings = Settings()
-    max_ongoing_requests: int = 100_000
+    max_ongoing_requests: int = Scale().max_ongoing_requests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from PySide6.QtCore import QObject, QUrl
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkProxy, QNetworkReply, QNetworkRequest
 
@@ -36,3 +37,22 @@ def status(reply: QNetworkReply) -> int | None:
 def is_from(reply: QNetworkReply, instance: str) -> bool:
     """Whether the service that drew the name `instance` when it started gave this answer."""
     return bytes(reply.rawHeader(INSTANCE_HEADER).data()).decode("latin-1") == instance
+
+
+class Refusal(msgspec.Struct):
+    """Why the service did not do what it was asked for; `param` names the field that is to blame."""
+
+    message: str
+    param: str | None = None
+
+
+def refusal(body: bytes) -> Refusal | None:
+    """What an answer in the shape of the service's errors, which is OpenAI's, says; ``None`` for another answer."""
+    try:
+        return msgspec.json.decode(body, type=_Error).error
+    except msgspec.MsgspecError:
+        return None
+
+
+class _Error(msgspec.Struct):
+    error: Refusal

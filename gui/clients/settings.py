@@ -138,23 +138,10 @@ class SettingsClient(QObject):
             self.applied.emit(in_force)
 
     def _refuse(self, status: int, body: bytes) -> None:
-        try:
-            refusal = msgspec.json.decode(body, type=_Refusal).error
-        except msgspec.MsgspecError:
+        refusal = network.refusal(body)
+        if refusal is None:
             self.failed.emit(f"The service answered {status} to a change of settings.")
-            return
-        if refusal.param is None:
+        elif refusal.param is None:
             self.failed.emit(refusal.message)
         else:
             self.refused.emit(refusal.param, refusal.message)
-
-
-class _Error(msgspec.Struct):
-    message: str
-    param: str | None = None
-
-
-class _Refusal(msgspec.Struct):
-    """The shape of the service's errors, which is OpenAI's."""
-
-    error: _Error

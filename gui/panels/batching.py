@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -10,6 +10,7 @@ from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui import tokens
+from gui.panels.redeployment import RedeploymentRows
 from gui.panels.section import SECTION_MARGINS, remark, section_head
 from gui.theme import font
 from gui.widgets.collapsible import Collapsible
@@ -19,6 +20,7 @@ from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting
 from gui.widgets.switch_setting import SwitchSetting
+from service.messages.deployment import SCALE_BOUNDS
 from service.messages.settings import (
     BOUNDS,
     FORMATIONS,
@@ -48,7 +50,6 @@ TIPS: Final = {
     "keeps the place in the queue; who needs more alone runs alone. In early what Ray has sealed is divided",
     "max_concurrent_batches": "Batches a replica runs at a time. Those of a text generator take turns, step by step; "
     "a function is called by several threads. In continuous there is one batch",
-    "max_ongoing_requests": "Follows from the others: a full batch and a full queue, so that it never caps the batch",
     "max_queued_requests": "Requests a replica lets wait before it refuses more with 503",
 }
 
@@ -137,6 +138,9 @@ class BatchingPanel(QWidget):
     def focus_control(self, field: str) -> None:
         if field == "formation":
             self._formation.button(self._formation.key).setFocus(Qt.FocusReason.ShortcutFocusReason)
+        elif field in SCALE_BOUNDS:
+            self._limits.set_folded(False)
+            self.redeployment.control(field).focus()
         elif field in self._settings:
             for group, fields in self._groups.items():
                 group.set_folded(group.is_folded and field not in fields)
@@ -165,9 +169,9 @@ class BatchingPanel(QWidget):
             "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_SMALL),
             "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
         }
-        self._max_ongoing_requests = self._limit("max_ongoing_requests")
-        self._release = Collapsible("Release", self._group(*(self._settings[field] for field in RELEASE)))
-        self._limits = Collapsible("Limits", self._limits_body())
+        self.redeployment = RedeploymentRows()
+        self._release = Collapsible("Release", self._group(RELEASE))
+        self._limits = Collapsible("Limits", self._group(LIMITS, self.redeployment))
         self._groups = {self._release: RELEASE, self._limits: LIMITS}
         self._release.set_folded(True)
         self._throttle = QTimer(self)
@@ -195,6 +199,7 @@ class BatchingPanel(QWidget):
         self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))
         for field, setting in self._settings.items():
             setting.wanted.connect(self._slot_for(field))
+        self.redeployment.changed.connect(self._show_derived)
         self._throttle.timeout.connect(self._send)
 
     def _slot_for(self, field: str) -> Callable[[float, bool], None]:
@@ -211,22 +216,11 @@ class BatchingPanel(QWidget):
         bounds = BOUNDS[field]
         return Setting(field, bounds, scale(bounds) if scale else None, decimals, unit, TIPS[field], width)
 
-    def _limit(self, name: str) -> Setting:
-        bounds = Bounds(0, float("inf"), integral=True)
-        limit = Setting(name, bounds, tip=TIPS[name], number_width=tokens.WIDTH_NUMBER_SMALL)
-        limit.field.setReadOnly(True)
-        limit.field.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        return limit
-
-    def _limits_body(self) -> QWidget:
-        concurrent, queued = (self._settings[field] for field in LIMITS)
-        return self._group(concurrent, self._max_ongoing_requests, queued)
-
-    def _group(self, *rows: Setting | SwitchSetting) -> QWidget:
-        body = QWidget()
-        for each in rows:
+    def _group(self, fields: Iterable[str], *more: QWidget) -> QWidget:
+        body, settings = QWidget(), [self._settings[field] for field in fields]
+        for each in settings:
             each.set_plain()
-        body.setLayout(column(*rows, gap=tokens.GAP_1, margins=(tokens.GAP_4, 0, 0, 0)))
+        body.setLayout(column(*settings, *more, gap=tokens.GAP_1, margins=(tokens.GAP_4, 0, 0, 0)))
         return body
 
     # What the user wants ---------------------------------------------------------------------------------------------
@@ -279,9 +273,9 @@ class BatchingPanel(QWidget):
 
     def _show_derived(self) -> None:
         settings = self._recorded or self.settings
-        self._max_ongoing_requests.set_number(float(settings.max_ongoing_requests))
-        numbers = (settings.max_concurrent_batches, settings.max_ongoing_requests, settings.max_queued_requests)
-        self._limits.set_summary(" · ".join(map(str, numbers)))
+        numbers = (settings.max_concurrent_batches, settings.max_queued_requests)
+        summary = " · ".join([*map(str, numbers), self.redeployment.summary])
+        self._limits.set_summary(self.redeployment.progress or summary)
         self._release.set_summary(_release_summary(settings))
 
 

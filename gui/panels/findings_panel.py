@@ -14,12 +14,13 @@ from gui.widgets.buttons import Button
 from gui.widgets.icon import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
+from service.messages.deployment import Scale
 from service.messages.settings import Settings
 
 MOST: Final = 3
 ROWS: Final = 12  # made at once, so that focus ring and tab order know them
 EMPTY_TEXT: Final = "Explains what the plots show, with the evidence and the slider that would change it."
-CONTROLS: Final = frozenset(Settings.__struct_fields__)  # a finding may also name one that takes a new start
+CONTROLS: Final = frozenset(Settings.__struct_fields__ + Scale.__struct_fields__)  # a finding may name no such
 ICONS: Final = {"check": "ph.check-circle", "info": "ph.info", "warning": "ph.warning"}
 
 

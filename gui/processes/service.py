@@ -54,6 +54,7 @@ class ServiceStart:
             "--max-batch-tokens": settings.max_batch_tokens,
             "--max-concurrent-batches": settings.max_concurrent_batches,
             "--max-queued-requests": settings.max_queued_requests,
+            "--max-ongoing-requests": options.max_ongoing_requests,
         }
         if self.port is not None:
             words["--port"] = self.port

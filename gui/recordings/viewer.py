@@ -170,6 +170,6 @@ class Recordings(QObject):
         settings = settings_at(history, at_s)
         self.bar.show_settings(in_force(settings))
         if settings is not None:
-            window.show_recorded_settings(settings)
+            window.show_recorded_settings(settings, history.statuses.scale_at(at_s))
         if self._session.state is LifeCycle.NOT_STARTED:
             window.load.set_can_run(False, "This is a recording. Start leaves it.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from gui import tokens
@@ -138,4 +139,13 @@ class ErrorLine(QWidget):
     def show_text(self, text: str) -> None:
         self._label.setText(text)
         self._label.setAccessibleName(text)
+        self._make_room()
         self.show()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """For all lines: layouts within layouts count on two."""
+        self._label.setMinimumHeight(max(0, self._label.heightForWidth(self._label.width())))

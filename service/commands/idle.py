@@ -101,8 +101,8 @@ class ServiceWatch:
         for status in frame.replicas:
             self._replicas[status.replica] = status
             self._heard.add(status.replica)
-        for lost in frame.lost_replicas:
-            self._replicas.pop(lost, None)
+        for gone in frame.gone_replicas:
+            self._replicas.pop(gone, None)
         self._batches.update((batch.id, batch) for batch in frame.batches)
         self._most_memory_bytes = max(self._most_memory_bytes, sum(map(_memory_bytes, self._replicas.values())))
 

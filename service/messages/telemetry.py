@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from service.messages.deployment import Deployment
 from service.messages.settings import Formation, ReleaseReason, SettingsChange, VersionedSettings
 from service.messages.workload import TEXT
 
@@ -152,6 +153,9 @@ class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
         number: counts frames from 1 without gaps; `GET /telemetry?after=N` continues with N + 1.
         at_s: the service's clock when the frame was closed.
         clock: identifies that clock; two programs that read the same value share it (same machine, same boot).
+        lost_replicas: those of which nothing has been heard for some time.
+        left_replicas: those that a redeployment has no more use for, after they have answered all they held.
+        deployment: ``None`` until the service has looked.
     """
 
     number: int
@@ -163,6 +167,12 @@ class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     requests: tuple[RequestRecord, ...] = ()
     replicas: tuple[ReplicaStatus, ...] = ()
     lost_replicas: tuple[str, ...] = ()
+    left_replicas: tuple[str, ...] = ()
+    deployment: Deployment | None = None
+
+    @property
+    def gone_replicas(self) -> tuple[str, ...]:
+        return self.lost_replicas + self.left_replicas
 
 
 class FramesMissed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="missed"):

@@ -277,7 +277,7 @@ class History:
             self.replicas = frame.replicas
             self.unit = frame.replicas[0].unit
         for status in frame.replicas:
-            if not self.slots.knows(status.replica) and status.replica not in frame.lost_replicas:
+            if not self.slots.knows(status.replica) and status.replica not in frame.gone_replicas:
                 self.slots.slot_of(status.replica)
                 self.outages.close_one_loss(status.at_s)
         self.statuses.add_replicas(
@@ -285,13 +285,14 @@ class History:
         )
 
     def _lose_replicas(self, frame: TelemetryFrame) -> None:
-        for replica in frame.lost_replicas:
+        for replica in frame.gone_replicas:
             slot = self.slots.free(replica)
             if slot is not None:
                 self.requests.close(self.requests.open_rows(slot).tolist(), frame.at_s, "The replica stopped.")
                 self.batches.close(frame.at_s, slot)
-                self.outages.open(frame.at_s, f"{replica} lost")
-        self.replicas = tuple(r for r in self.replicas if r.replica not in frame.lost_replicas)
+                if replica in frame.lost_replicas:
+                    self.outages.open(frame.at_s, f"{replica} lost")
+        self.replicas = tuple(r for r in self.replicas if r.replica not in frame.gone_replicas)
 
     def _resolve_doubts(self, frame: TelemetryFrame) -> None:
         if self._doubtful is None:

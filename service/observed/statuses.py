@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from service.messages.deployment import Scale
 from service.messages.load import LoadFrame
 from service.messages.patterns import Pattern
 from service.messages.telemetry import ReplicaStatus
@@ -52,6 +53,15 @@ class Statuses:
                         "max_ongoing": UNKNOWN if ongoing is None else ongoing,
                     }
                 )
+
+    def scale_at(self, at_s: float) -> Scale | None:
+        """How many replicas told of themselves then, and what Ray let each hold; ``None`` where they did not tell."""
+        said = self.replicas
+        recent = (said["at"] > at_s - 2 * REPLICA_EVERY_S) & (said["at"] <= at_s)
+        limits = said["max_ongoing"][recent & (said["max_ongoing"] != UNKNOWN)]
+        if not len(limits):
+            return None
+        return Scale(replicas=len(np.unique(said["slot"][recent])), max_ongoing_requests=int(limits[-1]))
 
     def add_load(self, frame: LoadFrame, at_s: float) -> None:
         pattern = None if frame.is_paused else frame.pattern

@@ -9,6 +9,7 @@ from typing import Final
 import psutil
 import ray
 
+from service.messages.deployment import SCALE_BOUNDS
 from service.process import application, checks
 from service.process.plan import VitalProcesses
 from service.process.run_options import RunOptions
@@ -16,6 +17,7 @@ from service.process.start_error import PortTakenError, StartError
 
 OBJECT_STORE_BYTES: Final = 128 * 2**20  # prompts and texts are small; Ray would take a third of the memory
 PORT_ATTEMPTS: Final = 5
+MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
 VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
 TOKEN_PATH: Final = Path("~/.ray/auth_token")
 
@@ -31,7 +33,7 @@ class OwnRay:
         _make_token_private()
         ray.init(
             address="local",
-            num_cpus=max(cpu_count(), self._options.service.replicas),
+            num_cpus=max(cpu_count(), MOST_REPLICAS),  # each takes one, and this Ray is for nobody else
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             # Ray opens the mode of its folder to all, hence one inside of ours. Short: sockets lie deep within, and

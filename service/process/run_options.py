@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from service.http.doors import is_loopback
+from service.messages.deployment import SCALE_BOUNDS
 from service.messages.settings import FORMATIONS, LONGEST_WAIT_S, SettingError, Settings
 from service.options import ServiceOptions
 from service.spelled import parse_number
@@ -91,7 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", default=default.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
     add("--device", default=default.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
     add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
-    add("--replicas", type=_whole(1, 64), default=default.replicas, help="copies of the model (default: %(default)s)")
+    add(
+        "--replicas",
+        type=_whole_in("replicas"),
+        default=default.replicas,
+        help="copies of the model (default: %(default)s)",
+    )
     add("--host", default="127.0.0.1", help="address to listen on; any but loopback needs --token-file")
     add("--port", type=_whole(0, 65535), help="port to listen on (default: 8000 or the next free one; 0: any free one)")
     add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
@@ -118,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-queued-requests", type=_number, default=settings.max_queued_requests)
     add(
         "--max-ongoing-requests",
-        type=_whole(1, 1_000_000),
+        type=_whole_in("max_ongoing_requests"),
         default=default.max_ongoing_requests,
         help="requests Ray lets a replica hold; a low one caps every batch (default: %(default)s)",
     )
@@ -178,6 +184,11 @@ def _switch(text: str) -> bool:
     if text not in ("on", "off"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
     return text == "on"
+
+
+def _whole_in(field: str) -> Callable[[str], int]:
+    bounds = SCALE_BOUNDS[field]
+    return _whole(int(bounds.low), int(bounds.high))
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:

@@ -69,7 +69,7 @@ class Replay:
         match entry.event:
             case TelemetryFrame(number=number) if self._telemetry:
                 last = self._telemetry[-1]
-                return number == last.number + 1 and not last.lost_replicas
+                return number == last.number + 1 and not last.gone_replicas
             case LoadFrame(pattern=pattern):
                 return pattern == self._pattern
             case TelemetryFrame():

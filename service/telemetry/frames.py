@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from service.clock import ClockOffset, monotonic_clock_id
+from service.messages.deployment import Deployment
 from service.messages.settings import SettingsChange, VersionedSettings
 from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, RequestRecord, TelemetryFrame
 from service.telemetry.recorder import ReplicaReport
@@ -64,10 +65,11 @@ class FrameLog:
         self._statuses: dict[str, ReplicaStatus] = {}
         self._changes: list[SettingsChange] = []
         self._lost: list[str] = []
+        self._left: list[str] = []
 
     @property
     def has_news(self) -> bool:
-        return bool(self._statuses or self._changes or self._lost)
+        return bool(self._statuses or self._changes or self._lost or self._left)
 
     @property
     def is_watched(self) -> bool:
@@ -97,11 +99,20 @@ class FrameLog:
         now_s = self._clock()
         lost = tuple(replica for replica, heard_s in self._heard_s.items() if now_s - heard_s > SILENCE_S)
         for replica in lost:
-            del self._heard_s[replica], self._offsets[replica]
+            self._forget(replica)
         self._lost.extend(lost)
         return lost
 
-    def close_frame(self, in_force: VersionedSettings) -> None:
+    def let_go(self, replica: str) -> None:
+        """A replica has left, as it should."""
+        self._forget(replica)
+        self._left.append(replica)
+
+    def _forget(self, replica: str) -> None:
+        self._heard_s.pop(replica, None)
+        self._offsets.pop(replica, None)
+
+    def close_frame(self, in_force: VersionedSettings, deployment: Deployment | None = None) -> None:
         """Number what has come in and hand it to the readers."""
         self._closed += 1
         frame = TelemetryFrame(
@@ -114,6 +125,8 @@ class FrameLog:
             requests=tuple(self._requests.values()),
             replicas=tuple(self._statuses.values()),
             lost_replicas=tuple(self._lost),
+            left_replicas=tuple(self._left),
+            deployment=deployment,
         )
         self._begin_frame()
         encoded = msgspec.json.encode(frame)

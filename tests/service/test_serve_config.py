@@ -9,19 +9,40 @@ import pytest
 import requests
 
 from service.compare.serve_config import serve_config
+from service.messages.deployment import Scale
 from service.messages.settings import Settings
+from service.messages.telemetry import ReplicaStatus
 from service.options import ServiceOptions
 from tests.service.cluster import Cluster
+from tests.service.conftest import Telemetry
 from tests.service.ports import free_port
 
 SETTINGS = Settings(max_batch_size=5, batch_wait_timeout_s=0.125, max_queued_requests=77)
 
 
+def replicas_redeployed(url: str, **changes: int) -> tuple[tuple[ReplicaStatus, ...], tuple[ReplicaStatus, ...]]:
+    """What replicas say of themselves before and after a redeployment."""
+    wanted = Scale().revised(changes)
+    with requests.get(f"{url}/telemetry", stream=True, timeout=20) as response:
+        telemetry = Telemetry(response)
+        before = telemetry.read_until(lambda frame: bool(frame.replicas)).replicas
+        assert requests.put(f"{url}/deployment", json=changes, timeout=20).status_code == 200
+        telemetry.read_until(
+            lambda frame: (seen := frame.deployment) is not None and seen.is_settled and seen.wanted == wanted
+        )
+        return before, telemetry.read_until(lambda frame: bool(frame.replicas)).replicas
+
+
 @pytest.mark.timeout(180)
-def test_that_serve_run_starts_the_service_with_the_chosen_settings(cluster: Cluster, tmp_path: Path) -> None:
+def test_that_serve_run_starts_the_service_with_the_chosen_settings_and_it_can_be_redeployed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     config = tmp_path / "serve.yaml"
     port = free_port()
     config.write_text(serve_config(ServiceOptions(device="cpu", settings=SETTINGS), ["Chosen by a test."], port))
     with cluster.serve_run(config, port=port) as url:
         in_force = requests.get(f"{url}/batching", timeout=10).json()["settings"]
+        before, after = replicas_redeployed(url, max_ongoing_requests=50)
     assert msgspec.convert(in_force, Settings) == SETTINGS
+    assert [(status.pid, status.max_ongoing_requests) for status in before] == [(before[0].pid, 100_000)]
+    assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]

@@ -117,7 +117,7 @@ def test_that_batches_capped_by_ray_are_named_before_the_timeout_they_wait() -> 
         "Ray lets a replica hold 5 requests at once, readers of telemetry included" in said["ongoing_capped"].evidence
     )
     assert "none had more than 5, although max_batch_size is 16" in said["ongoing_capped"].evidence
-    assert "--max-ongoing-requests 272" in said["ongoing_capped"].advice
+    assert "Raise max_ongoing_requests to 272" in said["ongoing_capped"].advice
     assert "timeout_waited" not in said
     assert "ongoing_capped" not in told(run, telemetry=with_status(max_ongoing_requests=100_000))
     assert "ongoing_capped" not in told(run)  # a service that does not tell its limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from service.messages.deployment import Scale
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
 from service.messages.patterns import (
     Burst,
@@ -255,6 +256,32 @@ def test_that_a_lost_replica_s_requests_end_and_the_gap_closes_with_its_successo
     history.add_telemetry(frame(3, 14.0, replicas=(status("r2", 13.5),)))
     assert [outage.end_s for outage in history.outages] == [13.5]
     assert history.slots.slot_of("r2") == 0
+
+
+def test_that_a_replica_that_left_as_it_should_makes_room_and_no_gap(history: History) -> None:
+    both = (status("r1", 11.0), status("r2", 11.0))
+    done = msgspec.structs.replace(request("q1"), state="done", finished_s=11.9)
+    history.add_telemetry(frame(1, 11.0, requests=(request("q1"),), replicas=both))
+    history.add_telemetry(frame(2, 12.0, requests=(done,), replicas=both, left_replicas=("r1",)))
+    assert [(row.state, row.error) for row in history.request_rows()] == [("done", None)]
+    assert [replica.replica for replica in history.replicas] == ["r2"]
+    assert len(history.outages) == 0
+    history.add_telemetry(frame(3, 14.0, replicas=(status("r3", 13.5),)))
+    assert (history.slots.slot_of("r3"), history.slots.slot_of("r2")) == (0, 1)
+
+
+def test_that_how_many_replicas_there_were_and_what_they_might_hold_is_known_afterwards(history: History) -> None:
+    def said(replica: str, at_s: float, limit: int | None) -> ReplicaStatus:
+        return msgspec.structs.replace(status(replica, at_s), max_ongoing_requests=limit)
+
+    for number, at_s in enumerate((11.0, 12.0, 13.0), start=1):
+        history.add_telemetry(frame(number, at_s, replicas=(said("r1", at_s, 100), said("r2", at_s, 100))))
+    history.add_telemetry(frame(4, 14.0, left_replicas=("r2",)))
+    for number, at_s in enumerate((16.0, 17.0), start=5):
+        history.add_telemetry(frame(number, at_s, replicas=(said("r1", at_s, 5),)))
+    assert history.statuses.scale_at(13.5) == Scale(replicas=2, max_ongoing_requests=100)
+    assert history.statuses.scale_at(17.0) == Scale(replicas=1, max_ongoing_requests=5)
+    assert history.statuses.scale_at(5.0) is None
 
 
 def test_that_missed_frames_leave_a_gap_and_nothing_that_waits_for_ever(history: History) -> None:

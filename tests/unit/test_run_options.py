@@ -51,7 +51,18 @@ def test_that_a_port_is_a_port(port: str) -> None:
         parse([f"--port={port}"])
 
 
-@pytest.mark.parametrize("words", [["--nonsense"], ["extra"], ["--replicas", "0"], ["--formation", "never"], ["--por"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--nonsense"],
+        ["extra"],
+        ["--replicas", "0"],
+        ["--replicas", "65"],
+        ["--max-ongoing-requests", "0"],
+        ["--formation", "never"],
+        ["--por"],
+    ],
+)
 def test_that_what_is_not_understood_is_said_in_a_sentence(words: list[str]) -> None:
     with pytest.raises(OptionError, match=r"^The options are not understood: .*--help\.$"):
         parse(words)

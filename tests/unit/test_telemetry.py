@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from service.clock import ClockOffset, monotonic_clock_id
+from service.http.telemetry import KEEP_ALIVE, telemetry_events
+from service.messages.deployment import Deployment, Scale
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, RequestRecord, TelemetryEvent, TelemetryFrame
 from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, UNWATCHED_INTERVAL_S, WATCHED_S, FrameLog
@@ -131,6 +133,37 @@ def test_that_a_replica_that_falls_silent_is_named_once() -> None:
         return [log.lose_silent_replicas(), log.lose_silent_replicas()]
 
     assert run_in_virtual_time(run()) == [("r1",), ()]
+
+
+def test_that_a_replica_that_was_let_go_is_not_missed_and_a_frame_tells_of_it() -> None:
+    async def run() -> tuple[tuple[str, ...], bytes]:
+        log = FrameLog(clock=now_s)
+        log.add_report(report())
+        log.close_frame(IN_FORCE)
+        log.let_go("r1")
+        assert log.has_news
+        log.close_frame(IN_FORCE, Deployment(at_s=1.0, wanted=Scale(replicas=2), running=1, is_settled=False))
+        await asyncio.sleep(SILENCE_S + 0.1)
+        return log.lose_silent_replicas(), (await log.after(1, 1.0))[1][0]
+
+    silent, event = run_in_virtual_time(run())
+    frame = DECODER.decode(event)
+    assert silent == ()
+    assert isinstance(frame, TelemetryFrame)
+    assert (frame.left_replicas, frame.lost_replicas, frame.gone_replicas) == (("r1",), (), ("r1",))
+    assert frame.deployment == Deployment(at_s=1.0, wanted=Scale(replicas=2), running=1, is_settled=False)
+
+
+def test_that_a_stream_ends_where_its_replica_leaves() -> None:
+    answers = [(4, [b"{}"]), None]
+
+    async def frames_after(_number: int | None) -> tuple[int, list[bytes]] | None:
+        return answers.pop(0)
+
+    async def read() -> list[bytes]:
+        return [part async for part in telemetry_events(frames_after, 3)]
+
+    assert run_in_virtual_time(read()) == [KEEP_ALIVE, b"id: 4\ndata: {}\n\n"]
 
 
 def test_that_times_of_another_machine_are_moved_to_this_clock() -> None:

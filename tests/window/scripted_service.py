@@ -1,7 +1,8 @@
 """A child process that speaks like the service and runs without Ray and without a model, for tests of the window.
 
 It says the same lines on standard output and offers the same HTTP; settings, queue, batches and frames are the
-service's own. A "token" is a word and takes `--step-s`. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`.
+service's own. A "token" is a word and takes `--step-s`. Redeployments are make-believe, and a fifth replica cannot
+start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aiohttp import web
 
 from service.batching.queue import Batch, BatchQueue
 from service.batching.rules import Rules
+from service.messages.deployment import Deployment, Loading, Scale
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.messages.settings import SettingError, Settings
 from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord, RequestState
@@ -29,6 +31,8 @@ from service.telemetry.recorder import Recorder
 from service.telemetry.settings_board import SettingsBoard
 
 REPLICA = "r1"
+REDEPLOY_S = 0.2
+MOST_REPLICAS = 4
 STAGES = (
     Stage(name="check", title="Check ports and memory", about_s=0.1),
     Stage(name="ray", title="Start Ray", about_s=5.0),
@@ -81,7 +85,9 @@ class Asked:
 class Scripted:
     """The service, its engine a clock."""
 
-    def __init__(self, settings: Settings, step_s: float, gather_s: float) -> None:
+    def __init__(self, settings: Settings, scale: Scale, step_s: float, gather_s: float) -> None:
+        self.scale = scale
+        self.deployment = Deployment(at_s=time.monotonic(), wanted=scale, running=scale.replicas)
         self.board = SettingsBoard(settings)
         self.frames = FrameLog()
         self.recorder = Recorder(REPLICA)
@@ -160,9 +166,10 @@ class Scripted:
                 dtype="float32",
                 cpu_percent=10.0,
                 memory_bytes=2**20,
+                max_ongoing_requests=self.scale.max_ongoing_requests,
             )
             self.frames.add_report(self.recorder.report(status))
-            self.frames.close_frame(in_force)
+            self.frames.close_frame(in_force, self.deployment)
 
     async def get_batching(self, _: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(self.board.in_force), content_type="application/json")
@@ -178,6 +185,29 @@ class Scripted:
             self.queue.configure(Rules.of(settings, change.version))
             self.frames.add_change(change)
         return await self.get_batching(request)
+
+    async def get_deployment(self, _: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(self.deployment), content_type="application/json")
+
+    async def put_deployment(self, request: web.Request) -> web.Response:
+        try:
+            scale = self.scale.revised(await request.json())
+        except SettingError as error:
+            return web.json_response({"error": {"message": error.rule, "param": error.field}}, status=422)
+        self.see(scale, loading=Loading(unit="layers", done=12, total=30), is_settled=False)
+        asyncio.get_running_loop().call_later(REDEPLOY_S, self.settle, scale)
+        return await self.get_deployment(request)
+
+    def see(self, wanted: Scale, **how: Any) -> None:
+        running = self.scale.replicas
+        self.deployment = Deployment(at_s=time.monotonic(), wanted=wanted, running=running, **how)
+
+    def settle(self, scale: Scale) -> None:
+        if scale.replicas > MOST_REPLICAS:
+            self.see(self.scale, failure="There is one too many.")
+        else:
+            self.scale = scale
+            self.see(scale)
 
     async def telemetry(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -271,13 +301,16 @@ async def stamp(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def answer(settings: Settings, options: argparse.Namespace, began_s: float, wanted: asyncio.Event) -> None:
-    scripted = Scripted(settings, options.step_s, options.gather_s)
+    scale = Scale(replicas=options.replicas, max_ongoing_requests=options.max_ongoing_requests)
+    scripted = Scripted(settings, scale, options.step_s, options.gather_s)
     app = web.Application()
     app.on_response_prepare.append(stamp)
     app.add_routes(
         [
             web.get("/batching", scripted.get_batching),
             web.put("/batching", scripted.put_batching),
+            web.get("/deployment", scripted.get_deployment),
+            web.put("/deployment", scripted.put_deployment),
             web.get("/telemetry", scripted.telemetry),
             web.get("/v1/models", scripted.models),
             web.post("/v1/completions", scripted.completions),
@@ -316,6 +349,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--max-batch-size", type=int, default=16)
     parser.add_argument("--batch-wait-timeout-s", type=float, default=0.05)
     parser.add_argument("--max-queued-requests", type=int, default=256)
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--max-ongoing-requests", type=int, default=100_000)
     parser.add_argument("--start-s", type=float, default=0.05)
     parser.add_argument("--step-s", type=float, default=0.005)
     parser.add_argument("--gather-s", type=float, default=0.05, help="what a stream waits between two chunks")

@@ -10,10 +10,12 @@ import pytest
 from PySide6.QtNetwork import QNetworkAccessManager
 from pytestqt.qtbot import QtBot
 
+from gui.clients.deployment import DeploymentClient
 from gui.clients.settings import SettingsClient
 from gui.clients.telemetry import TelemetryClient
 from gui.processes.load import LoadProcess
 from gui.processes.service import ServiceProcess
+from service.messages.deployment import Deployment, Scale
 from service.messages.life import Ready
 from service.messages.load import Fire, LoadFrame
 from service.messages.settings import VersionedSettings
@@ -63,6 +65,16 @@ def network(qapp: object) -> Iterator[QNetworkAccessManager]:
 @pytest.fixture
 def settings(network: QNetworkAccessManager) -> Iterator[SettingsClient]:
     client = SettingsClient(network)
+    yield client
+    client.leave()
+    client.deleteLater()
+
+
+@pytest.fixture
+def deployment(network: QNetworkAccessManager, qtbot: QtBot, service: Ready) -> Iterator[DeploymentClient]:
+    client = DeploymentClient(network)
+    with qtbot.waitSignal(client.seen):
+        client.connect_to(service.url, service.instance)
     yield client
     client.leave()
     client.deleteLater()
@@ -283,3 +295,55 @@ def test_that_a_command_without_a_service_is_refused_in_words(qtbot: QtBot) -> N
 
 def test_that_the_scripted_service_is_ready(running: ServiceProcess) -> None:
     assert isinstance(running.ready, Ready)
+
+
+def test_that_a_redeployment_is_told_begun_and_what_is_seen_later_comes_from_elsewhere(
+    qtbot: QtBot, deployment: DeploymentClient
+) -> None:
+    with qtbot.waitSignal(deployment.seen) as begun:
+        deployment.ask({"max_ongoing_requests": 500})
+    seen = begun.args[0]
+    assert isinstance(seen, Deployment)
+    assert (seen.wanted.max_ongoing_requests, seen.is_settled) == (500, False)
+    told: list[Deployment] = []
+    deployment.seen.connect(told.append)
+    done = Deployment(at_s=seen.at_s + 1, wanted=seen.wanted, running=1)
+    for each in (None, Deployment(at_s=seen.at_s - 1, wanted=Scale(), running=1), done, done):
+        deployment.observe(each)
+    assert told == [done], "neither nothing, nor what is older, nor the same twice"
+
+
+def test_that_steps_in_quick_succession_are_one_redeployment(qtbot: QtBot, deployment: DeploymentClient) -> None:
+    told: list[Deployment] = []
+    deployment.seen.connect(told.append)
+    with qtbot.waitSignal(deployment.seen):
+        for replicas in (2, 3, 4):
+            deployment.ask({"replicas": replicas})
+        deployment.ask({"max_ongoing_requests": 600})
+    assert [each.wanted for each in told] == [Scale(replicas=4, max_ongoing_requests=600)]
+
+
+def test_that_a_refused_redeployment_names_field_and_rule(qtbot: QtBot, deployment: DeploymentClient) -> None:
+    with qtbot.waitSignal(deployment.refused) as refused:
+        deployment.ask({"replicas": 65})
+    assert refused.args == ["replicas", "Must be a whole number from 1 to 64."]
+
+
+def test_that_a_redeployment_that_reaches_nobody_is_told(qtbot: QtBot, network: QNetworkAccessManager) -> None:
+    client = DeploymentClient(network)
+    with qtbot.waitSignal(client.failed) as failed:
+        client.connect_to("http://127.0.0.1:9", "nobody")
+    assert failed.args[0].startswith("The redeployment did not reach the service: ")
+    client.leave()
+    client.deleteLater()
+
+
+def test_that_a_stranger_s_answer_about_the_deployment_is_not_believed(
+    qtbot: QtBot, network: QNetworkAccessManager, service: Ready
+) -> None:
+    client = DeploymentClient(network)
+    with qtbot.waitSignal(client.failed) as failed:
+        client.connect_to(service.url, "another")
+    assert failed.args == ["Another program answers at the service's address."]
+    client.leave()
+    client.deleteLater()

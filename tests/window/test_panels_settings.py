@@ -229,12 +229,6 @@ def test_that_a_change_that_could_not_be_sent_goes_back(batching: BatchingPanel)
     assert batching.control("max_batch_size").number == 16
 
 
-def test_that_the_limits_follow_from_the_settings(batching: BatchingPanel) -> None:
-    type_into(batching.control("max_batch_size").field, "100")
-    assert batching._max_ongoing_requests.field.text() == str(100 + 256)
-    assert batching._max_ongoing_requests.field.isReadOnly()
-
-
 def test_that_keys_move_a_slider_by_one_and_by_doubling(batching: BatchingPanel, qtbot: QtBot) -> None:
     slider = slider_of(batching, "max_batch_size")
     wanted: list[dict[str, object]] = []

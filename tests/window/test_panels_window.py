@@ -468,7 +468,7 @@ def test_that_findings_beyond_three_show_on_demand(window: MainWindow) -> None:
 
 
 def test_that_a_finding_whose_remedy_is_no_slider_has_no_link(window: MainWindow) -> None:
-    window.findings.show_findings([Finding(control="max_ongoing_requests", advice="Start it with more.")])
+    window.findings.show_findings([Finding(control="memory", advice="Start it with more.")])
     assert window.findings._rows[0].link.isHidden()
     assert window.findings._rows[0].toolTip() == "Start it with more."
 

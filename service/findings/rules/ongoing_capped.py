@@ -38,8 +38,8 @@ def find(facts: Facts) -> Finding | None:
             "largest_batch": largest,
             "mean_held_s": float(batches.held.mean()),
         },
-        advice=f"Start the service with --max-ongoing-requests {facts.settings.max_ongoing_requests} or more, which "
-        "holds a full batch and a full queue.",
+        advice=f"Raise max_ongoing_requests to {facts.settings.max_ongoing_requests} or more, which holds a full "
+        "batch and a full queue.",
         control="max_ongoing_requests",
     )
 

@@ -1,0 +1,182 @@
+"""How many replicas there are and what Ray lets each hold: what takes a redeployment, and how far that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from gui import tokens
+from gui.widgets.icon import Icon
+from gui.widgets.labels import label
+from gui.widgets.layouts import column, row
+from gui.widgets.setting import ErrorLine, Setting
+from service.messages.deployment import SCALE_BOUNDS, Deployment, Scale
+from service.spelled import spelled_ms
+
+MARK: Final = "ph.arrows-clockwise"
+MARK_MEANS: Final = "Takes a redeployment; loses nothing"
+TIPS: Final = {
+    "replicas": "Copies of the model, each with a queue and batches of its own. Takes a redeployment: a new one takes "
+    "requests when it has loaded the model; one that leaves first answers those it holds, so nothing is lost",
+    "max_ongoing_requests": "Requests that Ray lets a replica hold, readers of its telemetry included; below a full "
+    "batch and a full queue it caps both. Takes a redeployment, of the replicas as they run: nothing is lost",
+}
+
+
+class RedeploymentRows(QWidget):
+    """Asks for other numbers; says as under way, done or taken back only what the service has told."""
+
+    wanted = Signal(dict)  # the fields to change
+    changed = Signal()  # what `summary` or `progress` say
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._in_force = Scale()
+        self._recorded: Scale | None = None
+        self._asked: dict[str, int] = {}  # not yet answered
+        self._seen: Deployment | None = None
+        self._began_s: float | None = None  # when what is under way was first seen
+        self._rows = {name: _row(name) for name in SCALE_BOUNDS}
+        self._news = label("", "caption", wrap=True)
+        self._failure = ErrorLine()
+        self._lay_out()
+        for name, shown in self._rows.items():
+            shown.wanted.connect(self._slot_for(name))
+        self._show_all()
+
+    @property
+    def scale(self) -> Scale:
+        """What the user wants; while a recording is shown, the controls say something else."""
+        return self._in_force.revised(self._asked)
+
+    @property
+    def progress(self) -> str:
+        """How far it is, while one is under way."""
+        return progress(self._seen) if self._seen is not None and not self._seen.is_settled else ""
+
+    @property
+    def summary(self) -> str:
+        """In few words, for where there is no room for the rows."""
+        replicas = (self._recorded or self.scale).replicas
+        return f"{replicas} replica{'s' if replicas > 1 else ''}"
+
+    @property
+    def news(self) -> str:
+        """What is said above the rows."""
+        return self._news.text()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last redeployment was taken back."""
+        return None if self._failure.isHidden() else self._failure.text
+
+    def control(self, field: str) -> Setting:
+        return self._rows[field]
+
+    def show_scale(self, scale: Scale) -> None:
+        """Start over from `scale`, while there is no service."""
+        self._in_force = scale
+        self._asked.clear()
+        self._seen = self._began_s = None
+        self._failure.hide()
+        self._news.setText(MARK_MEANS)
+        self._show_all()
+
+    def forget_service(self) -> None:
+        """There is none any more: what was wanted of it is what the next is started with."""
+        self.show_scale(self.scale)
+
+    def show_deployment(self, deployment: Deployment) -> None:
+        """What the service says; a control whose answer is still out stays where it is."""
+        self._in_force = deployment.wanted
+        self._asked = {name: value for name, value in self._asked.items() if value != getattr(self._in_force, name)}
+        self._seen = deployment
+        self._news.setText(self._told(deployment))
+        if deployment.failure is not None:
+            self._failure.show_text(deployment.failure)
+        else:
+            self._failure.hide()
+        self._show_all()
+
+    def show_recorded(self, scale: Scale | None) -> None:
+        """Say what held in a recording; with ``None`` again what the user wants."""
+        if scale != self._recorded:
+            self._recorded = scale
+            self._show_all()
+
+    def show_refusal(self, field: str, rule: str) -> None:
+        """The service refused a value for `field`: say so at its control."""
+        self._asked.pop(field, None)
+        self._show_all()
+        if field in self._rows:
+            self._rows[field].show_refusal(rule)
+
+    def settle(self) -> None:
+        """A change could not be sent: the controls go back to what is in force."""
+        self._asked.clear()
+        self._show_all()
+
+    def _lay_out(self) -> None:
+        self._news.setText(MARK_MEANS)
+        legend = row(Icon(MARK, "t3"), self._news, gap=tokens.GAP_1)
+        legend.setStretch(1, 1)
+        self.setLayout(column(legend, *self._rows.values(), self._failure, gap=tokens.GAP_1))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
+
+    def _slot_for(self, name: str) -> Callable[[float, bool], None]:
+        return lambda number, _is_final: self._want(name, int(number))
+
+    def _want(self, name: str, value: int) -> None:
+        self._asked[name] = value
+        self.wanted.emit({name: value})
+        self.changed.emit()
+
+    def _told(self, deployment: Deployment) -> str:
+        if not deployment.is_settled:
+            self._began_s = deployment.at_s if self._began_s is None else self._began_s
+            return progress(deployment)
+        began_s, self._began_s = self._began_s, None
+        if deployment.failure is not None:
+            return MARK_MEANS
+        if began_s is None:
+            return self.news
+        return f"Redeployed in {spelled_ms((deployment.at_s - began_s) * 1e3)}"
+
+    def _show_all(self) -> None:
+        scale = self._recorded or self.scale
+        for name, shown in self._rows.items():
+            shown.set_number(float(getattr(scale, name)))
+        self.changed.emit()
+
+
+def progress(deployment: Deployment) -> str:
+    """How far a redeployment is.
+
+    >>> two = Scale(replicas=2)
+    >>> progress(Deployment(at_s=0, wanted=two, running=1, is_settled=False))
+    '1 of 2 replicas'
+    >>> progress(Deployment(at_s=0, wanted=Scale(), running=1, leaving=1, is_settled=False))
+    '1 leaves when it has answered'
+    """
+    wanted = deployment.wanted.replicas
+    if deployment.leaving:
+        one = "1 leaves when it has answered"
+        return one if deployment.leaving == 1 else f"{deployment.leaving} leave when they have answered"
+    if deployment.running > wanted:
+        return f"{deployment.running} replicas, {deployment.running - wanted} to leave"
+    if deployment.running == wanted:
+        return "Redeploying"
+    parts = [f"{deployment.running} of {wanted} replicas"]
+    if deployment.loading is not None:
+        parts.append("{done} of {total} {unit}".format(**msgspec.structs.asdict(deployment.loading)))
+    return " · ".join(parts)
+
+
+def _row(name: str) -> Setting:
+    made = Setting(name, SCALE_BOUNDS[name], tip=TIPS[name], number_width=tokens.WIDTH_NUMBER_SMALL)
+    made.set_plain()
+    return made

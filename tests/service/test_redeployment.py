@@ -1,0 +1,207 @@
+"""Replicas come and go, and Ray's limit changes, while requests are served: none of them is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import requests
+
+from service.messages.telemetry import TelemetryEvent, TelemetryFrame
+from service.remote import RemoteService
+from tests.service.conftest import Service, ServiceProcess, error_of, free_port
+
+MANY = 24
+"""Waiting at a replica with two a batch of 200 ms: for longer than it has where the whole service ends."""
+
+REFUSING = """
+from pathlib import Path
+from service.workloads.workload import Workload
+
+class Refusing(Workload):
+    name, description, examples = "refusing", "Loads once", ("1",)
+
+    def load(self, device):
+        if Path("loaded").exists():
+            raise ValueError("There is one of me already.")
+        Path("loaded").touch()
+
+    def __call__(self, inputs):
+        return inputs
+"""
+
+
+def served(*arguments: str, folder: Path | None = None) -> Iterator[Service]:
+    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder)
+    try:
+        yield Service(process.wait_until_ready())
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="module")
+def adder() -> Iterator[Service]:
+    yield from served("--workload", "adder", "--max-batch-size", "2")
+
+
+def redeploy(service: Service, **changes: Any) -> requests.Response:
+    return requests.put(f"{service.url}/deployment", json=changes, timeout=20)
+
+
+def deployment_of(service: Service) -> dict[str, Any]:
+    """Without when it was seen."""
+    deployment = requests.get(f"{service.url}/deployment", timeout=20).json()
+    return {name: value for name, value in deployment.items() if name != "at_s"}
+
+
+class Reader:
+    """Reads the stream of telemetry, also where it breaks off at one replica and goes on at another."""
+
+    def __init__(self, events: AsyncIterator[TelemetryEvent]) -> None:
+        self._events = events
+        self.frames: list[TelemetryFrame] = []
+
+    async def read_until(self, condition: Callable[[TelemetryFrame], bool]) -> TelemetryFrame:
+        async for event in self._events:
+            assert isinstance(event, TelemetryFrame)
+            self.frames.append(event)
+            if condition(event):
+                return event
+        raise AssertionError("the stream ended")
+
+    async def read_until_settled(self, **wanted: int) -> TelemetryFrame:
+        def is_settled(frame: TelemetryFrame) -> bool:
+            deployment = frame.deployment
+            if deployment is None or not deployment.is_settled:
+                return False
+            return all(getattr(deployment.wanted, name) == value for name, value in wanted.items())
+
+        return await self.read_until(is_settled)
+
+
+@asynccontextmanager
+async def reading(service: Service) -> AsyncIterator[Reader]:
+    async with RemoteService(service.url) as remote:
+        reader = Reader(remote.telemetry())
+        await reader.read_until(lambda _: True)
+        yield reader
+
+
+class Askers:
+    """Requests under way, all at once."""
+
+    def __init__(self, service: Service, session: aiohttp.ClientSession) -> None:
+        self._service = service
+        self._session = session
+        self._asked: list[asyncio.Task[str]] = []
+
+    def ask(self, more: int) -> None:
+        numbers = range(len(self._asked), len(self._asked) + more)
+        self._asked += [asyncio.create_task(self._sum(number)) for number in numbers]
+
+    async def ask_until_both_hold(self, waiting: int, reader: Reader) -> None:
+        """Serve gives those who come at once to one replica, so they come little by little."""
+        held: dict[str, int] = {}
+        while len(held) < 2 or min(held.values()) < waiting:
+            self.ask(12)
+            frame = await reader.read_until(lambda frame: bool(frame.replicas))
+            held |= {replica.replica: replica.waiting for replica in frame.replicas}
+
+    async def are_all_answered(self) -> bool:
+        return await asyncio.gather(*self._asked) == [str(number + 1) for number in range(len(self._asked))]
+
+    async def _sum(self, number: int) -> str:
+        async with self._session.get(f"{self._service.url}/?number={number}") as answer:
+            return await answer.text()
+
+
+@asynccontextmanager
+async def asking(service: Service) -> AsyncIterator[Askers]:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield Askers(service, session)
+
+
+async def scaled(service: Service, reader: Reader, replicas: int) -> TelemetryFrame:
+    answer = await asyncio.to_thread(redeploy, service, replicas=replicas)
+    assert answer.status_code == 200, answer.text
+    return await reader.read_until_settled(replicas=replicas)
+
+
+async def test_that_nothing_queued_is_lost_when_a_replica_comes_and_when_it_leaves(adder: Service) -> None:
+    async with reading(adder) as reader, reading(adder), asking(adder) as askers:
+        askers.ask(8)
+        await scaled(adder, reader, 2)
+        await askers.ask_until_both_hold(MANY, reader)
+        before = len(reader.frames)
+        settled = await scaled(adder, reader, 1)
+        assert await askers.are_all_answered()
+        await reader.read_until(lambda frame: all(r.waiting + r.running == 0 for r in frame.replicas))
+    frames = reader.frames[before:]
+    assert any(frame.deployment is not None and frame.deployment.leaving for frame in frames)
+    (left,) = (name for frame in frames for name in frame.left_replicas)
+    assert not any(frame.lost_replicas for frame in reader.frames)
+    assert settled.deployment is not None
+    assert (settled.deployment.running, settled.deployment.failure) == (1, None)
+    told = {request.id: request for frame in reader.frames for request in frame.requests}
+    assert {request.state for request in told.values()} == {"done"}
+    assert sum(request.replica == left for request in told.values()) > MANY
+
+
+async def test_that_the_limit_of_ray_changes_in_the_replica_that_runs(adder: Service) -> None:
+    async with reading(adder) as reader, asking(adder) as askers:
+        pids = {replica.pid for replica in reader.frames[0].replicas}
+        await asyncio.to_thread(redeploy, adder, max_ongoing_requests=4)
+        await reader.read_until_settled(max_ongoing_requests=4)
+        limited = await reader.read_until(lambda frame: bool(frame.replicas))
+        assert [(r.max_ongoing_requests, r.pid in pids) for r in limited.replicas] == [(4, True)]
+        before = len(reader.frames)
+        askers.ask(12)
+        assert await askers.are_all_answered()
+        await reader.read_until(lambda frame: all(r.waiting + r.formed + r.running == 0 for r in frame.replicas))
+        held = [r.waiting + r.formed + r.running for frame in reader.frames[before:] for r in frame.replicas]
+        assert 2 <= max(held) <= 4
+        await asyncio.to_thread(redeploy, adder, max_ongoing_requests=100_000)
+        await reader.read_until_settled(max_ongoing_requests=100_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "rule"),
+    [
+        ({"replicas": 0}, "replicas", "Must be a whole number from 1 to 64."),
+        ({"replicas": "2"}, "replicas", "Must be a whole number from 1 to 64."),
+        ({"max_ongoing_requests": 1.5}, "max_ongoing_requests", "Must be a whole number from 1 to 999999."),
+        ({"replicas": 2, "copies": 2}, "copies", "Unknown here."),
+    ],
+)
+def test_that_what_is_refused_changes_nothing(adder: Service, changes: Any, field: str, rule: str) -> None:
+    before = deployment_of(adder)
+    answer = redeploy(adder, **changes)
+    assert answer.status_code == 422
+    assert error_of(answer)["param"] == field
+    assert error_of(answer)["message"].startswith(rule)
+    assert deployment_of(adder) == before
+
+
+def test_that_a_body_that_is_no_object_is_refused(adder: Service) -> None:
+    answer = requests.put(f"{adder.url}/deployment", data=b"[1]", timeout=20)
+    assert answer.status_code == 400
+    assert "JSON object" in error_of(answer)["message"]
+
+
+async def test_that_a_replica_that_cannot_start_is_given_up_in_words(tmp_path: Path) -> None:
+    (tmp_path / "refusing.py").write_text(REFUSING)
+    for service in served("--workload", "refusing:Refusing", folder=tmp_path):
+        async with reading(service) as reader:
+            redeploy(service, replicas=2)
+            given_up = await reader.read_until(lambda frame: frame.deployment is not None and frame.deployment.failure)
+        deployment = given_up.deployment
+        assert deployment is not None
+        assert "There is one of me already" in str(deployment.failure)
+        assert (deployment.wanted.replicas, deployment.running, deployment.is_settled) == (1, 1, True)
+        answer = await asyncio.to_thread(requests.post, service.url, json={"inputs": ["1"]}, timeout=20)
+        assert answer.json() == {"outputs": ["1"]}

@@ -1,0 +1,213 @@
+"""In which order a redeployment is carried out, against a Serve that does at each look what is next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from service.messages.deployment import SCALE_BOUNDS, Deployment, Loading, Scale
+from service.messages.settings import SettingError
+from service.model.report import LoadProgress
+from service.redeployment import redeployer as module
+from service.redeployment.redeployer import PATIENCE_S, USUAL_PATIENCE_S, Redeployer
+from service.redeployment.sight import Sight
+
+GPU = {"CPU": 1.0, "GPU": 1.0}
+
+
+class FakeServe:
+    """
+    Attributes:
+        deployed: what it was told to bring about, and the patience that it was to have.
+        holds: those that leave have requests to answer.
+        loads: those that start load for ever.
+        fails: those that start cannot.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self.deployed: list[tuple[int, float]] = []
+        self.scale = Scale(replicas=replicas)
+        self.running = [f"s{number}" for number in range(replicas)]
+        self.starting: list[str] = []
+        self.leaving: list[str] = []
+        self.holds = self.loads = self.fails = False
+        self._is_told = False
+
+    def look(self) -> Sight:
+        sight = Sight(
+            wanted=self.scale,
+            running=frozenset(self.running),
+            starting=frozenset(self.starting),
+            leaving=frozenset(self.leaving),
+            resources=GPU,
+            is_settled=not (self.starting or self.leaving or self._is_told),
+            failure="A replica failed to start: ValueError: too large" if self.fails and self.starting else None,
+        )
+        self._go_on()
+        return sight
+
+    def deploy(self, scale: Scale, patience_s: float) -> None:
+        self.deployed.append((scale.replicas, patience_s))
+        self.scale, self._is_told = scale, True
+
+    def free_resources(self) -> Mapping[str, float]:
+        return {"CPU": 8.0, "GPU": 3.0}
+
+    def is_on_one_machine(self) -> bool:
+        return True
+
+    def _go_on(self) -> None:
+        if self._is_told:
+            self._is_told = False
+            more = self.scale.replicas - len(self.running)
+            self.starting = [f"n{number}" for number in range(more)]
+            self.leaving = self.running[self.scale.replicas :]
+            self.running = self.running[: self.scale.replicas]
+        elif not (self.loads or self.fails):
+            self.running += self.starting
+            self.starting = []
+        if not self.holds:
+            self.leaving = []
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_S", 0.0)
+
+
+class Watched:
+    def __init__(self, serve: FakeServe, loads: Mapping[str, LoadProgress] | None = None) -> None:
+        self.left: list[str] = []
+        self.redeployer = Redeployer(serve, loads or {}, self.left.append)
+        self.seen: list[Deployment] = []
+
+    async def until_settled(self) -> Deployment:
+        while True:
+            seen = await self.redeployer.look()
+            self.seen.append(seen)
+            if seen.is_settled:
+                return seen
+
+
+async def test_that_more_replicas_are_deployed_at_once() -> None:
+    serve = FakeServe(1)
+    watched = Watched(serve)
+    begun = await watched.redeployer.redeploy({"replicas": 3}, bytes_each=1)
+    assert (begun.wanted.replicas, begun.running, begun.is_settled) == (3, 1, False)
+    settled = await watched.until_settled()
+    assert (settled.wanted.replicas, settled.running, settled.failure) == (3, 3, None)
+    assert serve.deployed == [(3, USUAL_PATIENCE_S)]
+
+
+async def test_that_patience_is_in_force_before_a_replica_is_to_leave_and_ends_when_it_has_left() -> None:
+    serve = FakeServe(2)
+    serve.holds = True
+    watched = Watched(serve)
+    await watched.redeployer.redeploy({"replicas": 1, "max_ongoing_requests": 50}, bytes_each=1)
+    while not (await watched.redeployer.look()).leaving:
+        pass
+    assert (watched.redeployer.leaving, watched.left) == ({"s1"}, [])
+    assert serve.deployed == [(2, PATIENCE_S), (1, PATIENCE_S)]
+    serve.leaving = []
+    settled = await watched.until_settled()
+    assert watched.left == ["s1"]
+    assert serve.deployed[2:] == [(1, USUAL_PATIENCE_S)]
+    assert (settled.wanted, settled.running) == (Scale(replicas=1, max_ongoing_requests=50), 1)
+
+
+async def test_that_what_is_wanted_meanwhile_takes_the_place_of_what_is_under_way() -> None:
+    serve = FakeServe(1)
+    serve.loads = True
+    watched = Watched(serve, {"n0": LoadProgress("layers", 12, 30), "old": LoadProgress("layers", 1, 30)})
+    await watched.redeployer.redeploy({"replicas": 2}, bytes_each=1)
+    while (seen := await watched.redeployer.look()).loading is None:
+        pass
+    assert seen.loading == Loading(unit="layers", done=12, total=30)
+    begun = await watched.redeployer.redeploy({"max_ongoing_requests": 9}, bytes_each=1)
+    assert begun.wanted == Scale(replicas=2, max_ongoing_requests=9)
+    await watched.redeployer.redeploy({"replicas": 1}, bytes_each=1)
+    settled = await watched.until_settled()
+    assert (settled.wanted, settled.running) == (Scale(replicas=1, max_ongoing_requests=9), 1)
+
+
+async def test_that_a_replica_that_cannot_start_is_taken_back_with_the_reason_until_the_next() -> None:
+    serve = FakeServe(1)
+    serve.fails = True
+    watched = Watched(serve)
+    await watched.redeployer.redeploy({"replicas": 2, "max_ongoing_requests": 9}, bytes_each=1)
+    settled = await watched.until_settled()
+    assert (settled.wanted, settled.running) == (Scale(replicas=1), 1)
+    assert "too large" in str(settled.failure)
+    serve.fails = False
+    assert (await watched.redeployer.redeploy({"replicas": 2}, bytes_each=1)).failure is None
+    assert (await watched.until_settled()).failure is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "bytes_each", "rule"),
+    [
+        ({"replicas": 65}, 1, "Must be a whole number from 1 to 64."),
+        ({"replicas": 5}, 1, "4 more take 4 of Ray's GPU, of which 3 are free."),
+        ({"replicas": 2}, 10**15, "1 more need about 1000000.0 GB of memory and "),
+        ({"copies": 2}, 1, "Unknown here. What takes a redeployment are replicas and max_ongoing_requests."),
+    ],
+)
+async def test_that_a_refusal_changes_nothing(changes: dict[str, object], bytes_each: int, rule: str) -> None:
+    serve = FakeServe(1)
+    redeployer = Watched(serve).redeployer
+    with pytest.raises(SettingError) as refusal:
+        await redeployer.redeploy(changes, bytes_each)
+    assert refusal.value.rule.startswith(rule)
+    assert serve.deployed == []
+    assert (await redeployer.look()).is_settled
+
+
+async def test_that_what_is_so_already_is_not_deployed_again() -> None:
+    serve = FakeServe(2)
+    answer = await Watched(serve).redeployer.redeploy({"replicas": 2}, bytes_each=10**15)
+    assert (answer.is_settled, serve.deployed) == (True, [])
+
+
+async def test_that_a_replica_that_serve_stops_by_itself_has_not_left_as_asked() -> None:
+    serve = FakeServe(2)
+    watched = Watched(serve)
+    serve.leaving = ["s1"]
+    await watched.redeployer.look()
+    serve.leaving = []
+    assert (await watched.redeployer.look()).is_settled
+    assert watched.left == []
+
+
+async def test_that_a_redeployment_that_breaks_off_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = FakeServe(1)
+
+    def deploy(_scale: Scale, _patience_s: float) -> None:
+        raise ConnectionError("the controller is gone")
+
+    monkeypatch.setattr(serve, "deploy", deploy)
+    watched = Watched(serve)
+    await watched.redeployer.redeploy({"replicas": 2}, bytes_each=1)
+    settled = await watched.until_settled()
+    assert settled.failure == "The redeployment broke off: the controller is gone"
+    assert settled.wanted == Scale(replicas=1)
+
+
+async def test_that_looking_on_ends_when_serve_is_done() -> None:
+    serve = FakeServe(1)
+    serve.starting = ["n0"]
+    watched = Watched(serve)
+    watched.redeployer.watch()
+    assert watched.redeployer._work is not None
+    await watched.redeployer._work
+    assert watched.redeployer.deployment is not None
+    assert (watched.redeployer.deployment.running, watched.redeployer.deployment.is_settled) == (2, True)
+
+
+@pytest.mark.parametrize("field", list(SCALE_BOUNDS))
+@pytest.mark.parametrize("value", [None, True, "8", 0, -1, 1.5, float("nan"), 10**400, []], ids=repr)
+def test_that_nonsense_is_refused_and_the_field_is_named(field: str, value: object) -> None:
+    with pytest.raises(SettingError) as refusal:
+        Scale().revised({field: value})
+    assert refusal.value.field == field
+    assert "Must be a whole number" in refusal.value.rule
