@@ -100,10 +100,19 @@ class BatchingPanel(QWidget):
         for field, value in list(self._wanted.items()):
             if getattr(versioned.settings, field) == value and field not in self._unsent:
                 del self._wanted[field]
+        self._drop_impossible()
         self._version = f"v{versioned.version}"
         self._after = "" if in_force_after_ms is None else f"after {spelled_ms(in_force_after_ms)}"
         self._show_head()
         self._show_all()
+
+    def _drop_impossible(self) -> None:
+        """Somebody else may have changed what the values wanted here do not go with."""
+        try:
+            self._in_force.revised(self._wanted)
+        except SettingError:
+            self._wanted.clear()
+            self._unsent.clear()
 
     def show_recorded(self, settings: Settings | None) -> None:
         """Say what held in a recording; with ``None`` again what the user wants."""

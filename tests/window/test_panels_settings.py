@@ -202,6 +202,13 @@ def test_that_a_batch_that_could_never_fill_is_refused_where_it_was_asked_for(
     assert not batching.settings.allow_small_batch
 
 
+def test_that_what_does_not_go_with_somebody_else_s_change_is_no_longer_wanted(batching: BatchingPanel) -> None:
+    type_into(batching.control("max_batch_size").field, "64")
+    batching.show_in_force(in_force(2, max_queued_requests=32, allow_small_batch=False))
+    assert batching.settings == Settings(max_queued_requests=32, allow_small_batch=False)
+    assert batching.control("max_batch_size").number == 16
+
+
 def switch(batching: BatchingPanel, state: str) -> None:
     control = batching.control("allow_small_batch")
     assert isinstance(control, SwitchSetting)
