@@ -14,7 +14,6 @@ from service.load.run import run_load
 from service.messages.load import RunLoad
 from service.messages.patterns import Burst, ClosedLoop, UniformLength
 from tests.service.conftest import Service
-from tests.service.test_batching_live import done, requests_seen
 
 PROMPTS = ("Once upon a time", "A batch is a group of")
 LENGTHS = UniformLength(low=2, high=12)
@@ -24,8 +23,8 @@ def test_that_every_request_of_a_report_is_one_of_the_services(service: Service)
     load = RunLoad(pattern=Burst(count=24), prompts=PROMPTS, max_tokens=LENGTHS, prompt_words=LENGTHS, seed=3)
     with service.telemetry() as telemetry:
         report = asyncio.run(run_load(service.url, load, 60.0))
-        telemetry.read_until(lambda _: done(telemetry) >= 24)
-    served = {request.client_id: request for request in requests_seen(telemetry)}
+        telemetry.read_until(lambda _: telemetry.done() >= 24)
+    served = {request.client_id: request for request in telemetry.requests()}
     assert report.totals.ok == 24
     assert report.model == service.ready.model
     for request in report.requests:
