@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from service.engine.job import Line
 from service.engine.loading import load_engine
 from service.engine.sequence import SamplingParams
+from service.engine.thread_pool import EngineThreads
 from service.generation import Generation, TextChunk
 from service.http.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
 from service.http.doors import doors_from_environment
@@ -98,7 +99,8 @@ class BatchTextGenerator:
         self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note)
         telling.cancel()
         replica, in_force = await hub.register.remote(self._serve_id)
-        self._generation = Generation(replica, self._loaded.engine, self._thread, in_force, self._loaded.prepare_thread)
+        threads = EngineThreads(self._thread, self._loaded.prepare_thread)
+        self._generation = Generation(replica, self._loaded.engine, threads, in_force)
         self._meter = DeviceMeter(self._loaded.device)
         self._tasks = [
             loop.create_task(work) for work in (self._generation.run(), self._follow_settings(), self._report())

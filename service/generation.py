@@ -6,8 +6,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +16,7 @@ from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.job import Admit, Emit, Engine, Job, Progress
 from service.engine.sequence import SamplingParams
+from service.engine.thread_pool import EngineThreads
 from service.messages.settings import ReleaseReason, VersionedSettings
 from service.messages.telemetry import FINAL_STATES, BatchWork, RequestRecord, RequestState
 from service.telemetry.batch_log import BatchLog
@@ -114,18 +115,10 @@ class GenerationRequest:
 class Generation:
     """One engine, its queue and its telemetry.
 
-    All methods belong to one event loop. The engine runs in `thread`, and where several batches run at a time also in
-    others that `prepare_thread` is called in first; it reports back once a decode step.
+    All methods belong to one event loop. The engine runs in `threads`, one a batch, and reports back once a step.
     """
 
-    def __init__(
-        self,
-        replica: str,
-        engine: Engine,
-        thread: ThreadPoolExecutor,
-        in_force: VersionedSettings,
-        prepare_thread: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, replica: str, engine: Engine, threads: EngineThreads, in_force: VersionedSettings) -> None:
         self.replica = replica
         self.batcher: Batcher[GenerationRequest] = Batcher(in_force, on_formed=self._on_formed)
         self.recorder = Recorder(replica)
@@ -134,8 +127,7 @@ class Generation:
         self.open_streams = 0
         self.last_step_s = time.monotonic()
         self._engine = engine
-        self._idle_threads = [thread]
-        self._prepare_thread = prepare_thread
+        self._threads = threads
         self._request_numbers = itertools.count(1)
         self._batch_ids: dict[Batch[GenerationRequest], str] = {}
         self._under_way: dict[str, GenerationRequest] = {}
@@ -211,23 +203,19 @@ class Generation:
         present = self.start([entry.item for entry in batch.entries])
         self.batches.note(id, started_s=time.monotonic())
         is_open = batch.formation == "continuous"
-        thread = self._idle_threads.pop() if self._idle_threads else self._new_thread()
-        while True:
-            run = BatchRun(self, id, present)
-            work = await self._decoded(thread, present, run, is_open) if present else BatchWork()
-            for request in run.broken_off:  # the engine ends every job; this is for one that breaks its word
-                self._finish(request, "failed", "The engine stopped before this request was complete.")
-            if not (present := run.end(work)):
-                break
-            id = self.begin_stretch(present, "joined")
-        self._idle_threads.append(thread)
+        with self._threads.one() as thread:
+            while True:
+                run = BatchRun(self, id, present)
+                work = await self._decoded(thread, present, run, is_open) if present else BatchWork()
+                for request in run.broken_off:  # the engine ends every job; this is for one that breaks its word
+                    self._finish(request, "failed", "The engine stopped before this request was complete.")
+                if not (present := run.end(work)):
+                    break
+                id = self.begin_stretch(present, "joined")
         self.batcher.free_place()
 
-    def _new_thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="engine", initializer=self._prepare_thread)
-
     async def _decoded(
-        self, thread: ThreadPoolExecutor, present: list[GenerationRequest], run: BatchRun, is_open: bool
+        self, thread: Executor, present: list[GenerationRequest], run: BatchRun, is_open: bool
     ) -> BatchWork | None:
         jobs, admit = [request.job for request in present], run.admit if is_open else None
         loop = asyncio.get_running_loop()

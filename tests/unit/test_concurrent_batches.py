@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.engine import TextEngine
 from service.engine.sequence import SamplingParams, Sequence
+from service.engine.thread_pool import EngineThreads
 from service.engine.turns import Turns
 from tests.unit.tiny_models import Listener, run
 
@@ -78,3 +79,16 @@ def test_that_turns_are_had_in_the_order_they_were_asked_for() -> None:
     for thread in threads:
         thread.join()
     assert had == [0, 1, 2, 3]
+
+
+def test_that_the_thread_in_which_the_engine_was_loaded_is_lent_first_and_the_others_are_prepared() -> None:
+    prepared: list[str] = []
+    with ThreadPoolExecutor(1) as first:
+        threads = EngineThreads(first, lambda: prepared.append(threading.current_thread().name))
+        with threads.one() as one, threads.one() as other:
+            assert one is first
+            assert other.submit(lambda: threading.current_thread().name).result() == prepared[0]
+        with threads.one() as again, threads.one() as other_again:
+            assert (again, other_again) == (first, other)
+        other.shutdown()
+    assert len(prepared) == 1

@@ -13,6 +13,7 @@ import pytest_asyncio
 from service.batching.batcher import QueueFullError
 from service.engine.job import Admit, Emit, Progress
 from service.engine.sequence import SamplingParams, Sequence
+from service.engine.thread_pool import EngineThreads
 from service.generation import Generation, GenerationError, GenerationRequest
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
@@ -72,7 +73,8 @@ class Replica:
     def __init__(self, settings: Settings) -> None:
         self.engine = SteppedEngine()
         self.thread = ThreadPoolExecutor(1)
-        self.generation = Generation("r1", self.engine, self.thread, VersionedSettings(version=1, settings=settings))
+        in_force = VersionedSettings(version=1, settings=settings)
+        self.generation = Generation("r1", self.engine, EngineThreads(self.thread), in_force)
         self.work = asyncio.get_running_loop().create_task(self.generation.run())
 
     async def submit(self, prompt: str, max_tokens: int = 1, streamed: bool = False) -> GenerationRequest:
