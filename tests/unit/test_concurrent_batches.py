@@ -2,62 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
 
 from service.engine.engine import TextEngine
 from service.engine.sequence import SamplingParams, Sequence
 from service.engine.thread_pool import EngineThreads
 from service.engine.turns import Turns
-from tests.unit.tiny_models import Listener, run
+from tests.unit.tiny_models import run
 
 
 def sequences(engine: TextEngine, *prompts: str) -> list[Sequence]:
     return [Sequence(prompt, engine.encode(prompt, 12), SamplingParams(max_tokens=12)) for prompt in prompts]
 
 
-def test_that_batches_that_alternate_compute_what_they_do_alone(tiny_engine: TextEngine) -> None:
+def test_that_batches_that_alternate_compute_what_they_do_alone(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prompts = [("Once", "upon a"), ("time", "there was"), ("a", "b")]
     alone = [run(tiny_engine, *sequences(tiny_engine, *each)) for each in prompts]
+    compute, is_computing, overlaps = tiny_engine._forward.compute, threading.Lock(), list[int]()
+
+    def watched(parts: Any) -> Any:
+        if not is_computing.acquire(blocking=False):
+            overlaps.append(len(parts))
+            return compute(parts)
+        with contextlib.ExitStack() as stack:
+            stack.callback(is_computing.release)
+            return compute(parts)
+
+    monkeypatch.setattr(tiny_engine._forward, "compute", watched)
     with ThreadPoolExecutor(len(prompts)) as threads:
         beside = list(threads.map(lambda each: run(tiny_engine, *sequences(tiny_engine, *each)), prompts))
     assert [listener.texts for listener in beside] == [listener.texts for listener in alone]
     assert [listener.work.steps for listener in beside] == [listener.work.steps for listener in alone]
-
-
-def test_that_two_batches_alternate_step_by_step(tiny_engine: TextEngine) -> None:
-    """The first begins; once the second has asked for a turn, neither makes two steps in a row until one ends."""
-    steps: list[str] = []
-    second_is_there = threading.Event()
-
-    class Told(Listener):
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
-        def __call__(self, progress: list[object]) -> None:  # type: ignore[override]
-            steps.append(self.name)
-            second_is_there.wait() if self.name == "first" else second_is_there.set()
-
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(tiny_engine.generate, sequences(tiny_engine, "Once"), Told("first"))
-        second = threads.submit(tiny_engine.generate, sequences(tiny_engine, "time"), Told("second"))
-        first.result()
-        second.result()
-    both = steps[2:-2]
-    assert {"first", "second"} <= set(both)
-    assert max(len(run) for run in _runs(both)) <= 2
-
-
-def _runs(names: list[str]) -> list[list[str]]:
-    """Equal neighbours, together."""
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and runs[-1][0] == name:
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return runs
+    assert not overlaps, "one step at a time"
 
 
 def test_that_turns_are_had_in_the_order_they_were_asked_for() -> None:
