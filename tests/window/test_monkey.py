@@ -93,6 +93,7 @@ def test_that_no_random_action_breaks_the_window(qtbot: QtBot, batchscope: Batch
     batchscope.window.load.stop_wanted.emit()
     history = batchscope.workings.history
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.outstanding == 0)
+    batchscope.workings.session.change_settings({"allow_small_batch": True})  # it may have been switched off
     before = history.load.totals.ok if history.load else 0
     batchscope.workings.session.fire(("still there",), 1, 2)
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.ok == before + 1)
