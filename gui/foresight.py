@@ -1,7 +1,7 @@
 """Shows what a slider would do before it is let go, and what was foretold beside what came of it.
 
 While it is dragged the service follows, so what is observed then belongs to no one setting: the predictor goes by what
-was seen when the drag began. A prediction stands until another change, of settings or of load, makes it idle.
+was seen when the drag began. A prediction stands until another change, of settings, load or replicas, makes it idle.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Foresight(QObject):
         self._is_dragging = False
         self._is_loaded = False
         self._asked: Settings | None = None
-        self._load: LoadMark | None = None
+        self._mark: LoadMark | None = None
         self._version: int | None = None  # under which what was asked came in force
         window.batching.considered.connect(self._on_considered)
         session.settings_applied.connect(self._on_settings_applied)
@@ -51,8 +51,8 @@ class Foresight(QObject):
         predictor.logged.connect(session.logged)
 
     def check(self) -> None:
-        """Drop what was foretold for another load than the present one."""
-        if self._asked is not None and self._present_load() != self._load:
+        """Drop what was foretold for another load, or for other replicas, than there are now."""
+        if self._asked is not None and self._last_mark() != self._mark:
             self.clear()
 
     def clear(self) -> None:
@@ -81,7 +81,7 @@ class Foresight(QObject):
         observation = Observation.of_history(self._history)
         if observation is None:
             return False
-        self._load = self._present_load()
+        self._mark = self._last_mark()
         self.predictor.observe(observation)
         return True
 
@@ -104,5 +104,5 @@ class Foresight(QObject):
         if state is not LifeCycle.RUNNING:
             self.clear()
 
-    def _present_load(self) -> LoadMark | None:
-        return self._history.load_story.marks[-1] if self._history.load_story.marks else None
+    def _last_mark(self) -> LoadMark | None:
+        return next(reversed(self._history.outer_marks()), None)

@@ -338,7 +338,7 @@ class PlotStack(QWidget):
 
     def marks(self) -> Marks:
         """What stands on every plot over time."""
-        return Marks(self._history.settings_marks(), self._history.load_story.marks, self._history.outages)
+        return Marks(self._history.settings_marks(), self._history.outer_marks(), self._history.outages)
 
     def moment(self) -> Moment:
         """What the common time axis shows."""

@@ -15,8 +15,9 @@ from service.messages.settings import SettingsChange, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, TelemetryFrame
 from service.messages.workload import TEXT
 from service.observed.batches import BatchTable, Regime
+from service.observed.deployment_story import DeploymentStory
 from service.observed.load_story import LoadStory
-from service.observed.marks import SettingsMark
+from service.observed.marks import LoadMark, SettingsMark
 from service.observed.merged import joined_requests, last_records
 from service.observed.outages import Outages
 from service.observed.percentiles import RollingPercentiles
@@ -69,6 +70,7 @@ class History:
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
         self.load_story = LoadStory()
+        self.deployment_story = DeploymentStory()
         self.outages = Outages()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
@@ -169,6 +171,7 @@ class History:
         if self.last_s is not None and not self._begins_anew:
             self._end_service(self.now_s())
         self.outages.close(self.now_s())
+        self.deployment_story.begin_service()
         self._begins_anew = True
         self._last_number = 0
         self.revision += 1
@@ -212,6 +215,10 @@ class History:
 
     def settings_marks(self) -> list[SettingsMark]:
         return self.batches.marks()
+
+    def outer_marks(self) -> list[LoadMark]:
+        """Changes of what the batching meets, of load and of replicas, in order of time."""
+        return sorted([*self.load_story.marks, *self.deployment_story.marks], key=lambda mark: mark.at_s)
 
     def regime_at(self, at_s: float) -> Regime | None:
         return self.batches.regime_at(at_s)
@@ -271,6 +278,7 @@ class History:
             self._changes = [*self._changes[-MOST_CHANGES:], change]
         self.batches.note_settings(self._service, frame.in_force.version, frame.in_force.settings)
         self.in_force = frame.in_force
+        self.deployment_story.note(frame.deployment, frame.at_s)
 
     def _add_replicas(self, frame: TelemetryFrame) -> None:
         if frame.replicas:
@@ -327,5 +335,6 @@ class History:
         self.batches.drop_before(oldest_s)
         self.statuses.drop_before(oldest_s)
         self.load_story.drop_before(oldest_s)
+        self.deployment_story.drop_before(oldest_s)
         self.outages.drop_before(oldest_s)
         self.revision += 1

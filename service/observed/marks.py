@@ -46,7 +46,7 @@ class SettingsMark:
 
 @dataclass(frozen=True)
 class LoadMark:
-    """The load changed: "load 2.6 → 6.4 req/s"."""
+    """The load changed, or how many replicas it meets: "load 2.6 → 6.4 req/s", "replicas 1 → 2"."""
 
     at_s: float
     text: str

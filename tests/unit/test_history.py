@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.messages.deployment import Scale
+from service.messages.deployment import Deployment, Scale
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
 from service.messages.patterns import (
     Burst,
@@ -268,6 +268,22 @@ def test_that_a_replica_that_left_as_it_should_makes_room_and_no_gap(history: Hi
     assert len(history.outages) == 0
     history.add_telemetry(frame(3, 14.0, replicas=(status("r3", 13.5),)))
     assert (history.slots.slot_of("r3"), history.slots.slot_of("r2")) == (0, 1)
+
+
+def test_that_a_redeployment_is_marked_and_another_service_is_none(history: History) -> None:
+    def deployed(number: int, at_s: float, **scale: int) -> TelemetryFrame:
+        told = Deployment(at_s=at_s, wanted=Scale(**scale), running=1, is_settled=True)
+        return frame(number, at_s, deployment=told)
+
+    history.add_telemetry(deployed(1, 11.0))
+    history.add_telemetry(deployed(2, 12.0, replicas=2))
+    history.add_telemetry(deployed(3, 13.0, replicas=2, max_ongoing_requests=5))
+    history.service_started()
+    history.add_telemetry(deployed(1, 15.0))
+    assert [(mark.at_s, mark.text) for mark in history.outer_marks()] == [
+        (12.0, "replicas 1 → 2"),
+        (13.0, "max_ongoing_requests 100000 → 5"),
+    ]
 
 
 def test_that_how_many_replicas_there_were_and_what_they_might_hold_is_known_afterwards(history: History) -> None:

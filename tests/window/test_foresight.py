@@ -129,6 +129,14 @@ def test_that_another_load_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     assert "predicted" not in below(loaded, "p50_s")
 
 
+def test_that_another_number_of_replicas_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    await_prediction(qtbot, loaded)
+    history = loaded.workings.history
+    history.deployment_story.marks.append(LoadMark(history.now_s(), "replicas 1 → 2"))
+    qtbot.waitUntil(lambda: "predicted" not in below(loaded, "p50_s"))
+
+
 def test_that_the_end_of_the_service_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
