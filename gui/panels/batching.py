@@ -156,7 +156,6 @@ class BatchingPanel(QWidget):
             self._settings[field].focus()
 
     def set_compact(self, compact: bool) -> None:
-        self._limits.set_folded(compact)
         for setting in (self._max_batch_size, self._batch_wait_timeout_s):
             setting.set_compact(compact)
 
@@ -182,7 +181,8 @@ class BatchingPanel(QWidget):
         self._release = Collapsible("Release", self._group(RELEASE))
         self._limits = Collapsible("Limits", self._group(LIMITS, self.redeployment))
         self._groups = {self._release: RELEASE, self._limits: LIMITS}
-        self._release.set_folded(True)
+        for group in self._groups:
+            group.set_folded(True)
         self._throttle = QTimer(self)
         self._throttle.setSingleShot(True)
         self._throttle.setInterval(tokens.SETTINGS_INTERVAL_MS)
@@ -265,7 +265,8 @@ class BatchingPanel(QWidget):
         words, brief = self._drained
         texts = [in_force]
         if in_force and words:
-            texts = [f"{in_force}, {words}", f"{self._version} {self._after}, {brief}", in_force]
+            in_short = f"{self._version} {self._after}".rstrip()
+            texts = [f"{in_force}, {words}", f"{in_short}, {brief}", in_force]
         title = QFontMetrics(font(tokens.FONT_TITLE, tokens.WEIGHT_BOLD)).horizontalAdvance(TITLE)
         room = self.width() - 2 * tokens.PANEL_PADDING - title - tokens.GAP_2
         width_of = self._head.fontMetrics().horizontalAdvance

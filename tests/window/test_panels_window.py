@@ -256,7 +256,6 @@ def test_that_below_1400_the_time_window_becomes_a_menu(window: MainWindow, qtbo
     resize(window, COMPACT)
     assert not window.toolbar._windows.isVisible()
     assert window.toolbar._window_button.isVisible()
-    assert window.batching._limits.is_folded
     with qtbot.waitSignal(window.toolbar.window_chosen) as chosen:
         window.toolbar._window_menu.actions()[2].trigger()
     assert chosen.args == [300.0]
