@@ -97,7 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.formation not in FORMATIONS:
             raise SettingError("formation", f"Must be one of {', '.join(FORMATIONS)}.")
         if not isinstance(self.allow_small_batch, bool):
-            raise SettingError("allow_small_batch", "Must be true or false.")
+            raise SettingError("allow_small_batch", "Must be true or false; on a command line, on or off.")
         for field, bounds in BOUNDS.items():
             bounds.check(field, getattr(self, field))
         if problem := self._problem:
