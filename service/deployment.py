@@ -96,10 +96,10 @@ class BatchTextGenerator:
         news = LoadingNews(partial(hub.note_loading.remote, self._serve_id))
         telling = loop.create_task(news.tell_on())
         self._about = about(options.workload)
-        self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note)
+        self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note, self._thread)
         telling.cancel()
         replica, in_force = await hub.register.remote(self._serve_id)
-        threads = EngineThreads(self._thread, self._loaded.prepare_thread)
+        threads = EngineThreads(self._thread)
         self._generation = Generation(replica, self._loaded.engine, threads, in_force)
         self._meter = DeviceMeter(self._loaded.device)
         self._tasks = [

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from service.engine.batch import Batch, Forward, Step, make_step
 from service.engine.failure import Failure, attempt
+from service.engine.home import Home
 from service.engine.job import Emit, Progress
 from service.engine.memory_limit import MemoryLimit
 from service.engine.open_batch import OpenBatch, sum_of
 from service.engine.row import Row
-from service.engine.turns import Turns
 from service.messages.telemetry import BatchWork
 
 logger = logging.getLogger(__name__)
@@ -29,11 +29,11 @@ class Decoding:
         work: what was computed.
     """
 
-    def __init__(self, forward: Forward, memory: MemoryLimit, turns: Turns, emit: Emit) -> None:
+    def __init__(self, forward: Forward, memory: MemoryLimit, home: Home, emit: Emit) -> None:
         self.work = BatchWork()
         self._forward = forward
         self._memory = memory
-        self._turns = turns
+        self._home = home
         self._emit = emit
 
     def run(self, rows: list[Row], admit: AdmitRows | None = None) -> None:
@@ -72,7 +72,7 @@ class Decoding:
         live = self._end_cancelled(rows)
         if not live:
             return None
-        batch = attempt(lambda: Batch(self._forward, live))
+        batch = self._home.compute(lambda: attempt(lambda: Batch(self._forward, live)))
         if isinstance(batch, Failure):
             return batch
         try:
@@ -91,8 +91,7 @@ class Decoding:
 
     def _step(self, batches: list[Batch]) -> list[Progress] | Failure:
         """What a step gives the rows: nothing to those whose prompts remain unread."""
-        with self._turns.next():
-            steps = attempt(lambda: make_step(self._forward, batches))
+        steps = self._home.compute(lambda: attempt(lambda: make_step(self._forward, batches)))
         if isinstance(steps, Failure):
             return steps
         return [each for batch, step in zip(batches, steps, strict=True) if step for each in _advance(batch.rows, step)]

@@ -1,8 +1,8 @@
 """A text generator for batches: prompts in, text of all of them step by step out.
 
 The engine knows nothing of Ray, HTTP or queues. A thread calls `TextEngine.generate` with a batch and gets it back when
-every sequence has ended; `encode` may be called by others meanwhile. Where several threads call it, their batches take
-turns, step by step.
+every sequence has ended; `encode` may be called by others meanwhile. Several threads may call it where the engine has a
+`Home`: their batches then take turns, step by step.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from service.engine.batch import Forward
 from service.engine.decoding import Decoding
 from service.engine.detokenize import Detokenizer
 from service.engine.encode import Encoder, InvalidText
+from service.engine.home import Home
 from service.engine.job import Admit, Emit
 from service.engine.memory_limit import MemoryLimit
 from service.engine.row import Row
 from service.engine.sequence import SamplingParams, Sequence
-from service.engine.turns import Turns
 from service.messages.telemetry import BatchWork
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TextEngine:
         context_length: tokens that a prompt and its completion may have together.
     """
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, home: Home | None = None) -> None:
         self.name = loaded.name
         self.context_length = loaded.context_length
         self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary)
@@ -41,7 +41,7 @@ class TextEngine:
         self._eos = loaded.end_tokens
         self._forward = Forward(loaded.forward, loaded.device)
         self._memory = MemoryLimit()
-        self._turns = Turns()
+        self._home = home or Home()
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
         """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""
@@ -66,7 +66,7 @@ class TextEngine:
         the others go on where they were. A batch that memory does not hold is decoded in parts, one after the other;
         for a while later ones are too, of the size that was held. What `emit` raises passes through.
         """
-        decoding = Decoding(self._forward, self._memory, self._turns, emit)
+        decoding = Decoding(self._forward, self._memory, self._home, emit)
         if admit is None:
             decoding.run(self._rows(sequences))
         else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Executor
 from typing import NamedTuple
 
 from service.engine.cores import bind_openmp_threads, usable_cores
@@ -14,28 +13,26 @@ from service.options import ServiceOptions
 from service.workloads.catalog import find
 
 
-def _as_it_is() -> None:
-    """A thread that computes without torch needs nothing."""
-
-
 class LoadedEngine(NamedTuple):
     """An engine and where it computes, in torch's names.
 
     Attributes:
         dtype: empty where that is the affair of a function.
         context_length: of a text generator, in tokens.
-        prepare_thread: to be called first in any other thread that is to compute.
     """
 
     engine: Engine
     device: str
     dtype: str = ""
     context_length: int | None = None
-    prepare_thread: Callable[[], None] = _as_it_is
 
 
-def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> LoadedEngine:
+def load_engine(
+    options: ServiceOptions, report: LoadReport = keep_quiet, executor: Executor | None = None
+) -> LoadedEngine:
     """To be called in the engine's own thread, before anything has imported torch in this process.
+
+    With its `executor` batches may run in other threads beside it.
 
     The threads that torch computes with inherit this one's priority, and OpenMP reads its settings, and binds the
     thread that loads it, when torch is imported.
@@ -46,29 +43,27 @@ def load_engine(options: ServiceOptions, report: LoadReport = keep_quiet) -> Loa
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
     from service.engine.engine import TextEngine
+    from service.engine.home import Home
     from service.engine.threads import prepare_engine_thread
     from service.model.load import choose_device, choose_dtype, load
     from service.model.resolve import resolve
 
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
-    prepare_thread = partial(prepare_engine_thread, device, cores)
-    prepare_thread()
-    engine = TextEngine(load(resolve(options.model), device, dtype, report))
-    return LoadedEngine(engine, device, dtype, engine.context_length, prepare_thread)
+    prepare_engine_thread(device, cores)
+    engine = TextEngine(load(resolve(options.model), device, dtype, report), Home(executor))
+    return LoadedEngine(engine, device, dtype, engine.context_length)
 
 
 def _load_function(options: ServiceOptions) -> LoadedEngine:
     from service.engine.function import FunctionEngine
 
     workload, device = find(options.workload)(), "cpu"
-    prepare_thread: Callable[[], None] = _as_it_is
     if workload.computes_on_device:
         from service.engine.threads import prepare_engine_thread
         from service.model.load import choose_device
 
         device = choose_device(options.device)
-        prepare_thread = partial(prepare_engine_thread, device, max(1, usable_cores() // options.replicas))
-    prepare_thread()
+        prepare_engine_thread(device, max(1, usable_cores() // options.replicas))
     workload.load(device)
-    return LoadedEngine(FunctionEngine(workload), device, prepare_thread=prepare_thread)
+    return LoadedEngine(FunctionEngine(workload), device)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from heapq import heappop, heappush
 
 
 class EngineThreads:
-    """Lends threads to one event loop: the first whenever it is there, because the engine was made ready in it."""
+    """Lends threads to one event loop: the first whenever it is there, because the engine computes in it."""
 
-    def __init__(self, first: ThreadPoolExecutor, prepare: Callable[[], None] | None = None) -> None:
-        """`prepare` is called in every other thread before it computes."""
-        self._prepare = prepare
+    def __init__(self, first: ThreadPoolExecutor) -> None:
         self._numbers = itertools.count(1)
         self._idle = [(0, first)]  # a heap
 
@@ -28,4 +26,4 @@ class EngineThreads:
             heappush(self._idle, (number, thread))
 
     def _another(self) -> tuple[int, ThreadPoolExecutor]:
-        return next(self._numbers), ThreadPoolExecutor(1, thread_name_prefix="engine", initializer=self._prepare)
+        return next(self._numbers), ThreadPoolExecutor(1, thread_name_prefix="engine")
