@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+SPINS = 5_000_000  # a tenth of a second or two, after which an engine that is idle takes no processor
+
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -29,8 +31,12 @@ def bind_openmp_threads() -> None:
     They meet at a barrier several hundred times a step. Nice as they are, Linux does not care to part two of them that
     sit on one core, and then each barrier takes a time slice: on two cores with a busy window, no batch in 10 s
     instead of 120 tokens a second.
+
+    Nor shall they sleep at once where one of them is late because the window was served first: to wake up takes longer.
+    On two cores with the window open 16 users got 194 tokens a second with this, and 110 to 135 without.
     """
     os.environ.setdefault("OMP_PROC_BIND", "true")
+    os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
 
 
 def _quota_cores() -> int | None:
