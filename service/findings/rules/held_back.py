@@ -25,25 +25,21 @@ def find(facts: Facts) -> Finding | None:
     small = int(np.count_nonzero(batches.size < batches.cap))
     data = {"batches": len(batches), "small": small, "held_s": held_s, "stride_s": settings.stride_s}
     last = f"The last {counted(len(batches), 'batch')} could have run {seconds(held_s)} earlier, with fewer requests"
-    if not settings.allow_small_batch:
-        in_vain = f"; {small} of them were not full after {LONGEST_WAIT_S:g} s" if small else ""
-        return Finding(
-            rule="held_back",
-            severity="warning",
-            title="Batches wait to be full",
-            evidence=f"{last}{in_vain}.",
-            data=data,
-            advice="Switch allow_small_batch on, or lower max_batch_size to what comes together.",
-            control="allow_small_batch",
-        )
+    is_full_wanted = not settings.allow_small_batch
+    if is_full_wanted:
+        why = f"; {small} of them were not full after {LONGEST_WAIT_S:g} s." if small else "."
+    else:
+        why = f": they leave every {settings.stride_s:g} s at most."
     return Finding(
         rule="held_back",
         severity="warning",
-        title="Batches wait for their tick",
-        evidence=f"{last}: they leave every {settings.stride_s:g} s at most.",
+        title="Batches wait to be full" if is_full_wanted else "Batches wait for their tick",
+        evidence=f"{last}{why}",
         data=data,
-        advice="Set stride_s to 0, and batches leave as soon as they may.",
-        control="stride_s",
+        advice="Switch allow_small_batch on, or lower max_batch_size to what comes together."
+        if is_full_wanted
+        else "Set stride_s to 0, and batches leave as soon as they may.",
+        control="allow_small_batch" if is_full_wanted else "stride_s",
     )
 
 
