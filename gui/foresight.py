@@ -17,7 +17,7 @@ from gui.session import Session
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings, VersionedSettings
 from service.observed.history import History
-from service.observed.marks import LoadMark
+from service.observed.marks import OuterMark
 from service.predict.observation import Observation
 from service.predict.predict import Prediction
 
@@ -41,7 +41,7 @@ class Foresight(QObject):
         self._is_dragging = False
         self._is_loaded = False
         self._asked: Settings | None = None
-        self._mark: LoadMark | None = None
+        self._mark: OuterMark | None = None
         self._version: int | None = None  # under which what was asked came in force
         window.batching.considered.connect(self._on_considered)
         session.settings_applied.connect(self._on_settings_applied)
@@ -104,5 +104,5 @@ class Foresight(QObject):
         if state is not LifeCycle.RUNNING:
             self.clear()
 
-    def _last_mark(self) -> LoadMark | None:
+    def _last_mark(self) -> OuterMark | None:
         return next(reversed(self._history.outer_marks()), None)

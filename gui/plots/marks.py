@@ -30,12 +30,12 @@ from gui.tokens import (
     WEIGHT_MEDIUM,
     Palette,
 )
-from service.observed.marks import LoadMark, SettingsMark
+from service.observed.marks import OuterMark, SettingsMark
 from service.observed.outages import Outage
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 
-Mark = TypeVar("Mark", SettingsMark, LoadMark)
+Mark = TypeVar("Mark", SettingsMark, OuterMark)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Marks:
     """What stands in view."""
 
     settings: Sequence[SettingsMark] = ()
-    loads: Sequence[LoadMark] = ()
+    outer: Sequence[OuterMark] = ()
     outages: Iterable[Outage] = ()
 
 
@@ -94,8 +94,8 @@ class MarkLines(_MarksItem):
         if self._layout is None:
             return
         layout = self._layout
-        for load in self._visible(self._marks.loads):
-            self._paint_line(painter, layout, load.at_s, self._palette.t2, DASH_LOAD, FLAG_ROW)
+        for outer in self._visible(self._marks.outer):
+            self._paint_line(painter, layout, outer.at_s, self._palette.t2, DASH_LOAD, FLAG_ROW)
         settings = self._visible(self._marks.settings)
         for mark in settings:
             self._paint_line(painter, layout, mark.at_s, self._palette.t1, DASH_CHANGE, 0)
@@ -142,17 +142,17 @@ class MarkLines(_MarksItem):
 
     def _paint_words(self, painter: QPainter, layout: Layout, flags: Sequence[_Flag]) -> None:
         """What changed, each text up to where the next begins."""
-        loads = [load for load in self._visible(self._marks.loads) if not _is_under(layout.x_of(load.at_s), flags)]
+        marks = [mark for mark in self._visible(self._marks.outer) if not _is_under(layout.x_of(mark.at_s), flags)]
         outages = self._paint_outage_flags(painter, layout)
-        starts = [flag.left for flag in (*flags, *outages)] + [int(layout.x_of(load.at_s)) for load in loads]
+        starts = [flag.left for flag in (*flags, *outages)] + [int(layout.x_of(mark.at_s)) for mark in marks]
 
         def room_after(x: float) -> float:
             following = [start for start in starts if start > x]
             return min((*following, layout.size.width())) - x - GAP_2
 
-        for load in loads:
-            x = int(layout.x_of(load.at_s)) + GAP_1 + 1
-            self._paint_elided(painter, x, room_after(x - 1), load.text, self._palette.t2)
+        for mark in marks:
+            x = int(layout.x_of(mark.at_s)) + GAP_1 + 1
+            self._paint_elided(painter, x, room_after(x - 1), mark.text, self._palette.t2)
         for flag in flags:
             start = flag.right + GAP_2 - 2
             room = room_after(flag.left + 1) - (start - flag.left - 1)

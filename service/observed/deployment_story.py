@@ -8,7 +8,7 @@ import msgspec
 
 from service.messages.deployment import Deployment, Scale
 from service.observed.load_story import MOST_KEPT
-from service.observed.marks import LoadMark
+from service.observed.marks import OuterMark
 
 
 @dataclass
@@ -18,7 +18,7 @@ class DeploymentStory:
         marks: redeployments, in order of time; when they were asked for.
     """
 
-    marks: list[LoadMark] = field(default_factory=list)
+    marks: list[OuterMark] = field(default_factory=list)
     _wanted: Scale | None = None
 
     def note(self, deployment: Deployment | None, at_s: float) -> None:
@@ -26,7 +26,7 @@ class DeploymentStory:
         if deployment is None:
             return
         if self._wanted is not None and deployment.wanted != self._wanted:
-            self.marks.append(LoadMark(at_s, describe_scale_change(self._wanted, deployment.wanted)))
+            self.marks.append(OuterMark(at_s, describe_scale_change(self._wanted, deployment.wanted)))
         self._wanted = deployment.wanted
 
     def begin_service(self) -> None:

@@ -17,7 +17,7 @@ from service.messages.workload import TEXT
 from service.observed.batches import BatchTable, Regime
 from service.observed.deployment_story import DeploymentStory
 from service.observed.load_story import LoadStory
-from service.observed.marks import LoadMark, SettingsMark
+from service.observed.marks import OuterMark, SettingsMark
 from service.observed.merged import joined_requests, last_records
 from service.observed.outages import Outages
 from service.observed.percentiles import RollingPercentiles
@@ -216,7 +216,7 @@ class History:
     def settings_marks(self) -> list[SettingsMark]:
         return self.batches.marks()
 
-    def outer_marks(self) -> list[LoadMark]:
+    def outer_marks(self) -> list[OuterMark]:
         """Changes of what the batching meets, of load and of replicas, in order of time."""
         return sorted([*self.load_story.marks, *self.deployment_story.marks], key=lambda mark: mark.at_s)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from service.messages.patterns import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
-from service.observed.marks import LoadMark, describe_load_change
+from service.observed.marks import OuterMark, describe_load_change
 
 MARK_GAP_S: Final = 1.0  # changes of load closer than this (a slider that is dragged) become one mark
 MOST_KEPT: Final = 500
@@ -21,7 +21,7 @@ class LoadStory:
         offered: moments at which the offered rate changed and the rate from then on (``None``: not an open loop).
     """
 
-    marks: list[LoadMark] = field(default_factory=list)
+    marks: list[OuterMark] = field(default_factory=list)
     offered: list[tuple[float, float | None]] = field(default_factory=list)
     _marked_from: Pattern | None = None
 
@@ -33,7 +33,7 @@ class LoadStory:
             return  # a burst ends by itself, any load with its service
         follows = bool(self.marks) and at_s - self.marks[-1].at_s < MARK_GAP_S
         self._marked_from = self._marked_from if follows else previous
-        mark = LoadMark(at_s, describe_load_change(self._marked_from, pattern))
+        mark = OuterMark(at_s, describe_load_change(self._marked_from, pattern))
         if follows:
             self.marks[-1] = replace(mark, at_s=self.marks[-1].at_s)
         else:

@@ -45,8 +45,8 @@ class SettingsMark:
 
 
 @dataclass(frozen=True)
-class LoadMark:
-    """The load changed, or how many replicas it meets: "load 2.6 → 6.4 req/s", "replicas 1 → 2"."""
+class OuterMark:
+    """What the batching meets has changed, load or replicas: "load 2.6 → 6.4 req/s", "replicas 1 → 2"."""
 
     at_s: float
     text: str

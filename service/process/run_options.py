@@ -76,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    default, settings = ServiceOptions(), Settings()
+    default = ServiceOptions()
     parser = _Parser(prog="python -m service", description=__doc__, allow_abbrev=False)
     parser.description = (
         "Run the text generator on Ray Serve. Each state is a JSON line on standard output, the log goes to standard "
@@ -102,6 +102,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--port", type=_whole(0, 65535), help="port to listen on (default: 8000 or the next free one; 0: any free one)")
     add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
     add("--address", metavar="RAY", help="run on the Ray cluster at this address instead of a local one")
+    _add_settings(parser)
+    add(
+        "--max-ongoing-requests",
+        type=_whole_in("max_ongoing_requests"),
+        default=default.max_ongoing_requests,
+        help="requests Ray lets a replica hold; a low one caps every batch (default: %(default)s)",
+    )
+    add("--parent-pid", type=_whole(1, 2**31), help="end with this process instead of the one that started it")
+    add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    """A flag for each of `Settings`, of which `_settings` makes them again."""
+    settings, add = Settings(), parser.add_argument
     add(
         "--formation",
         choices=FORMATIONS,
@@ -122,15 +137,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--max-batch-tokens", type=_number, default=settings.max_batch_tokens, help="prompts and max_tokens of a batch")
     add("--max-concurrent-batches", type=_number, default=settings.max_concurrent_batches)
     add("--max-queued-requests", type=_number, default=settings.max_queued_requests)
-    add(
-        "--max-ongoing-requests",
-        type=_whole_in("max_ongoing_requests"),
-        default=default.max_ongoing_requests,
-        help="requests Ray lets a replica hold; a low one caps every batch (default: %(default)s)",
-    )
-    add("--parent-pid", type=_whole(1, 2**31), help="end with this process instead of the one that started it")
-    add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
-    return parser
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:

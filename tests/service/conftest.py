@@ -155,6 +155,15 @@ def telemetry_of(url: str, after: int | None = None) -> Iterator[Telemetry]:
         yield Telemetry(response)
 
 
+def served(*arguments: str, folder: Path | None = None) -> Iterator[Service]:
+    """Another service than the common one, for as long as a fixture or a test wants it."""
+    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder)
+    try:
+        yield Service(process.wait_until_ready())
+    finally:
+        process.stop()
+
+
 @pytest.fixture(scope="package")
 def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
     process = ServiceProcess("--port", str(free_port()), "--dtype", "float32")

@@ -14,7 +14,7 @@ import requests
 
 from service.messages.telemetry import TelemetryEvent, TelemetryFrame
 from service.remote import RemoteService
-from tests.service.conftest import Service, ServiceProcess, error_of, free_port
+from tests.service.conftest import Service, error_of, served
 
 MANY = 24
 """Waiting at a replica with two a batch of 200 ms: for longer than it has where the whole service ends."""
@@ -34,14 +34,6 @@ class Refusing(Workload):
     def __call__(self, inputs):
         return inputs
 """
-
-
-def served(*arguments: str, folder: Path | None = None) -> Iterator[Service]:
-    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder)
-    try:
-        yield Service(process.wait_until_ready())
-    finally:
-        process.stop()
 
 
 @pytest.fixture(scope="module")

@@ -12,18 +12,10 @@ import pytest
 import requests
 
 from service.messages.life import Failed, StageProgress
-from tests.service.conftest import Service, ServiceProcess, free_port
+from tests.service.conftest import Service, ServiceProcess, served
 
 README = Path(__file__).parents[2] / "README.md"
 QUERIES = 9
-
-
-def served(*arguments: str, folder: Path | None = None) -> Iterator[Service]:
-    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder)
-    try:
-        yield Service(process.wait_until_ready())
-    finally:
-        process.stop()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from service.messages.load import ClientTotals, LoadFrame
 from service.messages.patterns import Poisson
 from service.messages.settings import Settings, VersionedSettings
 from service.observed.history import History
-from service.observed.marks import LoadMark
+from service.observed.marks import OuterMark
 from service.predict.predict import Prediction
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
@@ -124,7 +124,7 @@ def test_that_another_load_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16, let_go=True)
     await_prediction(qtbot, loaded)
     history = loaded.workings.history
-    history.load_story.marks.append(LoadMark(history.now_s(), "Poisson 4 → 8 requests/s"))
+    history.load_story.marks.append(OuterMark(history.now_s(), "Poisson 4 → 8 requests/s"))
     loaded.workings.foresight.check()
     assert "predicted" not in below(loaded, "p50_s")
 
@@ -133,7 +133,7 @@ def test_that_another_number_of_replicas_ends_it(qtbot: QtBot, loaded: Batchscop
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
     history = loaded.workings.history
-    history.deployment_story.marks.append(LoadMark(history.now_s(), "replicas 1 → 2"))
+    history.deployment_story.marks.append(OuterMark(history.now_s(), "replicas 1 → 2"))
     qtbot.waitUntil(lambda: "predicted" not in below(loaded, "p50_s"))
 
 
