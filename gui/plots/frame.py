@@ -15,10 +15,10 @@ from gui.plots.paint import baseline, color, font, pen, text_width
 from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.time_range import TimeRange
-from gui.tokens import FONT_CAPTION, GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
+from gui.tokens import FONT_CAPTION, GAP_1, GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
 from service.observed.columns import Floats
 
-UNIT_ROOM: Final = GAP_2 + FONT_CAPTION  # what the unit needs above the topmost tick that is named
+UNIT_ROOM: Final = GAP_2 + FONT_CAPTION + GAP_1  # what the unit needs above the topmost tick that is named
 
 
 @dataclass(frozen=True)
