@@ -34,7 +34,7 @@ class PromptLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """With so many tokens where the line names no number of its own."""
         fields = msgspec.structs.asdict(self)
         del fields["prompt"]
-        return SamplingParams(**{**fields, "max_tokens": self.max_tokens or max_tokens})
+        return SamplingParams(**{**fields, "max_tokens": max_tokens if self.max_tokens is None else self.max_tokens})
 
 
 def lines_of(path: Path, after: int = 0) -> Iterator[Line]:

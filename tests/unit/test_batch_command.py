@@ -247,10 +247,12 @@ def test_that_who_is_done_makes_room_and_the_order_stays(files: Files) -> None:
 
 
 def test_that_a_line_that_is_no_prompt_and_a_prompt_that_fails_are_bad_alone(files: Files) -> None:
-    files.write(['"a"', '{"prompt": "b", "tokens": 3}', "17", '"poison"', '""', '{"prompt": "c", "max_tokens": 0.5}'])
+    lines = ['"a"', '{"prompt": "b", "tokens": 3}', "17", '"poison"', '""']
+    files.write([*lines, '{"prompt": "c", "max_tokens": 0.5}', '{"prompt": "d", "max_tokens": 0}'])
     run_prompts(files, ScriptedEngine(faults={"poison": Fault(error="It is poisoned.")}))
     assert files.results == [(1, "<a#1><a#2>")]
     told = dict(files.errors)
-    assert sorted(told) == [2, 3, 4, 5, 6]
+    assert sorted(told) == [2, 3, 4, 5, 6, 7]
     assert all(told[line].startswith('A line is a prompt or {"prompt": …, "max_tokens": …}') for line in (2, 3, 6))
     assert (told[4], told[5]) == ("It is poisoned.", "The prompt is empty: there is nothing to continue.")
+    assert told[7] == "max_tokens must be at least 1."
