@@ -13,6 +13,7 @@ import msgspec
 import psutil
 
 from service.messages.deployment import Deployment, Loading, Scale
+from service.messages.settings import SettingError
 from service.model.report import LoadProgress
 from service.process.start_error import reason_of
 from service.redeployment.room import check_memory, check_resources
@@ -28,6 +29,8 @@ PATIENCE_S: Final = 630.0
 """What it is given when it alone leaves: more than any request lives."""
 
 POLL_S: Final = 0.25
+
+AUTOSCALED: Final = "Ray Serve decides how many there are here; deploy another autoscaling_config to change that."
 
 Answer = TypeVar("Answer")
 
@@ -81,7 +84,7 @@ class Redeployer:
             sight = await self._look()
             scale = self._seen(sight).wanted.revised(changes)
             if scale != self._seen(sight).wanted:
-                await self._in_thread(self._check_room, sight, scale, bytes_each)
+                await self._in_thread(self._check, sight, scale, bytes_each)
                 self._aim, self._failure = scale, None
                 self._begin(self._carry_out(sight, scale))
             return self._seen(sight)
@@ -158,7 +161,9 @@ class Redeployer:
             failure=self._failure,
         )
 
-    def _check_room(self, sight: Sight, scale: Scale, bytes_each: int) -> None:
+    def _check(self, sight: Sight, scale: Scale, bytes_each: int) -> None:
+        if sight.is_autoscaled and scale.replicas != sight.wanted.replicas:
+            raise SettingError("replicas", AUTOSCALED)
         more = scale.replicas - len(sight.running) - len(sight.starting)
         if more <= 0:
             return

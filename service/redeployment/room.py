@@ -1,4 +1,4 @@
-"""Whether there is room for more replicas: asked before, because Ray would wait for it, or the system end us."""
+"""Whether there can be other replicas: asked before, because Ray would wait for room, or the system end us."""
 
 from __future__ import annotations
 

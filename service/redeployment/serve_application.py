@@ -46,6 +46,7 @@ class ServeApplication:
             starting=_in(states, ReplicaState.STARTING, ReplicaState.RECOVERING),
             leaving=_in(states, ReplicaState.STOPPING),
             resources=details["required_resources"],
+            is_autoscaled=details["deployment_config"].get("autoscaling_config") is not None,
             is_settled=application["status"] == ApplicationStatus.RUNNING,
             failure=message if FAILED_TO_START in message else None,
         )

@@ -15,6 +15,7 @@ class Sight:
         wanted: what Serve is bringing about, or has.
         running, starting, leaving: replicas, by Serve's names for them.
         resources: what each replica takes of Ray's.
+        is_autoscaled: Serve itself decides how many replicas there are.
         is_settled: Serve has nothing more to do.
         failure: what it says of a replica that did not start.
     """
@@ -24,5 +25,6 @@ class Sight:
     starting: frozenset[str]
     leaving: frozenset[str]
     resources: Mapping[str, float]
+    is_autoscaled: bool
     is_settled: bool
     failure: str | None = None

@@ -1,4 +1,4 @@
-"""The config file of chosen settings, given to the real `serve run` as it is."""
+"""The config file of chosen settings, given to the real `serve run` as it is, or with Serve's autoscaling in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.messages.settings import Settings
 from service.messages.telemetry import ReplicaStatus
 from service.options import ServiceOptions
 from tests.service.cluster import Cluster
-from tests.service.conftest import Telemetry
+from tests.service.conftest import Telemetry, error_of
 from tests.service.ports import free_port
 
 SETTINGS = Settings(max_batch_size=5, batch_wait_timeout_s=0.125, max_queued_requests=77)
@@ -45,4 +45,19 @@ def test_that_serve_run_starts_the_service_with_the_chosen_settings_and_it_can_b
         before, after = replicas_redeployed(url, max_ongoing_requests=50)
     assert msgspec.convert(in_force, Settings) == SETTINGS
     assert [(status.pid, status.max_ongoing_requests) for status in before] == [(before[0].pid, 100_000)]
+    assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]
+
+
+@pytest.mark.timeout(180)
+def test_that_replicas_that_serve_scales_by_itself_are_left_to_it(cluster: Cluster, tmp_path: Path) -> None:
+    config = tmp_path / "serve.yaml"
+    port = free_port()
+    chosen = serve_config(ServiceOptions(workload="adder", device="cpu", settings=SETTINGS), port=port)
+    autoscaled = 'autoscaling_config: {"min_replicas": 1, "max_replicas": 2}'
+    config.write_text(chosen.replace("num_replicas: 1", autoscaled))
+    with cluster.serve_run(config, port=port) as url:
+        refusal = requests.put(f"{url}/deployment", json={"replicas": 2}, timeout=20)
+        before, after = replicas_redeployed(url, max_ongoing_requests=50)
+    assert error_of(refusal)["param"] == "replicas"
+    assert "autoscaling_config" in error_of(refusal)["message"]
     assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]

@@ -23,6 +23,7 @@ class FakeServe:
         holds: those that leave have requests to answer.
         loads: those that start load for ever.
         fails: those that start cannot.
+        is_autoscaled: it decides by itself how many there are.
     """
 
     def __init__(self, replicas: int) -> None:
@@ -31,7 +32,7 @@ class FakeServe:
         self.running = [f"s{number}" for number in range(replicas)]
         self.starting: list[str] = []
         self.leaving: list[str] = []
-        self.holds = self.loads = self.fails = False
+        self.holds = self.loads = self.fails = self.is_autoscaled = False
         self._is_told = False
 
     def look(self) -> Sight:
@@ -41,6 +42,7 @@ class FakeServe:
             starting=frozenset(self.starting),
             leaving=frozenset(self.leaving),
             resources=GPU,
+            is_autoscaled=self.is_autoscaled,
             is_settled=not (self.starting or self.leaving or self._is_told),
             failure="A replica failed to start: ValueError: too large" if self.fails and self.starting else None,
         )
@@ -161,6 +163,17 @@ async def test_that_a_refusal_changes_nothing(changes: dict[str, object], bytes_
     assert refusal.value.rule.startswith(rule)
     assert serve.deployed == []
     assert (await redeployer.look()).is_settled
+
+
+async def test_that_serve_is_left_to_scale_where_it_does_and_what_else_is_wanted_is_deployed() -> None:
+    serve = FakeServe(1)
+    serve.is_autoscaled = True
+    watched = Watched(serve)
+    with pytest.raises(SettingError, match="autoscaling_config"):
+        await watched.redeployer.redeploy({"replicas": 2, "max_ongoing_requests": 9}, bytes_each=1)
+    assert serve.deployed == []
+    await watched.redeployer.redeploy({"max_ongoing_requests": 9}, bytes_each=1)
+    assert (await watched.until_settled()).wanted == Scale(replicas=1, max_ongoing_requests=9)
 
 
 async def test_that_what_is_so_already_is_not_deployed_again() -> None:
