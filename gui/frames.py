@@ -117,9 +117,11 @@ class FrameClock(QObject):
         self._first_due_s = self._next_due_s
         while self._next_due_s <= time.monotonic():
             self._next_due_s += self._interval_s
-        self._paint()
-        # A zero timer fires after the events that were posted before it, among them the window's request to be painted.
-        self._rest.start()
+        try:
+            self._paint()
+        finally:  # one frame that fails is not the last
+            # A zero timer fires after the events that were posted before it, among them the request to be painted.
+            self._rest.start()
 
     def _on_painted(self) -> None:
         now_s = time.monotonic()

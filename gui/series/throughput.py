@@ -67,7 +67,7 @@ def throughput(history: History, view: TimeRange) -> Throughput:
     every = stride(view)
     first, last = step_of(view.start_s) // every * every - 1, step_of(view.end_s)
     if history.last_s is not None:
-        last = min(last, step_of(history.last_s) - 1)
+        last = max(first - 1, min(last, step_of(history.last_s) - 1))  # none, where the last is before the view
     times = (np.arange(first, last + 1) + 1) * STEP_S
     tokens = _blank_without_service(history, times, _tokens_per_s(history, first, last, view.column_s))
     requests = _blank_without_service(history, times, _requests_per_s(history, first, last, view.column_s))

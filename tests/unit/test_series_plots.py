@@ -157,6 +157,20 @@ def test_that_nothing_is_drawn_on_after_a_failure() -> None:
     assert batch_size.batch_sizes(history, view).cap[0][-1] == failed_s
 
 
+@pytest.mark.parametrize("later_s", [59.0, 60.3, 65.0, 400.0, 5000.0])
+def test_that_a_view_that_comes_after_all_that_was_heard_is_empty(later_s: float) -> None:
+    history, clock = filled_history(picture_run(), until_s=50.0)
+    history.mark_stop()
+    clock.now_s += later_s
+    view = TimeRange.ending_at(history.now_s(), 30.0, COLUMNS)
+    assert all(len(times) == 0 for times, _ in latency.latencies(history, view).lines.values())
+    rates = throughput.throughput(history, view)
+    assert rates.peaks[0] == 0
+    assert len(rates.tokens[0]) == len(rates.requests[0]) == 0
+    assert not timeline.timeline(history, view, Lanes.dealt(history, 60)).any()
+    assert sum(batch_size.batch_sizes(history, view).count.values()) == 0
+
+
 def test_that_each_pixel_of_the_timeline_is_what_its_request_did(history: History) -> None:
     view = TimeRange.ending_at(history.now_s(), WINDOW_S, 800)
     lanes = Lanes.dealt(history, 90)

@@ -83,3 +83,20 @@ def test_that_a_stopped_clock_paints_nothing(qtbot: QtBot, clock: Callable[[QWid
     qtbot.wait(100)
 
     assert meter.times().count == before
+
+
+def test_that_a_frame_that_fails_is_not_the_last(qtbot: QtBot) -> None:
+    frames: list[int] = []
+
+    def paint() -> None:
+        frames.append(len(frames))
+        if len(frames) == 2:
+            raise ValueError("the second frame")
+
+    clock = FrameClock(paint, FrameMeter())
+    with qtbot.captureExceptions() as raised:
+        clock.start()
+        qtbot.waitUntil(lambda: len(frames) > 3)
+    clock.stop()
+    clock.deleteLater()
+    assert [str(error) for _, error, _ in raised] == ["the second frame"]
