@@ -327,7 +327,7 @@ class MainWindow(QWidget):
         self._adapt_drawer(self.width() < tokens.BREAKPOINT_DRAWER)
         if compact != self._is_compact:
             self._is_compact = compact
-            for panel in (self.toolbar, self.figures, self.batching, self.load, self.prompts):
+            for panel in (self.toolbar, self.figures, self.batching, self.prompts):
                 panel.set_compact(compact)
             self._apply_widths()
         self._place_drawer()

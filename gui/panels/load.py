@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtCore import QPoint, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from gui import tokens
@@ -14,7 +15,7 @@ from gui.panels.load_kinds import CHOICES, KINDS, NUMBERS, kind_of, pattern_of
 from gui.panels.load_knobs import Knob, NumberKnob, PathKnob, RatesKnob, ThinkKnob
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser
-from gui.widgets.labels import ElidedLabel
+from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
 from service.messages.load import ClientTotals
 from service.messages.patterns import Burst, Length, Pattern
@@ -35,7 +36,7 @@ class LoadPanel(QWidget):
         self._is_paused = False
         self._can_run = False
         self._why = ""
-        self._lag_name = "own lag p99"
+        self._lag_p99_ms: float | None = None
         self._generates = True
         self._create()
         self._lay_out()
@@ -97,7 +98,8 @@ class LoadPanel(QWidget):
     def set_note(self, text: str) -> None:
         """One line under the button instead of the counts."""
         self._sent.setText(text)
-        self._lag.setText("")
+        self._lag_p99_ms = None
+        self._show_lag()
 
     def show_running(self, pattern: Pattern | None, is_paused: bool = False) -> None:
         """What runs, as the load process tells."""
@@ -111,7 +113,8 @@ class LoadPanel(QWidget):
         if len(parts) == 1:
             parts.append("0 dropped")
         self._sent.setText(", ".join(parts))
-        self._lag.setText("" if lag_p99_ms is None else f"{self._lag_name} {lag_p99_ms:.1f} ms")
+        self._lag_p99_ms = lag_p99_ms
+        self._show_lag()
 
     def toggle(self) -> None:
         """As if the button had been clicked."""
@@ -123,8 +126,9 @@ class LoadPanel(QWidget):
         if not self.pause.isHidden() and self.pause.isEnabled():
             self.pause.click()
 
-    def set_compact(self, compact: bool) -> None:
-        self._lag_name = "lag" if compact else "own lag p99"
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._show_lag()
 
     # Construction ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +152,7 @@ class LoadPanel(QWidget):
         self.button = Button("Run load", "ph.play-fill", large=True)
         self.pause = Button("Pause", "ph.pause-fill", large=True)
         self._sent = ElidedLabel("", "caption")
-        self._lag = ElidedLabel("", "caption")
+        self._lag = label("", "caption")
         self._lag.setToolTip(
             "How late the load generator itself sent 99 of 100: if this grows, it is the limit, not the service"
         )
@@ -175,6 +179,17 @@ class LoadPanel(QWidget):
         self.button.clicked.connect(self._on_clicked)
         self.pause.clicked.connect(lambda: self.pause_wanted.emit(not self._is_paused))
         self._throttle.timeout.connect(self._send_if_running)
+
+    def _show_lag(self) -> None:
+        """Briefly where the counts leave no room for more."""
+        if self._lag_p99_ms is None:
+            self._lag.setText("")
+            return
+        number = f"{self._lag_p99_ms:.1f} ms" if self._lag_p99_ms < 10 else f"{self._lag_p99_ms:.0f} ms"
+        width_of = self._lag.fontMetrics().horizontalAdvance
+        room = self.width() - 2 * tokens.PANEL_PADDING - tokens.GAP_2 - width_of(self._sent.text())
+        in_full = f"own lag p99 {number}"
+        self._lag.setText(in_full if width_of(in_full) <= room else f"lag {number}")
 
     # Slots -----------------------------------------------------------------------------------------------------------
 
