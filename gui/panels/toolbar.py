@@ -107,6 +107,8 @@ class Toolbar(QWidget):
         self._state_word.setText(face.word)
         dress(self._state_word, "failed" if state is LifeCycle.FAILED else "strong")
         for control in (self._model, self._device_button):
+            if control.hasFocus() and not actions.can_choose_model:
+                self.step_button.setFocus()  # or Qt gives it to whatever comes next
             control.setEnabled(actions.can_choose_model)
         self.freeze_button.setEnabled(actions.can_freeze)
         self.export_button.setEnabled(actions.can_export)

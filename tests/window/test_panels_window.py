@@ -205,6 +205,12 @@ def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> N
     assert chosen.args == ["gpt2"]
 
 
+def test_that_return_after_the_model_s_name_leaves_the_focus_at_the_next_step(window: MainWindow) -> None:
+    window.toolbar._model.setFocus()
+    window.show_life_cycle(LifeCycle.STARTING)
+    assert window.toolbar.step_button.hasFocus()
+
+
 def test_that_a_long_path_is_shown_by_its_end_and_kept_whole(window: MainWindow) -> None:
     path = "/home/somebody/models/with/a/long/name/SmolLM2-135M-Instruct"
     window.toolbar.set_model(path)
