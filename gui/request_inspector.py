@@ -88,7 +88,7 @@ class RequestInspector(QObject):
 
     def _show(self, found: Details) -> None:
         request, batch, now_s = self._shown(found.request), found.batch, self._history.now_s()
-        self.details.show_request(request, found.spans_s, None if batch is None else batch.reason)
+        self.details.show_request(request, found.stages, found.spans_s, None if batch is None else batch.reason)
         self.details.show_wait(found.waited)
         title, remark = ("", "") if batch is None else batch_words(batch, len(found.mates))
         self.details.show_batch(title, remark, [self._shown(mate) for mate in found.mates], now_s)

@@ -18,6 +18,7 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, Role, label
 from gui.widgets.layouts import column, hairline, row
 from service.messages.settings import ReleaseReason
+from service.observed.stages import Stage
 
 MOST_MATES_SHOWN: Final = 3
 
@@ -43,10 +44,12 @@ class RequestDetails(QWidget):
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
-    def show_request(self, request: RequestRow, spans_s: Sequence[float], reason: ReleaseReason | None) -> None:
+    def show_request(
+        self, request: RequestRow, stages: Sequence[Stage], spans_s: Sequence[float], reason: ReleaseReason | None
+    ) -> None:
         """The request itself, with the seconds of its stages."""
         self._state.setText(request.state)
-        self.strip.show_stages(spans_s, reason)
+        self.strip.show_stages(stages, spans_s, reason)
         _set(self._prompt, request.prompt)
         _set(self._completion, request.text.strip())
         _set(self._error, request.error or "")

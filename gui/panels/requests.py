@@ -27,7 +27,7 @@ NAMES: Final[dict[str, str]] = {
     "done": "Done",
 }
 SHORT: Final[dict[str, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
-EMPTY_TEXT: Final = "Every request gets a row here: its state, its tokens as they stream, and its latency."
+EMPTY_TEXT: Final = "Every request gets a row here: its state, its answer as it comes, and its latency."
 
 
 class RequestsPanel(QWidget):

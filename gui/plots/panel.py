@@ -154,6 +154,14 @@ class PlotPanel(QWidget):
         """Where everything lies at present; ``None`` before the first `follow`."""
         return self._layout_at(self._moment) if self._moment is not None else None
 
+    def declare(self, plot: Declaration) -> None:
+        """It tells of other things from now on."""
+        if plot != self.plot:
+            self.plot = plot
+            self.header.declare(plot)
+            self._empty.set_text(plot.empty_text)
+            self._shown = None
+
     def set_palette(self, palette: Palette) -> None:
         self.palette_ = palette
         self.header.set_palette(palette)
@@ -300,6 +308,10 @@ class EmptyText(QWidget):
         self._text = text
         self._palette = palette
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+
+    def set_text(self, text: str) -> None:
+        self._text = text
+        self.update()
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette

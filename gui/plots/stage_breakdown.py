@@ -38,7 +38,7 @@ from service.observed.stages import STAGES
 PLOT: Final = Declaration(
     name="stage-breakdown",
     title="Where the time goes",
-    unit="stages of a request, from its intended send to its last token",
+    unit="stages of a request, from its intended send to the end of its answer",
     entries=ENTRIES,
     empty_text="How long requests spend in each of their stages",
 )
@@ -126,8 +126,12 @@ class StageBars(QWidget):
     def _point(self, stage: int | None) -> None:
         if stage != self._pointed:
             self._pointed = stage
-            self.setToolTip("" if stage is None else f"{STAGES[stage].title}: {STAGES[stage].meaning}")
+            self.setToolTip("" if stage is None else self._explained(stage))
             self.update()
+
+    def _explained(self, place: int) -> str:
+        stage = (STAGES if self._now is None else self._now.stages)[place]
+        return f"{stage.title}: {stage.meaning}"
 
     def _stage_at(self, place: QPointF) -> int | None:
         table = self._table

@@ -12,7 +12,7 @@ from gui.plots.paint import bold, draw_text, font, text_width
 from gui.plots.stage_inks import paint_stages, segments, stage_inks
 from gui.tokens import FONT_TEXT, GAP_2, HAIRLINE, LEGEND_SWATCH, STAGE_STRIP, STAGE_STRIP_LINE, Palette
 from service.messages.settings import ReleaseReason
-from service.observed.stages import STAGES
+from service.observed.stages import STAGES, Stage
 
 SHOWN_S = 0.0005  # what is shorter reads as nothing
 
@@ -23,6 +23,7 @@ class StageStrip(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette = palette
+        self._stages: Sequence[Stage] = STAGES
         self._spans_s: Sequence[float] = ()
         self._reason: ReleaseReason | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -31,16 +32,16 @@ class StageStrip(QWidget):
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
         """What it says, as pairs of left and right: the stages, then their sum."""
-        spans = [(stage.title, f"{span:.3f} s") for stage, span in zip(STAGES, self._spans_s, strict=False)]
+        spans = [(stage.title, f"{span:.3f} s") for stage, span in zip(self._stages, self._spans_s, strict=False)]
         return (*spans, ("Latency", f"{sum(self._spans_s):.3f} s")) if spans else ()
 
     def set_palette(self, palette: Palette) -> None:
         self._palette = palette
         self.update()
 
-    def show_stages(self, spans_s: Sequence[float], reason: ReleaseReason | None) -> None:
-        if (spans_s, reason) != (self._spans_s, self._reason):
-            self._spans_s, self._reason = spans_s, reason
+    def show_stages(self, stages: Sequence[Stage], spans_s: Sequence[float], reason: ReleaseReason | None) -> None:
+        if (stages, spans_s, reason) != (self._stages, self._spans_s, self._reason):
+            self._stages, self._spans_s, self._reason = stages, spans_s, reason
             self.setAccessibleName(", ".join(f"{name} {value}" for name, value in self.lines))
             self.update()
 

@@ -32,6 +32,7 @@ class StageTable:
     def __init__(
         self, room: QSize, now: StageBreakdown | None, before: StageBreakdown | None, before_name: str
     ) -> None:
+        self._stages = STAGES if now is None else now.stages
         numbers = [(None, None)] * len(STAGES) if now is None else list(zip(now.mean, now.at_p95, strict=True))
         extra = [()] * len(STAGES) if before is None else [(mean,) for mean in before.mean]
         self._lines: list[Sequence[float | None]] = [(*a, *b) for a, b in zip(numbers, extra, strict=True)]
@@ -51,7 +52,7 @@ class StageTable:
         middle = self._top + self._line / 2
         for head, edge in zip(self._heads, self._edges, strict=True):
             draw_text(painter, edge - text_width(head, font()), middle, head, font(), palette.t3)
-        for n, (stage, ink) in enumerate(zip(STAGES, stage_inks(palette), strict=True)):
+        for n, (stage, ink) in enumerate(zip(self._stages, stage_inks(palette), strict=True)):
             middle += self._line
             if n == pointed:
                 self._paint_ground(painter, middle, palette)

@@ -10,8 +10,9 @@ from gui.plots.canvas import curve
 from gui.plots.capacity import CapacityItem
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.frame import Layout
+from gui.plots.marks import Marks
 from gui.plots.paint import color, pen
-from gui.plots.panel import PlotPanel
+from gui.plots.panel import Moment, PlotPanel
 from gui.plots.pointer import Dot
 from gui.series import throughput
 from gui.series.capacity import CapacityLine, with_capacity
@@ -50,6 +51,10 @@ class ThroughputPanel(PlotPanel):
         self.canvas.addItem(self._capacity)
         self.set_colors(palette)
 
+    def follow(self, moment: Moment, marks: Marks) -> None:
+        self.declare(throughput.declared(self.history.unit))
+        super().follow(moment, marks)
+
     def set_colors(self, palette: Palette) -> None:
         self._ground = Ink.of(color(palette.running, THROUGHPUT_FILL_ALPHA))
         for line in self._curves:
@@ -58,8 +63,6 @@ class ThroughputPanel(PlotPanel):
         self._offered.setPen(pen(palette.t3, LINE_MARKER, DASH_CAP))
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
-        self.plot = throughput.declared(self.history.unit)
-        self.header.declare(self.plot)
         self._rates = throughput.throughput(self.history, view)
         return self._rates.peaks if self.capacity is None else with_capacity(self._rates.peaks, self.capacity)
 

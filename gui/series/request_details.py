@@ -12,13 +12,14 @@ from service.observed.batch_summary import BatchSummary, batch_summary
 from service.observed.history import History
 from service.observed.members import companions_of
 from service.observed.requests import RequestRow
+from service.observed.stages import Stage
 
 
 @dataclass(frozen=True)
 class RequestDetails:
     """
     Attributes:
-        spans_s: seconds in each of `stages.STAGES`, so far where it is under way.
+        spans_s: seconds in each of its `stages`, so far where it is under way.
         batch: ``None`` as long as it has none.
         mates: the other members of its batch, or all that ran while it did where others could join, in their order in
             the queue.
@@ -26,6 +27,7 @@ class RequestDetails:
     """
 
     request: RequestRow
+    stages: tuple[Stage, ...]
     spans_s: tuple[float, ...]
     batch: BatchSummary | None
     mates: tuple[RequestRow, ...]
@@ -45,6 +47,7 @@ def request_details(history: History, row: int) -> RequestDetails | None:
     batch = int(table.columns.get(row, "batch"))
     return RequestDetails(
         request=table.row(row),
+        stages=stages.stages_of(history.unit),
         spans_s=tuple(np.nan_to_num(spans).tolist()),
         batch=batch_summary(history, batch),
         mates=tuple(table.rows(each for each in companions_of(history, row) if each != row)),

@@ -13,6 +13,7 @@ from service.observed import stages
 from service.observed.columns import Floats, Ints
 from service.observed.history import History
 from service.observed.requests import STATE_CODES
+from service.observed.stages import Stage
 
 DONE: Final[RequestState] = "done"
 TAIL: Final = 95.0
@@ -21,12 +22,13 @@ TAIL_HALF_WIDTH: Final = 2.5  # per cent of the requests on either side of p95 t
 
 @dataclass(frozen=True)
 class StageBreakdown:
-    """Seconds a stage, in the order of `stages.STAGES`; each line adds up to a latency.
+    """Seconds a stage, in the order of `stages`; each line adds up to a latency.
 
     Attributes:
         at_p95: the mean of the requests whose latency is about the 95th percentile.
     """
 
+    stages: tuple[Stage, ...]
     count: int
     mean: Floats
     at_p95: Floats
@@ -39,7 +41,9 @@ def stage_breakdown(history: History, scope: Scope) -> StageBreakdown | None:
         return None
     spans = stages.durations(stages.marks(history.requests.columns, rows))
     spans = spans[np.isfinite(spans).all(axis=1)]
-    return StageBreakdown(len(spans), spans.mean(axis=0), _about_p95(spans)) if len(spans) else None
+    if not len(spans):
+        return None
+    return StageBreakdown(stages.stages_of(history.unit), len(spans), spans.mean(axis=0), _about_p95(spans))
 
 
 def _answered(history: History, scope: Scope) -> Ints:

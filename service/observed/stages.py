@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from service.messages.workload import TEXT
 from service.observed.columns import Columns, Floats, Ints
 
 MARKS: Final = (
@@ -45,8 +46,25 @@ STAGES: Final = (
     Stage("sealed", "Sealed", "its batch could no longer grow and waited for the engine"),
     Stage("prefill", "Prefill", "the prompts of its batch were read, up to the first token"),
     Stage("decode", "Decode", "the further tokens"),
-    Stage("delivery", "Way out", "from the replica until the asker had the last token"),
+    Stage("delivery", "Way out", "from the replica until the asker had the last of it"),
 )
+OF_FUNCTIONS: Final = {
+    stage.name: stage
+    for stage in (
+        Stage("admission", "Admission", "checked and put into the queue"),
+        Stage("prefill", "Call", "its batch was computed, up to the first piece of its result"),
+        Stage("decode", "Stream", "the further pieces of a result that is streamed"),
+    )
+}
+
+
+def stages_of(unit: str) -> tuple[Stage, ...]:
+    """The `STAGES`, in the words of a workload that counts such things.
+
+    >>> [stage.title for stage in stages_of("houses")][5:]
+    ['Call', 'Stream', 'Way out']
+    """
+    return STAGES if unit == TEXT.unit else tuple(OF_FUNCTIONS.get(stage.name, stage) for stage in STAGES)
 
 
 def marks(columns: Columns, rows: Ints) -> Floats:
@@ -65,7 +83,7 @@ def marks(columns: Columns, rows: Ints) -> Floats:
 def durations(times: Floats, until_s: float = np.inf) -> Floats:
     """How long each of the `STAGES` took, in seconds, one line a request, from its `marks`.
 
-    A line's sum is the latency, from the intended send time to the asker's last token. A mark that was never reached
+    A line's sum is the latency, from the intended send time to the end of its answer. A mark that was never reached
     or is not known leaves its time to the stage before it. A request under way is counted up to `until_s`; without
     that its line is NaN.
 

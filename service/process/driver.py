@@ -83,7 +83,8 @@ class Driver:
         # On a cluster of somebody else's each replica gets the model where it runs, as part of loading it.
         model, is_own_ray = self._options.service.model, self._options.address is None
         pending = pending_stages(model) if is_own_ray and self._has_model else ()
-        return stages_to(os.path.basename(model), pending, is_own_ray=is_own_ray)
+        workload = self._options.service.workload
+        return stages_to(os.path.basename(model), pending, is_own_ray=is_own_ray, workload=workload)
 
     @property
     def _has_model(self) -> bool:

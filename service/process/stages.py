@@ -8,26 +8,31 @@ from contextlib import contextmanager
 from typing import Final
 
 from service.messages.life import ServiceState, Stage, StageName, StageProgress, Unit
+from service.messages.workload import TEXT
 
 REPORT_INTERVAL_S: Final = 0.1
 UNCHANGED_INTERVAL_S: Final = 1.0
 
 ABOUT_S: Final[dict[StageName, float]] = {"check": 0.1, "convert": 25, "ray": 4, "serve": 4, "load": 10, "answer": 1}
+ABOUT_FUNCTIONS_S: Final[dict[StageName, float]] = ABOUT_S | {"load": 4}
 
 
-def stages_to(model: str, pending: tuple[StageName, ...], *, is_own_ray: bool) -> tuple[Stage, ...]:
-    """What lies ahead of a start with `model`, of which `pending` is still to be had."""
+def stages_to(
+    model: str, pending: tuple[StageName, ...], *, is_own_ray: bool, workload: str = TEXT.name
+) -> tuple[Stage, ...]:
+    """What lies ahead of a start with `model`, of which `pending` is still to be had, or with another workload."""
+    is_text = workload == TEXT.name
     titles: dict[StageName, str] = {
         "check": "Check ports and memory",
         "fetch": f"Fetch {model}",
         "convert": "Convert the model",
         "ray": "Start Ray" if is_own_ray else "Connect to Ray",
         "serve": "Start Ray Serve",
-        "load": "Load the model",
+        "load": "Load the model" if is_text else f"Load {workload}",
         "answer": "Answer a first request",
     }
     return tuple(
-        Stage(name=name, title=title, about_s=ABOUT_S.get(name))
+        Stage(name=name, title=title, about_s=(ABOUT_S if is_text else ABOUT_FUNCTIONS_S).get(name))
         for name, title in titles.items()
         if name in pending or name not in ("fetch", "convert")
     )

@@ -47,6 +47,12 @@ def test_that_only_pending_stages_of_the_model_lie_ahead() -> None:
     assert names == ["check", "fetch", "convert", "ray", "serve", "load", "answer"]
 
 
+def test_that_a_function_is_not_said_to_be_a_model_and_loads_sooner() -> None:
+    text, adder = (stages_to("gpt2", (), is_own_ray=True, workload=name)[3] for name in ("text", "adder"))
+    assert (text.title, adder.title) == ("Load the model", "Load adder")
+    assert adder.about_s < text.about_s
+
+
 def test_that_stages_are_told_as_they_begin_and_end() -> None:
     told = Told()
     reporter = StageReporter(told)

@@ -122,6 +122,14 @@ def test_that_a_stage_under_the_pointer_stands_out_and_is_explained(view: Distri
     assert STAGES[bars.pointed].meaning in bars.toolTip()
 
 
+def test_that_the_stages_of_a_function_have_its_words(qtbot: QtBot, theme: Theme) -> None:
+    history, _ = filled_history(picture_run())
+    history.unit = "houses"
+    view = shown(qtbot, history)
+    view.stages.bars._point(next(n for n, stage in enumerate(STAGES) if stage.name == "decode"))
+    assert view.stages.bars.toolTip() == "Stream: the further pieces of a result that is streamed"
+
+
 def test_that_without_data_each_plot_says_what_it_will_show(qtbot: QtBot, theme: Theme) -> None:
     view = shown(qtbot, History(CLOCK, clock=FakeClock(5.0)))
     view.set_empty(True)

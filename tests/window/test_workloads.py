@@ -22,13 +22,18 @@ def choose(batchscope: Batchscope, name: str) -> None:
     field.editingFinished.emit()
 
 
-def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(batchscope: Batchscope) -> None:
+def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
+    batchscope: Batchscope, qtbot: QtBot
+) -> None:
     window = batchscope.window
     window.prompts.set_prompts(["my own"])
     choose(batchscope, "adder")
     assert window.prompts.prompts == tuple("012345678")
     batchscope.workings.presenter.show_numbers()
     assert window.figures.figure("tokens_per_s").accessibleName() == "numbers/s", "before anything has run"
+    throughput = batchscope.workings.plots.throughput
+    qtbot.waitUntil(lambda: throughput.plot.entries[0].name == "numbers/s")
+    assert throughput.plot.empty_text.startswith("Numbers and requests a second")
     assert (window.load.max_tokens, window.load.prompt_words) == (1, None)
     window.prompts.set_prompts(["77"])
     choose(batchscope, "house-price")
