@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from PySide6.QtCore import QEvent, QModelIndex, QPoint, Qt, Signal
+from PySide6.QtCore import QEvent, QItemSelection, QModelIndex, QPoint, Qt, Signal
 from PySide6.QtGui import QEnterEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTableView, QWidget
 
@@ -150,9 +150,9 @@ class RequestsPanel(QWidget):
         self._newer.setText(f"↑ {count} new" if count else "")
         self._newer.setVisible(count > 0)
 
-    def _on_selection_changed(self) -> None:
+    def _on_selection_changed(self, selected: QItemSelection, deselected: QItemSelection) -> None:
         rows = self.table.selectionModel().selectedRows()
-        if len(rows) == 1:
+        if len(rows) == 1 and (selected or deselected):  # Qt also tells of rows that only moved, with neither
             self._on_row_picked(rows[0])
 
     def _on_row_picked(self, index: QModelIndex) -> None:

@@ -223,6 +223,16 @@ def test_that_what_is_looked_at_does_not_jump(panel: RequestsPanel) -> None:
     assert panel._newer.isHidden()
 
 
+def test_that_the_chosen_request_is_told_once_and_not_when_others_come(panel: RequestsPanel, qtbot: QtBot) -> None:
+    fill(panel, requests(20))
+    with qtbot.waitSignal(panel.request_chosen) as chosen:
+        panel.table.selectRow(4)
+    assert chosen.args == ["r15"]
+    with qtbot.assertNotEmitted(panel.request_chosen):
+        fill(panel, requests(3, start=20))
+        fill(panel, [request("r15", "done")])
+
+
 def test_that_del_cancels_the_selected_that_are_under_way(panel: RequestsPanel, qtbot: QtBot) -> None:
     fill(panel, [request("a"), request("b", "done"), request("c", "running")])
     panel.table.selectAll()
