@@ -126,4 +126,4 @@ def _lines(comparison: Comparison) -> Sequence[str]:
         figure = FIGURE_BY_NAME[each.figure]
         values = (spelled(value, figure.unit) for value in (each.a, each.b))
         rows.append(row(figure.title, *values, each.short_text, each.interval_text))
-    return [f"A → B: {comparison.title}", *rows, "", comparison.verdict, *comparison.warnings]
+    return [f"A → B: {comparison.title}", *rows, "", comparison.verdict, *comparison.caveats]

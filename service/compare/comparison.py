@@ -63,6 +63,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
         return ", ".join(each for each in (settings, load) if each) or "the same twice"
 
     @property
+    def caveats(self) -> tuple[str, ...]:
+        """What is to be said of it once it has ended: the warnings, and how many rounds are missing."""
+        rounds = len(self.a)
+        stopped = (f"It was stopped after {rounds} of {self.plan.rounds} rounds.",)
+        return (stopped if rounds < self.plan.rounds else ()) + self.warnings
+
+    @property
     def decisive(self) -> Difference | None:
         """The difference that the verdict is about."""
         return next((each for each in self.differences if each.figure == self.plan.figure), None)

@@ -34,7 +34,7 @@ def comparison_page(comparison: Comparison) -> str:
         "A and B compared",
         comparison.title,
         comparison.verdict,
-        comparison.warnings,
+        comparison.caveats,
         _plot("Cumulative latency", cumulative_plot(comparison), "A", "B"),
         _plot("B over A", ratio_plot(comparison.differences, plan.figure)) if comparison.differences else None,
         _section("Figures", _differences(comparison)),

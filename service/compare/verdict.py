@@ -64,14 +64,12 @@ def concluded(
         b=tuple(b),
         differences=found,
         verdict=missing if decisive is None else sentence(decisive),
-        warnings=_warnings(plan, a, b),
+        warnings=_warnings(a, b),
     )
 
 
-def _warnings(plan: ComparePlan, a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
-    sentences = []
-    if len(a) < plan.rounds:
-        sentences.append(f"It was stopped after {len(a)} of {plan.rounds} rounds.")
+def _warnings(a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
+    sentences: list[str] = []
     for name, runs in (("A", a), ("B", b)):
         sentences.extend(f"{name}: {sentence}" for sentence in spoiling(runs))
     return tuple(sentences)

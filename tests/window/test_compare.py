@@ -126,7 +126,7 @@ def test_that_one_click_measures_what_batching_gives(qtbot: QtBot, running: Batc
     results = compare_view(running).results
     qtbot.waitUntil(lambda: not running.workings.compare.is_busy, timeout=PATIENCE_MS)
     assert results.verdict.startswith(("B's throughput is", "No difference can be told: B's throughput is"))
-    assert present(running).max_batch_size == 16
+    qtbot.waitUntil(lambda: present(running).max_batch_size == 16)
 
 
 def test_that_without_batches_there_is_nothing_to_measure(qtbot: QtBot, running: Batchscope) -> None:
