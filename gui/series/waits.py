@@ -88,7 +88,8 @@ def _until_formed(history: History, row: int, slot: int, queued: float, formed: 
     if ahead.is_felt and formation == "continuous":
         yield from _until_joined(history, slot, queued, formed)
     elif ahead.is_felt:
-        held = f", held by a member with {ahead.straggler} tokens" if ahead.count == 1 and ahead.straggler else ""
+        is_held = ahead.count == 1 and ahead.straggler
+        held = f", held by a member with {ahead.straggler} {history.unit}" if is_held else ""
         yield f"{ahead.held_s:.2f} s for {_batches(ahead)} to end{held}"
     rest_s = formed - queued - ahead.held_s
     if rest_s >= NOTICEABLE_S:

@@ -45,15 +45,15 @@ class FunctionEngine:
             raise ValueError(f"The workload {self.name} cannot take {str(input)[:80]!r}: {_in_words(error)}") from error
 
     def generate(self, jobs: Sequence[Call], emit: Emit, admit: Admit | None = None) -> BatchWork:
-        steps = computed = 0
+        calls = 0
         while jobs:
             present = [job for job in jobs if not job.is_cancelled]
             emit([Progress(job, "", 0, "cancelled") for job in jobs if job.is_cancelled])
             if present:
-                steps, computed = steps + 1, computed + len(present)
+                calls += 1
                 self._call(present, emit)
-            jobs = admit(BatchWork(steps=steps, computed=computed), True) if admit else []
-        return BatchWork(steps=steps, computed=computed)
+            jobs = admit(BatchWork(steps=calls), True) if admit else []
+        return BatchWork(steps=calls)
 
     def _call(self, jobs: list[Call], emit: Emit) -> None:
         ended: set[Call] = set()

@@ -48,7 +48,8 @@ class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine computed for a batch, in tokens unless it says otherwise.
 
     Attributes:
-        steps: forward passes that gave rows a token each: every row whose prompt had been read by then.
+        steps: forward passes that gave rows a token each: every row whose prompt had been read by then. Of a function
+            its calls, and no more is known of it.
         computed: put through the model for all rows, prompts and padding included.
         padding: of these, in front of prompts shorter than the batch's longest.
         vacant: places of rows that had ended while the batch ran on, summed over the steps. Nothing is computed in

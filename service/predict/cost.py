@@ -48,6 +48,7 @@ class CostModel:
         residuals: measured over fitted time of the batches that it was fitted to; their spread is what a single
             batch differs by.
         tokens, prompt_tokens: of a request, on average.
+        told_each: pieces of answers for each token, as `Executed` has them.
         stretch: steps of a batch over the mean tokens of its members; 1 where all ask for as many.
         sizes: smallest and largest size that was seen.
         is_open: whether it tells of batches that others join, so that the place of one that ends is taken at once.
@@ -61,6 +62,7 @@ class CostModel:
     residuals: Floats
     tokens: float
     prompt_tokens: float
+    told_each: float
     stretch: float
     sizes: tuple[int, int]
     is_open: bool
@@ -75,7 +77,7 @@ class CostModel:
         """
         >>> size, one = np.array([1.0, 2.0, 4.0, 8.0]), np.ones(4)
         >>> run_s, ends_s = 24 * (0.040 + 0.002 * size), np.arange(4.0)
-        >>> batches = Executed(size, 24 * one, 24 * size, 0 * one, run_s, ends_s, size, size < 0)
+        >>> batches = Executed(size, 24 * one, 24 * size, 24 * size, 0 * one, run_s, ends_s, size, size < 0)
         >>> cost = CostModel.of_batches(batches)
         >>> round(cost.batch_s(4), 2), round(cost.marginal_s, 3), round(cost.capacity(16).tokens_per_s)
         (1.15, 0.048, 222)
@@ -95,6 +97,7 @@ class CostModel:
             residuals=fit.residuals,
             tokens=float(executed.tokens.sum()) / requests,
             prompt_tokens=float(executed.prompt_tokens.sum()) / requests,
+            told_each=executed.told_each,
             stretch=max(float(stretch.mean()), 1.0) if len(stretch) else 1.0,
             sizes=(int(executed.size.min()), int(executed.size.max())),
             is_open=False,
@@ -137,7 +140,7 @@ class CostModel:
         batch_s = self.batch_s(max_batch_size) * float(self.residuals.mean())
         requests_per_s = replicas * max_batch_size / batch_s
         error = self.batch_error_s(max_batch_size) / self.batch_s(max_batch_size)
-        return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens, error)
+        return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens * self.told_each, error)
 
     def drawn(self, random: np.random.Generator) -> CostModel:
         """Another model that the batches would allow as well."""

@@ -23,7 +23,8 @@ class Executed:
     Attributes:
         size: rows, of a piece on average.
         steps: decode steps, as many as a batch's longest completion has tokens.
-        tokens: generated for all members.
+        tokens: generated for all members. A function's call is one step, and one token for each, whatever it streams.
+        told: pieces of their answers, of text as many as tokens.
         prompt_tokens: read before the first step, for all members, padding included.
         run_s: from its start to its end.
         finished_s: when it ended.
@@ -34,6 +35,7 @@ class Executed:
     size: Floats
     steps: Floats
     tokens: Floats
+    told: Floats
     prompt_tokens: Floats
     run_s: Floats
     finished_s: Floats
@@ -61,22 +63,31 @@ class Executed:
         table = history.batches.columns
         names = ("size", "steps", "tokens", "computed", "prompts")
         column = {name: table[name][rows].astype(float) for name in names}
+        told = column["tokens"]
         is_open: Bools = table["formation"][rows] == CONTINUOUS
-        is_told = column["steps"] > 0  # an engine that tells nothing of its work gave each member as many tokens
-        steps = np.where(is_told, column["steps"], column["tokens"] / column["size"])
-        prompt_tokens = np.where(is_told, column["computed"] - (column["tokens"] - column["size"]), 0.0)
+        is_known = column["steps"] > 0  # an engine that tells nothing of its work gave each member as many tokens
+        steps = np.where(is_known, column["steps"], told / column["size"])
+        is_call = told > (steps + 1) * column["size"]  # more than a step's rows and the reading of prompts can give
+        tokens = np.where(is_call, steps * column["size"], told)
+        prompt_tokens = np.where(is_known, column["computed"] - (tokens - column["size"]), 0.0)
         prompt_tokens = np.where(is_open | (column["prompts"] > 0), column["prompts"], prompt_tokens)
         finished_s = table["finished"][rows]
         return cls(
             size=column["size"],
             steps=steps,
-            tokens=column["tokens"],
+            tokens=tokens,
+            told=told,
             prompt_tokens=np.maximum(prompt_tokens, 0.0),
             run_s=finished_s - table["started"][rows],
             finished_s=finished_s,
             begun=np.where(is_open, _joined(history)[rows], column["size"]),
             is_open=is_open,
         )
+
+    @property
+    def told_each(self) -> float:
+        """Pieces of answers for each token of work: 1, unless a function streams."""
+        return float(self.told.sum() / self.tokens.sum())
 
     def shifted(self, by_s: float) -> Executed:
         """The same with all ends moved in time."""
@@ -104,6 +115,7 @@ class Executed:
             size=np.where(is_open, np.maximum(tokens / steps, 1.0), summed(self.size)),
             steps=steps,
             tokens=tokens,
+            told=summed(self.told),
             prompt_tokens=summed(self.prompt_tokens),
             run_s=summed(self.run_s),
             finished_s=finished_s,

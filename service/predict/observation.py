@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,8 @@ class Observation:
         load, executed = present_load(history, latest_s, over_s), Executed.of_history(history, latest_s)
         if load is None or len(executed) < LEAST_BATCHES:
             return None
+        if executed.told_each > 1.0:
+            load = replace(load, requests=load.requests.of_calls())
         return cls(load, executed, surroundings(history, latest_s), standing(history, latest_s))
 
 

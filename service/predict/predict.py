@@ -134,7 +134,8 @@ class Predictor:
         end_s = HORIZON_S if is_saturated else 2 * begin_s
         load = self.load.resampled(end_s, random) if drawn else self.load.replayed(end_s, random)
         start = self.start if is_saturated else None
-        return figures_of(self._run(settings, load, end_s, cost, random, start), begin_s, end_s)
+        figures = figures_of(self._run(settings, load, end_s, cost, random, start), begin_s, end_s)
+        return figures._replace(tokens_per_s=figures.tokens_per_s * cost.told_each)
 
     @property
     def _round_s(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,10 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.intended_s)
+
+    def of_calls(self) -> Requests:
+        """Of a function, of which each takes one call, whatever that streams."""
+        return replace(self, tokens=np.ones_like(self.tokens))
 
 
 def observed_requests(history: History, start_s: float, end_s: float) -> Requests:

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from service.messages.settings import Settings
+from service.messages.telemetry import BatchWork
 from service.observed.history import History
+from service.predict.cost import CostModel
 from service.predict.predict import Prediction, predict
 from service.predict.requests import Requests
 from service.predict.users import users_of
-from tests.synthetic_run import CLOCK, Step, SyntheticRun
+from tests.synthetic_run import CLOCK, Step, SyntheticBatch, SyntheticRun
 
 SPAN_S = 60.0
 OBSERVED = Settings(max_batch_size=8, batch_wait_timeout_s=0.05)
@@ -60,6 +62,34 @@ def test_that_settings_it_has_not_seen_are_predicted(settings: Settings) -> None
     assert prediction.requests_per_s.value == pytest.approx(len(run.requests) / SPAN_S, rel=0.05)
     assert prediction.tokens_per_s.value == pytest.approx(24 * len(run.requests) / SPAN_S, rel=0.05)
     assert prediction.mean_batch.value == pytest.approx(len(run.requests) / len(run.batches), rel=0.1)
+
+
+class OneCallABatch(SyntheticRun):
+    """Of a function that streams: what comes in 24 pieces is one call."""
+
+    def _run(self, batch: SyntheticBatch, engine_free_s: float) -> float:
+        for member in batch.members:
+            member.prompt_tokens = 0
+        ends_s = super()._run(batch, engine_free_s)
+        batch.work = BatchWork(steps=1)
+        return ends_s
+
+
+@pytest.mark.parametrize("settings", [UNSEEN[0], UNSEEN[3]], ids=str)
+def test_that_a_function_that_streams_is_predicted_by_its_calls(settings: Settings) -> None:
+    run, other = (OneCallABatch(SPAN_S, (Step(0.0, 4.0, each),), seed=3) for each in (OBSERVED, settings))
+    history = History(CLOCK, lambda: run.start_s + SPAN_S)
+    run.fill(history)
+    prediction = predict(history, settings, over_s=SPAN_S)
+    assert prediction is not None
+    assert prediction.p50_s.value == pytest.approx(np.percentile(latencies_s(other), 50), rel=0.1)
+    assert prediction.requests_per_s.value == pytest.approx(len(other.requests) / SPAN_S, rel=0.05)
+    assert prediction.tokens_per_s.value == pytest.approx(24 * len(other.requests) / SPAN_S, rel=0.05)
+    cost = CostModel.of_history(history)
+    assert cost is not None
+    capacity = cost.capacity(8)
+    assert capacity.requests_per_s == pytest.approx(8 / (24 * (run.step_s + 8 * run.per_request_s)), rel=0.1)
+    assert capacity.tokens_per_s == pytest.approx(24 * capacity.requests_per_s)
 
 
 def test_that_batches_side_by_side_are_not_predicted_from_batches_one_by_one() -> None:

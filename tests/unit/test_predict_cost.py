@@ -30,7 +30,7 @@ def batches(
     factors = np.exp(np.random.default_rng(seed).normal(0.0, noise, len(size)))
     run_s = slower * steps * (STEP_S + ROW_S * size) * factors
     ends_s = np.arange(len(size), dtype=float)
-    return Executed(size, steps, steps * size, 8.0 * size, run_s, ends_s, size, size < 0)
+    return Executed(size, steps, steps * size, steps * size, 8.0 * size, run_s, ends_s, size, size < 0)
 
 
 def fitted(executed: Executed) -> CostModel:
