@@ -88,8 +88,8 @@ class MainWindow(QWidget):
 
     def set_generates(self, generates: bool) -> None:
         """Whether prompts are continued token by token; else each line is an input of a function."""
-        self.load.set_generates(generates)
-        self.prompts.set_generates(generates)
+        for panel in (self.load, self.prompts, self.requests):
+            panel.set_generates(generates)
 
     def show_recorded_settings(self, settings: Settings | None, scale: Scale | None = None) -> None:
         """Say in the controls what held in a recording; with ``None`` they are the user's again."""

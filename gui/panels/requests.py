@@ -27,6 +27,8 @@ NAMES: Final[dict[str, str]] = {
     "done": "Done",
 }
 SHORT: Final[dict[str, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
+OF_TEXT: Final = "Prompt and completion"
+OF_FUNCTIONS: Final = "Input and output"
 EMPTY_TEXT: Final = "Every request gets a row here: its state, its answer as it comes, and its latency."
 
 
@@ -57,6 +59,10 @@ class RequestsPanel(QWidget):
         )
         self._show_table(counts)
         self._cancel_all.setEnabled(self._can_cancel and has_live)
+
+    def set_generates(self, generates: bool) -> None:
+        """Whether prompts are continued; else inputs have outputs."""
+        self._title.setText(OF_TEXT if generates else OF_FUNCTIONS)
 
     def set_can_cancel(self, can_cancel: bool) -> None:
         self._can_cancel = can_cancel
@@ -105,8 +111,9 @@ class RequestsPanel(QWidget):
             margins=(padding, tokens.SECTION_TOP, padding, 0),
         )
         self._columns = QWidget()
+        self._title = label(OF_TEXT, "caption")
         titles = row(
-            label("Prompt and completion", "caption"),
+            self._title,
             None,
             self._newer,
             tokens.GAP_2,

@@ -31,6 +31,7 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     assert window.prompts.prompts == tuple("012345678")
     batchscope.workings.presenter.show_numbers()
     assert window.figures.figure("tokens_per_s").accessibleName() == "numbers/s", "before anything has run"
+    assert window.requests._title.text() == "Input and output"
     throughput = batchscope.workings.plots.throughput
     qtbot.waitUntil(lambda: throughput.plot.entries[0].name == "numbers/s")
     assert throughput.plot.empty_text.startswith("Numbers and requests a second")
@@ -42,6 +43,7 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     assert window.prompts.prompts == ("77",)
     choose(batchscope, "gpt2")
     assert window.prompts.prompts == ("my own",)
+    assert window.requests._title.text() == "Prompt and completion"
     assert window.load.max_tokens == 24
 
 
