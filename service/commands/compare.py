@@ -27,7 +27,8 @@ from service.compare.plan import ComparePlan, PlanError
 from service.compare.progress import Compared, CompareEvent
 from service.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, spelled
 from service.files import write_whole
-from service.load.options import SentenceParser, load_of
+from service.load.options import SentenceParser
+from service.load.workload import ask_workload
 
 ROUNDS = 4
 
@@ -78,7 +79,7 @@ def _obey_window(options: argparse.Namespace) -> int:
 
 
 def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ComparePlan:
-    load_of(parser, options)  # what is wrong with the load is said before the service is asked
+    ask_workload(parser, options)
     if not options.a and not options.b:
         raise PlanError("Say how the sides differ, such as --a formation=late --b formation=early.")
     base = asyncio.run(settings_in_force(server_of(options)))

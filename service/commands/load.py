@@ -18,8 +18,10 @@ from service.load.process import fastest_loop, on_signals, spare_collector
 from service.load.report import LoadReport, Spread
 from service.load.run import LoadError, LoadProgress, run_load
 from service.load.trace_file import TraceError, read_trace
+from service.load.workload import ask_workload
 from service.messages.load import RunLoad
 from service.messages.patterns import Trace
+from service.messages.workload import TEXT
 from service.observed.marks import describe_pattern, spelled_length
 
 BAR: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
@@ -34,12 +36,13 @@ def main(argv: list[str]) -> int:
         return control.main(argv)
     parser = _parser()
     options = parser.parse_args(argv)
+    about = ask_workload(parser, options)
     load = load_of(parser, options)
     duration_s = options.duration or _natural_duration_s(parser, load)
     if options.json is not None and not options.json.parent.is_dir():
         parser.error(f"there is no folder {options.json.parent} to write the report to")
     try:
-        report, was_interrupted = _run(options, load, duration_s)
+        report, was_interrupted = _run(options, load, duration_s, about.unit)
         print(table(report))
         if options.json is not None:
             write_whole(options.json, msgspec.json.encode(report) + b"\n")
@@ -73,14 +76,14 @@ def _natural_duration_s(parser: argparse.ArgumentParser, load: RunLoad) -> float
         parser.error(str(e))
 
 
-def _run(options: argparse.Namespace, load: RunLoad, duration_s: float) -> tuple[LoadReport, bool]:
+def _run(options: argparse.Namespace, load: RunLoad, duration_s: float, unit: str) -> tuple[LoadReport, bool]:
     spare_collector()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        return runner.run(_run_until_interrupted(options, load, duration_s))
+        return runner.run(_run_until_interrupted(options, load, duration_s, unit))
 
 
 async def _run_until_interrupted(
-    options: argparse.Namespace, load: RunLoad, duration_s: float
+    options: argparse.Namespace, load: RunLoad, duration_s: float, unit: str
 ) -> tuple[LoadReport, bool]:
     stop = asyncio.Event()
     on_signals(asyncio.get_running_loop(), stop.set)
@@ -91,6 +94,7 @@ async def _run_until_interrupted(
             duration_s,
             token=options.token,
             model=options.model,
+            unit=unit,
             on_progress=bar.show,
             stop=stop,
         )
@@ -133,17 +137,19 @@ def table(report: LoadReport) -> str:
         "dropped": totals.dropped,
     }
     losses = "".join(f", {count:,} {what}" for what, count in lost.items() if count)
+    is_text = report.unit == TEXT.unit
+    length = f"{spelled_length(report.max_tokens)} tokens, " if is_text else ""
     lines = [
         f"{report.pattern.__struct_config__.tag}: {describe_pattern(report.pattern)}, "
-        f"{spelled_length(report.max_tokens)} tokens, seed {report.seed}, at {report.url} ({report.model or '–'})",
+        f"{length}seed {report.seed}, at {report.url} ({report.model or '–'})",
         f"{totals.sent:,} sent, {totals.ok:,} answered{losses} in {report.ran_s:.1f} s",
     ]
     if report.requests_per_s is not None and report.tokens_per_s is not None:
-        lines.append(f"{report.requests_per_s:.2f} requests/s, {report.tokens_per_s:.1f} tokens/s")
+        lines.append(f"{report.requests_per_s:.2f} requests/s, {report.tokens_per_s:.1f} {report.unit}/s")
     lines += ["", " " * 16 + "".join(f"{name:>9}" for name in Spread.__struct_fields__)]
     lines += [
         _row("latency", report.latency_s, 3, "s"),
-        _row("first token", report.time_to_first_token_s, 3, "s"),
+        _row("first token" if is_text else "first piece", report.time_to_first_token_s, 3, "s"),
         _row("own lag", report.lag_ms, 2, "ms"),
     ]
     return "\n".join([*lines, *([""] if report.warnings else []), *report.warnings])

@@ -31,6 +31,7 @@ from service.compare.sweep import Sweep
 from service.compare.words import setting_value
 from service.files import write_whole
 from service.load.options import SentenceParser, load_of
+from service.load.workload import ask_workload
 from service.messages.settings import Settings
 
 
@@ -78,7 +79,7 @@ def _obey_window(options: argparse.Namespace) -> int:
 
 
 def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> SweepPlan:
-    load = load_of(parser, options)
+    ask_workload(parser, options)
     if bool(options.grid) == (options.list is not None):
         raise PlanError(
             "Give either values with --grid, such as --grid max_batch_size=1,4,16, or a --list of settings."
@@ -87,7 +88,7 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Sweep
     base = asyncio.run(settings_in_force(server_of(options)))
     return SweepPlan(
         points=grid(base, _axes(options.grid)) if options.grid else _listed(options.list, base),
-        load=load,
+        load=load_of(parser, options),
         duration_s=options.duration,
         rounds=options.rounds,
         seed=options.seed,

@@ -15,6 +15,7 @@ import msgspec
 from service.event_stream import EventReader, EventTooLongError, ServerEvent
 from service.load.flight import Answer, Flight, Observer
 from service.load.wire import completion_body, decode_chunk, error_message, error_text, first_model
+from service.messages.workload import TEXT, WorkloadAbout
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,16 @@ class Client:
             return
         if self._model is None:
             self._model = served
+
+    async def workload(self) -> WorkloadAbout:
+        """What a service of ours says that it computes; any other server is taken to continue prompts."""
+        timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
+        try:
+            async with self._session.get(f"{self._url}/workload", timeout=timeout) as response:
+                body = await _read_at_most(response, MOST_ERROR_BYTES)
+                return msgspec.json.decode(body, type=WorkloadAbout) if response.status == 200 else TEXT
+        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+            return TEXT  # whoever sends to it will say what is wrong with it
 
     def start(self, flight: Flight, observer: Observer) -> None:
         task = asyncio.create_task(self._ask(flight, observer))

@@ -12,6 +12,7 @@ import numpy as np
 from service.load.flight import Flight
 from service.messages.load import ClientOutcome, ClientTotals
 from service.messages.patterns import Length, Pattern
+from service.messages.workload import TEXT
 
 HARMLESS_LAG_MS: Final = 5.0
 SPOILING_SHARE: Final = 0.05  # of the median latency
@@ -88,6 +89,7 @@ class LoadReport(LoadFigures, frozen=True, kw_only=True):
     """A run of load: what was asked for, the figures, and every request.
 
     Attributes:
+        unit: what the tokens are, in the plural.
         prompts: how many there were to draw from.
         started: when, in Unix time.
         clock, start_s: the start on the sender's monotonic clock, and which that is, as in `LoadFrame`.
@@ -97,6 +99,7 @@ class LoadReport(LoadFigures, frozen=True, kw_only=True):
 
     url: str
     model: str | None
+    unit: str = TEXT.unit
     pattern: Pattern
     seed: int
     prompts: int

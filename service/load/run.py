@@ -17,6 +17,7 @@ from service.load.generator import Generator
 from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
 from service.messages.load import Cancel, ClientTotals, RunLoad, StopLoad
+from service.messages.workload import TEXT
 
 FINISH_WITHIN_S: Final = 120.0
 PROGRESS_INTERVAL_S: Final = 0.2
@@ -45,11 +46,14 @@ async def run_load(
     *,
     token: str | None = None,
     model: str | None = None,
+    unit: str = TEXT.unit,
     on_progress: OnProgress | None = None,
     stop: asyncio.Event | None = None,
     finish_within_s: float = FINISH_WITHIN_S,
 ) -> LoadReport:
     """Send `load` for at most `duration_s`, let what is under way finish, and tell what came of it.
+
+    `unit` is what the server's answers are counted in, in the plural.
 
     `stop` ends it at once and breaks off what is under way; so does the end of `finish_within_s` after the last
     arrival. Raises `LoadError` where nothing could be sent.
@@ -59,16 +63,17 @@ async def run_load(
             await client.learn_model()
         except UnreachableError as e:
             raise LoadError(f"{e} Start the service first, or give its address.") from e
-        run = _Run(client, url, load, duration_s)
+        run = _Run(client, url, load, duration_s, unit)
         return await run.conduct(on_progress or (lambda _progress: None), stop or asyncio.Event(), finish_within_s)
 
 
 class _Run:
     """Generator, clock and journal of one run."""
 
-    def __init__(self, client: Client, url: str, load: RunLoad, duration_s: float) -> None:
+    def __init__(self, client: Client, url: str, load: RunLoad, duration_s: float, unit: str) -> None:
         self._client = client
         self._url = url
+        self._unit = unit
         self._load = load
         self._duration_s = duration_s
         self._clock = LoopClock(asyncio.get_running_loop())
@@ -117,6 +122,7 @@ class _Run:
         return LoadReport(
             url=self._url,
             model=self._client.model,
+            unit=self._unit,
             pattern=self._load.pattern,
             seed=self._load.seed,
             prompts=len(self._load.prompts),

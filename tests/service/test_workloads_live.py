@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import requests
 
+from service.commands import load
 from service.messages.life import Failed, StageProgress
 from tests.service.conftest import Service, ServiceProcess, served
 
@@ -48,6 +49,13 @@ def test_that_lines_are_asked_for_as_completions_are(adder: Service) -> None:
     answer = adder.complete(["3", "4"]).json()
     assert [choice["text"] for choice in answer["choices"]] == ["4", "5"]
     assert answer["usage"] == {"prompt_tokens": 0, "completion_tokens": 2, "total_tokens": 2}
+
+
+def test_that_a_load_without_prompts_sends_its_examples(adder: Service, capsys: pytest.CaptureFixture[str]) -> None:
+    assert load.main(["--url", adder.url, "--pattern", "burst", "--count", "12", "--duration", "0.1"]) == 0
+    told = capsys.readouterr().out
+    assert "12 sent, 12 answered in" in told
+    assert "numbers/s" in told
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from service.messages.workload import WorkloadAbout
+
 Behaviour = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
@@ -80,6 +82,7 @@ class StubServer:
         requests: body and headers of each request, in the order they came.
         connections: the transports they came over.
         models: what `GET /v1/models` lists.
+        workload: what `GET /workload` answers, where it is a service of ours.
         gone: set when a client of `stalls` has hung up.
     """
 
@@ -88,6 +91,7 @@ class StubServer:
         self.requests: list[tuple[dict[str, Any], CIMultiDictProxy[str]]] = []
         self.connections: set[object] = set()
         self.models: list[str] = ["stub"]
+        self.workload: WorkloadAbout | None = None
         self.gone = asyncio.Event()
         self.url = ""
         self._arrivals = asyncio.Condition()
@@ -97,6 +101,7 @@ class StubServer:
         app = web.Application()
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/v1/models", self._list_models)
+        app.router.add_get("/workload", self._tell_workload)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024)
@@ -143,6 +148,11 @@ class StubServer:
         """Return when `count` requests have come in all."""
         async with self._arrivals:
             await self._arrivals.wait_for(lambda: len(self.requests) >= count)
+
+    async def _tell_workload(self, _request: web.Request) -> web.StreamResponse:
+        if self.workload is None:
+            raise web.HTTPNotFound
+        return web.Response(body=msgspec.json.encode(self.workload), content_type="application/json")
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

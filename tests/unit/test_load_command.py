@@ -31,6 +31,7 @@ from service.messages.patterns import (
     Trace,
     UniformLength,
 )
+from service.workloads.adder import Adder
 from tests.unit.stub_server import StubServer
 
 UNUSED = ("--url", "http://127.0.0.1:9")
@@ -89,6 +90,22 @@ class TestRun:
         shared = min(len(sent) for sent in bodies)
         assert shared > 10
         assert bodies[0][:shared] == bodies[1][:shared]
+
+    async def test_that_a_function_is_asked_its_examples_and_told_of_in_its_unit(
+        self, server: StubServer, tmp_path: Path
+    ) -> None:
+        server.workload = Adder.about()
+        path = tmp_path / "report.json"
+        burst = ("--url", server.url, "--pattern", "burst", "--count", "20", "--duration", "1")
+        ended = await end(await start(*burst, "--json", str(path)))
+        assert ended.code == 0, ended.err
+        assert {body["prompt"] for body, _ in server.requests} <= set(Adder.examples)
+        assert read(path).unit == "numbers"
+        assert "numbers/s" in ended.out
+        assert "token" not in ended.out
+        server.requests.clear()
+        await end(await start(*burst, "--prompt", "17"))
+        assert {body["prompt"] for body, _ in server.requests} == {"17"}
 
     async def test_that_an_interrupted_run_still_reports(self, server: StubServer, tmp_path: Path) -> None:
         path = tmp_path / "report.json"

@@ -17,6 +17,11 @@ from tests.unit.stub_server import DONE, StubServer, answers, event, streams
 A_WHILE_S = 60.0
 
 
+def losses(report: LoadReport) -> list[str]:
+    """The warnings but for that of a busy machine, on which the generator itself is late."""
+    return [warning for warning in report.warnings if "itself sent late" not in warning]
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[StubServer]:
     async with StubServer() as server:
@@ -28,7 +33,7 @@ async def test_that_a_burst_is_reported_when_its_last_answer_is_there(server: St
     report = await run_load(server.url, load, A_WHILE_S)
     assert (report.totals.sent, report.totals.ok, len(report.requests)) == (20, 20, 20)
     assert (report.url, report.model, report.pattern, report.seed) == (server.url, "stub", Burst(count=20), 5)
-    assert (report.prompts, report.max_tokens, report.warnings) == (2, 3, ())
+    assert (report.prompts, report.max_tokens, losses(report)) == (2, 3, [])
     for request in report.requests:
         assert request.sent_s is not None
         assert request.first_token_s is not None
@@ -71,7 +76,7 @@ async def test_that_what_does_not_finish_in_bounded_time_is_broken_off_and_named
     load = RunLoad(pattern=ClosedLoop(users=2), prompts=("a",))
     report = await run_load(server.url, load, 0.01, finish_within_s=0.05)
     assert report.totals.cancelled == 2
-    assert report.warnings == ("2 requests were broken off before they were answered.",)
+    assert losses(report) == ["2 requests were broken off before they were answered."]
 
 
 async def test_that_a_run_can_be_stopped_and_reports_what_there_is(server: StubServer) -> None:
@@ -110,7 +115,7 @@ async def test_that_failures_are_in_the_report(server: StubServer) -> None:
     server.behaviour = answers(500, b'{"error": {"message": "It broke"}}')
     report = await run_load(server.url, RunLoad(pattern=Burst(count=2), prompts=("a",)), A_WHILE_S)
     assert report.totals.failed == 2
-    assert report.warnings == ("2 requests failed. Most often: It broke (HTTP 500)",)
+    assert losses(report) == ["2 requests failed. Most often: It broke (HTTP 500)"]
     assert report.latency_s is None
 
 
