@@ -142,6 +142,7 @@ def _report(url: str, before: VersionedSettings, asked: Settings, history: Histo
     cost = predictor.cost.under(asked.formation)
     return Report(
         url=url,
+        unit=history.unit,
         watched_s=watch_s,
         settings=before.settings,
         measured=measured(history, observation.load.start_s, at_s),

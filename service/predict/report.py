@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from service.messages.settings import Settings
+from service.messages.workload import TEXT
 from service.predict.cost import Capacity
 from service.predict.measured import Measured
 from service.predict.predict import Estimate, Prediction
@@ -14,6 +15,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What `--json` writes.
 
     Attributes:
+        unit: what the tokens are, in the plural.
         settings: in force while it watched, for which `measured` and `expected` are told.
         expected: what the same simulation says of the settings in force, beside `measured`: how far it can be trusted.
         capacity: of one replica whose batches are full under the settings asked for.
@@ -21,6 +23,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     url: str
+    unit: str = TEXT.unit
     watched_s: float
     settings: Settings
     measured: Measured
@@ -38,7 +41,7 @@ def table(report: Report) -> str:
         _row("p50 latency (s)", now.p50_s, expected.p50_s, then.p50_s, 3),
         _row("p95 latency (s)", now.p95_s, expected.p95_s, then.p95_s, 3),
         _row("requests/s", now.requests_per_s, expected.requests_per_s, then.requests_per_s, 2),
-        _row("tokens/s", now.tokens_per_s, expected.tokens_per_s, then.tokens_per_s, 1),
+        _row(f"{report.unit}/s", now.tokens_per_s, expected.tokens_per_s, then.tokens_per_s, 1),
         _row("mean batch", now.mean_batch, expected.mean_batch, then.mean_batch, 2),
     ]
     return "\n".join(
@@ -50,7 +53,7 @@ def table(report: Report) -> str:
             f"{'':<16}{'measured now':>14}{'simulated now':>16}{'predicted then':>30}",
             *rows,
             f"capacity of a full batch: {report.capacity.requests_per_s:.2f} requests/s, "
-            f"{report.capacity.tokens_per_s:.0f} tokens/s a replica",
+            f"{report.capacity.tokens_per_s:.0f} {report.unit}/s a replica",
             f"one more request makes its batch {report.marginal_s:.3f} s longer (± {report.marginal_error_s:.3f})",
             *_warnings(then),
         ]
