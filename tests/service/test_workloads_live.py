@@ -31,7 +31,7 @@ def ask(url: str, number: int) -> str:
 def test_that_nine_queries_at_once_are_added_in_three_batches(adder: Service) -> None:
     with adder.telemetry() as telemetry, ThreadPoolExecutor(QUERIES) as pool:
         answers = list(pool.map(lambda number: ask(adder.url, number), range(QUERIES)))
-        telemetry.read_until_idle()
+        telemetry.read_until_done(QUERIES)
     assert answers == [str(number + 1) for number in range(QUERIES)]
     batches = (batch for frame in telemetry.frames for batch in frame.batches)
     sizes = {batch.id: batch.size for batch in batches if batch.formed_s > telemetry.opened_s}

@@ -292,7 +292,8 @@ def answer_one(qtbot: QtBot, batchscope: Batchscope) -> None:
     batchscope.window.prompts.set_prompts(("Once upon",))
     batchscope.window.prompts.set_copies(1)
     batchscope.window.prompts.fire()
-    qtbot.waitUntil(lambda: [row.state for row in batchscope.window.requests.model.rows()] == ["done"])
+    rows = batchscope.window.requests.model.rows  # the service tells the state, the load process the text
+    qtbot.waitUntil(lambda: [(row.state, len(row.text.split())) for row in rows()] == [("done", 24)])
 
 
 def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
