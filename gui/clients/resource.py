@@ -69,6 +69,10 @@ class ResourceClient(QObject):
         if reply is not None:
             reply.abort()
 
+    # For subclasses ---------------------------------------------------------------------------------------------------
+
+    # Not an ABC: its metaclass and Qt's exclude each other.
+
     def _forget(self) -> None:
         """What the service said."""
         raise NotImplementedError
@@ -80,6 +84,8 @@ class ResourceClient(QObject):
     def _take(self, body: bytes) -> None:
         """An answer; raises `msgspec.MsgspecError`."""
         raise NotImplementedError
+
+    # Asking and hearing -----------------------------------------------------------------------------------------------
 
     def _ask(self, changes: dict[str, object]) -> None:
         self._asked |= changes

@@ -180,17 +180,6 @@ class LoadPanel(QWidget):
         self.pause.clicked.connect(lambda: self.pause_wanted.emit(not self._is_paused))
         self._throttle.timeout.connect(self._send_if_running)
 
-    def _show_lag(self) -> None:
-        """Briefly where the counts leave no room for more."""
-        if self._lag_p99_ms is None:
-            self._lag.setText("")
-            return
-        number = f"{self._lag_p99_ms:.1f} ms" if self._lag_p99_ms < 10 else f"{self._lag_p99_ms:.0f} ms"
-        width_of = self._lag.fontMetrics().horizontalAdvance
-        room = self.width() - 2 * tokens.PANEL_PADDING - tokens.GAP_2 - width_of(self._sent.text())
-        in_full = f"own lag p99 {number}"
-        self._lag.setText(in_full if width_of(in_full) <= room else f"lag {number}")
-
     # Slots -----------------------------------------------------------------------------------------------------------
 
     def _pop_up(self) -> None:
@@ -231,6 +220,17 @@ class LoadPanel(QWidget):
             self._path.choose()
         if not self._lacks_trace:
             self._send()
+
+    def _show_lag(self) -> None:
+        """Briefly where the counts leave no room for more."""
+        if self._lag_p99_ms is None:
+            self._lag.setText("")
+            return
+        number = f"{self._lag_p99_ms:.1f} ms" if self._lag_p99_ms < 10 else f"{self._lag_p99_ms:.0f} ms"
+        width_of = self._lag.fontMetrics().horizontalAdvance
+        room = self.width() - 2 * tokens.PANEL_PADDING - tokens.GAP_2 - width_of(self._sent.text())
+        in_full = f"own lag p99 {number}"
+        self._lag.setText(in_full if width_of(in_full) <= room else f"lag {number}")
 
     def _show_kind(self) -> None:
         self._chooser.show_choice(*KINDS[self._kind])
