@@ -174,7 +174,7 @@ class BatchingPanel(QWidget):
             "allow_small_batch": SwitchSetting("allow_small_batch", TIPS["allow_small_batch"]),
             "stride_s": self._setting("stride_s", None, 3, "s"),
             "max_batch_tokens": self._setting("max_batch_tokens", None),
-            "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_SMALL),
+            "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_TINY),
             "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
         }
         self.redeployment = RedeploymentRows()
@@ -229,7 +229,7 @@ class BatchingPanel(QWidget):
         body, settings = QWidget(), [self._settings[field] for field in fields]
         for each in settings:
             each.set_plain()
-        body.setLayout(column(*settings, *more, gap=tokens.GAP_1, margins=(tokens.GAP_4, 0, 0, 0)))
+        body.setLayout(column(*settings, *more, gap=tokens.GAP_1, margins=(tokens.GAP_1, 0, 0, 0)))
         return body
 
     # What the user wants ---------------------------------------------------------------------------------------------

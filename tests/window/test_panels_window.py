@@ -205,6 +205,15 @@ def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> N
     assert chosen.args == ["gpt2"]
 
 
+def test_that_the_left_column_is_not_cut_where_it_is_narrowest(window: MainWindow, qtbot: QtBot) -> None:
+    window.resize(*tokens.WINDOW_MIN)
+    for group in window.batching._groups:
+        group.set_folded(False)
+    qtbot.waitUntil(lambda: window._left.verticalScrollBar().isVisible())
+    needed = window._left.widget().minimumSizeHint().width()
+    assert needed <= window._left.viewport().width()
+
+
 def test_that_return_after_the_model_s_name_leaves_the_focus_at_the_next_step(window: MainWindow) -> None:
     window.toolbar._model.setFocus()
     window.show_life_cycle(LifeCycle.STARTING)
