@@ -62,6 +62,10 @@ class NumberField(QLineEdit):
         fixed = f"{number:.{self._decimals}f}"
         return fixed if abs(float(fixed) - number) < 1e-9 else f"{number:g}"
 
+    def in_words(self, number: float) -> str:
+        """`number` as it is read out: with the field's unit."""
+        return f"{self.spelled(number)} {self._unit}".rstrip()
+
     def set_number(self, number: float, keep_typing: bool = True) -> None:
         """Show `number`, silently; what the user types or was refused is left alone unless `keep_typing` is false."""
         self._number = number

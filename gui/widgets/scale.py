@@ -34,6 +34,10 @@ class Scale:
     def is_logarithmic(self) -> bool:
         return self.high / self._least > LOG_ABOVE
 
+    @property
+    def least_step(self) -> float:
+        return 1.0 if self.integral else self.finest
+
     def value_at(self, position: int) -> float:
         if self._zero_travel and position < self._zero_travel:
             return 0.0

@@ -86,7 +86,7 @@ class Setting(QWidget):
         self, name: str, bounds: Bounds, scale: Scale | None, decimals: int, unit: str, number_width: int
     ) -> None:
         self.field = NumberField(bounds, name, decimals, unit, number_width)
-        self.slider = Slider(scale, name) if scale is not None else None
+        self.slider = Slider(scale, name, self.field.in_words) if scale is not None else None
         self.measured = Measured(scale) if scale is not None else None
         self._error = ErrorLine()
 

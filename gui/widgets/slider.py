@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPolygonF, QWheelEvent
-from PySide6.QtWidgets import QSizePolicy, QSlider, QWidget
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from PySide6.QtCore import QObject, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import (
+    QAccessible,
+    QAccessibleInterface,
+    QAccessibleValueChangeEvent,
+    QAccessibleValueInterface,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPolygonF,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QAccessibleWidget, QSizePolicy, QSlider, QWidget
 
 from gui import tokens
 from gui.theme import colour, current, font
@@ -12,16 +27,24 @@ from gui.widgets.scale import TRAVEL, Scale
 
 
 class Slider(QSlider):
-    """Groove of 3, grey fill, round handle; set by program it stays silent."""
+    """Groove of 3, grey fill, round handle; set by program it stays silent.
+
+    Attributes:
+        scale: the range of its number and the steps in it.
+        in_words: the number as it is read out, with its unit.
+    """
 
     moved = Signal(float)  # while the user drags, or by key or wheel
     let_go = Signal(float)  # at the end of a drag
 
-    def __init__(self, scale: Scale, name: str, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, scale: Scale, name: str, in_words: Callable[[float], str] = "{:g}".format, parent: QWidget | None = None
+    ) -> None:
         super().__init__(Qt.Orientation.Horizontal, parent)
-        self._scale = scale
+        _read_numbers_out()
+        self.scale = scale
+        self.in_words = in_words
         self._number = scale.low
-        self.setRange(0, TRAVEL)
         self.setAccessibleName(name)
         self.setFixedHeight(tokens.SLIDER_HEIGHT)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -32,9 +55,16 @@ class Slider(QSlider):
         return self._number
 
     def set_number(self, number: float) -> None:
-        self._number = number
-        self.setValue(self._scale.position_of(number))
-        self.update()
+        """Stand at `number`; Qt's own value, the position, stays unused, or it would be read out."""
+        if number != self._number:
+            self._number = number
+            QAccessible.updateAccessibility(QAccessibleValueChangeEvent(self, number))
+            self.update()
+
+    def choose(self, number: float) -> None:
+        """Move to `number` as if the user had dragged the handle there."""
+        self._move_to(min(self.scale.high, max(self.scale.low, number)))
+        self.let_go.emit(self._number)
 
     def sizeHint(self) -> QSize:
         return QSize(tokens.WIDTH_NUMBER, tokens.SLIDER_HEIGHT)
@@ -44,14 +74,13 @@ class Slider(QSlider):
         if number is None:
             event.ignore()
             return
-        self._move_to(number)
-        self.let_go.emit(self._number)
+        self.choose(number)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if not self.hasFocus():  # scrolling past a slider must not move it
             event.ignore()
             return
-        self._move_to(self._scale.stepped(self._number, 1 if event.angleDelta().y() > 0 else -1))
+        self._move_to(self.scale.stepped(self._number, 1 if event.angleDelta().y() > 0 else -1))
         event.accept()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
@@ -73,7 +102,7 @@ class Slider(QSlider):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
-        x, middle = handle_x(self._scale.position_of(self._number), self.width()), self.height() / 2
+        x, middle = handle_x(self.scale.position_of(self._number), self.width()), self.height() / 2
         half = tokens.SLIDER_GROOVE / 2
         groove = QRectF(0, middle - half, self.width(), tokens.SLIDER_GROOVE)
         painter.setBrush(colour(palette.track))
@@ -88,29 +117,78 @@ class Slider(QSlider):
     def _number_after(self, key: Qt.Key) -> float | None:
         match key:
             case Qt.Key.Key_Left | Qt.Key.Key_Down:
-                return self._scale.stepped(self._number, -1)
+                return self.scale.stepped(self._number, -1)
             case Qt.Key.Key_Right | Qt.Key.Key_Up:
-                return self._scale.stepped(self._number, 1)
+                return self.scale.stepped(self._number, 1)
             case Qt.Key.Key_PageUp:
-                return self._scale.doubled(self._number, 1)
+                return self.scale.doubled(self._number, 1)
             case Qt.Key.Key_PageDown:
-                return self._scale.doubled(self._number, -1)
+                return self.scale.doubled(self._number, -1)
             case Qt.Key.Key_Home:
-                return self._scale.low
+                return self.scale.low
             case Qt.Key.Key_End:
-                return self._scale.high
+                return self.scale.high
             case _:
                 return None
 
     def _drag_to(self, x: float) -> None:
         room = self.width() - tokens.SLIDER_HANDLE
         share = (x - tokens.SLIDER_HANDLE / 2) / room if room > 0 else 0.0
-        self._move_to(self._scale.value_at(round(min(1.0, max(0.0, share)) * TRAVEL)))
+        self._move_to(self.scale.value_at(round(min(1.0, max(0.0, share)) * TRAVEL)))
 
     def _move_to(self, number: float) -> None:
         if number != self._number:
             self.set_number(number)
             self.moved.emit(number)
+
+
+class _ReadOut(QAccessibleWidget):
+    """What assistive technology is told of a slider: the setting's number, not the handle's position."""
+
+    def __init__(self, slider: Slider) -> None:
+        super().__init__(slider, QAccessible.Role.Slider, slider.accessibleName())
+        self._value = _ReadOutValue(slider)  # Qt keeps no reference to it
+        self._slider = slider
+
+    def text(self, kind: QAccessible.Text) -> str:
+        return self._slider.in_words(self._slider.number) if kind == QAccessible.Text.Value else super().text(kind)
+
+    def interface_cast(self, kind: QAccessible.InterfaceType) -> Any:  # a pointer, which PySide6 types as int
+        return self._value if kind == QAccessible.InterfaceType.ValueInterface else super().interface_cast(kind)
+
+
+class _ReadOutValue(QAccessibleValueInterface):
+    """The number of a slider and its bounds, as numbers."""
+
+    def __init__(self, slider: Slider) -> None:
+        super().__init__()
+        self._slider = slider
+
+    def currentValue(self) -> float:
+        return self._slider.number
+
+    def minimumValue(self) -> float:
+        return self._slider.scale.low
+
+    def maximumValue(self) -> float:
+        return self._slider.scale.high
+
+    def minimumStepSize(self) -> float:
+        return self._slider.scale.least_step
+
+    def setCurrentValue(self, number: float) -> None:
+        if self._slider.isEnabled():
+            self._slider.choose(number)
+
+
+@cache
+def _read_numbers_out() -> None:
+    """Let Qt ask `_ReadOut` about every `Slider`."""
+    QAccessible.installFactory(_read_out_of)
+
+
+def _read_out_of(_kind: str, thing: QObject) -> QAccessibleInterface | None:
+    return _ReadOut(thing) if isinstance(thing, Slider) else None
 
 
 class Measured(QWidget):

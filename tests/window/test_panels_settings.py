@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
@@ -69,6 +70,36 @@ def test_that_a_typed_number_is_asked_for_at_once(batching: BatchingPanel, qtbot
         type_into(batching.control("max_batch_size").field, "32")
     assert asked.args == [{"max_batch_size": 32}]
     assert slider_of(batching, "max_batch_size").number == 32
+
+
+@pytest.mark.parametrize(
+    ("field", "number", "text", "bounds"),
+    [
+        ("max_batch_size", 24, "24", (1.0, 256.0, 1.0)),
+        ("batch_wait_timeout_s", 0.05, "0.050 s", (0.0, 5.0, 0.001)),
+    ],
+)
+def test_that_a_screen_reader_hears_the_setting_and_its_unit(
+    batching: BatchingPanel, field: str, number: float, text: str, bounds: tuple[float, float, float]
+) -> None:
+    batching.show_in_force(in_force(2, **{field: number}))
+    heard = QAccessible.queryAccessibleInterface(slider_of(batching, field))
+    value = heard.valueInterface()
+    assert heard.text(QAccessible.Text.Name) == field
+    assert heard.text(QAccessible.Text.Value) == text
+    assert value.currentValue() == number
+    assert (value.minimumValue(), value.maximumValue(), value.minimumStepSize()) == bounds
+
+
+def test_that_assistive_technology_moves_a_slider_as_the_user_does(batching: BatchingPanel, qtbot: QtBot) -> None:
+    slider = slider_of(batching, "max_batch_size")
+    value = QAccessible.queryAccessibleInterface(slider).valueInterface()
+    with qtbot.waitSignal(batching.settings_wanted) as asked:
+        value.setCurrentValue(32.0)
+    assert asked.args == [{"max_batch_size": 32}]
+    slider.setEnabled(False)
+    value.setCurrentValue(64.0)
+    assert value.currentValue() == 32.0
 
 
 def test_that_dragging_asks_often_but_not_for_every_pixel_and_the_last_value_always(
