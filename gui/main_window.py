@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QFrame, QScrollArea, QSplitter, QWidget
 
@@ -44,7 +44,7 @@ class MainWindow(QWidget):
     """Lays the panels out; knows neither process nor data."""
 
     closing = Signal()  # before the window closes
-    recording_dropped = Signal(Path)  # a file was let fall on the window
+    recording_dropped = Signal(Path)  # the first recording among the files that were dropped on the window
     first_shown = Signal()  # once, after the first frame
     details_closed = Signal()  # the user pressed Esc while a request was told of
 
@@ -261,11 +261,14 @@ class MainWindow(QWidget):
         return super().eventFilter(watched, event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if any(url.toLocalFile().endswith(SUFFIX) for url in event.mimeData().urls()):
+        if _recording_in(event.mimeData()) is not None:
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        self.recording_dropped.emit(Path(event.mimeData().urls()[0].toLocalFile()))
+        recording = _recording_in(event.mimeData())
+        if recording is not None:
+            event.acceptProposedAction()
+            self.recording_dropped.emit(recording)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -401,6 +404,12 @@ def _scrolled(panel: QWidget) -> QScrollArea:
     area.setMaximumWidth(tokens.WIDTH_SIDE_MAX)
     panel.setMinimumWidth(0)
     return area
+
+
+def _recording_in(dragged: QMimeData) -> Path | None:
+    """The first recording among the files that are dragged, if there is one."""
+    files = (url.toLocalFile() for url in dragged.urls())
+    return next((Path(file) for file in files if file.endswith(SUFFIX)), None)
 
 
 def _two_numbers(value: object) -> tuple[int, int] | None:

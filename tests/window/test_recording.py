@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 import gui.recordings.viewer
@@ -217,15 +218,33 @@ def test_that_while_a_service_runs_a_recording_gets_a_window_of_its_own(
     assert not running.workings.recordings.is_viewing
 
 
-def test_that_a_file_can_be_dropped_on_the_window(qtbot: QtBot, batchscope: Batchscope, run_file: Path) -> None:
+def test_that_the_recording_among_dropped_files_is_opened(
+    qtbot: QtBot, batchscope: Batchscope, run_file: Path, tmp_path: Path
+) -> None:
     data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(run_file))])
-    event = QDropEvent(
-        QPointF(9, 9), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    )
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in (tmp_path / "notes.txt", run_file)])
+    entering, dropping = drag_and_drop(data)
 
+    QApplication.sendEvent(batchscope.window, entering)
     with qtbot.waitSignal(batchscope.workings.recordings.opened):
-        batchscope.window.dropEvent(event)
+        QApplication.sendEvent(batchscope.window, dropping)
+
+    assert entering.isAccepted()
+    assert batchscope.errors == []
+
+
+def test_that_files_without_a_recording_cannot_be_dropped(batchscope: Batchscope, tmp_path: Path) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(tmp_path / "notes.txt"))])
+
+    for event in drag_and_drop(data):
+        QApplication.sendEvent(batchscope.window, event)
+        assert not event.isAccepted()
+
+
+def drag_and_drop(data: QMimeData) -> tuple[QDragEnterEvent, QDropEvent]:
+    copy, left, none = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    return QDragEnterEvent(QPoint(9, 9), copy, data, left, none), QDropEvent(QPointF(9, 9), copy, data, left, none)
 
 
 # What can be wrong with one ------------------------------------------------------------------------------------------
