@@ -180,7 +180,7 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], port: int | None, rules: 
     headers = list(headers)
     if not _is_host_ours(_values(headers, b"host"), port, rules):
         return _WRONG_HOST
-    if any(name in (b"origin", b"referer") or name.startswith(b"sec-fetch-") for name, _ in headers):
+    if any(_is_of_web_page(name, value) for name, value in headers):
         return _FROM_BROWSER
     if rules.token_sha256 is not None and not _is_token(_values(headers, b"authorization"), rules.token_sha256):
         return _NO_TOKEN
@@ -269,6 +269,13 @@ def _is_host_ours(hosts: list[bytes], port: int | None, rules: DoorRules) -> boo
     if match is None or not rules.knows_host(match[1].decode()):
         return False
     return rules.host is None or int(match[2] or 80) == port
+
+
+def _is_of_web_page(name: bytes, value: bytes) -> bool:
+    # Node's fetch sends this one header of its kind. A browser sends Sec-Fetch-Site beside it.
+    if (name, value) == (b"sec-fetch-mode", b"cors"):
+        return False
+    return name in (b"origin", b"referer") or name.startswith(b"sec-fetch-")
 
 
 def _is_token(authorizations: list[bytes], token_sha256: str) -> bool:

@@ -190,7 +190,9 @@ async def test_that_on_the_network_addresses_are_let_in_but_no_strange_names(hos
         (b"referer", b""),
         (b"sec-fetch-site", b"same-origin"),
         (b"sec-fetch-site", b"none"),
-        (b"sec-fetch-mode", b"cors"),
+        (b"sec-fetch-mode", b"navigate"),
+        (b"sec-fetch-mode", b"no-cors"),
+        (b"sec-fetch-mode", b"same-origin"),
         (b"sec-fetch-dest", b"empty"),
         (b"sec-fetch-user", b"?1"),
         (b"sec-fetch-storage-access", b"none"),
@@ -199,6 +201,69 @@ async def test_that_on_the_network_addresses_are_let_in_but_no_strange_names(hos
 async def test_that_what_a_web_page_sends_is_refused(name: bytes, value: bytes) -> None:
     client, app = await ask(headers=[HOST, (name, value)])
     assert (client.status, client.error["code"], app.scopes) == (403, "browser_refused", [])
+
+
+NODE_FETCH = {  # of Node 20: what openai-node, LangChain and the Vercel SDK send with
+    "connection": "keep-alive",
+    "accept": "*/*",
+    "accept-language": "*",
+    "sec-fetch-mode": "cors",
+    "user-agent": "node",
+    "accept-encoding": "gzip, deflate",
+}
+CHROME_FETCH = {
+    "sec-ch-ua": '"Chromium";v="130", "Not?A_Brand";v="99"',
+    "user-agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/130.0.0.0 Safari/537.36",
+    "accept": "*/*",
+    "origin": "http://evil.example",
+    "sec-fetch-site": "cross-site",
+    "sec-fetch-mode": "cors",
+    "sec-fetch-dest": "empty",
+    "referer": "http://evil.example/",
+}
+CHROME_SAME_ORIGIN_FETCH = {"sec-fetch-site": "same-origin", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
+CHROME_IMAGE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+CHROME_LINK = {
+    "sec-fetch-site": "none",
+    "sec-fetch-mode": "navigate",
+    "sec-fetch-user": "?1",
+    "sec-fetch-dest": "document",
+}
+FIREFOX_FETCH = {
+    "user-agent": "Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0",
+    "accept": "*/*",
+    "accept-language": "en-US,en;q=0.5",
+    "origin": "null",
+    "sec-fetch-dest": "empty",
+    "sec-fetch-mode": "cors",
+    "sec-fetch-site": "cross-site",
+}
+SAFARI_15_FETCH = {"origin": "http://evil.example", "referer": "http://evil.example/", "accept": "*/*"}
+
+
+def encoded(headers: dict[str, str]) -> Headers:
+    return [HOST, *((name.encode(), value.encode()) for name, value in headers.items())]
+
+
+async def test_that_node_is_let_in() -> None:
+    client, _ = await ask(headers=encoded(NODE_FETCH))
+    assert client.status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [CHROME_FETCH, CHROME_SAME_ORIGIN_FETCH, CHROME_IMAGE, CHROME_LINK, FIREFOX_FETCH, SAFARI_15_FETCH],
+    ids=["chrome", "chrome-same-origin", "chrome-image", "chrome-link", "firefox", "safari-15"],
+)
+async def test_that_a_web_page_in_a_browser_is_refused(headers: dict[str, str]) -> None:
+    client, app = await ask(headers=encoded(headers))
+    assert (client.status, client.error["code"], app.scopes) == (403, "browser_refused", [])
+
+
+@pytest.mark.parametrize("name", ["origin", "referer", "sec-fetch-site", "sec-fetch-dest", "sec-fetch-user"])
+async def test_that_one_more_header_of_a_web_page_is_enough_to_refuse(name: str) -> None:
+    client, _ = await ask(headers=encoded(NODE_FETCH | {name: "x"}))
+    assert (client.status, client.error["code"]) == (403, "browser_refused")
 
 
 # -- token ----------------------------------------------------------------------------------------------------------
