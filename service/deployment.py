@@ -216,6 +216,7 @@ class BatchTextGenerator:
         """What is computed here, and how to ask for it."""
         return json_response(self._about)
 
+    @api.get("/health")  # where vLLM's clients look, GuideLLM among them
     @api.get("/healthz")
     async def healthz(self) -> dict[str, Any]:
         """Answers while the replica works."""

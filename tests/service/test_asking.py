@@ -210,6 +210,12 @@ def test_that_bad_settings_are_refused_and_nothing_changes(
     assert requests.get(f"{service.url}/batching", timeout=10).json() == before
 
 
+def test_that_health_is_told_where_clients_of_vllm_look_too(service: Service) -> None:
+    ours, theirs = (requests.get(f"{service.url}/{path}", timeout=10) for path in ("healthz", "health"))
+    assert (theirs.status_code, theirs.json()) == (200, ours.json())
+    assert ours.json()["status"] == "ok"
+
+
 def test_that_an_unknown_path_is_refused_in_the_same_shape(service: Service) -> None:
     response = requests.get(f"{service.url}/nowhere", timeout=10)
     assert response.status_code == 404
