@@ -1,4 +1,7 @@
-"""Writes a file whole or not at all: what stood there before stays until the new one is safely on the disk."""
+"""Writes a file whole or not at all: what stood there before stays until the new one is safely on the disk.
+
+A file that this program writes may hold prompts, so its owner alone may read it, whatever the umask.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +10,74 @@ import errno
 import os
 import tempfile
 from pathlib import Path
+from typing import Final
+
+OWNER_ONLY: Final = 0o600
 
 
 class NotWrittenError(Exception):
     """A file could not be written; the one that was there before is untouched. Reads as a sentence for the user."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, *, overwrite: bool = True) -> None:
     """Replace `path` by `content`, through a temporary file beside it that is synced and renamed.
 
+    A pipe or a device cannot be replaced, and is written to.
+
     Raises:
-        NotWrittenError: disk full, no right to write, no such folder, …
+        NotWrittenError: disk full, no right to write, no such folder, a file is there that is not to be overwritten, …
     """
-    temporary: str | None = None
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        if not overwrite:
+            _write_new(path, content)
+        elif is_special(path):
+            path.write_bytes(content)
+        else:
+            _replace(path.resolve(), content)  # a link goes on to point to its file
+    except OSError as error:
+        raise NotWrittenError(_sentence(path, content, error)) from error
+
+
+def is_special(path: Path) -> bool:
+    """Whether a pipe, a device or the like is there, which is neither a file nor a folder."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Take the name with an empty file, which no other program can do at the same time, and replace that."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    try:
+        _replace(path, content)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _replace(path: Path, content: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=".batchscope.", suffix=".part", dir=path.parent)
+    try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, OWNER_ONLY)  # the umask may have taken even the owner's rights
         os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        raise NotWrittenError(_sentence(path, content, error)) from error
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     _sync_folder(path.parent)
 
 
 def _sentence(path: Path, content: bytes, error: OSError) -> str:
+    do = "Choose another place."
     match error.errno:
+        case errno.EEXIST:
+            return f"{path} is there already. Choose another name, or say that it may be overwritten."
         case errno.ENOSPC | errno.EDQUOT:
             why = f"the disk is full; {len(content):,} bytes are needed"
+            do = "Free some space or choose another place."
         case errno.EACCES | errno.EPERM | errno.EROFS:
             why = "there is no permission to write in that folder"
         case errno.ENOENT | errno.ENOTDIR:
@@ -49,7 +88,7 @@ def _sentence(path: Path, content: bytes, error: OSError) -> str:
             why = f"a file of {len(content):,} bytes is more than is allowed there"
         case _:
             why = error.strerror or str(error)
-    return f"Could not write {path}: {why}. Nothing was overwritten."
+    return f"Could not write {path}: {why}. Nothing was overwritten. {do}"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from PySide6.QtCore import QObject, Signal
 
+from service.files import NotWrittenError
 from service.recording.format import RecordedEvent, RecordingError, RecordingHeader
 from service.recording.packer import MEMBER_S
 from service.recording.tape import Tape
@@ -28,11 +29,13 @@ class RecordingFile(QObject):
     Signals:
         ended: a recording has come to its end; its path.
         failed: a sentence that says why it ended before that.
+        not_saved: a sentence that says why the last minutes could not be saved; a recording that goes on is not harmed.
         fell_behind: a sentence that says that the recording that goes on has got a gap.
     """
 
     ended = Signal(str)
     failed = Signal(str)
+    not_saved = Signal(str)
     fell_behind = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -40,7 +43,7 @@ class RecordingFile(QObject):
         self._began_s: float | None = None
         self._has_heard = False
         self._has_gap = False
-        self._worker = _Worker(self.ended.emit, self.failed.emit)
+        self._worker = _Worker(self.ended.emit, self.failed.emit, self.not_saved.emit)
         self.failed.connect(self._on_failed)
 
     @property
@@ -78,7 +81,8 @@ class RecordingFile(QObject):
             self._worker.ask(lambda: self._worker.end(at_s))
 
     def save(self, path: Path, header: RecordingHeader) -> None:
-        """Write the last minutes to `path`; `ended` or `failed` follows."""
+        """Write the last minutes to `path`; `ended` or `not_saved` follows."""
+        self._worker.ask(self._worker.flush)
         self._worker.ask(lambda: self._worker.save(path, header))
 
     def finish(self) -> None:
@@ -98,9 +102,12 @@ class RecordingFile(QObject):
 class _Worker:
     """Does jobs one after the other in its thread, which begins with the first; all but the asking happens there."""
 
-    def __init__(self, ended: Callable[[str], None], failed: Callable[[str], None]) -> None:
+    def __init__(
+        self, ended: Callable[[str], None], failed: Callable[[str], None], not_saved: Callable[[str], None]
+    ) -> None:
         self._ended = ended
         self._failed = failed
+        self._not_saved = not_saved
         self._jobs: Queue[Job | None] = Queue(MOST_WAITING)
         self._thread: Thread | None = None
         self._tape = Tape()
@@ -137,7 +144,7 @@ class _Worker:
             try:
                 job = self._jobs.get(timeout=MEMBER_S)
             except Empty:
-                job = self._flush
+                job = self.flush
             if job is None:
                 return
             try:
@@ -157,18 +164,24 @@ class _Worker:
         self._writer = RecordingWriter(path, header, overwrite=True)
 
     def end(self, at_s: float) -> None:
-        self._flush()
+        self.flush()
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close(at_s)
             self._ended(str(writer.path))
 
     def save(self, path: Path, header: RecordingHeader) -> None:
-        self._write(self._tape.flush())
-        self._tape.save(path, header)
-        self._ended(str(path))
+        if self._writer is not None and self._writer.path.resolve() == path.resolve():
+            self._not_saved(f"{path} is what is being recorded. Choose another name.")
+            return
+        try:
+            self._tape.save(path, header)
+        except NotWrittenError as error:
+            self._not_saved(str(error))
+        else:
+            self._ended(str(path))
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         self._write(self._tape.flush())
 
     def _write(self, member: bytes | None) -> None:

@@ -45,7 +45,7 @@ class Recorder(QObject):
         self._window.status.recording_clicked.connect(self.record_or_stop)
         self._session.heard.connect(file.take)
         file.ended.connect(self.written)
-        for sentence in (file.failed, file.fell_behind):
+        for sentence in (file.failed, file.not_saved, file.fell_behind):
             sentence.connect(self.failed)
 
     def record_or_stop(self) -> None:

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from service.recording.format import RecordedEvent, RecordingHeader
-from service.recording.packer import Packer
-from service.recording.writer import RecordingWriter
+from service.files import write_whole
+from service.recording.format import RecordedEvent, RecordingEnded, RecordingHeader
+from service.recording.packer import Packer, packed_header
 
 KEPT_S: Final = 600.0
 MOST_BYTES: Final = 64 * 2**20  # packed
@@ -44,15 +44,18 @@ class Tape:
         return self._keep(self._packer.take())
 
     def save(self, path: Path, header: RecordingHeader) -> None:
-        """Write all that is held as a recording; `header` tells of any moment. Raises `RecordingError`."""
+        """Write all that is held as a recording, whole or not at all; `header` tells of any moment.
+
+        Raises `NotWrittenError`.
+        """
         self.flush()
         began_s = header.at_s if self.began_s is None else self.began_s
         recorded_at = header.recorded_at - (header.at_s - began_s)
         header = msgspec.structs.replace(header, at_s=began_s, recorded_at=recorded_at)
-        with RecordingWriter(path, header, overwrite=True) as writer:
-            for _, member in self._members:
-                writer.append(member)
-            writer.close(max(self._last_s, began_s))
+        end = Packer()
+        end.add(max(self._last_s, began_s), RecordingEnded())
+        members = [packed_header(header), *(member for _, member in self._members), end.take() or b""]
+        write_whole(path, b"".join(members))
 
     def _keep(self, member: bytes | None) -> bytes | None:
         if member is not None and self._since_s is not None:

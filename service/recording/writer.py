@@ -1,14 +1,19 @@
-"""Writes a recording so that all but its last second survives whatever ends the program."""
+"""Writes a recording so that all but its last second survives whatever ends the program.
+
+An older file of the same name stays until the new one has begun; both are readable by their owner alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
+from service.files import NotWrittenError, is_special, write_whole
 from service.recording.format import RecordedEvent, RecordingEnded, RecordingError, RecordingHeader
 from service.recording.packer import Packer, packed_header
 
@@ -29,11 +34,13 @@ class RecordingWriter:
         self.bytes_written = 0
         self._packer = Packer()
         self._last_s = header.at_s
-        try:
-            self._file = open(path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115  closed by `close`
-        except OSError as error:
-            raise RecordingError(_beginning_sentence(path, error)) from error
-        self.append(packed_header(header))
+        head = packed_header(header)
+        if overwrite and is_special(path):  # such as a pipe, whose reader would take a second opening for the end
+            self._file = _opened(path, "wb")
+            self.append(head)
+        else:
+            self._file = _begun(path, head, overwrite)
+            self.bytes_written = len(head)
 
     def __enter__(self) -> Self:
         return self
@@ -59,8 +66,7 @@ class RecordingWriter:
         try:
             self.add(self._last_s if at_s is None else at_s, RecordingEnded())
             self.flush()
-            with contextlib.suppress(OSError):  # pipes and the like cannot be synced
-                os.fsync(self._file.fileno())
+            self._sync()
         finally:
             self._file.close()
 
@@ -79,25 +85,35 @@ class RecordingWriter:
             raise RecordingError(self._full_sentence(len(member), error)) from error
         self.bytes_written += len(member)
 
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # pipes and the like cannot be synced
+                raise RecordingError(f"The end of the recording {self.path} may be lost: {error.strerror}.") from error
+
     def _full_sentence(self, needed: int, error: OSError) -> str:
         why = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             why = f"the disk is full and {needed:,} bytes more are needed"
         elif error.errno == errno.EFBIG:
             why = f"the file may not grow by {needed:,} bytes"
-        return f"The recording {self.path} ended early: {why}. Its first {self.bytes_written:,} bytes can be opened."
+        return (
+            f"The recording {self.path} ended early: {why}. Its first {self.bytes_written:,} bytes can be opened. "
+            "To go on recording, free some space or choose another place."
+        )
 
 
-def _beginning_sentence(path: Path, error: OSError) -> str:
-    match error.errno:
-        case errno.EEXIST:
-            return f"{path} is there already. Choose another name, or say that it may be overwritten."
-        case errno.ENOENT | errno.ENOTDIR:
-            why = "that folder does not exist"
-        case errno.EISDIR:
-            why = "that is a folder"
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            why = "there is no permission to write there"
-        case _:
-            why = error.strerror or str(error)
-    return f"Could not record to {path}: {why}."
+def _begun(path: Path, head: bytes, overwrite: bool) -> FileIO:
+    try:
+        write_whole(path, head, overwrite=overwrite)
+    except NotWrittenError as error:
+        raise RecordingError(str(error)) from error
+    return _opened(path, "ab")
+
+
+def _opened(path: Path, mode: Literal["ab", "wb"]) -> FileIO:
+    try:
+        return open(path, mode, buffering=0)
+    except OSError as error:
+        raise RecordingError(f"Could not record to {path}: {error.strerror}.") from error

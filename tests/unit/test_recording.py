@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.files import NotWrittenError
 from service.messages.life import Ready
 from service.messages.settings import Settings
 from service.messages.telemetry import FramesMissed
@@ -23,6 +25,7 @@ from service.recording.format import Entry, RecordedEvent, RecordingEnded, Recor
 from service.recording.reader import open_recording, read_entries
 from service.recording.tape import Tape
 from service.recording.writer import RecordingWriter
+from tests.disk import room_for, umask
 from tests.recorded import RECORDED_AT, entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun, filled_history
 
@@ -359,6 +362,41 @@ def test_that_an_earlier_recording_is_left_alone(tmp_path: Path) -> None:
 
     RecordingWriter(path, header(), overwrite=True).close()
     assert open_recording(path).damage is None
+
+
+def test_that_an_earlier_recording_stays_until_the_new_one_has_begun(tmp_path: Path) -> None:
+    path = tmp_path / "a.bsr"
+    path.write_bytes(b"precious")
+
+    with room_for(50), pytest.raises(RecordingError, match=r"Nothing was overwritten\. Choose another place"):
+        RecordingWriter(path, header(), overwrite=True)
+
+    assert path.read_bytes() == b"precious"
+    assert os.listdir(tmp_path) == ["a.bsr"]
+
+
+def test_that_a_tape_that_cannot_be_saved_whole_leaves_the_earlier_recording(tmp_path: Path) -> None:
+    path = tmp_path / "a.bsr"
+    path.write_bytes(b"precious")
+    tape = Tape()
+    for entry in entries_of(changing_run(20.0)):
+        tape.add(entry.at_s, entry.event)
+
+    with room_for(5000), pytest.raises(NotWrittenError, match=r"Nothing was overwritten\. Choose another place"):
+        tape.save(path, header(at_s=1100.0))
+
+    assert path.read_bytes() == b"precious"
+    assert os.listdir(tmp_path) == ["a.bsr"]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o777])
+def test_that_recordings_are_for_their_owner_alone(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        RecordingWriter(tmp_path / "new.bsr", header()).close()
+        RecordingWriter(tmp_path / "over.bsr", header(), overwrite=True).close()
+        Tape().save(tmp_path / "tape.bsr", header())
+
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 
 
 @pytest.mark.parametrize(("place", "words"), [("missing/a.bsr", "folder does not exist"), (".", "is there already")])

@@ -20,6 +20,7 @@ from service.messages.settings import Settings
 from service.recording.format import ServiceEnded, ServiceStarted
 from service.recording.reader import open_recording, read_entries
 from service.recording.writer import RecordingWriter
+from tests.disk import room_for
 from tests.recorded import entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun
 from tests.window.conftest import MakeBatchscope, start_service
@@ -357,6 +358,52 @@ def test_that_what_was_seen_can_be_kept_afterwards(qtbot: QtBot, running: Batchs
     assert (row.prompt, row.text, row.state) == (shown.prompt, shown.text, "done")
     now_s = recording.history.now_s()
     assert recording.history.wall_time(now_s) == pytest.approx(running.workings.history.wall_time(now_s), abs=0.01)
+
+
+def test_that_a_disk_without_room_for_them_leaves_the_older_file(
+    qtbot: QtBot, running: Batchscope, tmp_path: Path
+) -> None:
+    path, recorder = tmp_path / "a.bsr", running.workings.recorder
+    path.write_bytes(b"precious")
+
+    with room_for(50), qtbot.waitSignal(recorder.failed):
+        recorder.save(path)
+
+    assert path.read_bytes() == b"precious"
+    assert os.listdir(tmp_path) == ["a.bsr"]
+    assert len(running.errors) == 1
+    assert "Nothing was overwritten. Choose another place." in running.errors[0]
+
+
+def test_that_a_recording_goes_on_where_the_last_minutes_cannot_be_saved(
+    qtbot: QtBot, running: Batchscope, tmp_path: Path
+) -> None:
+    recorder = running.workings.recorder
+    recorder.record(tmp_path / "a.bsr")
+    with qtbot.waitSignal(recorder.failed):
+        recorder.save(tmp_path / "none" / "b.bsr")
+
+    answer_one(qtbot, running)
+    with qtbot.waitSignal(recorder.written):
+        recorder.record_or_stop()
+
+    recording = open_recording(tmp_path / "a.bsr")
+    assert recording.damage is None
+    assert [row.state for row in recording.history.request_rows()] == ["done"]
+
+
+def test_that_the_last_minutes_do_not_overwrite_what_is_being_recorded(
+    qtbot: QtBot, running: Batchscope, tmp_path: Path
+) -> None:
+    path, recorder = tmp_path / "a.bsr", running.workings.recorder
+    recorder.record(path)
+    with qtbot.waitSignal(recorder.failed) as refused:
+        recorder.save(path)
+    with qtbot.waitSignal(recorder.written):
+        recorder.record_or_stop()
+
+    assert refused.args == [f"{path} is what is being recorded. Choose another name."]
+    assert open_recording(path).damage is None
 
 
 def test_that_before_a_service_was_heard_there_is_nothing_to_keep(batchscope: Batchscope) -> None:
