@@ -93,7 +93,11 @@ class Batchscope(QObject):
         if self.is_complete:
             self.workings.complain(sentence)
         else:
-            self.errors.append(sentence)
+            self._on_complained(sentence)
+
+    def _on_complained(self, sentence: str) -> None:
+        self.errors.append(sentence)
+        print(f"batchscope: {sentence}", file=sys.stderr)  # the window may be about to close
 
     def _on_first_shown(self) -> None:
         self.window_after_s = process_age_s()
@@ -103,8 +107,8 @@ class Batchscope(QObject):
         from gui.workings import Workings
 
         self.workings = Workings(self.window, self.theme, self.choices, self._service_start)
-        self.workings.complained.connect(self.errors.append)
-        self.workings.session.came_to_rest.connect(self._on_came_to_rest)
+        self.workings.complained.connect(self._on_complained)
+        self.workings.came_to_rest.connect(self._on_came_to_rest)
         self._place.put(self.workings.plots)
         if self._recording is not None:
             self.workings.recordings.open(self._recording)
@@ -120,7 +124,7 @@ class Batchscope(QObject):
         """Hold the window open until what it started has ended."""
         if watched is self.window and event.type() == QEvent.Type.Close:
             self._leave()
-            if self.is_complete and not self.workings.session.is_at_rest:
+            if self.is_complete and not self.workings.is_at_rest:
                 event.ignore()
                 return True
             self._end()
@@ -131,9 +135,9 @@ class Batchscope(QObject):
             self._is_leaving = True
             self._save()
             if self.is_complete:
-                self.workings.session.stop()
+                self.workings.leave()
         elif self.is_complete:
-            self.workings.session.kill()
+            self.workings.leave_at_once()
 
     def _end(self) -> None:
         if self.is_complete:

@@ -5,7 +5,6 @@ Everything goes the way it goes for a user: the load panel's button, the slider'
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,7 +118,7 @@ class Demo(QObject):
         self._app.window.load.toggle()
 
     def _on_limit(self) -> None:
-        self._app.errors.append("The demo waited too long and gave up.")
+        self._app.complain("The demo waited too long and gave up.")
         self._finish()
 
     def _finish(self) -> None:
@@ -134,8 +133,6 @@ class Demo(QObject):
         report = self._measured.report()
         if self._report is not None:
             self._write(self._report, report.as_json())
-        for error in self._app.errors:
-            print(f"batchscope: {error}", file=sys.stderr)
         all_answered = report.requests.sent > 0 and report.requests.failed == 0
         self.exit_code = 0 if all_answered and not self._app.errors else 1
 
@@ -143,7 +140,7 @@ class Demo(QObject):
         try:
             write_whole(path, content)
         except NotWrittenError as error:
-            self._app.errors.append(str(error))
+            self._app.complain(str(error))
 
     # What it measures ------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from PySide6.QtCore import QBuffer, QIODevice, QObject, Qt, QThreadPool, QTimer, Signal
+from PySide6.QtCore import QBuffer, QCoreApplication, QIODevice, QObject, Qt, QThreadPool, QTimer, Signal
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog, QWidget
 
@@ -44,28 +44,51 @@ KINDS: Final = {
 }
 SLICE_S: Final = 0.004  # between two turns of the event loop
 PIECE: Final = 4
+LONGEST_END_MS: Final = 30_000  # a window that is being closed waits so long for its exports
+LONGEST_WRITE_MS: Final = 2_000  # and so long for the disk, once they are given up
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
+@dataclass(eq=False)
+class Export:
+    """A file that is being gathered or written."""
+
+    path: Path
+    is_given_up: bool = False
+
+
 class Exporter(QObject):
-    """
+    """Writes each file whole or not at all, also where the window closes meanwhile.
+
     Signals:
         written: where to.
         failed: a sentence that says why not.
+        came_to_rest: nothing is being gathered or written any more.
     """
 
     written = Signal(str)
     failed = Signal(str)
+    came_to_rest = Signal()
+    _ended = Signal(Export, str)  # emitted by the thread that writes: why it failed, or nothing
 
     def __init__(self, window: QWidget, history: History, plots: QWidget) -> None:
         super().__init__(window)
         self._window = window
         self._history = history
         self._plots = plots
+        self._under_way: list[Export] = []
         self._pool = QThreadPool(self)
         self._pool.setMaxThreadCount(1)
+        self._limit = QTimer(self, singleShot=True, interval=LONGEST_END_MS)
+        self._limit.timeout.connect(self.give_up)
+        self._ended.connect(self._on_ended)
+
+    @property
+    def under_way(self) -> tuple[Path, ...]:
+        """The files that are being gathered or written."""
+        return tuple(export.path for export in self._under_way)
 
     def ask(self, kind: str) -> None:
         """Let the user choose a file for `kind`, then write it."""
@@ -81,20 +104,37 @@ class Exporter(QObject):
 
     def write(self, kind: str, path: Path) -> None:
         """Write `kind` to `path`; `written` or `failed` follows."""
+        export = Export(path)
+        self._under_way.append(export)
         match kind:
             case "plots_png":
-                self._write_picture(path, self._plots)
+                self._write_picture(export, self._plots)
             case "window_png":
-                self._write_picture(path, self._window)
+                self._write_picture(export, self._window)
             case _:
-                self._write_table(path, SUBJECTS[kind])
+                self._write_table(export, SUBJECTS[kind])
 
-    def wait(self) -> None:
-        """Return when nothing is being written."""
-        self._pool.waitForDone()
+    def finish(self) -> None:
+        """Complete what is under way, or give it up where that takes too long; `came_to_rest` follows."""
+        if self._under_way:
+            self._limit.start()
+
+    def give_up(self) -> None:
+        """Write only what the disk has already begun to take."""
+        self._limit.stop()
+        self._pool.clear()
+        self._pool.waitForDone(LONGEST_WRITE_MS)
+        QCoreApplication.sendPostedEvents(self)  # what the thread has just written is not lost
+        for export in tuple(self._under_way):
+            export.is_given_up = True
+            self._on_ended(export, f"{export.path} was not written: the window closed before it was complete.")
 
     def _gather(
-        self, wanted: Sequence[Item], look: Callable[[Sequence[Item]], list[Found]], then: Callable[[list[Found]], None]
+        self,
+        export: Export,
+        wanted: Sequence[Item],
+        look: Callable[[Sequence[Item]], list[Found]],
+        then: Callable[[list[Found]], None],
     ) -> None:
         """Look things up for as long as a frame can wait, again and again: the window goes on meanwhile."""
         found: list[Found] = []
@@ -102,51 +142,75 @@ class Exporter(QObject):
 
         def go_on() -> None:
             nonlocal ahead
+            if export.is_given_up:
+                return
             until_s = time.monotonic() + SLICE_S
             while ahead and time.monotonic() < until_s:
                 found.extend(look(ahead[:PIECE]))
                 ahead = ahead[PIECE:]
             if ahead:
-                QTimer.singleShot(0, self, go_on)
+                QTimer.singleShot(0, self, lambda: self._attempt(export, go_on))
             else:
                 then(found)
 
-        go_on()
+        self._attempt(export, go_on)
 
-    def _write_table(self, path: Path, subject: Subject) -> None:
+    def _attempt(self, export: Export, step: Callable[[], None]) -> None:
+        """Do a step of an export; one that fails ends it."""
+        try:
+            step()
+        except Exception as error:
+            self._on_ended(export, f"Could not write {export.path}: {error!r}.")
+            raise
+
+    def _write_table(self, export: Export, subject: Subject) -> None:
         history = self._history
         self._gather(
+            export,
             subject.items(history),
             lambda items: subject.look(history, items),
-            lambda found: self._write_found(path, subject, found),
+            lambda found: self._write_found(export, subject, found),
         )
 
-    def _write_found(self, path: Path, subject: Subject, found: list[Any]) -> None:
+    def _write_found(self, export: Export, subject: Subject, found: list[Any]) -> None:
         wall_time = self._wall_time()
-        self._write(path, lambda: as_file(subject.table(found, wall_time), path.suffix or ".csv"))
+        self._write(export, lambda: as_file(subject.table(found, wall_time), export.path.suffix or ".csv"))
 
     def _wall_time(self) -> Callable[[float], float]:
         """A conversion that a thread may use: the history itself belongs to the window's."""
         offset_s = self._history.wall_time(0.0)
         return lambda at_s: at_s + offset_s
 
-    def _write_picture(self, path: Path, widget: QWidget) -> None:
+    def _write_picture(self, export: Export, widget: QWidget) -> None:
         image = widget.grab().toImage()
-        self._write(path, lambda: png(image))
+        self._write(export, lambda: png(image))
 
-    def _write(self, path: Path, content: Callable[[], bytes]) -> None:
+    def _write(self, export: Export, content: Callable[[], bytes]) -> None:
         def work() -> None:
+            problem = ""
             try:
-                write_whole(path, content())
+                write_whole(export.path, content())
             except (NotWrittenError, ExportError) as error:
-                self.failed.emit(str(error))
+                problem = str(error)
             except Exception as error:
-                self.failed.emit(f"Could not write {path}: {error!r}.")
+                problem = f"Could not write {export.path}: {error!r}."
                 raise
-            else:
-                self.written.emit(str(path))
+            finally:
+                self._ended.emit(export, problem)
 
         self._pool.start(work)
+
+    def _on_ended(self, export: Export, problem: str) -> None:
+        if export not in self._under_way:
+            return
+        self._under_way.remove(export)
+        if problem:
+            self.failed.emit(problem)
+        else:
+            self.written.emit(str(export.path))
+        if not self._under_way:
+            self._limit.stop()
+            self.came_to_rest.emit()
 
 
 def png(image: QImage) -> bytes:

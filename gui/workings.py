@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, Signal
 from gui.choices import Choices
 from gui.comparing.controller import CompareController
 from gui.comparing.view import CompareView
-from gui.exporter import Exporter
+from gui.exporter import LONGEST_END_MS, Exporter
 from gui.foresight import Foresight
 from gui.frames import FrameClock, FrameMeter
 from gui.main_window import MainWindow
@@ -45,9 +45,11 @@ class Workings(QObject):
 
     Signals:
         complained: an error that the user was shown.
+        came_to_rest: no process of ours runs, and no export is under way.
     """
 
     complained = Signal(str)
+    came_to_rest = Signal()
 
     def __init__(self, window: MainWindow, theme: Theme, choices: Choices, service_start: ServiceStart) -> None:
         super().__init__(window)
@@ -135,13 +137,34 @@ class Workings(QObject):
         for writer in (self.exporter, self.compare, self.recorder):
             writer.failed.connect(self.complain)
             writer.written.connect(self._on_written)
+        for each in (self.session, self.exporter):
+            each.came_to_rest.connect(self._tell_rest)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no process of ours runs, and no export is under way."""
+        return self.session.is_at_rest and not self.exporter.under_way
 
     def start_clocks(self) -> None:
         self.frame_clock.start()
 
+    def leave(self) -> None:
+        """End what runs, complete what is being exported; `came_to_rest` follows, unless it rests already."""
+        names = ", ".join(path.name for path in self.exporter.under_way)
+        if names:
+            self._window.status.say(
+                f"Closes when {names} is written; close again to give that up", LONGEST_END_MS / 1e3
+            )
+        self.session.stop()
+        self.exporter.finish()
+
+    def leave_at_once(self) -> None:
+        """Kill what runs, give up what is being exported."""
+        self.session.kill()
+        self.exporter.give_up()
+
     def stop_clocks(self) -> None:
         self.frame_clock.stop()
-        self.exporter.wait()
         self.recordings.finish()
         self.recorder.finish()
         self.compare.finish()
@@ -174,8 +197,13 @@ class Workings(QObject):
         self._window.log.append(sentence)
         self.complained.emit(sentence)
 
+    def _tell_rest(self) -> None:
+        if self.is_at_rest:
+            self.came_to_rest.emit()
+
     def _on_written(self, path: str) -> None:
-        # A method, not a lambda: the signal comes from another thread, and only a QObject's slot is called in its own.
+        # A method, not a lambda: the recorder's signal comes from another thread, and only a QObject's slot is called
+        # in its own.
         self._window.status.say(f"Written to {path}")
 
     def _on_live_requested(self) -> None:

@@ -62,9 +62,9 @@ class StatusBar(QWidget):
         self._held_until_s = 0.0
         self._activity.setText(text)
 
-    def say(self, sentence: str) -> None:
+    def say(self, sentence: str, for_s: float = SAID_S) -> None:
         """Long enough to be read, while `update_activity` goes on."""
-        self._held_until_s = time.monotonic() + SAID_S
+        self._held_until_s = time.monotonic() + for_s
         self._activity.setText(sentence)
 
     def update_activity(self, text: str) -> None:

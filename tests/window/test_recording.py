@@ -10,6 +10,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+import gui.exporter
 import gui.recordings.viewer
 from gui.app import Batchscope
 from gui.arguments import Arguments
@@ -161,6 +162,58 @@ def test_that_it_is_exported_as_any_run(qtbot: QtBot, viewing: Batchscope, run_f
 
     assert len((tmp_path / "requests.csv").read_text().splitlines()) == requests_in(run_file) + 1
     assert len((tmp_path / "figures.csv").read_text().splitlines()) == 41
+
+
+@pytest.fixture(scope="session")
+def busy_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """So many requests that to look them all up takes many turns of the event loop."""
+    run = SyntheticRun(30.0, (Step(0.0, 80.0, Settings(max_batch_size=64)),))
+    return write_recording(tmp_path_factory.mktemp("recordings") / "busy.bsr", entries_of(run), header())
+
+
+def test_that_an_export_is_completed_before_the_window_closes(
+    qtbot: QtBot, batchscope: Batchscope, busy_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "requests.csv"
+    open_in(qtbot, batchscope, busy_file)
+    batchscope.workings.exporter.write("requests", path)
+
+    with qtbot.waitSignal(batchscope.closed):
+        batchscope.window.close()
+        assert batchscope.window.isVisible()
+        assert batchscope.window.status.activity.startswith("Closes when requests.csv is written")
+
+    assert len(path.read_text().splitlines()) == requests_in(busy_file) + 1
+
+
+def test_that_closing_a_second_time_gives_an_export_up_and_says_so(
+    qtbot: QtBot, batchscope: Batchscope, busy_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_in(qtbot, batchscope, busy_file)
+    batchscope.workings.exporter.write("requests", tmp_path / "requests.csv")
+    batchscope.window.close()
+
+    with qtbot.waitSignal(batchscope.closed):
+        batchscope.window.close()
+
+    assert list(tmp_path.iterdir()) == []
+    assert "requests.csv was not written" in batchscope.errors[0]
+    assert batchscope.errors[0] in capsys.readouterr().err
+
+
+def test_that_no_export_keeps_the_window_open_for_ever(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, busy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gui.exporter, "LONGEST_END_MS", 0)
+    batchscope = make_batchscope()
+    open_in(qtbot, batchscope, busy_file)
+    batchscope.workings.exporter.write("requests", tmp_path / "requests.csv")
+
+    with qtbot.waitSignal(batchscope.closed):
+        batchscope.window.close()
+
+    assert list(tmp_path.iterdir()) == []
+    assert "requests.csv was not written" in batchscope.errors[0]
 
 
 def test_that_closing_it_shows_what_was_there_before(qtbot: QtBot, viewing: Batchscope) -> None:
