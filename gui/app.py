@@ -1,4 +1,4 @@
-"""The composition root: the window first, and once it has been painted what works behind it (`gui.workings`)."""
+"""The composition root: the window first, and once it has been painted what works behind it (`gui.composition`)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from PySide6.QtCore import QEvent, QObject, QTimer, Signal
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 
 from gui.arguments import Arguments
-from gui.choices import Choices
+from gui.control.choices import Choices
+from gui.control.preferences import Preferences, PreferencesFile, default_path
+from gui.look.theme import Theme
 from gui.main_window import MainWindow
-from gui.preferences import Preferences, PreferencesFile, default_path
-from gui.processes.service import ServiceStart
+from gui.session.processes.service import ServiceStart
 from gui.startup import process_age_s
-from gui.theme import Theme
-from service.files import NotWrittenError
+from service.messages.files import NotWrittenError
 
 if TYPE_CHECKING:
-    from gui.workings import Workings
+    from gui.composition import Workings
 
 
 class PlotsPlace(QWidget):
@@ -104,7 +104,7 @@ class Batchscope(QObject):
         QTimer.singleShot(0, self, self._complete)
 
     def _complete(self) -> None:
-        from gui.workings import Workings
+        from gui.composition import Workings
 
         self.workings = Workings(self.window, self.theme, self.choices, self._service_start)
         self.workings.complained.connect(self._on_complained)
@@ -175,7 +175,7 @@ def run(arguments: Arguments) -> int:
     _show_bugs(batchscope)
     batchscope.show()
     if is_demo:
-        from gui.demo import Demo
+        from gui.demo.run import Demo
 
         demo = Demo(batchscope, arguments)
         app.exec()

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT
-from service.options import ServiceOptions
 
 ThemePreference: TypeAlias = Literal["system", "dark", "light"]
 

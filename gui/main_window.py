@@ -10,8 +10,9 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QFrame, QScrollArea, QSplitter, QWidget
 
-from gui import tokens
-from gui.lifecycle import LifeCycle, enabled
+from gui.look import tokens
+from gui.look.theme import FocusRing, Theme
+from gui.look.tokens import Palette
 from gui.panels import shortcuts
 from gui.panels.batching import BatchingPanel
 from gui.panels.figures_row import FiguresRow
@@ -28,14 +29,13 @@ from gui.panels.shortcuts import Shortcut
 from gui.panels.status_bar import StatusBar
 from gui.panels.toolbar import Toolbar
 from gui.panels.views import VIEWS, Views
-from gui.theme import FocusRing, Theme
-from gui.tokens import Palette
+from gui.session.lifecycle import LifeCycle, enabled
 from gui.widgets import icons
 from gui.widgets.labels import redress
 from gui.widgets.layouts import column, hairline
+from service.analysis.recording.format import SUFFIX
 from service.messages.deployment import Scale
 from service.messages.settings import Settings
-from service.recording.format import SUFFIX
 
 TITLE: Final = "Batchscope"
 

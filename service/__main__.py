@@ -8,7 +8,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "batch": "service.commands.batch",
-    "bench": "service.commands.bench",
+    "bench": "service.commands.bench.command",
     "compare": "service.commands.compare",
     "deploy-config": "service.commands.deploy_config",
     "sweep": "service.commands.sweep",
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     named = COMMANDS.get(argv[0]) if argv else None
     if named is not None:
         return int(import_module(named).main(argv[1:]))
-    from service.process.supervisor import main as run_service
+    from service.launch.supervisor import main as run_service
 
     return run_service(argv)
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 import msgspec
 from ray.serve import Application, Deployment
 
-from service.deployment import BatchTextGenerator
-from service.gpus import takes_gpu
-from service.hub import Hub
-from service.options import ServiceOptions
+from service.messages.options import ServiceOptions
+from service.ray_serve.gpus import takes_gpu
+from service.replica.deployment import BatchTextGenerator
+from service.replica.hub import Hub
 
 APP_NAME = "Text-Completion-App"
 

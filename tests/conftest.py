@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.model.resolve import DEFAULT_MODEL, ModelFolder, resolve
+from service.engine.model.resolve import DEFAULT_MODEL, ModelFolder, resolve
 
 # A program, which the search for examples in docstrings would import.
 collect_ignore = ["benchmarks/llama_cpp_server.py"]

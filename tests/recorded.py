@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from service.recording.format import Entry, RecordingHeader
-from service.recording.writer import RecordingWriter
+from service.analysis.recording.format import Entry, RecordingHeader
+from service.analysis.recording.writer import RecordingWriter
 from tests.synthetic_run import CLOCK, SyntheticRun
 
 RECORDED_AT = 1_780_000_000.0

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
+from service.analysis.observed.history import History
 from service.batching.rules import Rules
 from service.messages.load import ClientOutcome, ClientRequest, ClientTotals, LoadFrame
 from service.messages.patterns import Poisson
@@ -24,7 +25,6 @@ from service.messages.telemetry import (
     RequestState,
     TelemetryFrame,
 )
-from service.observed.history import History
 from tests.synthetic_continuous import OpenRun
 from tests.synthetic_parts import SyntheticBatch, SyntheticRequest, padded
 

@@ -13,16 +13,16 @@ from gui.comparing.run import RunControls
 from gui.comparing.saver import Saver
 from gui.comparing.setup import NOTHING_PINNED
 from gui.comparing.view import CompareView
-from gui.lifecycle import LifeCycle
-from gui.processes.compare import CompareProcess
-from gui.session import Session
-from service.compare.plan import ComparePlan, PlanError, Side, grid
-from service.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
-from service.compare.sweep import Sweep
-from service.compare.words import load_text
+from gui.session.lifecycle import LifeCycle
+from gui.session.processes.compare import CompareProcess
+from gui.session.session import Session
+from service.analysis.compare.plan import ComparePlan, PlanError, Side, grid
+from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
+from service.analysis.compare.sweep import Sweep
+from service.analysis.compare.words import load_text
+from service.analysis.observed.history import History
 from service.messages.load import RunLoad
 from service.messages.settings import SettingError, Settings
-from service.observed.history import History
 
 NEEDS_SERVICE: Final = "Waits for the service."
 BUSY: Final = "A comparison runs: it needs the service to itself."

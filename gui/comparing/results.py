@@ -8,16 +8,16 @@ import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from gui import tokens
 from gui.comparing.table import TextTable
+from gui.look import tokens
+from gui.look.tokens import Palette
 from gui.plots.cumulative import CumulativePlot
 from gui.series.latency_distribution import Sample
-from gui.tokens import Palette
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
-from service.compare.comparison import Comparison
-from service.compare.run import FIGURE_BY_NAME, pooled_latencies_s, spelled
+from service.analysis.compare.comparison import Comparison
+from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s, spelled
 
 NOTHING_YET: Final = "Both are sent the same, round by round; then a sentence says whether B differs."
 PADDING: Final = tokens.PANEL_PADDING

@@ -5,13 +5,13 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column
 from gui.widgets.progress import Progress as Bar
-from service.compare.progress import Progress
-from service.spelled import spelled_time
+from service.analysis.compare.progress import Progress
+from service.messages.text import spelled_time
 
 
 class RunControls(QWidget):

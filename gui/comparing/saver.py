@@ -8,11 +8,11 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from service.compare.comparison import Comparison
-from service.compare.page import comparison_page, sweep_page
-from service.compare.serve_config import measured_config
-from service.compare.sweep import Sweep
-from service.files import NotWrittenError, write_whole
+from service.analysis.compare.comparison import Comparison
+from service.analysis.compare.page import comparison_page, sweep_page
+from service.analysis.compare.serve_config import measured_config
+from service.analysis.compare.sweep import Sweep
+from service.messages.files import NotWrittenError, write_whole
 from service.messages.settings import Settings
 
 KINDS = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}

@@ -10,6 +10,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 
+from gui.look.tokens import DASH_CAP, LINE_MARKER, MARK_BEST, MARK_CHOSEN, MARK_HOVER, MARK_REACH, Palette
 from gui.plots.canvas import curve
 from gui.plots.chart import Chart
 from gui.plots.frame import Layout
@@ -19,10 +20,9 @@ from gui.series.scale import axis_for
 from gui.series.sweep import Dots, Places, dots_of, nearest
 from gui.series.time_axis import Tick
 from gui.series.value_axis import seconds_axis
-from gui.tokens import DASH_CAP, LINE_MARKER, MARK_BEST, MARK_CHOSEN, MARK_HOVER, MARK_REACH, Palette
-from service.compare.run import FIGURE_BY_NAME
-from service.compare.sweep import Sweep
-from service.observed.columns import Floats
+from service.analysis.compare.run import FIGURE_BY_NAME
+from service.analysis.compare.sweep import Sweep
+from service.analysis.observed.columns import Floats
 
 SCATTER: Final = Declaration(
     name="sweep",

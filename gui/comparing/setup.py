@@ -7,16 +7,16 @@ from typing import Final
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from gui import tokens
 from gui.comparing.run import RunControls
 from gui.comparing.table import TextTable
+from gui.look import tokens
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
-from service.compare.plan import ComparePlan, Side, batching_plan, can_match
-from service.compare.words import load_text, setting_text
+from service.analysis.compare.plan import ComparePlan, Side, batching_plan, can_match
+from service.analysis.compare.words import load_text, setting_text
 from service.messages.settings import Bounds, Settings
 
 OWN: Final = "own"

@@ -7,14 +7,14 @@ from typing import Final
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from gui import tokens
 from gui.comparing.scatter import SweepPlot
-from gui.tokens import Palette
+from gui.look import tokens
+from gui.look.tokens import Palette
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
-from service.compare.run import FIGURES, spelled, spoiling
-from service.compare.sweep import Sweep
+from service.analysis.compare.run import FIGURES, spelled, spoiling
+from service.analysis.compare.sweep import Sweep
 from service.messages.settings import Settings
 
 NOTHING_YET: Final = "Every setting under the same load: then the best that keeps the objective is named."

@@ -8,19 +8,19 @@ from typing import Final
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QLineEdit, QWidget
 
-from gui import tokens
 from gui.comparing.run import RunControls
 from gui.comparing.setup import DURATION, field
+from gui.look import tokens
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label, redress
 from gui.widgets.layouts import column
 from gui.widgets.number_field import NumberField
-from service.compare.pace import SETTLE_S
-from service.compare.plan import Objective, SweepPlan
-from service.compare.words import setting_value
+from service.analysis.compare.pace import SETTLE_S
+from service.analysis.compare.plan import Objective, SweepPlan
+from service.analysis.compare.words import setting_value
 from service.messages.load import RunLoad
 from service.messages.settings import Bounds, Settings
-from service.spelled import spelled_time
+from service.messages.text import spelled_time
 
 ROUNDS: Final = Bounds(1, 100, integral=True)
 LIMIT: Final = Bounds(0.01, 600, integral=False)

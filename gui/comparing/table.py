@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.widgets.labels import Role, dress, label
 
 

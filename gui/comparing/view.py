@@ -7,12 +7,12 @@ from typing import Final
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QScrollArea, QStackedWidget, QWidget
 
-from gui import tokens
 from gui.comparing.results import CompareResults
 from gui.comparing.setup import CompareSetup
 from gui.comparing.sweep_results import SweepResults
 from gui.comparing.sweep_setup import SweepSetup
-from gui.tokens import Palette
+from gui.look import tokens
+from gui.look.tokens import Palette
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.segmented import Segmented
 

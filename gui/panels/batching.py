@@ -9,10 +9,10 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.theme import font
 from gui.panels.redeployment import RedeploymentRows
 from gui.panels.section import SECTION_MARGINS, remark, section_head
-from gui.theme import font
 from gui.widgets.collapsible import Collapsible
 from gui.widgets.labels import label
 from gui.widgets.layouts import column
@@ -30,7 +30,7 @@ from service.messages.settings import (
     Settings,
     VersionedSettings,
 )
-from service.spelled import spelled_ms
+from service.messages.text import spelled_ms
 
 TITLE: Final = "Batching"
 RELEASE: Final = ("allow_small_batch", "stride_s", "max_batch_tokens")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from gui import tokens
-from gui.theme import colour, current
+from gui.look import tokens
+from gui.look.theme import colour, current
 from gui.widgets.figure import UNKNOWN, Figure
 from gui.widgets.layouts import column, hairline
 
 if TYPE_CHECKING:  # it takes numpy, which the window's first frame does not wait for
-    from service.predict.predict import Prediction
+    from service.analysis.predict.predict import Prediction
 
 
 class FigureValues(Protocol):

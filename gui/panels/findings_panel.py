@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button
 from gui.widgets.icon import Icon

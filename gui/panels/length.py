@@ -8,7 +8,7 @@ from typing import Final
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.widgets.layouts import column
 from gui.widgets.name_menu import NameMenu
 from gui.widgets.setting import Setting

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.length import LengthControl
 from gui.panels.load_kinds import CHOICES, KINDS, NUMBERS, kind_of, pattern_of

@@ -9,7 +9,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels.load_kinds import NUMBERS, USUAL_RATES
 from gui.widgets.buttons import Chooser
 from gui.widgets.labels import label, redress
@@ -17,7 +17,7 @@ from gui.widgets.layouts import column, row
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import ErrorLine, Setting
 from service.messages.patterns import LOAD_BOUNDS
-from service.spelled import parse_number
+from service.messages.text import parse_number
 
 MOST_RATES: Final = 1000
 TRACES: Final = "Traces (*.jsonl *.json);;All files (*)"

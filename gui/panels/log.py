@@ -8,9 +8,9 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.theme import fixed_font
 from gui.panels import shortcuts
-from gui.theme import fixed_font
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row

@@ -8,9 +8,9 @@ from typing import Final
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels import shortcuts
-from gui.panels.stages import StageLine
+from gui.session.start_progress import StageLine
 from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph, Shape
 from gui.widgets.labels import ElidedLabel, dress, label, redress

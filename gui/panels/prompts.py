@@ -8,7 +8,7 @@ from typing import Final
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.section import SECTION_MARGINS, remark, section_head
 from gui.widgets.buttons import Button

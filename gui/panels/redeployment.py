@@ -9,13 +9,13 @@ import msgspec
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.widgets.icon import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.setting import ErrorLine, Setting
 from service.messages.deployment import SCALE_BOUNDS, Deployment, Scale
-from service.spelled import spelled_ms
+from service.messages.text import spelled_ms
 
 MARK: Final = "ph.arrows-clockwise"
 MARK_MEANS: Final = "Takes a redeployment; loses nothing"

@@ -8,11 +8,11 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, Q
 from PySide6.QtGui import QFontMetrics, QPainter
 from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.theme import colour, current, font
+from gui.look.tokens import Palette
 from gui.panels.request_rows import RequestRow
 from gui.panels.requests_model import ROW_ROLE, RequestsModel
-from gui.theme import colour, current, font
-from gui.tokens import Palette
 from gui.widgets.glyphs import Shape, paint_glyph
 from service.messages.telemetry import RequestState
 

@@ -8,17 +8,17 @@ from typing import Final
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QWidget
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.tokens import Palette
 from gui.panels.request_rows import RequestRow
 from gui.panels.requests import RequestsTable
 from gui.panels.requests_model import ROW_ROLE, RequestsModel
 from gui.plots.stage_strip import StageStrip
-from gui.tokens import Palette
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, Role, label
 from gui.widgets.layouts import column, hairline, row
+from service.analysis.observed.stages import Stage
 from service.messages.settings import ReleaseReason
-from service.observed.stages import Stage
 
 MOST_MATES_SHOWN: Final = 3
 

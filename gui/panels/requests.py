@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QItemSelection, QModelIndex, QPoint, Qt, Sign
 from PySide6.QtGui import QEnterEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTableView, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.request_delegate import RequestDelegate
 from gui.panels.request_rows import FILTERS, Filter

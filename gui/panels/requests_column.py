@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels.requests import RequestsPanel
 from gui.widgets.layouts import column
 

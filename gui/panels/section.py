@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import Margins, row
 

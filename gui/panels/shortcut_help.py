@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QGridLayout, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels.shortcuts import ALL
 from gui.widgets.labels import label
 

@@ -10,9 +10,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.theme import colour, current, font
 from gui.panels import shortcuts
-from gui.theme import colour, current, font
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import column, hairline, row

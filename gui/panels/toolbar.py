@@ -9,16 +9,16 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QGuiApplication
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
-from gui import tokens
-from gui.lifecycle import EnabledActions, LifeCycle, Step
+from gui.look import tokens
 from gui.panels import shortcuts
+from gui.session.lifecycle import EnabledActions, LifeCycle, Step
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.glyphs import Glyph, Shape
 from gui.widgets.labels import ElidedLabel, dress, label
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.model_field import ModelField
 from gui.widgets.segmented import Segmented
-from service.spelled import spelled_time
+from service.messages.text import spelled_time
 
 
 class _Face(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Final
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.section import remark
 from gui.panels.shortcuts import Shortcut

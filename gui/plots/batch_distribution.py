@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, Palette
 from gui.plots.canvas import curve
 from gui.plots.chart import Chart
 from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer
@@ -17,8 +18,7 @@ from gui.series.batch_size import LEAST_VIEW
 from gui.series.scale import StepScale, axis_for
 from gui.series.thinning import step_line
 from gui.series.time_axis import Tick
-from gui.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, Palette
-from service.observed.batches import REASONS
+from service.analysis.observed.batches import REASONS
 
 MOST_TICKS: Final = 9
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtGui import QColor
 
+from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
 from gui.plots.canvas import curve
 from gui.plots.columns import SOFT, ColumnsItem, Ink, Layer, bars_layer, plain_layer, stepped_layer
 from gui.plots.frame import Layout, Strip
@@ -21,11 +22,10 @@ from gui.series.batch_size import Bars, BatchSizes
 from gui.series.declaration import Readout
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
-from gui.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
+from service.analysis.observed.batches import REASONS
+from service.analysis.observed.columns import Ints
+from service.analysis.observed.history import History
 from service.messages.settings import ReleaseReason
-from service.observed.batches import REASONS
-from service.observed.columns import Ints
-from service.observed.history import History
 
 SYMBOLS: Final[Mapping[ReleaseReason, str]] = {
     "full": "s",

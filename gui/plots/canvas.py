@@ -9,11 +9,11 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QPen, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, QGraphicsView, QSizePolicy, QWidget
 
+from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT, Palette
 from gui.plots.frame import Frame, Layout
 from gui.plots.ghost import GhostItem
 from gui.plots.marks import MarkLines, Marks, OutageTint
 from gui.plots.pointer import PointerItem
-from gui.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT, Palette
 
 
 class Canvas(pg.GraphicsView):

@@ -6,11 +6,11 @@ from PySide6.QtCore import QLineF
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gui.look.tokens import CAPACITY_TEXT, DASH_CAPACITY, FONT_CAPTION, GAP_4, LINE_EDGE, Palette
 from gui.plots.frame import Layout, Strip
 from gui.plots.overlay import Overlay
 from gui.plots.paint import draw_text, font, pen, text_width
 from gui.series.capacity import CapacityLevel, CapacityLine
-from gui.tokens import CAPACITY_TEXT, DASH_CAPACITY, FONT_CAPTION, GAP_4, LINE_EDGE, Palette
 
 
 class CapacityItem(Overlay):

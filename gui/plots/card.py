@@ -9,9 +9,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from gui.plots.frame import Layout
-from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
-from gui.tokens import (
+from gui.look.tokens import (
     CARD_DISTANCE,
     CARD_LINE,
     CARD_PADDING,
@@ -22,7 +20,9 @@ from gui.tokens import (
     RADIUS_CONTROL,
     Palette,
 )
-from service.observed.batch_summary import BatchSummary
+from gui.plots.frame import Layout
+from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
+from service.analysis.observed.batch_summary import BatchSummary
 
 
 class BatchCard(pg.GraphicsObject):

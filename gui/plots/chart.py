@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QPointF, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from gui.look.tokens import PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
 from gui.plots.canvas import Canvas
 from gui.plots.frame import Layout, Strip
 from gui.plots.header import Header
@@ -17,7 +18,6 @@ from gui.series.declaration import Declaration
 from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.time_range import TimeRange
-from gui.tokens import PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
 
 NO_MARKS = Marks()
 

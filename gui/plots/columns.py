@@ -14,10 +14,10 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gui.look.tokens import MARK_LATENCY
 from gui.plots.frame import Layout, Strip
 from gui.plots.paint import blended
-from gui.tokens import MARK_LATENCY
-from service.observed.columns import Floats, Ints
+from service.analysis.observed.columns import Floats, Ints
 
 SOFT: Final = 0.25  # the second row of an edge that is a pixel and a quarter wide
 LEAST_STRENGTH: Final = 0.05

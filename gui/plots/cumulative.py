@@ -12,17 +12,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from gui.plots.canvas import curve
-from gui.plots.chart import Chart
-from gui.plots.frame import Layout
-from gui.plots.paint import brush, pen
-from gui.plots.pointer import Dot
-from gui.series.declaration import Declaration, Entry
-from gui.series.latency_distribution import CUMULATIVE, NAMES, Sample
-from gui.series.scale import Axis
-from gui.series.time_axis import Tick
-from gui.series.value_axis import ValueAxis, seconds_axis
-from gui.tokens import (
+from gui.look.tokens import (
     DASH_CAP,
     GAP_ALPHA,
     LINE_P50,
@@ -33,7 +23,17 @@ from gui.tokens import (
     WIDTH_PERCENTILES,
     Palette,
 )
-from service.observed.columns import Floats
+from gui.plots.canvas import curve
+from gui.plots.chart import Chart
+from gui.plots.frame import Layout
+from gui.plots.paint import brush, pen
+from gui.plots.pointer import Dot
+from gui.series.declaration import Declaration, Entry
+from gui.series.latency_distribution import CUMULATIVE, NAMES, Sample
+from gui.series.scale import Axis
+from gui.series.time_axis import Tick
+from gui.series.value_axis import ValueAxis, seconds_axis
+from service.analysis.observed.columns import Floats
 
 PER_CENT: Final = Axis(step=20.0, ceiling=100.0)
 PER_CENT_LOW: Final = Axis(step=50.0, ceiling=100.0)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
+from gui.look.tokens import HAIRLINE, Palette
 from gui.plots.batch_distribution import BatchDistributionPlot
 from gui.plots.cumulative import CumulativePlot
 from gui.plots.latency_histogram import LatencyHistogram
@@ -21,8 +22,7 @@ from gui.series.latency_distribution import Sample
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import stage_breakdown
 from gui.series.value_axis import seconds_axis
-from gui.tokens import HAIRLINE, Palette
-from service.observed.history import History
+from service.analysis.observed.history import History
 
 KEY_STEP: Final = 0.01  # of the axis, a press of an arrow key
 KEY_FAR: Final = 0.1

@@ -11,12 +11,12 @@ from PySide6.QtCore import QPointF, QRectF, QSize
 from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gui.look.tokens import FONT_CAPTION, GAP_1, GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
 from gui.plots.paint import baseline, color, font, pen, text_width
 from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.time_range import TimeRange
-from gui.tokens import FONT_CAPTION, GAP_1, GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
-from service.observed.columns import Floats
+from service.analysis.observed.columns import Floats
 
 UNIT_ROOM: Final = GAP_2 + FONT_CAPTION + GAP_1  # what the unit needs above the topmost tick that is named
 

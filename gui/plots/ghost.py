@@ -8,11 +8,11 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gui.look.tokens import DASH_GHOST, GHOST_ALPHA, GHOST_ARROW, GHOST_WIDTH, LINE_GHOST, Palette
 from gui.plots.frame import Layout
 from gui.plots.overlay import Overlay
 from gui.plots.paint import color, pen
 from gui.series.ghost import GhostLevel
-from gui.tokens import DASH_GHOST, GHOST_ALPHA, GHOST_ARROW, GHOST_WIDTH, LINE_GHOST, Palette
 
 
 class GhostItem(Overlay):

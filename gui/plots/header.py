@@ -9,9 +9,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
-from gui.series.declaration import Declaration, Entry, Readout
-from gui.tokens import (
+from gui.look.tokens import (
     DASH_CAP,
     FONT_TITLE,
     GAP_1,
@@ -27,6 +25,8 @@ from gui.tokens import (
     PLOT_MARGIN_RIGHT,
     Palette,
 )
+from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
+from gui.series.declaration import Declaration, Entry, Readout
 
 LINES: Final = ("line", "dash", "lane")
 SLANTED: Final = ("circle", "triangle", "diamond", "caret")

@@ -8,8 +8,7 @@ from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
-from gui.plots.paint import blended, draw_text, font, text_width
-from gui.tokens import (
+from gui.look.tokens import (
     FONT_TEXT,
     GAP_1,
     GAP_2,
@@ -20,6 +19,7 @@ from gui.tokens import (
     HOW_TO_WIDTH,
     Palette,
 )
+from gui.plots.paint import blended, draw_text, font, text_width
 
 # (arrival, start, end) as shares of the drawing's width; the last comes later and is a batch of its own
 BARS: Final = ((0.0, 0.44, 0.79), (0.09, 0.44, 0.79), (0.22, 0.44, 0.79), (0.35, 0.44, 0.79), (0.70, 0.79, 1.0))

@@ -8,19 +8,12 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gui.look.tokens import FONT_CAPTION, GAP_2, LANE_GAP, LANE_SCROLL_BAR, LINE_MARKER, Palette
 from gui.plots.frame import Layout
 from gui.plots.overlay import Overlay
 from gui.plots.paint import blended, color, draw_text, font, pen, text_width
 from gui.series.lanes import LaneGrid
 from gui.series.timeline import FIRST_RUNNING, STAGES, Block, Lanes
-from gui.tokens import (
-    FONT_CAPTION,
-    GAP_2,
-    LANE_GAP,
-    LANE_SCROLL_BAR,
-    LINE_MARKER,
-    Palette,
-)
 
 
 class LanesItem(Overlay):

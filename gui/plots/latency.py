@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gui.look.tokens import LATENCY_ALPHA, LINE_WIDTHS, Palette
 from gui.plots.canvas import curve
 from gui.plots.columns import PointsItem
 from gui.plots.frame import Layout
@@ -17,8 +18,7 @@ from gui.series.declaration import Readout
 from gui.series.latency import Latencies
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
-from gui.tokens import LATENCY_ALPHA, LINE_WIDTHS, Palette
-from service.observed.history import History
+from service.analysis.observed.history import History
 
 LEAST_STEP_S = 0.01
 

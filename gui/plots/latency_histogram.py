@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, RUNNING_FILL_ALPHA, Palette
 from gui.plots.canvas import curve
 from gui.plots.chart import Chart
 from gui.plots.columns import ColumnsItem, Ink, bars_layer
@@ -14,7 +15,6 @@ from gui.series.scale import StepScale
 from gui.series.thinning import step_line
 from gui.series.time_axis import Tick
 from gui.series.value_axis import ValueAxis, seconds_axis
-from gui.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, RUNNING_FILL_ALPHA, Palette
 
 
 class LatencyHistogram(Chart):

@@ -10,10 +10,7 @@ from PySide6.QtCore import QLineF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from gui.plots.frame import Layout
-from gui.plots.overlay import Overlay
-from gui.plots.paint import bold, brush, color, draw_text, font, pen, text_width
-from gui.tokens import (
+from gui.look.tokens import (
     DASH_CHANGE,
     DASH_LOAD,
     FAILURE_ALPHA,
@@ -30,8 +27,11 @@ from gui.tokens import (
     WEIGHT_MEDIUM,
     Palette,
 )
-from service.observed.marks import OuterMark, SettingsMark
-from service.observed.outages import Outage
+from gui.plots.frame import Layout
+from gui.plots.overlay import Overlay
+from gui.plots.paint import bold, brush, color, draw_text, font, pen, text_width
+from service.analysis.observed.marks import OuterMark, SettingsMark
+from service.analysis.observed.outages import Outage
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 

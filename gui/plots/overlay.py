@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyqtgraph as pg
 from PySide6.QtCore import QRectF, QSize
 
+from gui.look.tokens import Palette
 from gui.plots.frame import Layout
-from gui.tokens import Palette
 
 
 class Overlay(pg.GraphicsObject):

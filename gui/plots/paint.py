@@ -8,7 +8,7 @@ from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QApplication
 
-from gui.tokens import FONT_CAPTION, WEIGHT_BOLD, WEIGHT_REGULAR
+from gui.look.tokens import FONT_CAPTION, WEIGHT_BOLD, WEIGHT_REGULAR
 
 
 def color(name: str, alpha: float = 1.0) -> QColor:

@@ -11,18 +11,7 @@ from PySide6.QtCore import QPointF, QRect, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gui.plots.canvas import Canvas
-from gui.plots.frame import Layout, Strip
-from gui.plots.header import Header
-from gui.plots.marks import Marks
-from gui.plots.paint import font
-from gui.plots.pointer import Dot
-from gui.series.declaration import Declaration, Readout
-from gui.series.ghost import GhostLevel, with_ghost
-from gui.series.scale import StepScale
-from gui.series.time_axis import Tick, clock_ticks, relative_ticks
-from gui.series.time_range import TimeRange
-from gui.tokens import (
+from gui.look.tokens import (
     FONT_TEXT,
     GAP_2,
     HAIRLINE,
@@ -35,7 +24,18 @@ from gui.tokens import (
     TICK_WIDTH,
     Palette,
 )
-from service.observed.history import History
+from gui.plots.canvas import Canvas
+from gui.plots.frame import Layout, Strip
+from gui.plots.header import Header
+from gui.plots.marks import Marks
+from gui.plots.paint import font
+from gui.plots.pointer import Dot
+from gui.series.declaration import Declaration, Readout
+from gui.series.ghost import GhostLevel, with_ghost
+from gui.series.scale import StepScale
+from gui.series.time_axis import Tick, clock_ticks, relative_ticks
+from gui.series.time_range import TimeRange
+from service.analysis.observed.history import History
 
 MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3

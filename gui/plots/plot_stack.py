@@ -11,6 +11,16 @@ from PySide6.QtCore import QIODevice, QPoint, QPointF, QSaveFile, QSize, Qt, Sig
 from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
+from gui.look.tokens import (
+    HAIRLINE,
+    HEIGHT_TIMELINE,
+    HEIGHT_TIMELINE_SMALL,
+    NUMBERS_HZ,
+    PLOTS_HEIGHT,
+    PLOTS_HEIGHT_SMALL,
+    PLOTS_HEIGHT_TALL,
+    Palette,
+)
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.latency import LatencyPanel
 from gui.plots.marks import Marks
@@ -23,18 +33,8 @@ from gui.plots.timeline import TimelinePanel
 from gui.series.ghost import GhostLevel
 from gui.series.timeline import neighbour
 from gui.series.viewport import Viewport
-from gui.tokens import (
-    HAIRLINE,
-    HEIGHT_TIMELINE,
-    HEIGHT_TIMELINE_SMALL,
-    NUMBERS_HZ,
-    PLOTS_HEIGHT,
-    PLOTS_HEIGHT_SMALL,
-    PLOTS_HEIGHT_TALL,
-    Palette,
-)
-from service.observed.history import History
-from service.observed.members import companions_of, members_of
+from service.analysis.observed.history import History
+from service.analysis.observed.members import companions_of, members_of
 
 WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel
@@ -378,7 +378,7 @@ class _Focusable(QWidget):
 
 
 def timeline_height(available: int) -> int:
-    """What the timeline gets: a third on tall screens, else what `gui.tokens` gives for two heights, and between.
+    """What the timeline gets: a third on tall screens, else what `gui.look.tokens` gives for two heights, and between.
 
     >>> timeline_height(709), timeline_height(609), timeline_height(926)
     (266, 236, 308)

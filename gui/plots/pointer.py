@@ -9,19 +9,10 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gui.look.tokens import CHIP_HEIGHT, CHIP_PADDING, GAP_1, HOVER_EDGE, LINE_MARKER, MARK_HOVER, RADIUS_INNER, Palette
 from gui.plots.frame import Layout
 from gui.plots.overlay import Overlay
 from gui.plots.paint import bold, draw_text, pen, text_width
-from gui.tokens import (
-    CHIP_HEIGHT,
-    CHIP_PADDING,
-    GAP_1,
-    HOVER_EDGE,
-    LINE_MARKER,
-    MARK_HOVER,
-    RADIUS_INNER,
-    Palette,
-)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from gui.look.tokens import RUNNING_FILL_ALPHA, Palette
 from gui.plots.columns import ColumnsItem, Ink, stepped_layer
 from gui.plots.frame import Layout
 from gui.plots.paint import blended
@@ -15,8 +16,7 @@ from gui.series.declaration import Readout
 from gui.series.queue_depth import QueueDepths
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
-from gui.tokens import RUNNING_FILL_ALPHA, Palette
-from service.observed.history import History
+from service.analysis.observed.history import History
 
 JUST_BEFORE_S: Final = 1e-6
 

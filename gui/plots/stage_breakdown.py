@@ -9,15 +9,7 @@ from PySide6.QtCore import QEvent, QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gui.plots.header import Header
-from gui.plots.paint import bold, draw_text, font, pen, text_width
-from gui.plots.stage_inks import paint_stages, segments, stage_inks
-from gui.plots.stage_table import StageTable
-from gui.series.declaration import Declaration, Readout
-from gui.series.engine_time import ENTRIES
-from gui.series.scale import StepScale
-from gui.series.stage_breakdown import StageBreakdown
-from gui.tokens import (
+from gui.look.tokens import (
     FONT_CAPTION,
     FONT_TEXT,
     GAP_1,
@@ -32,8 +24,16 @@ from gui.tokens import (
     STAGE_TOTAL,
     Palette,
 )
-from service.observed.columns import Floats
-from service.observed.stages import STAGES
+from gui.plots.header import Header
+from gui.plots.paint import bold, draw_text, font, pen, text_width
+from gui.plots.stage_inks import paint_stages, segments, stage_inks
+from gui.plots.stage_table import StageTable
+from gui.series.declaration import Declaration, Readout
+from gui.series.engine_time import ENTRIES
+from gui.series.scale import StepScale
+from gui.series.stage_breakdown import StageBreakdown
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.stages import STAGES
 
 PLOT: Final = Declaration(
     name="stage-breakdown",

@@ -8,10 +8,10 @@ from typing import Final
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QPainter
 
+from gui.look.tokens import BAR_GAP, PREFILL_ALPHA, Palette
 from gui.plots.paint import blended
-from gui.tokens import BAR_GAP, PREFILL_ALPHA, Palette
+from service.analysis.observed.stages import STAGES
 from service.messages.settings import ReleaseReason
-from service.observed.stages import STAGES
 
 GREYS: Final = {"load_lag": "t2", "network_in": "t3", "admission": "t2", "delivery": "t3"}
 PLACES: Final = {stage.name: place for place, stage in enumerate(STAGES)}

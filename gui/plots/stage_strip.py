@@ -8,11 +8,11 @@ from PySide6.QtCore import QPointF, QRectF, QSize
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from gui.look.tokens import FONT_TEXT, GAP_2, HAIRLINE, LEGEND_SWATCH, STAGE_STRIP, STAGE_STRIP_LINE, Palette
 from gui.plots.paint import bold, draw_text, font, text_width
 from gui.plots.stage_inks import paint_stages, segments, stage_inks
-from gui.tokens import FONT_TEXT, GAP_2, HAIRLINE, LEGEND_SWATCH, STAGE_STRIP, STAGE_STRIP_LINE, Palette
+from service.analysis.observed.stages import STAGES, Stage
 from service.messages.settings import ReleaseReason
-from service.observed.stages import STAGES, Stage
 
 SHOWN_S = 0.0005  # what is shorter reads as nothing
 

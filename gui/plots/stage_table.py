@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QPainter
 
-from gui.plots.paint import bold, draw_text, font, text_width
-from gui.plots.stage_inks import stage_inks
-from gui.series.stage_breakdown import StageBreakdown
-from gui.tokens import (
+from gui.look.tokens import (
     FONT_TEXT,
     GAP_1,
     GAP_2,
@@ -23,7 +20,10 @@ from gui.tokens import (
     STAGE_TABLE,
     Palette,
 )
-from service.observed.stages import STAGES
+from gui.plots.paint import bold, draw_text, font, text_width
+from gui.plots.stage_inks import stage_inks
+from gui.series.stage_breakdown import StageBreakdown
+from service.analysis.observed.stages import STAGES
 
 
 class StageTable:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gui.look.tokens import DASH_CAP, LINE_EDGE, LINE_MARKER, THROUGHPUT_FILL_ALPHA, Palette
 from gui.plots.canvas import curve
 from gui.plots.capacity import CapacityItem
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
@@ -20,8 +21,7 @@ from gui.series.declaration import Readout
 from gui.series.scale import StepScale
 from gui.series.throughput import Throughput
 from gui.series.time_range import TimeRange
-from gui.tokens import DASH_CAP, LINE_EDGE, LINE_MARKER, THROUGHPUT_FILL_ALPHA, Palette
-from service.observed.history import History
+from service.analysis.observed.history import History
 
 TOKENS, REQUESTS = 0, 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF
 
+from gui.look.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, Palette
 from gui.plots.card import BatchCard
 from gui.plots.frame import Layout, Strip
 from gui.plots.how_to_read import HowToRead
@@ -15,9 +16,8 @@ from gui.series.lanes import LaneChoice, LaneGrid
 from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Block, Lanes
-from gui.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, Palette
-from service.observed.batch_summary import batch_summary
-from service.observed.history import History
+from service.analysis.observed.batch_summary import batch_summary
+from service.analysis.observed.history import History
 
 
 class TimelinePanel(PlotPanel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gui.look.tokens import Palette
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.frame import Layout
 from gui.plots.paint import blended
@@ -12,8 +13,7 @@ from gui.series.scale import StepScale
 from gui.series.scope import present_scope
 from gui.series.time_range import TimeRange
 from gui.series.wasted_work import WastedOverTime
-from gui.tokens import Palette
-from service.observed.history import History
+from service.analysis.observed.history import History
 
 
 class WastedWorkPanel(PlotPanel):

@@ -7,7 +7,7 @@ from datetime import datetime
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.panels import shortcuts
 from gui.recordings.profile import profile
 from gui.recordings.strip import RecordingStrip
@@ -16,7 +16,7 @@ from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, hairline, row
-from service.recording.reader import Recording
+from service.analysis.recording.reader import Recording
 
 POINTS = 480
 

@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 
 from PySide6.QtCore import QObject, Signal
 
-from service.files import NotWrittenError
-from service.recording.format import RecordedEvent, RecordingError, RecordingHeader
-from service.recording.packer import MEMBER_S
-from service.recording.tape import Tape
-from service.recording.writer import RecordingWriter
+from service.analysis.recording.format import RecordedEvent, RecordingError, RecordingHeader
+from service.analysis.recording.packer import MEMBER_S
+from service.analysis.recording.tape import Tape
+from service.analysis.recording.writer import RecordingWriter
+from service.messages.files import NotWrittenError
 
 MOST_WAITING: Final = 20_000  # events; what a disk that stands still keeps waiting beyond them is not recorded
 PATIENCE_S: Final = 5.0  # with a disk that stands still, when the window closes

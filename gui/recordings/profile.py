@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.observed.columns import Floats
-from service.observed.history import History
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
 
 
 @dataclass(frozen=True)

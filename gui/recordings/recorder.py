@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QFileDialog
 from gui.main_window import MainWindow
 from gui.recordings.file import RecordingFile
 from gui.recordings.words import spelled_duration
-from gui.session import Session
-from service.clock import monotonic_clock_id
-from service.recording.format import SUFFIX, RecordingHeader, program_version
+from gui.session.session import Session
+from service.analysis.recording.format import SUFFIX, RecordingHeader, program_version
+from service.messages.clock import monotonic_clock_id
 
 FILTER: Final = f"Recordings (*{SUFFIX})"
 

@@ -8,9 +8,9 @@ from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.theme import colour, current
 from gui.recordings.profile import Profile
-from gui.theme import colour, current
 
 KEY_SHARE: Final = 0.25  # of what the plots show, a press of an arrow
 WHEEL_NOTCH: Final = 120.0

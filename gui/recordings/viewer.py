@@ -16,19 +16,19 @@ from typing import Final
 from PySide6.QtCore import QObject, QProcess, Qt, QThreadPool, Signal
 from PySide6.QtWidgets import QFileDialog
 
-from gui.lifecycle import LifeCycle
 from gui.main_window import TITLE, MainWindow
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.bar import RecordingBar
 from gui.recordings.recorder import FILTER
 from gui.recordings.words import in_force
-from gui.session import Session
-from service.clock import monotonic_clock_id
-from service.findings.ranking import findings
-from service.observed.history import History
-from service.recording.format import RecordingError
-from service.recording.reader import Recording, open_recording
-from service.recording.tables import settings_at
+from gui.session.lifecycle import LifeCycle
+from gui.session.session import Session
+from service.analysis.findings.ranking import findings
+from service.analysis.observed.history import History
+from service.analysis.recording.format import RecordingError
+from service.analysis.recording.reader import Recording, open_recording
+from service.analysis.recording.tables import settings_at
+from service.messages.clock import monotonic_clock_id
 
 SHORTEST_VIEW_S: Final = 2.0
 

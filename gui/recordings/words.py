@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import PurePath
 
+from service.analysis.observed.marks import UNITS
+from service.analysis.recording.reader import Recording
 from service.messages.settings import Settings
-from service.observed.marks import UNITS
-from service.recording.reader import Recording
 
 
 def facts(recording: Recording) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from gui.series.time_range import TimeRange
-from service.observed.columns import Floats, Ints
+from service.analysis.observed.columns import Floats, Ints
 
 CROWDED: Final = 2  # stretches a column: from there on the line would only be a hedge
 COLUMNS_AVERAGED: Final = 7

@@ -13,10 +13,10 @@ from gui.series.batch_size import CAP_IN_VIEW, LEAST_VIEW
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.reasons import OF_WHOLE_BATCHES, reason_entries, told_counts, with_reasons
 from gui.series.scope import Scope
+from service.analysis.observed.batches import REASON_CODES, REASONS
+from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.history import History
 from service.messages.settings import ReleaseReason
-from service.observed.batches import REASON_CODES, REASONS
-from service.observed.columns import Floats, Ints
-from service.observed.history import History
 
 MOST_BARS: Final = 64
 OF_RUNNING: Final = tuple(code for reason, code in REASON_CODES.items() if reason not in OF_WHOLE_BATCHES)

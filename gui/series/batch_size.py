@@ -12,17 +12,17 @@ from typing import Final
 
 import numpy as np
 
+from gui.look.tokens import MARK_ROOM
 from gui.series.active_rows import ActiveRows, active_rows
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.reasons import reason_entries, told_counts, with_reasons
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_range import TimeRange
-from gui.tokens import MARK_ROOM
+from service.analysis.observed.batch_summary import batch_summary
+from service.analysis.observed.batches import CONTINUOUS, REASON_CODES, REASONS
+from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.history import History
 from service.messages.settings import ReleaseReason
-from service.observed.batch_summary import batch_summary
-from service.observed.batches import CONTINUOUS, REASON_CODES, REASONS
-from service.observed.columns import Floats, Ints
-from service.observed.history import History
 
 CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
 LEAST_VIEW: Final = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gui.tokens import GHOST_REACH
-from service.findings.facts import Facts
-from service.predict.cost import Capacity
+from gui.look.tokens import GHOST_REACH
+from service.analysis.findings.facts import Facts
+from service.analysis.predict.cost import Capacity
 
 
 @dataclass(frozen=True)

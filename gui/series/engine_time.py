@@ -9,8 +9,8 @@ import numpy as np
 
 from gui.series.declaration import Entry, Readout
 from gui.series.scope import Scope
-from service.observed.columns import Floats
-from service.observed.history import History
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
 
 ENTRIES: Final = tuple(Entry(name, "none", "t2") for name in ("engine reads prompts", "decodes", "idle"))
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gui.tokens import GHOST_REACH
-from service.predict.predict import Estimate, Prediction
+from gui.look.tokens import GHOST_REACH
+from service.analysis.predict.predict import Estimate, Prediction
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from gui.tokens import LANE_HEIGHTS
+from gui.look.tokens import LANE_HEIGHTS
 
 SETTLE_S: Final = 5.0  # lanes grow higher only after they could have been for so long: each change deals all anew
 SPARE: Final = 64  # more lanes than fit are added by so many

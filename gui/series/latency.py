@@ -11,10 +11,10 @@ import numpy as np
 from gui.series.declaration import Declaration, Entry, Readout, rounded
 from gui.series.thinning import stride
 from gui.series.time_range import TimeRange
-from service.observed.columns import Floats
-from service.observed.history import History
-from service.observed.requests import samples_between
-from service.observed.rolling import STEP_S, step_of
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
+from service.analysis.observed.requests import samples_between
+from service.analysis.observed.rolling import STEP_S, step_of
 
 NAMES: Final = ("p50", "p95", "p99")
 

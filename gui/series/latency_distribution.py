@@ -9,8 +9,8 @@ import numpy as np
 
 from gui.series.declaration import Declaration, Entry
 from gui.series.value_axis import ValueAxis
-from service.observed.columns import Floats
-from service.observed.percentiles import LEVELS
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.percentiles import LEVELS
 
 BIN_PIXELS: Final = 8
 NAMES: Final = ("p50", "p95", "p99")

@@ -9,8 +9,8 @@ import numpy as np
 
 from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.time_range import TimeRange
-from service.observed.columns import Floats, Ints
-from service.observed.history import History
+from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.history import History
 
 PER_COLUMN: Final = 4  # moments looked at in each column of pixels
 

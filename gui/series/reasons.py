@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from gui.series.declaration import Declaration, Entry, Swatch
+from service.analysis.observed.batches import REASONS
 from service.messages.settings import ReleaseReason
-from service.observed.batches import REASONS
 
 SWATCHES: Final[Mapping[ReleaseReason, Swatch]] = {
     "full": "square",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from gui.series.waits import wait_sentence
-from service.observed import stages
-from service.observed.batch_summary import BatchSummary, batch_summary
-from service.observed.history import History
-from service.observed.members import companions_of
-from service.observed.requests import RequestRow
-from service.observed.stages import Stage
+from service.analysis.observed import stages
+from service.analysis.observed.batch_summary import BatchSummary, batch_summary
+from service.analysis.observed.history import History
+from service.analysis.observed.members import companions_of
+from service.analysis.observed.requests import RequestRow
+from service.analysis.observed.stages import Stage
 
 
 @dataclass(frozen=True)

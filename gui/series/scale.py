@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gui.tokens import PLOT_HEADROOM, RESCALE_INTERVAL_S
+from gui.look.tokens import PLOT_HEADROOM, RESCALE_INTERVAL_S
 
 STEPS: Final = (1.0, 2.0, 4.0, 5.0)
 SLACK: Final = 1.3  # the scale shrinks only if it would also fit data so many times larger

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.observed.batches import Regime
-from service.observed.columns import Bools, Floats, Ints
-from service.observed.history import History
-from service.observed.requests import samples_between
+from service.analysis.observed.batches import Regime
+from service.analysis.observed.columns import Bools, Floats, Ints
+from service.analysis.observed.history import History
+from service.analysis.observed.requests import samples_between
 
 
 @dataclass(frozen=True)

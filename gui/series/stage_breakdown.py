@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 
 from gui.series.scope import Scope
+from service.analysis.observed import stages
+from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.history import History
+from service.analysis.observed.requests import STATE_CODES
+from service.analysis.observed.stages import Stage
 from service.messages.telemetry import RequestState
-from service.observed import stages
-from service.observed.columns import Floats, Ints
-from service.observed.history import History
-from service.observed.requests import STATE_CODES
-from service.observed.stages import Stage
 
 DONE: Final[RequestState] = "done"
 TAIL: Final = 95.0

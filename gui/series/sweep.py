@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from service.compare.sweep import Sweep
-from service.observed.columns import Floats
+from service.analysis.compare.sweep import Sweep
+from service.analysis.observed.columns import Floats
 
 Places: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from gui.series.time_range import TimeRange
-from service.observed.columns import Floats, Ints
-from service.observed.rolling import STEP_S
+from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.rolling import STEP_S
 
 
 def stride(view: TimeRange) -> int:

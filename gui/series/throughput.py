@@ -12,11 +12,11 @@ import numpy as np
 from gui.series.declaration import Declaration, Entry, Readout, rounded
 from gui.series.thinning import step_line, stride
 from gui.series.time_range import TimeRange
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
+from service.analysis.observed.requests import samples_between
+from service.analysis.observed.rolling import STEP_S, step_of
 from service.messages.workload import TEXT
-from service.observed.columns import Floats
-from service.observed.history import History
-from service.observed.requests import samples_between
-from service.observed.rolling import STEP_S, step_of
 
 TOKENS_WINDOW_S: Final = 1.0
 REQUESTS_WINDOW_S: Final = 2.0  # twice over, since requests end by whole batches

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.observed.columns import Floats, Ints
+from service.analysis.observed.columns import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from gui.series.declaration import Declaration, Entry
 from gui.series.reasons import reason_entries, with_reasons
 from gui.series.time_range import TimeRange
+from service.analysis.observed.batches import REASONS
+from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.history import History
+from service.analysis.observed.members import batch_running, is_open, members_of
 from service.messages.settings import ReleaseReason
-from service.observed.batches import REASONS
-from service.observed.columns import Floats, Ints
-from service.observed.history import History
-from service.observed.members import batch_running, is_open, members_of
 
 Stage = str
 RUNNING: Final = tuple(reason for reason in REASONS if reason != "left")  # with which no request begins to run

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from gui.series.scale import axis_for
-from service.observed.columns import Floats
+from service.analysis.observed.columns import Floats
 
 LOG_FROM: Final = 30.0  # the largest value over one of the smallest, from which on the axis is logarithmic
 SMALL_SHARE: Final = 2.0  # per cent of the values may be smaller than that one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.observed.history import KEPT_S
+from service.analysis.observed.history import KEPT_S
 
 SHORTEST_S: Final = 2.0
 LONGEST_S: Final = KEPT_S

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from service.analysis.observed.batches import REASONS
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
 from service.messages.settings import FORMATIONS, Formation, ReleaseReason, Settings
-from service.observed.batches import REASONS
-from service.observed.columns import Floats
-from service.observed.history import History
 
 NOTICEABLE_S: Final = 0.005
 STRAGGLES: Final = 2.0  # a member with so many times the tokens of half of its batch holds it

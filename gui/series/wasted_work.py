@@ -10,8 +10,8 @@ import numpy as np
 from gui.series.declaration import Declaration, Entry, Readout, rounded
 from gui.series.scope import Scope
 from gui.series.time_range import TimeRange
-from service.observed.columns import Bools, Floats, Ints
-from service.observed.history import History
+from service.analysis.observed.columns import Bools, Floats, Ints
+from service.analysis.observed.history import History
 
 BINS: Final = 60
 LEAST_BIN_S: Final = 1.0

@@ -8,8 +8,8 @@ from PySide6.QtCore import QPointF, QRect, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QIcon, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QPushButton, QSizePolicy, QStyle, QStyleOptionButton, QStylePainter, QWidget
 
-from gui import tokens
-from gui.theme import colour, current, font
+from gui.look import tokens
+from gui.look.theme import colour, current, font
 from gui.widgets import icons
 from gui.widgets.labels import dress
 

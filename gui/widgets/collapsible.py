@@ -6,8 +6,8 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QSizePolicy, QWidget
 
-from gui import tokens
-from gui.theme import colour, current, font
+from gui.look import tokens
+from gui.look.theme import colour, current, font
 from gui.widgets.buttons import paint_caret
 from gui.widgets.labels import dress
 from gui.widgets.layouts import column

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextBlockFormat, QTextCursor
 from PySide6.QtWidgets import QTextEdit, QWidget
 
-from gui import tokens
+from gui.look import tokens
 
 
 class Editor(QTextEdit):

@@ -8,8 +8,8 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QWidget
 
-from gui import tokens
-from gui.theme import colour, current, font
+from gui.look import tokens
+from gui.look.theme import colour, current, font
 
 Shape: TypeAlias = Literal["circle", "dot", "arc", "check", "cross", "dash", "alert", "none"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
-from gui import tokens
-from gui.theme import current
+from gui.look import tokens
+from gui.look.theme import current
 from gui.widgets import icons
 
 

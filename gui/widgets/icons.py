@@ -9,7 +9,7 @@ from PySide6.QtCore import QSize
 from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QApplication
 
-from gui import tokens
+from gui.look import tokens
 
 _qtawesome: ModuleType | None = None
 

@@ -6,7 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
-from gui import tokens
+from gui.look import tokens
 
 Item: TypeAlias = QWidget | QLayout | int | None  # a widget, a layout, a gap in pixels, or a stretch
 Margins: TypeAlias = tuple[int, int, int, int]

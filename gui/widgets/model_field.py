@@ -8,8 +8,8 @@ from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMenu, QToolButton, QWidget
 
-from gui import tokens
-from gui.theme import current
+from gui.look import tokens
+from gui.look.theme import current
 from gui.widgets.buttons import paint_caret
 
 

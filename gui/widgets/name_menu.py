@@ -8,8 +8,8 @@ from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter
 from PySide6.QtWidgets import QMenu, QWidget
 
-from gui import tokens
-from gui.theme import colour, current, font
+from gui.look import tokens
+from gui.look.theme import colour, current, font
 from gui.widgets.buttons import Button, paint_caret
 
 

@@ -6,12 +6,12 @@ from PySide6.QtCore import QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QWidget
 
-from gui import tokens
-from gui.theme import colour, current, font
+from gui.look import tokens
+from gui.look.theme import colour, current, font
 from gui.widgets.labels import redress
 from gui.widgets.scale import Scale
 from service.messages.settings import Bounds
-from service.spelled import parse_number
+from service.messages.text import parse_number
 
 
 class NumberField(QLineEdit):

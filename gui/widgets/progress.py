@@ -6,8 +6,8 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
-from gui.theme import colour, current
+from gui.look import tokens
+from gui.look.theme import colour, current
 
 
 class Progress(QWidget):

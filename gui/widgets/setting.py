@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.widgets.glyphs import Glyph
 from gui.widgets.labels import dress, label
 from gui.widgets.layouts import column, row

@@ -7,7 +7,7 @@ from typing import Final
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui import tokens
+from gui.look import tokens
 from gui.widgets.labels import dress, label
 from gui.widgets.layouts import column, row
 from gui.widgets.segmented import Segmented

@@ -12,18 +12,18 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from service.commands.offline_batch.line_engine import LineEngine, LinePlan
+from service.commands.offline_batch.lines import lines_of, measure
+from service.commands.offline_batch.results import ResultFiles, ResultsError, errors_path
+from service.commands.offline_batch.run import FileRun, RunError
+from service.engine.model.errors import ModelError
+from service.launch.start_error import StartError
 from service.load.options import SentenceParser
-from service.model.errors import ModelError
-from service.options import ServiceOptions
-from service.process.start_error import StartError
-from service.whole_file.line_engine import LineEngine, LinePlan
-from service.whole_file.lines import lines_of, measure
-from service.whole_file.results import ResultFiles, ResultsError, errors_path
-from service.whole_file.run import FileRun, RunError
+from service.messages.options import ServiceOptions
 from service.workloads.catalog import WorkloadError, about
 
 if TYPE_CHECKING:
-    from service.whole_file.cluster_run import ClusterRun
+    from service.commands.offline_batch.cluster_run import ClusterRun
 
 DONE, SOME_BAD, CANNOT, INTERRUPTED = 0, 1, 2, 130
 LARGEST_BATCH: Final = 4096
@@ -84,7 +84,7 @@ def _maker_of_runs(options: argparse.Namespace, plan: LinePlan, after: int) -> C
     if options.address is None:
         return partial(LineEngine(plan).run_of, lines_of(options.input, after))
     try:
-        from service.whole_file.cluster_run import ClusterRun
+        from service.commands.offline_batch.cluster_run import ClusterRun
     except ModuleNotFoundError as error:
         raise StartError(
             f"Ray Data, which computes on a cluster, cannot be imported: there is no {error.name}. Install it with "

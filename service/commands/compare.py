@@ -9,26 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from service.commands.measuring import (
-    CANNOT,
-    JsonLines,
-    TerminalBar,
-    carry_out,
-    compare,
-    plan_from_input,
-    run_command,
-)
+from service.analysis.compare.comparison import Comparison
+from service.analysis.compare.page import comparison_page
+from service.analysis.compare.plan import ComparePlan, PlanError
+from service.analysis.compare.progress import Compared, CompareEvent
+from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, spelled
+from service.commands.measuring import CANNOT, JsonLines, TerminalBar, carry_out, compare, plan_from_input, run_command
 from service.commands.options import add_measuring_options, check_folders, server_of
 from service.commands.runs import settings_in_force
 from service.commands.sides import side
-from service.compare.comparison import Comparison
-from service.compare.page import comparison_page
-from service.compare.plan import ComparePlan, PlanError
-from service.compare.progress import Compared, CompareEvent
-from service.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, spelled
-from service.files import write_whole
 from service.load.options import SentenceParser
 from service.load.workload import ask_workload
+from service.messages.files import write_whole
 
 ROUNDS = 4
 

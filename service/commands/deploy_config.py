@@ -7,15 +7,15 @@ import asyncio
 import sys
 from pathlib import Path
 
+from service.analysis.compare.comparison import ServiceFacts
+from service.analysis.compare.serve_config import measured_config
+from service.analysis.compare.words import setting_value, settings_text
 from service.commands.measuring import CANNOT, USER_ERRORS
 from service.commands.options import Server, server_of
 from service.commands.runs import MeasuredService, settings_in_force
 from service.commands.sides import assignments
-from service.compare.comparison import ServiceFacts
-from service.compare.serve_config import measured_config
-from service.compare.words import setting_value, settings_text
-from service.files import write_whole
 from service.load.options import SentenceParser, add_server_options
+from service.messages.files import write_whole
 
 
 def main(argv: list[str]) -> int:

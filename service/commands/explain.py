@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from service.files import NotWrittenError, write_whole
-from service.findings.finding import Finding, Severity
-from service.findings.over_time import HeldFinding, findings_over_time
-from service.findings.ranking import findings
+from service.analysis.findings.finding import Finding, Severity
+from service.analysis.findings.over_time import HeldFinding, findings_over_time
+from service.analysis.findings.ranking import findings
+from service.analysis.recording.format import RecordingError
+from service.analysis.recording.reader import Recording, open_recording
 from service.load.options import SentenceParser
-from service.recording.format import RecordingError
-from service.recording.reader import Recording, open_recording
-from service.spelled import parse_number
+from service.messages.files import NotWrittenError, write_whole
+from service.messages.text import parse_number
 
 SIGNS: Final[Mapping[Severity, str]] = {"warning": "!", "check": "✓", "info": "·"}
 WIDTH: Final = 100

@@ -6,13 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from service.files import NotWrittenError, write_whole
+from service.analysis.observed.history import History
+from service.analysis.recording.export import ExportError, as_file
+from service.analysis.recording.format import RecordingError
+from service.analysis.recording.reader import open_recording
+from service.analysis.recording.tables import SUBJECTS, Subject, Table
 from service.load.options import SentenceParser
-from service.observed.history import History
-from service.recording.export import ExportError, as_file
-from service.recording.format import RecordingError
-from service.recording.reader import open_recording
-from service.recording.tables import SUBJECTS, Subject, Table
+from service.messages.files import NotWrittenError, write_whole
 
 
 def main(argv: list[str]) -> int:

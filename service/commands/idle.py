@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Self
 
+from service.commands.remote import RemoteService, ServiceUnreachableError
 from service.messages.telemetry import BatchRecord, ReplicaStatus, TelemetryFrame
-from service.remote import RemoteService, ServiceUnreachableError
 
 SPEAKS_WITHIN_S: Final = 10.0
 IDLE_WITHIN_S: Final = 60.0

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import msgspec
 from tqdm import tqdm
 
-from service.files import NotWrittenError, write_whole
+from service.analysis.observed.marks import describe_pattern, spelled_length
 from service.load import main as control
 from service.load.options import PATTERNS, SentenceParser, add_load_options, add_server_options, load_of, seconds
 from service.load.process import fastest_loop, on_signals, spare_collector
@@ -19,10 +19,10 @@ from service.load.report import LoadReport, Spread
 from service.load.run import LoadError, LoadProgress, run_load
 from service.load.trace_file import TraceError, read_trace
 from service.load.workload import ask_workload
+from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad
 from service.messages.patterns import Trace
 from service.messages.workload import TEXT
-from service.observed.marks import describe_pattern, spelled_length
 
 BAR: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
 USUAL_DURATION_S: Final = 20.0

@@ -20,20 +20,20 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from tqdm import tqdm
 
+from service.analysis.compare.plan import ComparePlan, PlanError, PlannedRun, SweepPlan
+from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, Swept
+from service.analysis.compare.run import Run
+from service.analysis.compare.sweep import Sweep
+from service.analysis.compare.verdict import concluded
 from service.commands.idle import NotIdleError
 from service.commands.options import Server
+from service.commands.remote import ServiceUnreachableError
 from service.commands.runs import MeasuredService, MeasuringError
-from service.compare.plan import ComparePlan, PlanError, PlannedRun, SweepPlan
-from service.compare.progress import Compared, CompareEvent, Progress, Refused, Swept
-from service.compare.run import Run
-from service.compare.sweep import Sweep
-from service.compare.verdict import concluded
-from service.files import NotWrittenError
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.run import LoadError
+from service.messages.files import NotWrittenError
 from service.messages.settings import SettingError
-from service.remote import ServiceUnreachableError
-from service.spelled import spelled_time
+from service.messages.text import spelled_time
 
 STOPPED: Final = 130  # as a shell tells of Ctrl-C
 CANNOT: Final = 2

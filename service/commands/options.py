@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
-from service.compare.plan import WARM_UP_S, PlanError
+from service.analysis.compare.plan import WARM_UP_S, PlanError
 from service.load.options import add_load_options, add_server_options, seconds
 
 DURATION_S = 10.0

@@ -12,19 +12,19 @@ from typing import Final
 import msgspec
 from tqdm import tqdm
 
-from service.clock import monotonic_clock_id
-from service.files import NotWrittenError, write_whole
+from service.analysis.observed.history import History
+from service.analysis.predict import control
+from service.analysis.predict.measured import measured
+from service.analysis.predict.observation import Observation
+from service.analysis.predict.predict import Predictor
+from service.analysis.predict.report import Report, table
+from service.commands.remote import RemoteService, ServiceUnreachableError
 from service.load.options import SentenceParser, add_address_options, seconds
+from service.messages.clock import monotonic_clock_id
+from service.messages.files import NotWrittenError, write_whole
 from service.messages.settings import BOUNDS, SettingError, Settings, VersionedSettings
 from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
-from service.observed.history import History
-from service.predict import control
-from service.predict.measured import measured
-from service.predict.observation import Observation
-from service.predict.predict import Predictor
-from service.predict.report import Report, table
-from service.remote import RemoteService, ServiceUnreachableError
-from service.spelled import parse_number
+from service.messages.text import parse_number
 
 BAR: Final = "watching {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
 CANNOT: Final = 2

@@ -11,13 +11,13 @@ from typing import Final, NoReturn, Self
 
 from tqdm import tqdm
 
-from service.clock import monotonic_clock_id
+from service.analysis.recording.format import RecordingError, RecordingHeader, program_version
+from service.analysis.recording.writer import RecordingWriter
+from service.commands.remote import RemoteService, ServiceUnreachableError
 from service.load.options import SentenceParser, add_address_options, seconds
 from service.load.process import on_signals
+from service.messages.clock import monotonic_clock_id
 from service.messages.telemetry import FINAL_STATES, TelemetryEvent, TelemetryFrame
-from service.recording.format import RecordingError, RecordingHeader, program_version
-from service.recording.writer import RecordingWriter
-from service.remote import RemoteService, ServiceUnreachableError
 
 BAR: Final = "recording {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
 OPEN_BAR: Final = "recording {n:.1f} s{postfix}"

@@ -10,20 +10,20 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
+from service.analysis.compare.comparison import ServiceFacts
+from service.analysis.compare.pace import Pace
+from service.analysis.compare.plan import PlannedRun, Side
+from service.analysis.compare.progress import Progress
+from service.analysis.compare.run import Run
+from service.analysis.observed.batches import mean_size
 from service.commands.idle import ServiceWatch
 from service.commands.options import Server
-from service.compare.comparison import ServiceFacts
-from service.compare.pace import Pace
-from service.compare.plan import PlannedRun, Side
-from service.compare.progress import Progress
-from service.compare.run import Run
+from service.commands.remote import RemoteService
 from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord
-from service.observed.batches import mean_size
-from service.remote import RemoteService
 
 Tell = Callable[[Progress], None]
 WARM_UP: Final = "warming up"

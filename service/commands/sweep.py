@@ -9,6 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from service.analysis.compare.page import sweep_page
+from service.analysis.compare.plan import MOST_POINTS, Objective, PlanError, SweepPlan, grid
+from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
+from service.analysis.compare.run import FIGURE_BY_NAME, spelled
+from service.analysis.compare.serve_config import measured_config
+from service.analysis.compare.sweep import Sweep
+from service.analysis.compare.words import setting_value
 from service.commands.measuring import (
     CANNOT,
     JsonLines,
@@ -22,16 +29,9 @@ from service.commands.measuring import (
 from service.commands.options import add_measuring_options, check_folders, server_of
 from service.commands.runs import put_in_force, settings_in_force
 from service.commands.sides import assignments
-from service.compare.page import sweep_page
-from service.compare.plan import MOST_POINTS, Objective, PlanError, SweepPlan, grid
-from service.compare.progress import CompareEvent, SweepTask, Swept
-from service.compare.run import FIGURE_BY_NAME, spelled
-from service.compare.serve_config import measured_config
-from service.compare.sweep import Sweep
-from service.compare.words import setting_value
-from service.files import write_whole
 from service.load.options import SentenceParser, load_of
 from service.load.workload import ask_workload
+from service.messages.files import write_whole
 from service.messages.settings import Settings
 
 

@@ -25,12 +25,12 @@ import msgspec
 import torch
 from torch import Tensor
 
+from service.engine.model.batch_cache import BatchCache
+from service.engine.model.passes import ForwardPass, Part
 from service.engine.row import Row
 from service.engine.sampling import Draw, next_tokens
 from service.engine.transfer import on_device
 from service.messages.telemetry import BatchWork
-from service.model.batch_cache import BatchCache
-from service.model.passes import ForwardPass, Part
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
 _PREFILL_TOKENS_ELSEWHERE = 8192

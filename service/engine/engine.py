@@ -22,7 +22,7 @@ from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 
 if TYPE_CHECKING:
-    from service.model.load import LoadedModel
+    from service.engine.model.load import LoadedModel
 
 
 class TextEngine:

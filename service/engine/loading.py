@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.job import Engine
+from service.engine.model.report import LoadReport, keep_quiet
+from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT
-from service.model.report import LoadReport, keep_quiet
-from service.options import ServiceOptions
 from service.workloads.catalog import find
 
 
@@ -44,9 +44,9 @@ def load_engine(
         bind_openmp_threads()
     from service.engine.engine import TextEngine
     from service.engine.home import Home
+    from service.engine.model.load import choose_device, choose_dtype, load
+    from service.engine.model.resolve import resolve
     from service.engine.threads import prepare_engine_thread
-    from service.model.load import choose_device, choose_dtype, load
-    from service.model.resolve import resolve
 
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
@@ -60,8 +60,8 @@ def _load_function(options: ServiceOptions) -> LoadedEngine:
 
     workload, device = find(options.workload)(), "cpu"
     if workload.computes_on_device:
+        from service.engine.model.load import choose_device
         from service.engine.threads import prepare_engine_thread
-        from service.model.load import choose_device
 
         device = choose_device(options.device)
         prepare_engine_thread(device, max(1, usable_cores() // options.replicas))

@@ -12,9 +12,9 @@ from typing import Self
 import aiohttp
 import msgspec
 
-from service.event_stream import EventReader, EventTooLongError, ServerEvent
 from service.load.flight import Answer, Flight, Observer
 from service.load.wire import completion_body, decode_chunk, error_message, error_text, first_model
+from service.messages.event_stream import EventReader, EventTooLongError, ServerEvent
 from service.messages.workload import TEXT, WorkloadAbout
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ import logging
 import sys
 from contextlib import suppress
 
-from service.clock import monotonic_clock_id
 from service.load.client import Client, UnreachableError
 from service.load.clock import LoopClock
 from service.load.control import MOST_LINE_BYTES, BadCommandError, CommandReader, LineWriter, parse_command
@@ -16,6 +15,7 @@ from service.load.generator import Generator
 from service.load.options import add_server_options
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.reporter import Reporter
+from service.messages.clock import monotonic_clock_id
 from service.messages.load import Cancel, StopLoad
 
 STDIN, STDOUT = 0, 1

@@ -14,7 +14,7 @@ from service.load.lengths import NOTATION, parse_length
 from service.messages.load import RunLoad
 from service.messages.patterns import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern
 from service.messages.settings import SettingError
-from service.spelled import parse_number
+from service.messages.text import parse_number
 
 MOST_PROMPTS_BYTES: Final = 16 * 1024**2
 PATTERNS: Final[dict[str, type[msgspec.Struct]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Pattern)}

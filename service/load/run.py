@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from service.clock import monotonic_clock_id
 from service.load.client import Client, UnreachableError
 from service.load.clock import LoopClock
 from service.load.flight import Flight
 from service.load.generator import Generator
 from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
+from service.messages.clock import monotonic_clock_id
 from service.messages.load import Cancel, ClientTotals, RunLoad, StopLoad
 from service.messages.workload import TEXT
 

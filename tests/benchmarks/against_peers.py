@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from service.bench.other_work import OtherWork
+from service.commands.bench.other_work import OtherWork
 from service.messages.settings import FORMATIONS
 from tests.benchmarks.measure import Measurement, ask_for_completion, closed_loop, poisson
 from tests.benchmarks.peers import Peer, peers

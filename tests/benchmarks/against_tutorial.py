@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.bench.other_work import OtherWork
-from service.model.resolve import DEFAULT_MODEL, resolve
+from service.commands.bench.other_work import OtherWork
+from service.engine.model.resolve import DEFAULT_MODEL, resolve
 from tests.benchmarks.measure import Measurement, ask_as_in_the_tutorial, ask_for_completion, batchscope, closed_loop
 
 

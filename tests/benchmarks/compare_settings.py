@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from service.analysis.compare.comparison import Comparison
 from service.commands import compare
-from service.compare.comparison import Comparison
 from tests.benchmarks.measure import batchscope
 
 PAIRS = (("late", "late", False), ("late", "early", True))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from service.analysis.recording.reader import open_recording
 from service.commands.explain import Explanation, explain
 from service.messages.load import RunLoad
 from service.messages.patterns import (
@@ -30,7 +31,6 @@ from service.messages.patterns import (
     UniformLength,
 )
 from service.messages.settings import Settings
-from service.recording.reader import open_recording
 from tests.benchmarks.measure import batchscope
 from tests.benchmarks.recorded_run import Change, record_run
 

@@ -21,12 +21,12 @@ from PySide6.QtWidgets import QApplication
 
 from gui.app import Batchscope, spare_what_stays
 from gui.arguments import Arguments
-from gui.frames import FrameMeter, FrameTimes
-from gui.lifecycle import LifeCycle
+from gui.control.frame_clock import FrameMeter, FrameTimes
+from gui.session.lifecycle import LifeCycle
+from service.analysis.observed.history import History
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
 from service.messages.telemetry import TelemetryFrame
-from service.observed.history import History
 from tests.synthetic_run import FRAME_S, Step, SyntheticRun
 
 WINDOW_S = 60.0

@@ -19,10 +19,10 @@ from typing import Final
 
 import psutil
 
-from service.bench.engine_alone import EngineAlone
-from service.bench.worker import Worker
+from service.commands.bench.engine_alone import EngineAlone
+from service.commands.bench.worker import Worker
+from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
-from service.options import ServiceOptions
 from tests.benchmarks.measure import batchscope
 
 ROUNDS: Final = 20

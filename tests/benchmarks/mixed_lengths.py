@@ -17,7 +17,7 @@ import sys
 from statistics import median
 from typing import Final
 
-from service.bench.other_work import OtherWork
+from service.commands.bench.other_work import OtherWork
 from service.commands.options import Server
 from service.commands.runs import MeasuredService
 from service.load.report import LoadReport, tokens_between

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from service.analysis.recording.reader import open_recording
 from service.messages.settings import Settings
-from service.recording.reader import open_recording
 from tests.recorded import entries_of, write_recording
 from tests.synthetic_run import Step, SyntheticRun
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.engine.cores import usable_cores
-from service.model.cache import cache_folder
-from service.model.fetch import GGUF_MEMBER
-from service.model.resolve import DEFAULT_MODEL, resolve
-from service.process.ports import any_free_port
+from service.engine.model.cache import cache_folder
+from service.engine.model.fetch import GGUF_MEMBER
+from service.engine.model.resolve import DEFAULT_MODEL, resolve
+from service.launch.ports import any_free_port
 from tests.benchmarks.measure import batchscope
 
 SLOTS: Final = 32

@@ -20,19 +20,19 @@ from typing import Final
 
 import msgspec
 
-from service.clock import monotonic_clock_id
+from service.analysis.observed.history import History
+from service.analysis.observed.marks import spelled_length
+from service.analysis.predict.cost import CostModel
+from service.analysis.predict.fit import TERMS
+from service.analysis.predict.measured import Measured, measured
+from service.analysis.predict.observation import Observation
+from service.analysis.predict.predict import Prediction, Predictor
+from service.commands.remote import RemoteService
+from service.messages.clock import monotonic_clock_id
 from service.messages.load import LoadEvent, LoadFrame, RunLoad, StopLoad
 from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Length, Pattern, Poisson, UniformLength
 from service.messages.settings import Settings
 from service.messages.telemetry import FramesMissed
-from service.observed.history import History
-from service.observed.marks import spelled_length
-from service.predict.cost import CostModel
-from service.predict.fit import TERMS
-from service.predict.measured import Measured, measured
-from service.predict.observation import Observation
-from service.predict.predict import Prediction, Predictor
-from service.remote import RemoteService
 from tests.benchmarks.measure import batchscope
 
 SAME_MACHINE: Final = 0.08

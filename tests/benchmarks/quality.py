@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from service.engine.cores import bind_openmp_threads, usable_cores
-from service.model.batch_cache import BatchCache
-from service.model.load import LoadedModel, load
-from service.model.passes import Part
-from service.model.resolve import ModelFolder, resolve
-from service.options import ServiceOptions
+from service.engine.model.batch_cache import BatchCache
+from service.engine.model.load import LoadedModel, load
+from service.engine.model.passes import Part
+from service.engine.model.resolve import ModelFolder, resolve
+from service.messages.options import ServiceOptions
 
 ROWS: Final = 16
 COLUMNS: Final = 128
@@ -82,7 +82,7 @@ def main() -> int:
 
 def _dynamic(folder: ModelFolder) -> LoadedModel:
     """Loading would refuse it, by the logits of its first two steps."""
-    with patch.multiple("service.model.quicken", EightBitLinear=DynamicLinear, EIGHT_BIT_ROUNDINGS=math.inf):
+    with patch.multiple("service.engine.model.quicken", EightBitLinear=DynamicLinear, EIGHT_BIT_ROUNDINGS=math.inf):
         return load(folder, "cpu", "int8")
 
 

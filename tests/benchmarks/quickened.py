@@ -21,12 +21,12 @@ from tqdm import tqdm
 from service.engine.batch import Batch, make_step
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.engine import TextEngine
+from service.engine.model.load import load
+from service.engine.model.passes import OwnPass
+from service.engine.model.resolve import resolve
 from service.engine.sequence import SamplingParams, Sequence
+from service.messages.options import ServiceOptions
 from service.messages.patterns import USUAL_PROMPTS
-from service.model.load import load
-from service.model.passes import OwnPass
-from service.model.resolve import resolve
-from service.options import ServiceOptions
 
 ROWS: Final = (1, 2, 4, 6, 8, 16, 32)
 STEPS: Final = 32
@@ -62,7 +62,7 @@ def main() -> int:
     bind_openmp_threads()
     torch.set_num_threads(usable_cores())
     folder = resolve(ServiceOptions().model)
-    with patch("service.model.quicken.quickened", lambda model, device, eight_bit: OwnPass(model, device)):
+    with patch("service.engine.model.quicken.quickened", lambda model, device, eight_bit: OwnPass(model, device)):
         plain = TextEngine(load(folder, "cpu", "bfloat16"))
     engines = [plain, *(TextEngine(load(folder, "cpu", dtype)) for dtype in ("bfloat16", "int8"))]
     with tqdm(total=len(ROWS) * (WARM_UP + STEPS), unit="step") as bar:

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from service.clock import monotonic_clock_id
+from service.analysis.recording.format import RecordingHeader, program_version
+from service.analysis.recording.writer import RecordingWriter
 from service.commands.idle import ServiceWatch
+from service.commands.remote import RemoteService
+from service.messages.clock import monotonic_clock_id
 from service.messages.life import Ready
 from service.messages.load import Cancel, LoadCommand, LoadEvent, LoadFrame, StopLoad
-from service.recording.format import RecordingHeader, program_version
-from service.recording.writer import RecordingWriter
-from service.remote import RemoteService
 
 MOST_LINE_BYTES = 16 * 2**20
 Change = tuple[float, dict[str, Any] | LoadCommand]  # so many seconds after the beginning: settings, or a command

@@ -13,14 +13,14 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.handle import DeploymentHandle
 
-from service.http.doors import doors_from_environment
-from service.hub import Hub
+from service.engine.model.errors import ModelError
+from service.engine.model.report import LoadProgress
+from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT
-from service.model.errors import ModelError
-from service.model.report import LoadProgress
-from service.options import ServiceOptions
-from service.process.loopback import keep_replica_on_loopback
-from service.telemetry.loading import LoadingNews
+from service.ray_serve.doors import doors_from_environment
+from service.ray_serve.loopback import keep_replica_on_loopback
+from service.replica.hub import Hub
+from service.replica.loading import LoadingNews
 
 REFUSED_DEVICE = "refused"
 GRADUAL_DEVICE = "gradual"

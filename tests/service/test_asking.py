@@ -14,9 +14,9 @@ import requests
 
 from service.engine.engine import TextEngine
 from service.engine.job import Progress
+from service.engine.model.load import load
+from service.engine.model.resolve import resolve
 from service.engine.sequence import SamplingParams, Sequence
-from service.model.load import load
-from service.model.resolve import resolve
 from tests.service.conftest import Service, error_of
 
 MODEL = "SmolLM2-135M-Instruct"

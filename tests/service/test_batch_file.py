@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.model.resolve import ModelFolder
+from service.engine.model.resolve import ModelFolder
 from tests.service.conftest import ROOT
 from tests.service.test_asking import completed_elsewhere
 

@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from service.http.doors import INSTANCE_HEADER, MAX_BODY_BYTES
+from service.engine.model.resolve import ModelFolder
+from service.launch import ports
+from service.launch.reaper import Lineage
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
-from service.model.resolve import ModelFolder
-from service.process import ports
-from service.process.sweep import Lineage
+from service.ray_serve.doors import INSTANCE_HEADER, MAX_BODY_BYTES
 from tests.service.conftest import STATES, ServiceProcess
 from tests.service.stand_in import GATE, GRADUAL_DEVICE, PROGRESS, REFUSED_DEVICE
 
@@ -81,7 +81,7 @@ class Family:
     def __init__(self, supervisor: psutil.Process, instance: str) -> None:
         self.supervisor = supervisor
         self.descendants = supervisor.children(recursive=True)
-        (self.driver,) = (p for p in supervisor.children() if "service.process.driver" in p.cmdline())
+        (self.driver,) = (p for p in supervisor.children() if "service.launch.driver" in p.cmdline())
         self.lineage = Lineage(instance, self.driver.pid)
         self.directory = Path(next(p for p in self._plan_words() if p.startswith("/tmp/batchscope-")))
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.recording.reader import open_recording
+from service.analysis.recording.reader import open_recording
 from tests.service.conftest import Service
 
 

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 import requests
 
+from service.commands.remote import RemoteService
 from service.messages.telemetry import TelemetryEvent, TelemetryFrame
-from service.remote import RemoteService
 from tests.service.conftest import Service, error_of, served
 
 MANY = 24

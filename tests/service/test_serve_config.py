@@ -8,11 +8,11 @@ import msgspec
 import pytest
 import requests
 
-from service.compare.serve_config import serve_config
+from service.analysis.compare.serve_config import serve_config
 from service.messages.deployment import Scale
+from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
 from service.messages.telemetry import ReplicaStatus
-from service.options import ServiceOptions
 from tests.service.cluster import Cluster
 from tests.service.conftest import Telemetry, error_of
 from tests.service.ports import free_port

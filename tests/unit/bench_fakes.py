@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from service.bench.figures import Run
-from service.bench.floors import Rates, Weights
-from service.bench.plan import Subject
-from service.bench.reference import ReferenceFacts
-from service.model.errors import ModelError
-from service.options import ServiceOptions
+from service.commands.bench.figures import Run
+from service.commands.bench.floors import Rates, Weights
+from service.commands.bench.plan import Subject
+from service.commands.bench.reference import ReferenceFacts
+from service.engine.model.errors import ModelError
+from service.messages.options import ServiceOptions
 
 RATES = Rates(bytes_per_s=1e9, operations_per_s=1e12)
 WEIGHTS = Weights(parameters=5_000_000, bytes=10_000_000)

@@ -24,7 +24,7 @@ def tiny_engine(request: pytest.FixtureRequest, single_thread: None) -> TextEngi
     import torch
 
     from service.engine.engine import TextEngine
-    from service.model.quicken import quickened
+    from service.engine.model.quicken import quickened
     from tests.unit.tiny_models import graphed, loaded, tiny_gpt2, tiny_llama
 
     model = tiny_gpt2() if request.param == "gpt2" else tiny_llama()

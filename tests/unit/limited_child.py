@@ -2,7 +2,7 @@
 
 import resource
 
-from service.model.convert import MEMORY_BYTES, cpu_limit_s, limit_resources
+from service.engine.model.convert import MEMORY_BYTES, cpu_limit_s, limit_resources
 
 if __name__ == "__main__":
     limit_resources(0)

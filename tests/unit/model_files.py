@@ -1,4 +1,4 @@
-"""Small models and a small package index, made on the fly for the tests of `service.model`."""
+"""Small models and a small package index, made on the fly for the tests of `service.engine.model`."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from service.commands.batch import CANNOT, DONE, INTERRUPTED, SOME_BAD, main
+from service.commands.offline_batch.lines import JobMaker, lines_of
+from service.commands.offline_batch.results import ResultFiles, errors_path
+from service.commands.offline_batch.run import FileRun
 from service.engine.job import Engine
-from service.whole_file.lines import JobMaker, lines_of
-from service.whole_file.results import ResultFiles, errors_path
-from service.whole_file.run import FileRun
 from service.workloads import adder
 from tests.scripted_engine import Fault, ScriptedEngine
 
@@ -100,7 +100,7 @@ class Deadly(Workload):
 WRITES_AT_ONCE = """
 import sys
 from service.commands.batch import main
-from service.whole_file import results
+from service.commands.offline_batch import results
 results.WRITE_EVERY_S = 0.0
 sys.exit(main(sys.argv[1:]))
 """
@@ -210,7 +210,7 @@ def test_that_impossible_files_and_workloads_are_told_in_a_sentence(
 def test_that_without_ray_data_a_cluster_is_refused_with_what_to_install(
     files: Files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "service.whole_file.cluster_run", raising=False)
+    monkeypatch.delitem(sys.modules, "service.commands.offline_batch.cluster_run", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     files.write([1])
     assert files.run("--workload", "adder", "--address", "auto") == CANNOT

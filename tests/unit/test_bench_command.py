@@ -12,27 +12,29 @@ from typing import Any, ClassVar, cast
 import msgspec
 import pytest
 
-from service.bench import own_service as own
-from service.bench.other_work import OtherWork
-from service.bench.own_service import NotStartedError, own_service
-from service.bench.plan import BenchPlan, Subject
-from service.bench.reference import ReferenceFacts
-from service.bench.report import BenchReport, MeasuredOn
-from service.bench.worker import WorkerError
-from service.commands import bench, bench_start, bench_work
-from service.commands.bench_http import ThroughHttp, run_of
-from service.commands.bench_start import Bench
-from service.commands.bench_work import BenchWork
+from service.analysis.compare.comparison import ServiceFacts
+from service.analysis.compare.progress import Progress
+from service.commands.bench import command as bench
+from service.commands.bench import own_service as own
+from service.commands.bench import starting as bench_start
+from service.commands.bench import work as bench_work
+from service.commands.bench.other_work import OtherWork
+from service.commands.bench.over_http import ThroughHttp, run_of
+from service.commands.bench.own_service import NotStartedError, own_service
+from service.commands.bench.plan import BenchPlan, Subject
+from service.commands.bench.reference import ReferenceFacts
+from service.commands.bench.report import BenchReport, MeasuredOn
+from service.commands.bench.starting import Bench
+from service.commands.bench.work import BenchWork
+from service.commands.bench.worker import WorkerError
 from service.commands.options import Server
 from service.commands.runs import MeasuredService, MeasuringError
-from service.compare.comparison import ServiceFacts
-from service.compare.progress import Progress
 from service.load.report import LoadReport
 from service.messages.load import ClientTotals, RunLoad
+from service.messages.options import ServiceOptions
 from service.messages.patterns import ClosedLoop
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord, BatchWork
-from service.options import ServiceOptions
 from tests.unit.bench_fakes import WEIGHTS, FakeMeasurer, FakeReference
 from tests.unit.test_compare_runs import batch, report
 
@@ -174,7 +176,7 @@ def test_that_what_cannot_be_measured_is_said_in_a_sentence(
 
 
 def test_that_neither_ray_nor_torch_is_imported_to_measure_in_workers() -> None:
-    check = "import sys, service.commands.bench; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
+    check = "import sys, service.commands.bench.command; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
 
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 

@@ -14,14 +14,14 @@ import psutil
 import pytest
 import torch
 
-from service.bench import engine_alone, machine
-from service.bench.engine_alone import EngineAlone
-from service.bench.reference import Reference
-from service.bench.worker import Worker, WorkerError
+from service.commands.bench import engine_alone, machine
+from service.commands.bench.engine_alone import EngineAlone
+from service.commands.bench.reference import Reference
+from service.commands.bench.worker import Worker, WorkerError
 from service.engine.engine import TextEngine
 from service.engine.loading import LoadedEngine
+from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
-from service.options import ServiceOptions
 from tests.unit.bench_fakes import Counting
 from tests.unit.tiny_models import byte_level_tokenizer, loaded, tiny_llama
 
@@ -35,8 +35,8 @@ def no_helper_left() -> Iterator[None]:
 
 ORPHAN = """
 import asyncio, signal, sys
-from service.bench.worker import Worker
-from service.options import ServiceOptions
+from service.commands.bench.worker import Worker
+from service.messages.options import ServiceOptions
 from tests.unit.bench_fakes import Counting
 
 async def main():

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.clock import ClockOffset
+from service.analysis.observed.history import History
+from service.analysis.observed.stages import STAGES, durations, marks
+from service.messages.clock import ClockOffset
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import RequestRecord, TelemetryFrame
-from service.observed.history import History
-from service.observed.stages import STAGES, durations, marks
 from tests.synthetic_run import FakeClock
 
 IN_FORCE = VersionedSettings(version=1, settings=Settings())

@@ -15,13 +15,13 @@ import msgspec
 import pytest
 import yaml
 
+from service.analysis.compare.comparison import Comparison
+from service.analysis.compare.plan import ComparePlan, Side, SweepPlan
+from service.analysis.compare.progress import Compared, CompareEvent, Progress, SweepTask
+from service.analysis.compare.sweep import Sweep
 from service.commands import compare, deploy_config, sweep
 from service.commands.options import Server
 from service.commands.runs import put_in_force
-from service.compare.comparison import Comparison
-from service.compare.plan import ComparePlan, Side, SweepPlan
-from service.compare.progress import Compared, CompareEvent, Progress, SweepTask
-from service.compare.sweep import Sweep
 from service.messages.load import RunLoad
 from service.messages.patterns import ClosedLoop, Poisson
 from service.messages.settings import Settings

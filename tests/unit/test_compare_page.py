@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from service.compare.axes import Axis
-from service.compare.comparison import Comparison, ServiceFacts
-from service.compare.page import comparison_page, sweep_page
-from service.compare.plan import ComparePlan, Objective, Side, SweepPlan
-from service.compare.run import Run
-from service.compare.sweep import Sweep
-from service.compare.verdict import concluded
+from service.analysis.compare.axes import Axis
+from service.analysis.compare.comparison import Comparison, ServiceFacts
+from service.analysis.compare.page import comparison_page, sweep_page
+from service.analysis.compare.plan import ComparePlan, Objective, Side, SweepPlan
+from service.analysis.compare.run import Run
+from service.analysis.compare.sweep import Sweep
+from service.analysis.compare.verdict import concluded
 from service.messages.load import RunLoad
 from service.messages.patterns import Poisson
 from service.messages.settings import Settings

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from service.compare.paired import differences, paired_difference
-from service.compare.run import Run
-from service.compare.verdict import sentence
+from service.analysis.compare.paired import differences, paired_difference
+from service.analysis.compare.run import Run
+from service.analysis.compare.verdict import sentence
 
 COMPARISONS = 2000
 REQUESTS = 40

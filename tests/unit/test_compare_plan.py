@@ -5,15 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.compare.pace import Pace
-from service.compare.plan import (
-    ComparePlan,
-    Objective,
-    PlanError,
-    Side,
-    SweepPlan,
-    grid,
-)
+from service.analysis.compare.pace import Pace
+from service.analysis.compare.plan import ComparePlan, Objective, PlanError, Side, SweepPlan, grid
 from service.messages.load import RunLoad
 from service.messages.patterns import Poisson
 from service.messages.settings import SettingError, Settings

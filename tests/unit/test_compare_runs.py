@@ -11,13 +11,13 @@ import pytest
 
 from service.commands import idle
 from service.commands.idle import NotIdleError, ServiceWatch
+from service.commands.remote import RemoteService, ServiceUnreachableError
 from service.commands.runs import MeasuringError, run_of
 from service.load.report import LoadReport, ReportedRequest, load_figures
 from service.messages.load import ClientOutcome, ClientTotals
 from service.messages.patterns import Poisson
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, ReplicaStatus, TelemetryFrame
-from service.remote import RemoteService, ServiceUnreachableError
 
 
 class ToldService:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from service.compare.comparison import ServiceFacts
-from service.compare.plan import Objective, SweepPlan
-from service.compare.run import Run
-from service.compare.sweep import Sweep
+from service.analysis.compare.comparison import ServiceFacts
+from service.analysis.compare.plan import Objective, SweepPlan
+from service.analysis.compare.run import Run
+from service.analysis.compare.sweep import Sweep
 from service.messages.load import RunLoad
 from service.messages.patterns import ClosedLoop
 from service.messages.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gui import status_text
+from gui.control import status_text
 from gui.series import batch_distribution, batch_size, timeline
 from gui.series.active_rows import active_rows
 from gui.series.engine_time import engine_time
@@ -14,11 +14,11 @@ from gui.series.scope import present_scope, scope_before
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Lanes
 from gui.series.waits import wait_sentence
+from service.analysis.observed.batches import CONTINUOUS, mean_size
+from service.analysis.observed.history import History
+from service.analysis.observed.members import members_of
+from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
-from service.observed.batches import CONTINUOUS, mean_size
-from service.observed.history import History
-from service.observed.members import members_of
-from service.observed.statistics import figures
 from tests.synthetic_continuous import PROMPT_TOKEN_S
 from tests.synthetic_run import Step, SyntheticRun, continuous_run, filled_history
 

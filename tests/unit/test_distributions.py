@@ -14,8 +14,8 @@ from gui.series.stage_breakdown import stage_breakdown
 from gui.series.time_range import TimeRange
 from gui.series.value_axis import ValueAxis, seconds_axis
 from gui.series.wasted_work import wasted, wasted_over_time
+from service.analysis.observed.history import History
 from service.messages.settings import Settings
-from service.observed.history import History
 from tests.synthetic_run import FakeClock, Step, SyntheticRun, filled_history, picture_run
 
 SMALL = Settings(formation="early", max_batch_size=2)

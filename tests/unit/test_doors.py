@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.http import doors
-from service.http.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
+from service.ray_serve import doors
+from service.ray_serve.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
 
 TOKEN = "a-token-of-some-length"
 OURS = DoorRules(host="127.0.0.1", instance="4711")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from service.analysis.observed.history import History
+from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings, SettingsChange, VersionedSettings
 from service.messages.telemetry import BatchRecord, TelemetryFrame
-from service.observed.history import History
-from service.observed.statistics import figures
 from tests.synthetic_run import FakeClock, Step, SyntheticRun, filled_history
 
 BEFORE, AFTER = Settings(max_batch_size=4), Settings(max_batch_size=16)

@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM
 
 from service.engine import batch
 from service.engine.engine import TextEngine
+from service.engine.model.batch_cache import BatchCache
+from service.engine.model.load import LoadedModel, load
+from service.engine.model.resolve import ModelFolder
 from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
-from service.model.batch_cache import BatchCache
-from service.model.load import LoadedModel, load
-from service.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, Listener, run, sequence
 
 PROMPTS = [

@@ -8,8 +8,8 @@ import pytest
 
 from service.engine.encode import EmptyPrompt, Encoder, InvalidText, PromptError, PromptTooLong, UnknownToken
 from service.engine.engine import TextEngine
-from service.model.load import LoadedModel, load
-from service.model.resolve import ModelFolder
+from service.engine.model.load import LoadedModel, load
+from service.engine.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, END, byte_level_tokenizer
 
 VOCABULARY = 49_152  # of the default model

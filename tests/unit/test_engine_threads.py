@@ -16,7 +16,7 @@ from tests.unit.tiny_models import byte_level_tokenizer, tiny_llama
 SCRIPT = """
 import json, os, sys, threading
 from service.engine.loading import load_engine
-from service.options import ServiceOptions
+from service.messages.options import ServiceOptions
 
 def niceness():
     return {int(tid): os.getpriority(os.PRIO_PROCESS, int(tid)) for tid in os.listdir("/proc/self/task")}

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from service.event_stream import MOST_EVENT_BYTES, EventReader, EventTooLongError, ServerEvent
+from service.messages.event_stream import MOST_EVENT_BYTES, EventReader, EventTooLongError, ServerEvent
 
 STREAM = (
     "\ufeffdata: after the byte order mark\n\n"

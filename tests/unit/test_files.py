@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.files import NotWrittenError, write_whole
+from service.messages.files import NotWrittenError, write_whole
 from tests.disk import room_for, umask
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from service.findings.finding import Finding
-from service.findings.ranking import SETTLES, findings
+from service.analysis.findings.finding import Finding
+from service.analysis.findings.ranking import SETTLES, findings
+from service.analysis.observed.history import History
 from service.messages.load import ClientTotals, LoadFrame
 from service.messages.patterns import Poisson
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, FramesMissed, TelemetryFrame
-from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 changed = msgspec.structs.replace

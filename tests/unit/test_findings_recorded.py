@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.analysis.findings.ranking import findings
+from service.analysis.observed.stages import durations, marks
+from service.analysis.recording.reader import open_recording
 from service.commands.explain import explain
-from service.findings.ranking import findings
-from service.observed.stages import durations, marks
-from service.recording.reader import open_recording
 from tests.benchmarks.findings_shown import SCENARIOS, Scenario
 
 FOLDER = Path(__file__).parents[1] / "recordings" / "findings"

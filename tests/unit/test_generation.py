@@ -14,9 +14,9 @@ from service.batching.batcher import QueueFullError
 from service.engine.job import Admit, Emit, Progress
 from service.engine.sequence import SamplingParams, Sequence
 from service.engine.thread_pool import EngineThreads
-from service.generation import Generation, GenerationError, GenerationRequest
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
+from service.replica.generation import Generation, GenerationError, GenerationRequest
 
 
 class SteppedEngine:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gui.look.tokens import GHOST_REACH
 from gui.series.ghost import GhostLevel, ghost_levels, with_ghost
-from gui.tokens import GHOST_REACH
 from tests.unit.test_predict import OBSERVED, predicted
 
 

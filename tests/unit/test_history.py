@@ -5,6 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from service.analysis.observed.columns import Columns
+from service.analysis.observed.history import KEPT_S, SPAN_S, History
+from service.analysis.observed.marks import describe_load_change
+from service.analysis.observed.rolling import STEP_S, Grid, step_of
+from service.analysis.predict.executed import Executed
 from service.messages.deployment import Deployment, Scale
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
 from service.messages.patterns import (
@@ -28,11 +33,6 @@ from service.messages.telemetry import (
     RequestState,
     TelemetryFrame,
 )
-from service.observed.columns import Columns
-from service.observed.history import KEPT_S, SPAN_S, History
-from service.observed.marks import describe_load_change
-from service.observed.rolling import STEP_S, Grid, step_of
-from service.predict.executed import Executed
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 V1 = VersionedSettings(version=1, settings=Settings(max_batch_size=4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gui.lifecycle import Event, InvalidTransitionError, LifeCycle, after, enabled
+from gui.session.lifecycle import Event, InvalidTransitionError, LifeCycle, after, enabled
 
 
 @pytest.mark.parametrize(

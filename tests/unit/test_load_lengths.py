@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.analysis.observed.marks import spelled_length
 from service.load.lengths import Lengths, parse_length, quantile
 from service.messages.patterns import Length, LognormalLength, UniformLength
-from service.observed.marks import spelled_length
 
 LENGTHS = st.one_of(
     st.integers(1, 100_000),

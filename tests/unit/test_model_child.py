@@ -8,12 +8,12 @@ import sys
 import psutil
 import pytest
 
-from service.model.child import PACKAGE_ROOT, run_module
+from service.engine.model.child import PACKAGE_ROOT, run_module
 
 SERVER = ("http.server", "0", "--bind", "127.0.0.1")  # runs until it is ended
 RUN_SERVER = f"""
 import psutil
-from service.model.child import run_module
+from service.engine.model.child import run_module
 
 def tell():
     for child in psutil.Process().children():

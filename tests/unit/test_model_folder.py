@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from service.model.errors import ModelError
-from service.model.resolve import ModelFolder, pending_stages, resolve
+from service.engine.model.errors import ModelError
+from service.engine.model.resolve import ModelFolder, pending_stages, resolve
 from tests.unit.model_files import write_model_folder
 
 REFUSED_WITHIN_S = 2.0

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from service.model import convert
-from service.model.cache import MANIFEST, is_intact
-from service.model.child import PACKAGE_ROOT, run_module
-from service.model.errors import ModelError
-from service.model.gguf_file import GgufError, read_header
-from service.model.load import load
-from service.model.resolve import pending_stages, resolve
+from service.engine.model import convert
+from service.engine.model.cache import MANIFEST, is_intact
+from service.engine.model.child import PACKAGE_ROOT, run_module
+from service.engine.model.errors import ModelError
+from service.engine.model.gguf_file import GgufError, read_header
+from service.engine.model.load import load
+from service.engine.model.resolve import pending_stages, resolve
 from tests.unit.model_files import LAYERS, endless_gguf, write_gguf
 
 
@@ -134,7 +134,7 @@ def test_the_child_is_bound_in_memory_and_processor_time() -> None:
 
 def test_what_is_pending_is_known_without_the_model_libraries(whole: Path, cache: Path) -> None:
     code = (
-        "import sys; from service.model.resolve import pending_stages;"
+        "import sys; from service.engine.model.resolve import pending_stages;"
         f"print(pending_stages({str(whole)!r}), {{'torch', 'transformers', 'ray'}} & set(sys.modules))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE_ROOT)
@@ -143,7 +143,7 @@ def test_what_is_pending_is_known_without_the_model_libraries(whole: Path, cache
 
 def fake_conversion(source: Path, cache: Path) -> Path:
     """What a conversion of `source` would leave in the cache."""
-    from service.model.cache import Source, part_of, publish_folder, sha256_of
+    from service.engine.model.cache import Source, part_of, publish_folder, sha256_of
 
     origin = Source.of(source, sha256_of(source))
     folder = cache / "models" / f"gguf-{origin.sha256[:16]}"

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from service.model.batch_cache import BatchCache
-from service.model.graphs import GraphedPass
-from service.model.passes import Part
-from service.model.quicken import quickened
-from service.model.report import LoadProgress
+from service.engine.model.batch_cache import BatchCache
+from service.engine.model.graphs import GraphedPass
+from service.engine.model.passes import Part
+from service.engine.model.quicken import quickened
+from service.engine.model.report import LoadProgress
 from tests.unit.tiny_models import as_traced_graph, tiny_llama
 
 CPU = torch.device("cpu")

@@ -13,9 +13,9 @@ from threading import Event
 import pytest
 from huggingface_hub import constants
 
-from service.model import hub
-from service.model.errors import ModelError
-from service.model.resolve import pending_stages, resolve
+from service.engine.model import hub
+from service.engine.model.errors import ModelError
+from service.engine.model.resolve import pending_stages, resolve
 from tests.unit.model_files import Server, send, send_json, served, sha256, write_model_folder
 
 COMMIT = "a" * 40

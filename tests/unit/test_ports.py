@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.process import ports
+from service.launch import ports
 
 LOOPBACK = "127.0.0.1"
 

@@ -9,13 +9,13 @@ from random import Random
 import numpy as np
 import pytest
 
+from service.analysis.observed.history import History
+from service.analysis.predict.cost import CostModel
+from service.analysis.predict.predict import Prediction, predict
+from service.analysis.predict.requests import Requests
+from service.analysis.predict.users import users_of
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
-from service.observed.history import History
-from service.predict.cost import CostModel
-from service.predict.predict import Prediction, predict
-from service.predict.requests import Requests
-from service.predict.users import users_of
 from tests.synthetic_run import CLOCK, Step, SyntheticBatch, SyntheticRun
 
 SPAN_S = 60.0

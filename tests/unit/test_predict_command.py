@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from service.analysis.predict.report import Report
 from service.commands import predict
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import TelemetryEvent
-from service.predict.report import Report
 from tests.synthetic_run import Step, SyntheticRun
 
 NOW = Settings(max_batch_size=8)

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.analysis.observed.history import History
+from service.analysis.predict.cost import CostModel
+from service.analysis.predict.executed import Executed
+from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop
+from service.analysis.predict.observation import Observation
+from service.analysis.predict.predict import Predictor
+from service.analysis.predict.simulate import Start, simulate
+from service.analysis.predict.simulated import Run
 from service.batching import batcher as batcher_module
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch
 from service.messages.settings import Settings, VersionedSettings
-from service.observed.history import History
-from service.predict.cost import CostModel
-from service.predict.executed import Executed
-from service.predict.load import Arrival, ClosedLoop, OpenLoop
-from service.predict.observation import Observation
-from service.predict.predict import Predictor
-from service.predict.simulate import Start, simulate
-from service.predict.simulated import Run
 from tests.synthetic_run import Step, SyntheticRun, continuous_run, filled_history
 from tests.virtual_time import now_s, run_in_virtual_time
 

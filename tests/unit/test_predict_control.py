@@ -8,9 +8,9 @@ import sys
 
 import msgspec
 
+from service.analysis.predict.control import Ask, Inbox, Observe, Predicted, answer
+from service.analysis.predict.observation import ENCODER, Observation
 from service.messages.settings import Settings
-from service.predict.control import Ask, Inbox, Observe, Predicted, answer
-from service.predict.observation import ENCODER, Observation
 from tests.unit.test_predict import OBSERVED, observed, predicted
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from service.analysis.observed.history import History
+from service.analysis.predict.cost import CostModel
+from service.analysis.predict.executed import Executed
 from service.messages.settings import Settings
-from service.observed.history import History
-from service.predict.cost import CostModel
-from service.predict.executed import Executed
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
 STEP_S, ROW_S, TOKENS = 0.040, 0.0015, 24

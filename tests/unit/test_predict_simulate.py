@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ray.serve import batching
 
+from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop, Way
+from service.analysis.predict.simulate import Start, simulate
+from service.analysis.predict.simulated import Run
 from service.batching import batcher
 from service.batching.batcher import Batcher
 from service.messages.settings import LONGEST_WAIT_S, Settings, VersionedSettings
-from service.predict.load import Arrival, ClosedLoop, OpenLoop, Way
-from service.predict.simulate import Start, simulate
-from service.predict.simulated import Run
 from tests.virtual_time import now_s, run_in_virtual_time
 
 Formed = list[tuple[list[int], str, float]]

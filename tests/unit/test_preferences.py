@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gui.preferences import FOLDER_VARIABLE, Preferences, PreferencesFile, default_path
-from service.files import NotWrittenError
+from gui.control.preferences import FOLDER_VARIABLE, Preferences, PreferencesFile, default_path
+from service.messages.files import NotWrittenError
 from service.messages.patterns import Burst
 from service.messages.settings import Settings
 

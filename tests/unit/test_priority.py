@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from service.process.priority import yield_to_other_sessions
+from service.launch.priority import yield_to_other_sessions
 
 
 def test_that_the_session_is_made_nice_where_linux_shares_by_sessions(tmp_path: Path) -> None:

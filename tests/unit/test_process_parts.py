@@ -14,16 +14,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.http import doors
+from service.launch import checks, ports
+from service.launch.reaper import MARK
+from service.launch.stages import StageReporter, stages_to
+from service.launch.start_error import StartError, reason_of
+from service.launch.state_lines import StateLines
+from service.launch.watch import ended
 from service.messages.life import ServiceState, StageProgress, Stopping
-from service.process import checks, ports
-from service.process.environment import driver_environment
-from service.process.run_options import RunOptions
-from service.process.stages import StageReporter, stages_to
-from service.process.start_error import StartError, reason_of
-from service.process.state_lines import StateLines
-from service.process.sweep import MARK
-from service.process.watch import ended
+from service.messages.run_options import RunOptions
+from service.ray_serve import doors
+from service.ray_serve.environment import driver_environment
 
 
 class Told(list[StageProgress]):
@@ -146,7 +146,7 @@ def test_that_the_models_own_sentence_is_the_reason() -> None:
     message = (
         "A replica failed to start with exception. Retrying 1 more time(s). Error:\n"
         "Traceback (most recent call last):\n  File x\n"
-        "service.model.errors.ModelError: The model is too large: choose a smaller one.\n"
+        "service.engine.model.errors.ModelError: The model is too large: choose a smaller one.\n"
     )
     assert reason_of(message) == "The model is too large: choose a smaller one."
 

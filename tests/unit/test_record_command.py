@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from service.analysis.recording.format import RecordingError
+from service.analysis.recording.reader import open_recording, read_entries
 from service.commands import export, record
+from service.commands.remote import ServiceUnreachableError
 from service.messages.telemetry import TelemetryEvent, TelemetryFrame
-from service.recording.format import RecordingError
-from service.recording.reader import open_recording, read_entries
-from service.remote import ServiceUnreachableError
 from tests.recorded import entries_of, write_recording
 from tests.synthetic_run import SyntheticRun
 

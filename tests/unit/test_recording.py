@@ -16,15 +16,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.files import NotWrittenError
+from service.analysis.observed.history import History
+from service.analysis.recording.format import (
+    Entry,
+    RecordedEvent,
+    RecordingEnded,
+    RecordingError,
+    ServiceEnded,
+    ServiceStarted,
+)
+from service.analysis.recording.reader import open_recording, read_entries
+from service.analysis.recording.tape import Tape
+from service.analysis.recording.writer import RecordingWriter
+from service.messages.files import NotWrittenError
 from service.messages.life import Ready
 from service.messages.settings import Settings
 from service.messages.telemetry import FramesMissed
-from service.observed.history import History
-from service.recording.format import Entry, RecordedEvent, RecordingEnded, RecordingError, ServiceEnded, ServiceStarted
-from service.recording.reader import open_recording, read_entries
-from service.recording.tape import Tape
-from service.recording.writer import RecordingWriter
 from tests.disk import room_for, umask
 from tests.recorded import RECORDED_AT, entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun, filled_history
@@ -300,7 +307,7 @@ def test_that_an_event_reaches_the_disk_within_a_second_of_events(tmp_path: Path
 WRITES_UNTIL_KILLED = """
 import sys, time
 from pathlib import Path
-from service.recording.writer import RecordingWriter
+from service.analysis.recording.writer import RecordingWriter
 from tests.recorded import entries_of, header
 from tests.synthetic_run import SyntheticRun
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from service.engine.model.report import LoadProgress
 from service.messages.deployment import SCALE_BOUNDS, Deployment, Loading, Scale
 from service.messages.settings import SettingError
-from service.model.report import LoadProgress
-from service.redeployment import redeployer as module
-from service.redeployment.redeployer import PATIENCE_S, USUAL_PATIENCE_S, Redeployer
-from service.redeployment.sight import Sight
+from service.ray_serve import redeployer as module
+from service.ray_serve.redeployer import PATIENCE_S, USUAL_PATIENCE_S, Redeployer
+from service.ray_serve.snapshot import Sight
 
 GPU = {"CPU": 1.0, "GPU": 1.0}
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gui.frames import FrameTimes
-from gui.report import Measurements
+from gui.control.frame_clock import FrameTimes
+from gui.demo.report import Measurements
 from service.messages.life import Ready
 from service.messages.load import ClientRequest, ClientTotals
 from service.messages.settings import Settings, SettingsChange

@@ -9,10 +9,10 @@ import pytest
 from gui.series.request_details import request_details
 from gui.series.timeline import Lanes, bar_of, request_at
 from gui.series.waits import wait_sentence
+from service.analysis.observed.history import History
+from service.analysis.observed.members import members_of
 from service.messages.settings import ReleaseReason, Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
-from service.observed.history import History
-from service.observed.members import members_of
 from tests.synthetic_run import FakeClock, early_run, filled_history
 
 NOW_S = 20.0

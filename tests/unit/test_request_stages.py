@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.observed.stages import MARKS, STAGES, durations, marks
+from service.analysis.observed.stages import MARKS, STAGES, durations, marks
 from tests.synthetic_run import SyntheticRun, filled_history
 
 NEVER = np.inf

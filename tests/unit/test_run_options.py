@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from service.messages.options import ServiceOptions
+from service.messages.run_options import OptionError, RunOptions, parse
 from service.messages.settings import Settings
-from service.options import ServiceOptions
-from service.process.run_options import OptionError, RunOptions, parse
 
 TOKEN = "0123456789abcdef"
 

@@ -11,9 +11,9 @@ import pytest
 from gui.series import batch_size, latency, queue_depth, throughput, timeline
 from gui.series.time_range import TimeRange
 from gui.series.timeline import FORMED, STAGES, WAITING, Lanes
+from service.analysis.observed.batch_summary import batch_summary
+from service.analysis.observed.history import History
 from service.messages.settings import Settings
-from service.observed.batch_summary import batch_summary
-from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 WINDOW_S, COLUMNS = 60.0, 372
@@ -231,6 +231,7 @@ def test_that_keys_go_from_batch_to_batch_in_order_of_time(history: History) -> 
 
 
 def test_that_what_is_computed_for_the_plots_imports_no_qt() -> None:
-    modules = "service.observed.statistics, service.findings.ranking, gui.series.timeline, gui.series.viewport"
+    analysis = "service.analysis.observed.statistics, service.analysis.findings.ranking"
+    modules = f"{analysis}, gui.series.timeline, gui.series.viewport"
     program = f"import sys, {modules}; sys.exit(any(m.startswith(('PySide6', 'pyqtgraph')) for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gui.look.tokens import PLOT_HEADROOM, RESCALE_INTERVAL_S
 from gui.series.lanes import SETTLE_S, LaneChoice, grid_for
 from gui.series.scale import StepScale, axis_for
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_axis import chip_text, clock_ticks, relative_ticks
 from gui.series.time_range import TimeRange
 from gui.series.viewport import Viewport
-from gui.tokens import PLOT_HEADROOM, RESCALE_INTERVAL_S
-from service.observed.history import KEPT_S
+from service.analysis.observed.history import KEPT_S
 
 
 @given(st.floats(0, 1e6), st.floats(1, 600), st.integers(50, 1500))

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
+from service.analysis.compare.serve_config import serve_config
 from service.app import build
-from service.compare.serve_config import serve_config
+from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
-from service.options import ServiceOptions
 
 OPTIONS = ServiceOptions(
     model='a "model": #1',

@@ -10,7 +10,7 @@ import pytest
 
 from service.messages.settings import BOUNDS, LONGEST_WAIT_S, Settings, SettingsChange, VersionedSettings
 from service.messages.settings import SettingError as Refused
-from service.telemetry.settings_board import ADOPTION_TIMEOUT_S, SettingsBoard
+from service.replica.settings_board import ADOPTION_TIMEOUT_S, SettingsBoard
 from tests.virtual_time import now_s, run_in_virtual_time
 
 NONSENSE = [None, True, "8", "８", [], {}, math.nan, math.inf, -math.inf, -1, 10**400, 1e400]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gui.panels.stages import StageLine, StartProgress
+from gui.session.start_progress import StageLine, StartProgress
 from service.messages.life import Stage, StageProgress, Starting
 
 STAGES = (

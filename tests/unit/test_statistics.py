@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.analysis.observed.history import History
+from service.analysis.observed.statistics import UNKNOWN, figures, previous_figures, speedup
 from service.messages.settings import Settings
-from service.observed.history import History
-from service.observed.statistics import UNKNOWN, figures, previous_figures, speedup
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history, picture_run
 
 

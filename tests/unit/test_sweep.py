@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from service.process.sweep import MARK, Lineage, describe_exit, sweep
-from service.process.sweeper import SweepPlan
+from service.launch.reaper import MARK, Lineage, describe_exit, sweep
+from service.launch.sweeper import SweepPlan
 
 # Says when it is up; the second one cannot be asked to end.
 IDLE = "print(flush=True); import time; time.sleep(60)"

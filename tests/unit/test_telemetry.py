@@ -7,13 +7,13 @@ import asyncio
 import msgspec
 import pytest
 
-from service.clock import ClockOffset, monotonic_clock_id
-from service.http.telemetry import KEEP_ALIVE, telemetry_events
+from service.messages.clock import ClockOffset, monotonic_clock_id
 from service.messages.deployment import Deployment, Scale
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, RequestRecord, TelemetryEvent, TelemetryFrame
-from service.telemetry.frames import KEPT_FRAMES, SILENCE_S, UNWATCHED_INTERVAL_S, WATCHED_S, FrameLog
-from service.telemetry.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
+from service.replica.frames import KEPT_FRAMES, SILENCE_S, UNWATCHED_INTERVAL_S, WATCHED_S, FrameLog
+from service.replica.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
+from service.replica.telemetry_events import KEEP_ALIVE, telemetry_events
 from tests.virtual_time import now_s, run_in_virtual_time
 
 IN_FORCE = VersionedSettings(version=1, settings=Settings())

@@ -8,8 +8,8 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from gui.look.tokens import DARK, FONT_FILES, LIGHT, LINE_WIDTHS, MARK_SIZES, Palette
 from gui.series.reasons import OF_WHOLE_BATCHES
-from gui.tokens import DARK, FONT_FILES, LIGHT, LINE_WIDTHS, MARK_SIZES, Palette
 
 Rgb = tuple[float, float, float]
 Matrix = tuple[Rgb, Rgb, Rgb]
@@ -98,7 +98,7 @@ def test_that_chrome_is_grey_and_data_are_not(palette: Palette) -> None:
 
 
 def test_that_the_three_weights_of_the_font_are_shipped() -> None:
-    from gui.theme import ASSETS
+    from gui.look.theme import ASSETS
 
     assert [name for name in FONT_FILES if not (ASSETS / name).is_file()] == []
     assert "SIL OPEN FONT LICENSE" in (ASSETS / "OFL.txt").read_text(encoding="utf-8")

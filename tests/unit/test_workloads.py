@@ -11,7 +11,7 @@ import pytest
 from service.engine.function import FunctionEngine
 from service.engine.job import Line, Progress
 from service.messages.telemetry import BatchWork
-from service.process.environment import SOURCE_ROOT
+from service.ray_serve.environment import SOURCE_ROOT
 from service.workloads import adder
 from service.workloads.adder import Adder
 from service.workloads.catalog import BUILT_IN, WorkloadError, about, find

@@ -13,11 +13,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from service.engine.detokenize import byte_alphabet
 from service.engine.engine import TextEngine
 from service.engine.job import Progress
+from service.engine.model.graphs import GraphedPass
+from service.engine.model.load import LoadedModel
+from service.engine.model.passes import ForwardPass, OwnPass
 from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
-from service.model.graphs import GraphedPass
-from service.model.load import LoadedModel
-from service.model.passes import ForwardPass, OwnPass
 
 END = "<|end|>"
 CONTEXT = 128

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gui.processes.service import ServiceStart
+from gui.session.processes.service import ServiceStart
+from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
-from service.options import ServiceOptions
 
 SCRIPT = Path(__file__).with_name("scripted_service.py")
 

@@ -17,10 +17,10 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.arguments import Arguments
-from gui.lifecycle import LifeCycle
-from gui.preferences import PreferencesFile
-from gui.processes.service import ServiceStart
-from gui.theme import Theme
+from gui.control.preferences import PreferencesFile
+from gui.look.theme import Theme
+from gui.session.lifecycle import LifeCycle
+from gui.session.processes.service import ServiceStart
 from tests.window.children import scripted
 
 

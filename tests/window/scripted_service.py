@@ -26,9 +26,9 @@ from service.messages.deployment import Deployment, Loading, Scale
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.messages.settings import SettingError, Settings
 from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord, RequestState
-from service.telemetry.frames import SHORTEST_INTERVAL_S, FrameLog
-from service.telemetry.recorder import Recorder
-from service.telemetry.settings_board import SettingsBoard
+from service.replica.frames import SHORTEST_INTERVAL_S, FrameLog
+from service.replica.recorder import Recorder
+from service.replica.settings_board import SettingsBoard
 
 REPLICA = "r1"
 REDEPLOY_S = 0.2

@@ -15,9 +15,9 @@ from PySide6.QtWidgets import QApplication, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.lifecycle import LifeCycle
+from gui.control.preferences import PreferencesFile
 from gui.panels.request_rows import RequestRow
-from gui.preferences import PreferencesFile
+from gui.session.lifecycle import LifeCycle
 from gui.widgets.slider import Slider
 from service.messages.patterns import ClosedLoop, Poisson
 from tests.window.children import scripted

@@ -10,11 +10,11 @@ import pytest
 from PySide6.QtNetwork import QNetworkAccessManager
 from pytestqt.qtbot import QtBot
 
-from gui.clients.deployment import DeploymentClient
-from gui.clients.settings import SettingsClient
-from gui.clients.telemetry import TelemetryClient
-from gui.processes.load import LoadProcess
-from gui.processes.service import ServiceProcess
+from gui.session.clients.deployment import DeploymentClient
+from gui.session.clients.settings import SettingsClient
+from gui.session.clients.telemetry import TelemetryClient
+from gui.session.processes.load import LoadProcess
+from gui.session.processes.service import ServiceProcess
 from service.messages.deployment import Deployment, Scale
 from service.messages.life import Ready
 from service.messages.load import Fire, LoadFrame

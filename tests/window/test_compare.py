@@ -16,9 +16,9 @@ from gui.comparing.saver import Saver
 from gui.comparing.scatter import SweepPlot
 from gui.comparing.sweep_results import SweepResults
 from gui.comparing.view import SWEEP, CompareView
+from gui.look.theme import Theme
 from gui.panels.views import COMPARE
-from gui.theme import Theme
-from service.compare.serve_config import measured_config
+from service.analysis.compare.serve_config import measured_config
 from service.messages.patterns import ClosedLoop, Poisson
 from service.messages.settings import Settings
 from tests.unit.test_compare_page import FACTS, comparison, sweep

@@ -9,18 +9,18 @@ from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
+from gui.control.inspector import batch_words
+from gui.look.theme import Theme
+from gui.look.tokens import DARK, LIGHT, Palette
 from gui.panels.batching import TIPS, BatchingPanel
 from gui.plots.card import lines_of
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
-from gui.request_inspector import batch_words
 from gui.series.request_details import request_details
-from gui.theme import Theme
-from gui.tokens import DARK, LIGHT, Palette
+from service.analysis.observed.batch_summary import batch_summary
+from service.analysis.observed.history import History
+from service.analysis.observed.members import members_of
 from service.messages.settings import FORMATIONS
-from service.observed.batch_summary import batch_summary
-from service.observed.history import History
-from service.observed.members import members_of
 from tests.synthetic_run import continuous_run, filled_history
 
 TITLE_PIXELS = 6.5  # of a letter of a title, on average

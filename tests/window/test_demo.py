@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.arguments import Arguments
-from gui.demo import Demo
-from gui.processes.service import ServiceStart
+from gui.demo.run import Demo
+from gui.session.processes.service import ServiceStart
 from service.messages.patterns import ConstantRate
 from tests.window.children import scripted
 
@@ -35,7 +35,7 @@ def run(qtbot: QtBot, qapp: QApplication, arguments: Arguments, start: ServiceSt
 def test_that_a_demo_does_it_all_and_reports_what_it_measured(
     qtbot: QtBot, qapp: QApplication, arguments: Arguments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gui.demo.LOAD", ConstantRate(rate_per_s=4.0))
+    monkeypatch.setattr("gui.demo.run.LOAD", ConstantRate(rate_per_s=4.0))
     demo = run(qtbot, qapp, arguments, scripted("--step-s=0.02"))
 
     assert arguments.report is not None

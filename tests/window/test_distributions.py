@@ -10,15 +10,15 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui.look.theme import Theme
+from gui.look.tokens import DARK, LIGHT
 from gui.plots.chart import Chart
 from gui.plots.cumulative import CumulativePlot
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.series.latency_distribution import Sample
-from gui.theme import Theme
-from gui.tokens import DARK, LIGHT
-from service.observed.history import History
-from service.observed.stages import STAGES
+from service.analysis.observed.history import History
+from service.analysis.observed.stages import STAGES
 from tests.synthetic_run import CLOCK, FakeClock, SyntheticRun, filled_history, picture_run
 
 SAMPLES = Sample("A", np.linspace(0.5, 1.5, 200)), Sample("B", np.linspace(1.0, 4.0, 100))

@@ -9,13 +9,13 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.lifecycle import LifeCycle
+from gui.session.lifecycle import LifeCycle
+from service.analysis.observed.history import History
+from service.analysis.observed.marks import OuterMark
+from service.analysis.predict.predict import Prediction
 from service.messages.load import ClientTotals, LoadFrame
 from service.messages.patterns import Poisson
 from service.messages.settings import Settings, VersionedSettings
-from service.observed.history import History
-from service.observed.marks import OuterMark
-from service.predict.predict import Prediction
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
 SPAN_S = 60.0

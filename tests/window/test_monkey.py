@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QLineEdit, QMenu, QSlider, QWidge
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.lifecycle import LifeCycle
+from gui.session.lifecycle import LifeCycle
 from service.messages.patterns import ClosedLoop
 from tests.window.conftest import start_service
 

@@ -10,12 +10,12 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QFileDialog, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.theme import Theme
 from gui.panels.length import LengthControl
 from gui.panels.load import LoadPanel
 from gui.panels.load_kinds import CHOICES, KINDS
 from gui.panels.load_knobs import NumberKnob, RatesKnob
-from gui.theme import Theme
 from service.messages.load import ClientTotals
 from service.messages.patterns import (
     Burst,

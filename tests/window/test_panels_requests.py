@@ -13,12 +13,12 @@ from PySide6.QtTest import QAbstractItemModelTester, QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from gui import tokens
+from gui.control.presenter import shown
+from gui.look import tokens
+from gui.look.theme import Theme
 from gui.panels.request_rows import Filter, RequestRow
 from gui.panels.requests import RequestsPanel
 from gui.panels.requests_model import Counts, RequestsModel
-from gui.presenter import shown
-from gui.theme import Theme
 from service.messages.telemetry import RequestState
 from tests.synthetic_run import filled_history, picture_run
 

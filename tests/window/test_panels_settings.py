@@ -8,9 +8,9 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from gui import tokens
+from gui.look import tokens
+from gui.look.theme import Theme
 from gui.panels.batching import BatchingPanel
-from gui.theme import Theme
 from gui.widgets.number_field import NumberField
 from gui.widgets.slider import Slider, handle_x
 from gui.widgets.switch_setting import SwitchSetting

@@ -15,12 +15,12 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 import gui
-from gui import tokens
-from gui.lifecycle import LifeCycle
+from gui.look import tokens
+from gui.look.theme import FocusRing, Theme, font
 from gui.main_window import MainWindow
 from gui.panels.shortcuts import ALL
-from gui.panels.stages import StageLine
-from gui.theme import FocusRing, Theme, font
+from gui.session.lifecycle import LifeCycle
+from gui.session.start_progress import StageLine
 from gui.widgets import icons
 from gui.widgets.glyphs import Glyph
 

@@ -14,16 +14,16 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.frame import Strip
 from gui.plots.panel import PlotPanel
 from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.series.scale import Axis
 from gui.series.timeline import block_of
-from gui.tokens import DARK, HEIGHT_TIMELINE, LIGHT
+from service.analysis.observed.batch_summary import batch_summary
+from service.analysis.observed.history import History
 from service.messages.settings import Settings
-from service.observed.batch_summary import batch_summary
-from service.observed.history import History
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 SIZE = QSize(856, 709)

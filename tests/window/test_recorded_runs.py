@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from service.recording.reader import open_recording
+from service.analysis.recording.reader import open_recording
 
 FOLDER = Path(__file__).parents[1] / "recordings"
 RUNS = ("late", "early", "continuous", "burst")

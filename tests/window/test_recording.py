@@ -14,13 +14,13 @@ import gui.exporter
 import gui.recordings.viewer
 from gui.app import Batchscope
 from gui.arguments import Arguments
-from gui.lifecycle import LifeCycle
 from gui.recordings.file import MOST_WAITING
+from gui.session.lifecycle import LifeCycle
+from service.analysis.recording.format import ServiceEnded, ServiceStarted
+from service.analysis.recording.reader import open_recording, read_entries
+from service.analysis.recording.writer import RecordingWriter
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
-from service.recording.format import ServiceEnded, ServiceStarted
-from service.recording.reader import open_recording, read_entries
-from service.recording.writer import RecordingWriter
 from tests.disk import room_for
 from tests.recorded import entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gui import tokens
 from gui.app import Batchscope
-from gui.lifecycle import LifeCycle
+from gui.control.preferences import Preferences, PreferencesFile
+from gui.look import tokens
+from gui.look.theme import Theme
 from gui.panels.batching import BatchingPanel
 from gui.panels.redeployment import MARK_MEANS, RedeploymentRows
-from gui.preferences import Preferences, PreferencesFile
-from gui.theme import Theme
+from gui.session.lifecycle import LifeCycle
 from service.messages.deployment import Deployment, Loading, Scale
-from service.options import ServiceOptions
+from service.messages.options import ServiceOptions
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.test_panels_settings import type_into

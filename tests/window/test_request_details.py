@@ -8,15 +8,15 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui.control.inspector import RequestInspector
+from gui.control.presenter import shown
+from gui.look.theme import Theme
+from gui.look.tokens import DARK, LIGHT
 from gui.main_window import MainWindow
 from gui.panels.requests_model import ROW_ROLE
 from gui.plots.plot_stack import PlotStack
-from gui.presenter import shown
-from gui.request_inspector import RequestInspector
-from gui.theme import Theme
-from gui.tokens import DARK, LIGHT
-from service.observed.history import History
-from service.observed.members import members_of
+from service.analysis.observed.history import History
+from service.analysis.observed.members import members_of
 from tests.synthetic_run import FakeClock, filled_history, picture_run
 
 

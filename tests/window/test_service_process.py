@@ -9,11 +9,11 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gui.processes.child import ChildProcess, Ending, LineBuffer
-from gui.processes.service import ServiceProcess, ServiceStart
+from gui.session.processes.child import ChildProcess, Ending, LineBuffer
+from gui.session.processes.service import ServiceProcess, ServiceStart
 from service.messages.life import Ready, StageProgress, Starting, Stopped, Stopping
+from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
-from service.options import ServiceOptions
 from tests.window.children import scripted
 
 

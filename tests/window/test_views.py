@@ -8,9 +8,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from gui.panels.views import DISTRIBUTIONS, LIVE, VIEWS
-from gui.theme import Theme
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.recording.reader import open_recording
+from service.analysis.recording.reader import open_recording
 
 WINDOW = Path(__file__).with_name("scripted_window.py")
 GONE_WITHIN_S = 5.0

@@ -8,9 +8,9 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.arguments import parse
-from gui.lifecycle import LifeCycle
-from gui.preferences import PreferencesFile
-from gui.processes.service import ServiceStart
+from gui.control.preferences import PreferencesFile
+from gui.session.lifecycle import LifeCycle
+from gui.session.processes.service import ServiceStart
 from service.messages.patterns import USUAL_PROMPTS
 from tests.window.conftest import MakeBatchscope
 

@@ -1,0 +1,229 @@
+"""The second half of the composition: all that works behind the window. Importing it takes numpy and pyqtgraph.
+
+::
+
+    panels ── intents ──▶ ServiceView ──▶ Session ──▶ processes, HTTP
+    panels ◀── Presenter (1 to 10 Hz) ◀── History ◀── Session ◀── telemetry, load
+    plots  ◀── FrameClock (30 Hz) ◀── History
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import QObject, Signal
+
+from gui.comparing.controller import CompareController
+from gui.comparing.view import CompareView
+from gui.control.choices import Choices
+from gui.control.exporter import LONGEST_END_MS, Exporter
+from gui.control.foresight import Foresight
+from gui.control.frame_clock import FrameClock, FrameMeter
+from gui.control.inspector import RequestInspector
+from gui.control.preferences import FEWEST_S, MOST_S
+from gui.control.presenter import NUMBERS_EVERY_S, Presenter, shown
+from gui.control.service_controller import ServiceView
+from gui.look.theme import Theme
+from gui.main_window import MainWindow
+from gui.panels.views import COMPARE, DISTRIBUTIONS
+from gui.plots.distributions import DistributionsView
+from gui.plots.plot_stack import PlotStack
+from gui.recordings.recorder import Recorder
+from gui.recordings.viewer import Recordings
+from gui.session.processes.compare import CompareProcess
+from gui.session.processes.load import LoadProcess
+from gui.session.processes.predict import PredictProcess
+from gui.session.processes.service import ServiceProcess, ServiceStart
+from gui.session.session import Session
+from service.analysis.observed.history import History
+from service.messages.clock import monotonic_clock_id
+from service.messages.load import RunLoad
+
+
+class Workings(QObject):
+    """Made once, when the window has been painted.
+
+    Signals:
+        complained: an error that the user was shown.
+        came_to_rest: no process of ours runs, and no export is under way.
+    """
+
+    complained = Signal(str)
+    came_to_rest = Signal()
+
+    def __init__(self, window: MainWindow, theme: Theme, choices: Choices, service_start: ServiceStart) -> None:
+        super().__init__(window)
+        self._window = window
+        self._choices = choices
+        self._service_start = service_start
+        self.history = History(monotonic_clock_id())
+        self.session = Session(self.history, ServiceProcess(parent=self), LoadProcess(parent=self), self)
+        self.meter = FrameMeter()
+        self.plots = PlotStack(self.history, theme.palette)
+        self.distributions = DistributionsView(self.history, self.plots, theme.palette)
+        window.views.put(DISTRIBUTIONS, self.distributions)
+        self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
+        self.view = ServiceView(window, self.session, self.history, choices, self.start_service)
+        self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
+        self.presenter.turns.add(self.distributions.count, NUMBERS_EVERY_S)
+        self.inspector = RequestInspector(window, self.plots, self.history, shown, theme.palette)
+        self.presenter.numbers_shown.connect(self.inspector.refresh)
+        predictor = PredictProcess(parent=self)
+        self.foresight = Foresight(window, self.plots, self.history, self.session, predictor)
+        self.presenter.numbers_shown.connect(self.foresight.check)
+        self._add_comparing(theme)
+        self.exporter = Exporter(window, self.history, self.plots)
+        self._add_recordings()
+        self.frame_clock = FrameClock(self._paint, self.meter, self)
+        self.frame_clock.painted.connect(self.presenter.take_turn)
+        self._is_empty = True
+        self._set_empty(True)
+        self.plots.set_window_s(choices.window_s)
+        for view in (self.plots, self.distributions, self.inspector.details):
+            theme.changed.connect(view.set_palette)
+        self._connect_looking()
+        self._connect_complaints()
+        window.toolbar.model_chosen.connect(self._show_unit)
+        self._show_unit()
+
+    def _add_comparing(self, theme: Theme) -> None:
+        view = CompareView(theme.palette)
+        process = CompareProcess(parent=self)
+        self.compare = CompareController(view, self.session, self.history, self._chosen_load, process, self)
+        self._window.views.put(COMPARE, view)
+        self.presenter.numbers_shown.connect(self.compare.refresh)
+        self.compare.busy_changed.connect(self._window.set_measuring)
+        theme.changed.connect(view.set_palette)
+
+    def _add_recordings(self) -> None:
+        self.recordings = Recordings(
+            self._window, self.plots, self.history, self.session, lambda: self._choices.window_s
+        )
+        self.recorder = Recorder(self._window, self.session)
+        for show in (self.recordings.show_place, self.recorder.show_state):
+            self.presenter.numbers_shown.connect(show)
+        for shown_or_not in (self.recordings.opened, self.recordings.left):
+            shown_or_not.connect(self._on_recording_shown)
+
+    def _on_recording_shown(self) -> None:
+        self.inspector.close()
+        self.set_frozen(False)
+        self.plots.set_frozen(self.recordings.is_viewing)
+        if not self.recordings.is_viewing:
+            self.view.show_again()
+        self.presenter.show_numbers()
+
+    def _chosen_load(self) -> RunLoad:
+        """What Run load would send."""
+        panel = self._window.load
+        return RunLoad(
+            pattern=panel.pattern,
+            prompts=self._window.prompts.prompts,
+            max_tokens=panel.max_tokens,
+            prompt_words=panel.prompt_words,
+        )
+
+    def _connect_looking(self) -> None:
+        toolbar, plots = self._window.toolbar, self.plots
+        toolbar.window_chosen.connect(self.look_at)
+        toolbar.freeze_toggled.connect(self.set_frozen)
+        toolbar.export_wanted.connect(self.exporter.ask)
+        plots.window_changed.connect(self._on_plots_window_changed)
+        plots.live_requested.connect(self._on_live_requested)
+
+    def _connect_complaints(self) -> None:
+        self.view.complained.connect(self.complained)
+        self.recordings.failed.connect(self.complain)
+        for writer in (self.exporter, self.compare, self.recorder):
+            writer.failed.connect(self.complain)
+            writer.written.connect(self._on_written)
+        for each in (self.session, self.exporter):
+            each.came_to_rest.connect(self._tell_rest)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no process of ours runs, and no export is under way."""
+        return self.session.is_at_rest and not self.exporter.under_way
+
+    def start_clocks(self) -> None:
+        self.frame_clock.start()
+
+    def leave(self) -> None:
+        """End what runs, complete what is being exported; `came_to_rest` follows, unless it rests already."""
+        names = ", ".join(path.name for path in self.exporter.under_way)
+        if names:
+            self._window.status.say(
+                f"Closes when {names} is written; close again to give that up", LONGEST_END_MS / 1e3
+            )
+        self.session.stop()
+        self.exporter.finish()
+
+    def leave_at_once(self) -> None:
+        """Kill what runs, give up what is being exported."""
+        self.session.kill()
+        self.exporter.give_up()
+
+    def stop_clocks(self) -> None:
+        self.frame_clock.stop()
+        self.recordings.finish()
+        self.recorder.finish()
+        self.compare.finish()
+        self.foresight.finish()
+
+    def start_service(self) -> None:
+        """Start the service with what is chosen in the window."""
+        self.recordings.leave()
+        self.session.start(self._service_start.with_options(self._choices.service_options))
+
+    def _show_unit(self) -> None:
+        """Of what is chosen, until a service tells what it counts."""
+        if self.history.is_empty and self._choices.unit is not None:
+            self.history.unit = self._choices.unit
+
+    def look_at(self, seconds: float) -> None:
+        """Let the plots show this stretch of time."""
+        self._choices.window_s = seconds
+        self._window.toolbar.set_window_s(seconds)
+        self.plots.set_window_s(seconds)
+
+    def set_frozen(self, frozen: bool) -> None:
+        """Let plots and figures stand, or go on."""
+        self._window.toolbar.set_frozen(frozen)
+        self.presenter.set_frozen(frozen)
+
+    def complain(self, sentence: str) -> None:
+        """Show the user an error that has no place of its own."""
+        self._window.status.say(sentence)
+        self._window.log.append(sentence)
+        self.complained.emit(sentence)
+
+    def _tell_rest(self) -> None:
+        if self.is_at_rest:
+            self.came_to_rest.emit()
+
+    def _on_written(self, path: str) -> None:
+        # A method, not a lambda: the recorder's signal comes from another thread, and only a QObject's slot is called
+        # in its own.
+        self._window.status.say(f"Written to {path}")
+
+    def _on_live_requested(self) -> None:
+        if not self.recordings.is_viewing:
+            self.set_frozen(False)
+
+    def _on_plots_window_changed(self, seconds: float) -> None:
+        if not self.recordings.is_viewing:
+            self._choices.window_s = min(max(seconds, FEWEST_S), MOST_S)
+        self._window.toolbar.set_window_s(seconds)
+
+    def _paint(self) -> None:
+        """Once a frame."""
+        if self._is_empty != self.history.is_empty:
+            self._is_empty = not self._is_empty
+            self._set_empty(self._is_empty)
+        self.plots.refresh()
+        self.distributions.refresh()
+        self.recordings.follow()
+
+    def _set_empty(self, is_empty: bool) -> None:
+        self.plots.set_empty(is_empty)
+        self.distributions.set_empty(is_empty)

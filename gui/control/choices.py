@@ -1,0 +1,144 @@
+"""What the user has chosen, from the command line, the last time or the window: restored once, saved at the end."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QObject
+
+from gui.arguments import Arguments
+from gui.control.preferences import Preferences
+from gui.look.theme import Theme
+from gui.main_window import MainWindow
+from service.messages.options import ServiceOptions
+from service.messages.workload import TEXT, WorkloadAbout
+from service.workloads.catalog import BUILT_IN, is_function
+
+DEFAULT_MODEL_SIZE: Final = "93 MB"
+ABOUT: Final = {each.name: each for each in BUILT_IN}
+FUNCTIONS: Final = tuple(name for name in ABOUT if name != TEXT.name)
+
+
+def workload_of(model: str) -> str:
+    """The workload that is meant by what stands in the model's place.
+
+    >>> workload_of("gpt2"), workload_of("adder"), workload_of("mine:Squares")
+    ('text', 'adder', 'mine:Squares')
+    """
+    return model if is_function(model) else TEXT.name
+
+
+class Choices(QObject):
+    """Keeps what no panel can be asked for.
+
+    Attributes:
+        model: a text generator, or another workload's name in its place.
+        window_s: stretch of time that the plots show.
+    """
+
+    def __init__(self, window: MainWindow, theme: Theme, arguments: Arguments, preferences: Preferences) -> None:
+        super().__init__(window)
+        self._window = window
+        self._theme = theme
+        self.model = arguments.model or preferences.model
+        self.device = arguments.device or preferences.device
+        self.dtype = arguments.dtype or preferences.dtype
+        self.window_s = preferences.window_s
+        self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
+        self._restore_toolbar()
+        self._restore_panels(preferences)
+
+    def _restore_toolbar(self) -> None:
+        toolbar = self._window.toolbar
+        toolbar.set_models((ServiceOptions().model,), FUNCTIONS, self.model)
+        toolbar.set_device(self.device, self.dtype)
+        toolbar.set_window_s(self.window_s)
+        toolbar.model_chosen.connect(self._on_model_chosen)
+        toolbar.device_chosen.connect(self._on_device_chosen)
+        toolbar.dtype_chosen.connect(self._on_dtype_chosen)
+
+    def _restore_panels(self, preferences: Preferences) -> None:
+        window = self._window
+        window.batching.show_settings(preferences.settings)
+        window.batching.redeployment.show_scale(preferences.scale)
+        window.load.set_load(preferences.pattern, preferences.max_tokens, preferences.prompt_words)
+        self._show_workload()
+        window.prompts.set_copies(preferences.copies)
+        window.restore_layout(preferences.layout)
+
+    @property
+    def service_options(self) -> ServiceOptions:
+        """What a service started now is to be like."""
+        batching = self._window.batching
+        options = ServiceOptions(
+            device=self.device, settings=batching.settings, **msgspec.structs.asdict(batching.redeployment.scale)
+        )
+        if is_function(self.model):
+            return msgspec.structs.replace(options, workload=self.model)
+        return msgspec.structs.replace(options, model=self.model, dtype=self.dtype)
+
+    @property
+    def unit(self) -> str | None:
+        """What the chosen workload counts, in the plural; ``None`` where only the service can tell."""
+        about = ABOUT.get(workload_of(self.model))
+        return about.unit if about is not None else None
+
+    @property
+    def invitation(self) -> tuple[str, str]:
+        """What the user is told before the first start, and what that will do."""
+        is_default = self.model == ServiceOptions().model
+        once = f" The first start fetches the model ({DEFAULT_MODEL_SIZE})." if is_default else ""
+        name = PurePath(self.model).name or self.model
+        about = ABOUT.get(workload_of(self.model))
+        if about is not None and about != TEXT:
+            once = f" {about.description}."
+        return f"Everything runs on this machine, on 127.0.0.1.{once}", f"Loads {name} into a Ray Serve replica."
+
+    def preferences(self) -> Preferences:
+        """All that is to be remembered."""
+        window = self._window
+        max_tokens, prompt_words = window.load.lengths
+        return Preferences(
+            theme=self._theme.preference,
+            layout=window.layout_state(),
+            window_s=self.window_s,
+            model=self.model,
+            device=self.device,
+            dtype=self.dtype,
+            settings=window.batching.settings,
+            scale=window.batching.redeployment.scale,
+            pattern=window.load.pattern,
+            max_tokens=max_tokens,
+            prompt_words=prompt_words,
+            prompts=window.prompts.prompts,
+            copies=window.prompts.copies,
+        )
+
+    def note_workload(self, about: WorkloadAbout) -> None:
+        """What the service says of itself: of a workload of the user's own nobody knew before how to ask it."""
+        self._window.set_generates(about.generates)
+        if not self._window.prompts.prompts:
+            self._window.prompts.set_prompts(about.examples)
+
+    def _show_workload(self) -> None:
+        """The lines that were written for it, or its examples."""
+        name = workload_of(self.model)
+        about = ABOUT.get(name)
+        self._window.set_generates(name == TEXT.name)
+        self._window.prompts.set_prompts(self._lines.get(name) or (about.examples if about is not None else ()))
+
+    def _on_model_chosen(self, model: str) -> None:
+        was, self.model = workload_of(self.model), model
+        if workload_of(model) != was:
+            self._lines[was] = self._window.prompts.prompts
+            self._show_workload()
+        if self._window.notice.empty.isVisible():
+            self._window.notice.show_empty(*self.invitation)
+
+    def _on_device_chosen(self, device: str) -> None:
+        self.device = device
+
+    def _on_dtype_chosen(self, dtype: str) -> None:
+        self.dtype = dtype

@@ -1,0 +1,221 @@
+"""Asks where to, then writes: encoding and the disk in a thread of their own, so that no frame waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from PySide6.QtCore import QBuffer, QCoreApplication, QIODevice, QObject, Qt, QThreadPool, QTimer, Signal
+from PySide6.QtGui import QImage
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from service.analysis.observed.history import History
+from service.analysis.recording.export import ExportError, as_file, has_parquet
+from service.analysis.recording.tables import SUBJECTS, Subject
+from service.messages.files import NotWrittenError, write_whole
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One thing that can be exported: how its file is called, and what the dialog says."""
+
+    stem: str
+    suffixes: tuple[str, ...]
+    title: str
+
+    @property
+    def filters(self) -> str:
+        """The dialog's choice of formats."""
+        offered = [suffix for suffix in self.suffixes if suffix != "parquet" or has_parquet()]
+        return ";;".join(f"{_FORMATS[suffix]} (*.{suffix})" for suffix in offered)
+
+
+_FORMATS: Final = {"csv": "CSV", "parquet": "Parquet", "png": "PNG"}
+KINDS: Final = {
+    "figures": Kind("figures", ("csv", "parquet"), "Export figures"),
+    "requests": Kind("requests", ("csv", "parquet"), "Export requests"),
+    "batches": Kind("batches", ("csv", "parquet"), "Export batches"),
+    "plots_png": Kind("plots", ("png",), "Export plots"),
+    "window_png": Kind("window", ("png",), "Export the window"),
+}
+SLICE_S: Final = 0.004  # between two turns of the event loop
+PIECE: Final = 4
+LONGEST_END_MS: Final = 30_000  # a window that is being closed waits so long for its exports
+LONGEST_WRITE_MS: Final = 2_000  # and so long for the disk, once they are given up
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+@dataclass(eq=False)
+class Export:
+    """A file that is being gathered or written."""
+
+    path: Path
+    is_given_up: bool = False
+
+
+class Exporter(QObject):
+    """Writes each file whole or not at all, also where the window closes meanwhile.
+
+    Signals:
+        written: where to.
+        failed: a sentence that says why not.
+        came_to_rest: nothing is being gathered or written any more.
+    """
+
+    written = Signal(str)
+    failed = Signal(str)
+    came_to_rest = Signal()
+    _ended = Signal(Export, str)  # emitted by the thread that writes: why it failed, or nothing
+
+    def __init__(self, window: QWidget, history: History, plots: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self._history = history
+        self._plots = plots
+        self._under_way: list[Export] = []
+        self._pool = QThreadPool(self)
+        self._pool.setMaxThreadCount(1)
+        self._limit = QTimer(self, singleShot=True, interval=LONGEST_END_MS)
+        self._limit.timeout.connect(self.give_up)
+        self._ended.connect(self._on_ended)
+
+    @property
+    def under_way(self) -> tuple[Path, ...]:
+        """The files that are being gathered or written."""
+        return tuple(export.path for export in self._under_way)
+
+    def ask(self, kind: str) -> None:
+        """Let the user choose a file for `kind`, then write it."""
+        chosen = KINDS[kind]
+        name = f"batchscope-{chosen.stem}-{datetime.now():%Y%m%d-%H%M%S}.{chosen.suffixes[0]}"
+        dialog = QFileDialog(self._window, chosen.title, name, chosen.filters)
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix(chosen.suffixes[0])
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(lambda path: self.write(kind, Path(path)))
+        dialog.filterSelected.connect(lambda chosen: dialog.setDefaultSuffix(chosen.rpartition(".")[2].rstrip(")")))
+        dialog.open()
+
+    def write(self, kind: str, path: Path) -> None:
+        """Write `kind` to `path`; `written` or `failed` follows."""
+        export = Export(path)
+        self._under_way.append(export)
+        match kind:
+            case "plots_png":
+                self._write_picture(export, self._plots)
+            case "window_png":
+                self._write_picture(export, self._window)
+            case _:
+                self._write_table(export, SUBJECTS[kind])
+
+    def finish(self) -> None:
+        """Complete what is under way, or give it up where that takes too long; `came_to_rest` follows."""
+        if self._under_way:
+            self._limit.start()
+
+    def give_up(self) -> None:
+        """Write only what the disk has already begun to take."""
+        self._limit.stop()
+        self._pool.clear()
+        self._pool.waitForDone(LONGEST_WRITE_MS)
+        QCoreApplication.sendPostedEvents(self)  # what the thread has just written is not lost
+        for export in tuple(self._under_way):
+            export.is_given_up = True
+            self._on_ended(export, f"{export.path} was not written: the window closed before it was complete.")
+
+    def _gather(
+        self,
+        export: Export,
+        wanted: Sequence[Item],
+        look: Callable[[Sequence[Item]], list[Found]],
+        then: Callable[[list[Found]], None],
+    ) -> None:
+        """Look things up for as long as a frame can wait, again and again: the window goes on meanwhile."""
+        found: list[Found] = []
+        ahead = wanted
+
+        def go_on() -> None:
+            nonlocal ahead
+            if export.is_given_up:
+                return
+            until_s = time.monotonic() + SLICE_S
+            while ahead and time.monotonic() < until_s:
+                found.extend(look(ahead[:PIECE]))
+                ahead = ahead[PIECE:]
+            if ahead:
+                QTimer.singleShot(0, self, lambda: self._attempt(export, go_on))
+            else:
+                then(found)
+
+        self._attempt(export, go_on)
+
+    def _attempt(self, export: Export, step: Callable[[], None]) -> None:
+        """Do a step of an export; one that fails ends it."""
+        try:
+            step()
+        except Exception as error:
+            self._on_ended(export, f"Could not write {export.path}: {error!r}.")
+            raise
+
+    def _write_table(self, export: Export, subject: Subject) -> None:
+        history = self._history
+        self._gather(
+            export,
+            subject.items(history),
+            lambda items: subject.look(history, items),
+            lambda found: self._write_found(export, subject, found),
+        )
+
+    def _write_found(self, export: Export, subject: Subject, found: list[Any]) -> None:
+        wall_time = self._wall_time()
+        self._write(export, lambda: as_file(subject.table(found, wall_time), export.path.suffix or ".csv"))
+
+    def _wall_time(self) -> Callable[[float], float]:
+        """A conversion that a thread may use: the history itself belongs to the window's."""
+        offset_s = self._history.wall_time(0.0)
+        return lambda at_s: at_s + offset_s
+
+    def _write_picture(self, export: Export, widget: QWidget) -> None:
+        image = widget.grab().toImage()
+        self._write(export, lambda: png(image))
+
+    def _write(self, export: Export, content: Callable[[], bytes]) -> None:
+        def work() -> None:
+            problem = ""
+            try:
+                write_whole(export.path, content())
+            except (NotWrittenError, ExportError) as error:
+                problem = str(error)
+            except Exception as error:
+                problem = f"Could not write {export.path}: {error!r}."
+                raise
+            finally:
+                self._ended.emit(export, problem)
+
+        self._pool.start(work)
+
+    def _on_ended(self, export: Export, problem: str) -> None:
+        if export not in self._under_way:
+            return
+        self._under_way.remove(export)
+        if problem:
+            self.failed.emit(problem)
+        else:
+            self.written.emit(str(export.path))
+        if not self._under_way:
+            self._limit.stop()
+            self.came_to_rest.emit()
+
+
+def png(image: QImage) -> bytes:
+    """The picture as the content of a PNG file."""
+    buffer = QBuffer()
+    buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+    image.save(buffer, "PNG")  # type: ignore[call-overload]  # PySide6's types want bytes here, PySide6 does not
+    return bytes(buffer.data().data())

@@ -1,0 +1,108 @@
+"""Shows what a slider would do before it is let go, and what was foretold beside what came of it.
+
+While it is dragged the service follows, so what is observed then belongs to no one setting: the predictor goes by what
+was seen when the drag began. A prediction stands until another change, of settings, load or replicas, makes it idle.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject
+
+from gui.main_window import MainWindow
+from gui.plots.plot_stack import PlotStack
+from gui.series.ghost import NO_GHOST, ghost_levels
+from gui.session.lifecycle import LifeCycle
+from gui.session.processes.predict import PredictProcess
+from gui.session.session import Session
+from service.analysis.observed.history import History
+from service.analysis.observed.marks import OuterMark
+from service.analysis.predict.observation import Observation
+from service.analysis.predict.predict import Prediction
+from service.messages.load import LoadFrame
+from service.messages.settings import Settings, VersionedSettings
+
+
+class Foresight(QObject):
+    """Asks the predictor for what the controls say, and shows its answer in figures and plots.
+
+    Attributes:
+        predictor: runs from the first load on.
+    """
+
+    def __init__(
+        self, window: MainWindow, plots: PlotStack, history: History, session: Session, predictor: PredictProcess
+    ) -> None:
+        super().__init__(window)
+        self._window = window
+        self._plots = plots
+        self._history = history
+        self._session = session
+        self.predictor = predictor
+        self._is_dragging = False
+        self._is_loaded = False
+        self._asked: Settings | None = None
+        self._mark: OuterMark | None = None
+        self._version: int | None = None  # under which what was asked came in force
+        window.batching.considered.connect(self._on_considered)
+        session.settings_applied.connect(self._on_settings_applied)
+        session.load_changed.connect(self._on_load_changed)
+        session.life_cycle_changed.connect(self._on_life_cycle_changed)
+        predictor.predicted.connect(self._show)
+        predictor.logged.connect(session.logged)
+
+    def check(self) -> None:
+        """Drop what was foretold for another load, or for other replicas, than there are now."""
+        if self._asked is not None and self._last_mark() != self._mark:
+            self.clear()
+
+    def clear(self) -> None:
+        """Show no prediction."""
+        self._asked = self._version = None
+        self.predictor.forget()
+        self._show(None)
+
+    def finish(self) -> None:
+        """End the predictor's process."""
+        self.predictor.finish()
+
+    def _on_considered(self, settings: Settings, is_final: bool) -> None:
+        begins, self._is_dragging = not self._is_dragging, not is_final
+        if self._session.state is not LifeCycle.RUNNING:
+            return
+        if begins and not self._observe():
+            self.clear()
+            return
+        if begins or self._asked is not None:
+            self._asked, self._version = settings, None
+            self.predictor.ask(settings)
+
+    def _observe(self) -> bool:
+        """Tell the predictor what has been seen by now, if that is enough."""
+        observation = Observation.of_history(self._history)
+        if observation is None:
+            return False
+        self._mark = self._last_mark()
+        self.predictor.observe(observation)
+        return True
+
+    def _show(self, prediction: Prediction | None) -> None:
+        self._window.figures.show_prediction(prediction)
+        self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction))
+
+    def _on_settings_applied(self, in_force: VersionedSettings, _after_ms: float | None) -> None:
+        if in_force.settings == self._asked:
+            self._version = in_force.version
+        elif self._version is not None and in_force.version > self._version:
+            self.clear()
+
+    def _on_load_changed(self, frame: LoadFrame) -> None:
+        begins, self._is_loaded = not self._is_loaded and frame.pattern is not None, frame.pattern is not None
+        if begins:  # once a load, so that a predictor that can't run is not started again and again
+            self.predictor.start()
+
+    def _on_life_cycle_changed(self, state: LifeCycle) -> None:
+        if state is not LifeCycle.RUNNING:
+            self.clear()
+
+    def _last_mark(self) -> OuterMark | None:
+        return next(reversed(self._history.outer_marks()), None)

@@ -1,0 +1,106 @@
+"""Connects what tells of one request: the timeline, the table and the details beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject, Signal
+
+from gui.look.tokens import Palette
+from gui.main_window import MainWindow
+from gui.panels.request_details import RequestDetails
+from gui.panels.request_rows import RequestRow
+from gui.plots.plot_stack import PlotStack
+from gui.series.request_details import RequestDetails as Details
+from gui.series.request_details import request_details
+from service.analysis.observed import requests
+from service.analysis.observed.batch_summary import BatchSummary
+from service.analysis.observed.history import History
+
+
+class RequestInspector(QObject):
+    """At most one request is chosen; it is marked in the timeline and in the table, and told of in the details."""
+
+    changed = Signal(object)  # the row of the request that is chosen, or None
+
+    def __init__(
+        self,
+        window: MainWindow,
+        plots: PlotStack,
+        history: History,
+        shown: Callable[[requests.RequestRow], RequestRow],
+        palette: Palette,
+    ) -> None:
+        super().__init__(window)
+        self._window = window
+        self._plots = plots
+        self._history = history
+        self._shown = shown
+        self._row: int | None = None
+        self.details = RequestDetails(palette)
+        window.put_details(self.details)
+        plots.request_chosen.connect(self._on_timeline_chosen)
+        window.requests.request_chosen.connect(self._on_table_chosen)
+        window.details_closed.connect(self.close)
+        self.details.mate_chosen.connect(self._on_table_chosen)
+        self.details.closed.connect(self.close)
+
+    @property
+    def row(self) -> int | None:
+        return self._row
+
+    def close(self) -> None:
+        """Look at no request any more."""
+        self._choose(None)
+
+    def refresh(self) -> None:
+        """What is under way goes on; what is no longer kept is let go."""
+        if self._row is None:
+            return
+        found = request_details(self._history, self._row)
+        if found is None:
+            self.close()
+        else:
+            self._show(found)
+
+    # --------------------------------------------------------------------------------------------------------- inner
+
+    def _on_timeline_chosen(self, row: int | None) -> None:
+        self._choose(row)
+        if row is not None and self._history.requests.columns.has(row):
+            self._window.requests.select(self._shown(self._history.requests.row(row)).id)
+
+    def _on_table_chosen(self, request_id: str) -> None:
+        row = self._window.requests.model.key_of(request_id)
+        if row is None or not self._history.requests.columns.has(row):
+            return
+        self._choose(row)
+        self._window.requests.select(request_id)
+
+    def _choose(self, row: int | None) -> None:
+        if row == self._row:
+            return
+        self._row = row
+        self._plots.choose_request(row)
+        self.refresh()
+        self._window.show_details(row is not None)
+        self.changed.emit(row)
+
+    def _show(self, found: Details) -> None:
+        request, batch, now_s = self._shown(found.request), found.batch, self._history.now_s()
+        self.details.show_request(request, found.stages, found.spans_s, None if batch is None else batch.reason)
+        self.details.show_wait(found.waited)
+        title, remark = ("", "") if batch is None else batch_words(batch, len(found.mates))
+        self.details.show_batch(title, remark, [self._shown(mate) for mate in found.mates], now_s)
+
+
+def batch_words(batch: BatchSummary, mates: int) -> tuple[str, str]:
+    """A batch as title and remark, for one who ran beside so many others."""
+    if batch.formation == "continuous":
+        others = "1 other" if mates == 1 else f"{mates} others"
+        return (
+            f"Ran beside {others}" if mates else "Ran alone",
+            f"{batch.size} of {batch.cap} when it joined, v{batch.version}",
+        )
+    alone = ", alone" if batch.size == 1 else ""
+    return f"Batch {batch.id}", f"{batch.size} of {batch.cap}, {batch.reason}, v{batch.version}{alone}"

@@ -1,0 +1,184 @@
+"""Shows in the panels what the history holds: rows of the table, numbers and findings, each at its own pace."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from functools import cache
+from importlib import import_module
+from threading import Thread
+from typing import Final
+
+from PySide6.QtCore import QObject, Signal
+
+from gui.control import status_text
+from gui.control.frame_clock import FrameMeter
+from gui.control.round_robin import Turns
+from gui.main_window import MainWindow
+from gui.panels.request_rows import RequestRow as Shown
+from gui.plots.plot_stack import PlotStack
+from gui.series.capacity import CapacityLine
+from gui.session.lifecycle import LifeCycle
+from gui.session.session import Session
+from service.analysis.findings.facts import Facts
+from service.analysis.findings.ranking import findings_of
+from service.analysis.observed.history import History
+from service.analysis.observed.requests import RequestRow
+from service.analysis.observed.statistics import figures, previous_figures
+
+ROWS_EVERY_S: Final = 0.1
+NUMBERS_EVERY_S: Final = 0.25
+FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
+MOST_ROWS: Final = 500  # between two frames; what is left comes next time
+NOT_OURS: Final = "Another client's request"  # telemetry tells no texts
+RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured over
+
+
+class Presenter(QObject):
+    """Pulls, a little after each frame; everything it shows can be asked of `History` at any time.
+
+    Attributes:
+        turns: what is shown, and how often; others may have their turns, too.
+
+    Signals:
+        numbers_shown: four times a second, for what else is read and not watched.
+    """
+
+    numbers_shown = Signal()
+
+    def __init__(
+        self, window: MainWindow, plots: PlotStack, history: History, session: Session, meter: FrameMeter
+    ) -> None:
+        super().__init__(window)
+        self._window = window
+        self._plots = plots
+        self._history = history
+        self._session = session
+        self._meter = meter
+        self._frozen_at: str | None = None
+        self._had_data = False
+        self._finished_at_freeze = 0
+        self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
+        self.turns = Turns()
+        for work, every_s in (
+            (self.show_rows, ROWS_EVERY_S),
+            (self.show_numbers, NUMBERS_EVERY_S),
+            (self.show_findings, FINDINGS_EVERY_S),
+        ):
+            self.turns.add(work, every_s)
+
+    def take_turn(self) -> None:
+        """Show what has been due longest; to be called after each frame."""
+        self.turns.take()
+
+    def set_frozen(self, frozen: bool) -> None:
+        """Let figures and plots stand at this moment, or go on."""
+        self._plots.set_frozen(frozen)
+        self._frozen_at = time.strftime("%H:%M:%S") if frozen else None
+        self._finished_at_freeze = self._session.requests_seen
+        self._window.figures.set_frozen_at(self._frozen_at)
+        self.show_numbers()
+        self.show_findings()
+
+    def show_rows(self) -> None:
+        """Hand the table the requests that changed."""
+        changed = self._history.take_changed_requests(MOST_ROWS)
+        if changed:
+            self._window.requests.model.update(map(shown, changed), self._history.now_s())
+
+    def show_findings(self) -> None:
+        """What it means, and what the engine could do."""
+        at_s = self._shown_at_s()
+        facts = Facts.at(self._history, self._history.now_s() if at_s is None else at_s)
+        self._window.findings.show_findings(() if facts is None else findings_of(facts))
+        self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
+
+    def show_numbers(self) -> None:
+        """Figures, counts and states."""
+        self._show_figures(self._shown_at_s())
+        self._show_drain()
+        self._show_table_counts()
+        self._show_state()
+        self._show_status()
+        self.numbers_shown.emit()
+
+    def _shown_at_s(self) -> float | None:
+        """The moment that the plots end at; ``None`` while they follow now."""
+        return None if self._plots.is_live else self._plots.view_end_s()
+
+    def _show_figures(self, at_s: float | None) -> None:
+        now = figures(self._history, at_s)
+        before = previous_figures(self._history, at_s)
+        version, previous = before if before is not None else (None, None)
+        self._window.figures.set_unit(self._history.unit)
+        self._window.figures.show_figures(now, previous, version)
+        self._window.batching.show_measured(now.mean_batch)
+
+    def _show_drain(self) -> None:
+        """Of the settings in force; their first batch tells of it."""
+        batches, in_force = self._history.batches, self._history.in_force
+        regime = batches.regimes[-1] if batches.regimes else None
+        is_obeyed = regime is not None and in_force is not None and regime.version == in_force.version
+        drain = batches.drain(regime) if regime is not None and is_obeyed else None
+        words, brief = ("", "") if drain is None else (drain.words, drain.brief)
+        self._window.batching.show_drained(words, brief)
+
+    def _show_table_counts(self) -> None:
+        self._window.requests.model.tick(self._history.now_s())
+        self._window.requests.refresh_counts()
+
+    def _show_state(self) -> None:
+        toolbar, session = self._window.toolbar, self._session
+        if session.state is LifeCycle.STARTING:
+            toolbar.set_detail(f"{session.state_age_s:.0f} s")
+        if self._had_data is self._history.is_empty:  # the first data make more possible
+            self._had_data = not self._had_data
+            self._window.show_life_cycle(session.state, self._had_data)
+        running = session.state is LifeCycle.RUNNING
+        toolbar.set_uptime_s(session.state_age_s if running else None)
+        if self._frozen_at is not None:
+            toolbar.set_frozen(True, self._frozen_at, session.requests_seen - self._finished_at_freeze)
+
+    def _show_status(self) -> None:
+        status, session = self._window.status, self._session
+        self._ticks.append((time.monotonic(), session.frames_seen))
+        match session.state:
+            case LifeCycle.STARTING:
+                _prepare_findings()
+                status.update_activity(session.progress.summary)
+            case LifeCycle.RUNNING:
+                status.update_activity(status_text.activity(self._history))
+            case LifeCycle.NOT_STARTED if self._history.is_empty:
+                status.set_facts(status_text.facts_at_rest())
+                return
+            case _:
+                pass
+        rate = self._telemetry_per_s() if session.state is LifeCycle.RUNNING else None
+        status.set_facts(status_text.facts(self._history, rate, self._meter.recent_p99_ms()))
+
+    def _telemetry_per_s(self) -> float | None:
+        (first_s, first), (last_s, last) = self._ticks[0], self._ticks[-1]
+        return (last - first) / (last_s - first_s) if last_s > first_s else None
+
+
+def shown(row: RequestRow) -> Shown:
+    """A row as the table wants it; requests of ours go by the id that they can be cancelled by."""
+    return Shown(
+        id=row.client_id or f"#{row.key}",
+        prompt=row.prompt or NOT_OURS,
+        text=row.text,
+        state=row.state,
+        intended_s=row.started_at_s,
+        tokens=row.tokens,
+        max_tokens=row.max_tokens,
+        formed_s=row.formed_s,
+        finished_s=row.finished_s,
+        error=row.error,
+        key=row.key,
+    )
+
+
+@cache
+def _prepare_findings() -> None:
+    """Import in the background, while Ray starts, what the first fit would otherwise halt the window for."""
+    Thread(target=import_module, args=("scipy.optimize",), name="import of scipy").start()

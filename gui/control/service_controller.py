@@ -1,0 +1,181 @@
+"""Lets the window show what becomes of the service, and the service hear what the window wants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from gui.control.choices import Choices
+from gui.main_window import MainWindow
+from gui.session.lifecycle import LifeCycle
+from gui.session.session import Session
+from service.analysis.observed.history import History
+from service.messages.load import LoadFrame
+from service.messages.patterns import Length, Pattern, longest
+from service.messages.settings import VersionedSettings
+
+PROMPTS_QUIET_MS: Final = 300
+AT_REST: Final = "Service log"
+
+
+class ServiceView(QObject):
+    """
+    Signals:
+        complained: an error that the user was shown.
+    """
+
+    complained = Signal(str)
+
+    def __init__(
+        self, window: MainWindow, session: Session, history: History, choices: Choices, start: Callable[[], None]
+    ) -> None:
+        super().__init__(window)
+        self._window = window
+        self._session = session
+        self._history = history
+        self._choices = choices
+        self._start = start
+        self._prompts_quiet = QTimer(self, singleShot=True, interval=PROMPTS_QUIET_MS)
+        self._connect_intents()
+        self._connect_session()
+        self._on_life_cycle_changed(session.state)
+
+    def _connect_intents(self) -> None:
+        window, session = self._window, self._session
+        window.toolbar.step_wanted.connect(self._on_step_wanted)
+        window.batching.settings_wanted.connect(session.change_settings)
+        window.batching.redeployment.wanted.connect(session.redeploy)
+        window.load.load_wanted.connect(self._on_load_wanted)
+        window.load.stop_wanted.connect(session.stop_load)
+        window.load.pause_wanted.connect(session.pause_load)
+        window.prompts.fire_wanted.connect(self._on_fire_wanted)
+        window.prompts.prompts_changed.connect(lambda _: self._prompts_quiet.start())
+        self._prompts_quiet.timeout.connect(self._on_prompts_settled)
+        window.requests.cancel_wanted.connect(session.cancel)
+
+    def _connect_session(self) -> None:
+        session, window = self._session, self._window
+        session.life_cycle_changed.connect(self._on_life_cycle_changed)
+        session.start_progressed.connect(self._on_start_progressed)
+        session.settings_applied.connect(self._on_settings_applied)
+        session.setting_refused.connect(window.batching.show_refusal)
+        session.settings_not_sent.connect(self._on_settings_not_sent)
+        session.deployment_seen.connect(window.batching.redeployment.show_deployment)
+        session.redeployment_refused.connect(window.batching.redeployment.show_refusal)
+        session.redeployment_not_sent.connect(self._on_redeployment_not_sent)
+        session.died.connect(self._on_died)
+        session.cost_known.connect(self._on_cost_known)
+        session.load_changed.connect(self._on_load_changed)
+        session.load_refused.connect(self._on_load_refused)
+        session.logged.connect(window.log.append)
+
+    # What the user wants ---------------------------------------------------------------------------------------------
+
+    def _on_step_wanted(self, step: str) -> None:
+        if step in ("start", "restart"):
+            self._start()
+        else:
+            self._session.stop()
+
+    def _on_fire_wanted(self, prompts: tuple[str, ...], copies: int) -> None:
+        self._session.fire(prompts, copies, longest(self._window.load.max_tokens))
+
+    def _on_load_wanted(self, pattern: Pattern, max_tokens: Length, prompt_words: Length | None) -> None:
+        self._session.run_load(pattern, self._window.prompts.prompts, max_tokens, prompt_words)
+
+    def _on_prompts_settled(self) -> None:
+        load = self._history.load
+        if load is not None and load.pattern is not None and self._session.state is LifeCycle.RUNNING:
+            panel = self._window.load
+            self._on_load_wanted(load.pattern, panel.max_tokens, panel.prompt_words)
+
+    def show_again(self) -> None:
+        """Let the window show what has become of the service, after it showed something else."""
+        self._on_life_cycle_changed(self._session.state)
+
+    # What becomes of it ----------------------------------------------------------------------------------------------
+
+    def _on_life_cycle_changed(self, state: LifeCycle) -> None:
+        window = self._window
+        window.show_life_cycle(state, has_data=not self._history.is_empty)
+        window.toolbar.set_detail("")
+        window.toolbar.set_url(None)
+        if state is not LifeCycle.RUNNING:
+            window.batching.redeployment.forget_service()
+        match state:
+            case LifeCycle.NOT_STARTED:
+                self._show_rest()
+            case LifeCycle.STARTING:
+                self._on_start_progressed()
+            case LifeCycle.RUNNING:
+                self._show_ready()
+            case LifeCycle.STOPPING:
+                self._show_stopping()
+            case LifeCycle.FAILED:  # `_on_died` says how
+                window.load.show_running(None)
+
+    def _show_rest(self) -> None:
+        self._window.load.show_running(None)
+        self._window.status.set_activity(AT_REST)
+        if self._history.is_empty:
+            self._window.notice.show_empty(*self._choices.invitation)
+        else:
+            self._window.notice.clear()
+
+    def _show_ready(self) -> None:
+        ready, toolbar = self._session.ready, self._window.toolbar
+        assert ready is not None
+        self._window.notice.clear()
+        toolbar.set_url(ready.url)
+        toolbar.show_device_in_force(ready.device, ready.dtype)
+        self._choices.note_workload(ready.workload)
+
+    def _show_stopping(self) -> None:
+        self._window.notice.clear()
+        self._window.load.show_running(None)
+        self._window.status.set_activity("Stopping the service")
+
+    def _on_start_progressed(self) -> None:
+        if self._session.state is LifeCycle.STARTING:
+            progress = self._session.progress
+            self._window.notice.show_starting(progress.lines(), progress.lead)
+
+    def _on_died(self, sentence: str) -> None:
+        window = self._window
+        window.notice.show_failed(sentence)
+        window.toolbar.set_detail(f"at {time.strftime('%H:%M:%S')}")
+        window.status.set_activity(sentence)
+        if self._history.load is not None:
+            window.load.set_note(f"Stopped with the service: {self._history.load.totals.sent:,} sent.")
+        self._tell(sentence)
+
+    def _on_cost_known(self, sentence: str) -> None:
+        self._window.notice.show_failed(sentence)
+        self._window.status.set_activity(sentence)
+
+    def _on_settings_applied(self, in_force: VersionedSettings, after_ms: float | None) -> None:
+        self._window.batching.show_in_force(in_force, after_ms)
+
+    def _on_settings_not_sent(self, sentence: str) -> None:
+        self._window.batching.settle()
+        self.complained.emit(sentence)
+
+    def _on_redeployment_not_sent(self, sentence: str) -> None:
+        self._window.batching.redeployment.settle()
+        self.complained.emit(sentence)
+
+    def _on_load_changed(self, frame: LoadFrame) -> None:
+        if self._session.state is LifeCycle.RUNNING:
+            self._window.load.show_running(frame.pattern, frame.is_paused)
+            self._window.load.show_totals(frame.totals, frame.lag_p99_ms)
+
+    def _on_load_refused(self, sentence: str) -> None:
+        self._window.load.set_note(sentence)
+        self._tell(sentence)
+
+    def _tell(self, sentence: str) -> None:
+        self._window.log.append(sentence)
+        self.complained.emit(sentence)

@@ -1,0 +1,69 @@
+"""The words of the status bar and of the toolbar's state, from what is known. No Qt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from service.analysis.observed.batch_summary import last_batch
+from service.analysis.observed.history import History
+
+GIGABYTE: Final = 1e9
+NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
+
+
+def activity(history: History) -> str:
+    """What the service did last; where requests join and leave, what it does now."""
+    batch = last_batch(history)
+    if batch is None or batch.ran_s is None:
+        return "No batch yet"
+    if batch.formation == "continuous":
+        running, waiting = (sum(getattr(each, stage) for each in history.replicas) for stage in ("running", "waiting"))
+        places = batch.cap * max(len(history.replicas), 1)
+        return f"{running} of {places} places taken" + (f", {waiting} waiting" if waiting else "")
+    requests = "1 request" if batch.size == 1 else f"{batch.size} requests"
+    return f"replica {batch.replica.removeprefix('r')}: batch {batch.number}, {requests}, {batch.ran_s:.2f} s"
+
+
+def facts_at_rest() -> list[str]:
+    """What the machine has to offer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = psutil.virtual_memory().available / GIGABYTE
+    gpus = len(os.listdir(NVIDIA_GPUS)) if NVIDIA_GPUS.is_dir() else 0
+    told = [f"{cores} core{'s' if cores != 1 else ''}"]
+    if gpus:
+        told.append(f"{gpus} GPU{'s' if gpus != 1 else ''}")
+    return [*told, f"{free:.1f} GB memory free"]
+
+
+def facts(history: History, telemetry_per_s: float | None, frame_p99_ms: float | None) -> list[str]:
+    """What holds now, the least important first."""
+    told: list[str] = []
+    if history.in_force is not None:
+        told.append(f"settings v{history.in_force.version}")
+    if telemetry_per_s is not None:
+        behind = "" if history.behind_s is None else f", {history.behind_s * 1e3:.0f} ms behind"
+        told.append(f"telemetry {telemetry_per_s:.0f}/s{behind}")
+    if history.replicas:
+        told += _load(history)
+    if frame_p99_ms is not None:
+        told.append(f"frame p99 {frame_p99_ms:.0f} ms")
+    return told
+
+
+def _load(history: History) -> list[str]:
+    replicas = history.replicas
+    told = [
+        f"CPU {sum(r.cpu_percent for r in replicas):.0f} %",
+        f"memory {sum(r.memory_bytes for r in replicas) / GIGABYTE:.1f} GB",
+    ]
+    gpus = [r.gpu_percent for r in replicas if r.gpu_percent is not None]
+    memories = [r.gpu_memory_bytes for r in replicas if r.gpu_memory_bytes is not None]
+    if gpus:
+        told.append(f"GPU {max(gpus):.0f} %")
+    if memories:
+        told.append(f"GPU memory {sum(memories) / GIGABYTE:.1f} GB")
+    return told

@@ -1,0 +1,151 @@
+"""What a demo measured, in the shape of its report. A figure that could not be measured is null."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+import numpy as np
+
+from gui.control.frame_clock import FrameTimes
+from service.messages.life import Ready
+from service.messages.load import ClientRequest, ClientTotals
+from service.messages.settings import SettingsChange
+from service.messages.telemetry import BatchRecord
+
+
+class Requests(msgspec.Struct, frozen=True):
+    """`failed` are all that were sent and not answered: errors, refusals and those broken off."""
+
+    sent: int
+    ok: int
+    failed: int
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """From the intended send time to the last token, of the requests that were answered."""
+
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+class Throughput(msgspec.Struct, frozen=True):
+    """Answered requests and their tokens over the time from the first intended send to the last token."""
+
+    requests_per_s: float | None = None
+    tokens_per_s: float | None = None
+
+
+class Batches(msgspec.Struct, frozen=True):
+    count: int = 0
+    mean_size: float | None = None
+    max_size: int | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    field: str
+    value: str | int | float
+    in_force_after_ms: float
+
+
+class Frames(msgspec.Struct, frozen=True):
+    """Of the window while the load ran; see `gui.control.frame_clock` for what a frame's time is."""
+
+    count: int
+    p50_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+
+class Startup(msgspec.Struct, frozen=True):
+    """`window`: creation of the process to the first painted frame. `ready`: Start to the service's first answer."""
+
+    window: float | None
+    ready: float | None
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None
+    device: str | None
+    requests: Requests
+    latency_s: Latency
+    throughput: Throughput
+    batches: Batches
+    settings_changes: list[Change]
+    frames: Frames
+    startup_s: Startup
+
+    def as_json(self) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+
+class Measurements:
+    """Collects what telemetry and the load process say while the demo's load runs."""
+
+    def __init__(self) -> None:
+        self.ready: Ready | None = None
+        self.ready_after_s: float | None = None
+        self.window_after_s: float | None = None
+        self.frames = FrameTimes(0, None, None, None)
+        self.totals = ClientTotals()
+        self._requests: dict[str, ClientRequest] = {}
+        self._batches: dict[str, BatchRecord] = {}
+        self._changes: list[SettingsChange] = []
+
+    def add_requests(self, requests: Collection[ClientRequest]) -> None:
+        self._requests.update((request.id, request) for request in requests)
+
+    def add_batches(self, batches: Collection[BatchRecord]) -> None:
+        self._batches.update((batch.id, batch) for batch in batches)
+
+    def add_changes(self, changes: Collection[SettingsChange]) -> None:
+        self._changes += changes
+
+    def report(self) -> Report:
+        """What has been measured so far."""
+        return Report(
+            model=self.ready.model if self.ready else None,
+            device=self.ready.device if self.ready else None,
+            requests=Requests(self.totals.sent, self.totals.ok, self.totals.sent - self.totals.ok),
+            latency_s=self._latency(),
+            throughput=self._throughput(),
+            batches=self._sizes(),
+            settings_changes=[change for each in self._changes for change in _fields_of(each)],
+            frames=Frames(self.frames.count, self.frames.p50_ms, self.frames.p99_ms, self.frames.max_ms),
+            startup_s=Startup(_rounded(self.window_after_s), _rounded(self.ready_after_s)),
+        )
+
+    @property
+    def _answered(self) -> list[ClientRequest]:
+        return [request for request in self._requests.values() if request.outcome == "ok"]
+
+    def _latency(self) -> Latency:
+        latencies = [request.latency_s for request in self._answered if request.latency_s is not None]
+        if not latencies:
+            return Latency()
+        return Latency(*(_rounded(float(np.percentile(latencies, level))) for level in (50, 95, 99)))
+
+    def _throughput(self) -> Throughput:
+        answered = self._answered
+        ends = [request.finished_s for request in answered if request.finished_s is not None]
+        if not ends:
+            return Throughput()
+        span_s = max(ends) - min(request.intended_s for request in self._requests.values())
+        if span_s <= 0:
+            return Throughput()
+        tokens = sum(request.tokens for request in answered)
+        return Throughput(_rounded(len(answered) / span_s), _rounded(tokens / span_s))
+
+    def _sizes(self) -> Batches:
+        sizes = [batch.size for batch in self._batches.values()]
+        return Batches(len(sizes), _rounded(sum(sizes) / len(sizes)), max(sizes)) if sizes else Batches()
+
+
+def _fields_of(change: SettingsChange) -> list[Change]:
+    after_ms = round(change.in_force_after_ms, 3)
+    return [Change(field, getattr(change.settings, field), after_ms) for field in change.changed_fields]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,0 +1,238 @@
+"""Light and dark: fonts, palette, style sheet and focus ring, all made from `gui.look.tokens`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QFont, QFontDatabase, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtWidgets import QApplication, QFocusFrame, QProxyStyle, QStyle, QStyleHintReturn, QStyleOption, QWidget
+
+from gui.look import tokens
+from gui.look.stylesheet import style_sheet
+from gui.look.tokens import DARK, LIGHT, Palette
+
+Preference: TypeAlias = Literal["system", "dark", "light"]
+
+# In a checkout as in site-packages, assets/ lies beside gui/.
+ASSETS: Final = Path(__file__).resolve().parents[2] / "assets"
+
+KEYBOARD_REASONS: Final = frozenset(
+    {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason}
+)
+_PALETTE_PROPERTY: Final = "batchscope_palette"
+_RADIUS_PROPERTY: Final = "focus_radius"
+
+
+class Theme(QObject):
+    """The palette in force; follows the system until the user chooses."""
+
+    changed = Signal(object)  # the new Palette, once everything wears it
+
+    def __init__(self, app: QApplication, preference: Preference = "system", parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._app = app
+        self._preference: Preference = preference
+        _dress_for_the_first_time(app)
+        self._palette = self._wanted()
+        apply(app, self._palette)
+        app.styleHints().colorSchemeChanged.connect(self._on_system_changed)
+
+    @property
+    def palette(self) -> Palette:
+        return self._palette
+
+    @property
+    def preference(self) -> Preference:
+        return self._preference
+
+    def set_preference(self, preference: Preference) -> None:
+        self._preference = preference
+        self._adopt(self._wanted())
+
+    def toggle(self) -> None:
+        """The other one of light and dark, from now on whatever the system wears."""
+        self.set_preference("light" if self._palette.is_dark else "dark")
+
+    def _wanted(self) -> Palette:
+        if self._preference == "system":
+            return DARK if is_dark(self._app) else LIGHT
+        return tokens.PALETTES[self._preference]
+
+    def _adopt(self, palette: Palette) -> None:
+        if palette is self._palette:
+            return
+        self._palette = palette
+        apply(self._app, palette)
+        self.changed.emit(palette)
+
+    def _on_system_changed(self, _scheme: Qt.ColorScheme) -> None:
+        self._adopt(self._wanted())
+
+
+def is_dark(app: QApplication) -> bool:
+    return app.styleHints().colorScheme() == Qt.ColorScheme.Dark
+
+
+def apply(app: QApplication, palette: Palette) -> None:
+    """Dress every widget of `app`, those that exist and those to come."""
+    app.setProperty(_PALETTE_PROPERTY, palette.name)
+    app.setPalette(_qt_palette(palette))
+    app.setStyleSheet(style_sheet(palette))
+
+
+def current() -> Palette:
+    """The palette in force, for widgets that paint themselves."""
+    app = QApplication.instance()
+    name = app.property(_PALETTE_PROPERTY) if app is not None else None
+    return tokens.PALETTES.get(name, DARK) if isinstance(name, str) else DARK
+
+
+@lru_cache(maxsize=64)
+def font(size_px: int = tokens.FONT_TEXT, weight: int = tokens.WEIGHT_REGULAR) -> QFont:
+    """The window's typeface with tabular figures."""
+    made = QFont(list(tokens.FONT_FAMILIES))
+    made.setPixelSize(size_px)
+    made.setWeight(QFont.Weight(weight))
+    made.setFeature(QFont.Tag("tnum"), 1)
+    return made
+
+
+def fixed_font(size_px: int = tokens.FONT_CAPTION) -> QFont:
+    """The system's typeface of fixed width, for logs and ids."""
+    made = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+    made.setPixelSize(size_px)
+    return made
+
+
+@lru_cache(maxsize=128)
+def colour(spelled: str, alpha: float = 1.0) -> QColor:
+    made = QColor(spelled)
+    made.setAlphaF(alpha)
+    return made
+
+
+def _dress_for_the_first_time(app: QApplication) -> None:
+    for name in tokens.FONT_FILES:
+        QFontDatabase.addApplicationFont(str(ASSETS / name))
+    app.setStyle("Fusion")
+    app.setFont(font())
+
+
+def _qt_palette(p: Palette) -> QPalette:
+    role = QPalette.ColorRole
+    colours = {
+        role.Window: p.panel,
+        role.WindowText: p.t1,
+        role.Base: p.plot,
+        role.AlternateBase: p.hover,
+        role.Text: p.t1,
+        role.PlaceholderText: p.t3,
+        role.Button: p.raised,
+        role.ButtonText: p.t1,
+        role.BrightText: p.error,
+        role.Highlight: p.track,
+        role.HighlightedText: p.t1,
+        role.ToolTipBase: p.raised,
+        role.ToolTipText: p.t1,
+        role.Link: p.t1,
+        role.LinkVisited: p.t1,
+        role.Light: p.hover,
+        role.Midlight: p.hover,
+        role.Mid: p.border,
+        role.Dark: p.border,
+        role.Shadow: p.line,
+    }
+    made = QPalette()
+    for each, spelled in colours.items():
+        made.setColor(each, QColor(spelled))
+    for each in (role.WindowText, role.Text, role.ButtonText):
+        made.setColor(QPalette.ColorGroup.Disabled, each, QColor(p.t3))
+    return made
+
+
+class FocusRing(QFocusFrame):
+    """A ring around the widget that got the focus by keyboard; no widget has to leave room for it."""
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self._style = _RingStyle("Fusion")
+        self.setStyle(self._style)
+        self.hide()
+        self._watcher = _FocusWatcher(self)
+        for widget in window.findChildren(QWidget):
+            self.watch(widget)
+
+    def watch(self, widget: QWidget) -> None:
+        """Show the ring on `widget` too; for what is made after the window."""
+        if widget.focusPolicy() != Qt.FocusPolicy.NoFocus:
+            widget.installEventFilter(self._watcher)
+
+    def surround(self, widget: QWidget | None) -> None:
+        self.setWidget(widget)  # type: ignore[arg-type]  # None is allowed: it hides the ring
+        self.raise_()
+
+    def settle(self) -> None:
+        """Find the widget again once it stands where it will stay."""
+        widget = self.widget()
+        self.surround(None)
+        self.surround(widget)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(colour(current().t1), tokens.FOCUS_RING))
+        half = tokens.FOCUS_RING / 2
+        radius = _focus_radius(self.widget()) + tokens.FOCUS_RADIUS_EXTRA
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(half, half, -half, -half), radius, radius)
+
+
+class _RingStyle(QProxyStyle):
+    """The ring's own style, so that no other widget pays for a style in Python."""
+
+    def pixelMetric(
+        self, metric: QStyle.PixelMetric, option: QStyleOption | None = None, widget: QWidget | None = None
+    ) -> int:
+        if metric in (QStyle.PixelMetric.PM_FocusFrameHMargin, QStyle.PixelMetric.PM_FocusFrameVMargin):
+            return tokens.FOCUS_MARGIN
+        return super().pixelMetric(metric, option, widget)
+
+    def styleHint(
+        self,
+        hint: QStyle.StyleHint,
+        option: QStyleOption | None = None,
+        widget: QWidget | None = None,
+        answer: QStyleHintReturn | None = None,
+    ) -> int:
+        if hint == QStyle.StyleHint.SH_FocusFrame_AboveWidget:  # or the widget's parent would cut the ring
+            return 1
+        return super().styleHint(hint, option, widget, answer)
+
+
+class _FocusWatcher(QObject):
+    """Sees focus come and go; apart from the ring, which takes its own event filter away when it moves on."""
+
+    def __init__(self, ring: FocusRing) -> None:
+        super().__init__(ring)
+        self._ring = ring
+        self._by_keyboard = False
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if isinstance(watched, QWidget):
+            if event.type() == QEvent.Type.FocusIn and isinstance(event, QFocusEvent):
+                self._on_focus_in(watched, event.reason())
+            elif event.type() == QEvent.Type.FocusOut and watched is self._ring.widget():
+                self._ring.surround(None)
+        return False
+
+    def _on_focus_in(self, widget: QWidget, reason: Qt.FocusReason) -> None:
+        if reason != Qt.FocusReason.ActiveWindowFocusReason:  # that one comes back to where it was
+            self._by_keyboard = reason in KEYBOARD_REASONS
+        self._ring.surround(widget if self._by_keyboard else None)
+
+
+def _focus_radius(widget: QWidget | None) -> float:
+    radius = widget.property(_RADIUS_PROPERTY) if widget is not None else None
+    return float(radius) if isinstance(radius, int | float) else float(tokens.RADIUS_CONTROL)

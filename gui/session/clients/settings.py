@@ -1,0 +1,74 @@
+"""Sends settings to the service as the user moves them, and tells what is in force: never what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QElapsedTimer, QObject, Signal
+from PySide6.QtNetwork import QNetworkAccessManager
+
+from gui.session.clients.resource import Resource, ResourceClient
+from service.messages.settings import SettingError, Settings, VersionedSettings
+
+QUIET_MS: Final = 60
+LONGEST_WAIT_MS: Final = 240
+RESOURCE: Final = Resource("/batching", 5_000, "The settings", "settings", "a change of settings")
+
+
+class SettingsClient(ResourceClient):
+    """Asks for changes with `PUT /batching`.
+
+    A change waits until the user has been quiet for `QUIET_MS`, and never longer than `LONGEST_WAIT_MS`, so that a drag
+    becomes a few changes instead of sixty a second.
+
+    Signals:
+        applied: the `VersionedSettings` in force, in order; an answer that changed nothing is told too.
+    """
+
+    applied = Signal(object)
+
+    def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
+        super().__init__(RESOURCE, manager, parent)
+        self._in_force: VersionedSettings | None = None
+        self._held = QElapsedTimer()
+
+    @property
+    def in_force(self) -> VersionedSettings | None:
+        return self._in_force
+
+    def ask(self, changes: Mapping[str, object]) -> None:
+        """Ask for `changes`; a value that breaks a rule is refused here and now, the others go on."""
+        allowed = {field: value for field, value in changes.items() if self._is_allowed(field, value)}
+        if not allowed or self._url is None:
+            return
+        if not self._asked:
+            self._held.start()
+        self._ask(allowed)
+
+    def observe(self, in_force: VersionedSettings) -> None:
+        """Take over what another source (telemetry) says is in force."""
+        if self._in_force is None or in_force.version > self._in_force.version:
+            self._in_force = in_force
+            self.applied.emit(in_force)
+
+    def _is_allowed(self, field: str, value: object) -> bool:
+        try:
+            Settings().revised({field: value})
+        except SettingError as error:
+            self.refused.emit(error.field, error.rule)
+            return False
+        return True
+
+    def _forget(self) -> None:
+        self._in_force = None
+
+    def _quiet_ms(self) -> int:
+        return max(0, min(QUIET_MS, LONGEST_WAIT_MS - self._held.elapsed()))
+
+    def _take(self, body: bytes) -> None:
+        in_force = msgspec.json.decode(body, type=VersionedSettings)
+        if self._in_force is None or in_force.version >= self._in_force.version:
+            self._in_force = in_force
+            self.applied.emit(in_force)

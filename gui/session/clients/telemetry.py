@@ -1,0 +1,135 @@
+"""Reads the service's telemetry for as long as it is wanted, and takes up where it broke off."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QObject, QTimer, QUrl, QUrlQuery, Signal
+from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
+
+from gui.session.clients import network
+from service.messages.event_stream import EventReader, EventTooLongError
+from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
+
+FIRST_RETRY_MS: Final = 50
+LONGEST_RETRY_MS: Final = 2_000
+SILENCE_MS: Final = 3_000
+
+
+class TelemetryClient(QObject):
+    """Follows `GET /telemetry`.
+
+    Signals:
+        frame_received: a `TelemetryFrame`; each number once, in order.
+        frames_missed: a `FramesMissed`: the service no longer keeps them.
+        trouble: the stream broke or could not be read; a sentence for the log. It is being tried again.
+    """
+
+    frame_received = Signal(object)
+    frames_missed = Signal(object)
+    trouble = Signal(str)
+
+    def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._manager = manager
+        self._decoder: msgspec.json.Decoder[TelemetryEvent] = msgspec.json.Decoder(TelemetryEvent)
+        self._url: str | None = None
+        self._instance = ""
+        self._reply: QNetworkReply | None = None
+        self._stream = EventReader()
+        self._last_number: int | None = None
+        self._retry_ms = FIRST_RETRY_MS
+        self._retry = QTimer(self, singleShot=True)
+        self._retry.timeout.connect(self._connect)
+        self._silence = QTimer(self, singleShot=True, interval=SILENCE_MS)
+        self._silence.timeout.connect(self._on_silence)
+
+    def follow(self, url: str, instance: str) -> None:
+        """Read the telemetry of the service `instance` at `url` from its next frame on."""
+        self.leave()
+        self._url, self._instance = url, instance
+        self._last_number = None
+        self._retry_ms = FIRST_RETRY_MS
+        self._connect()
+
+    def leave(self) -> None:
+        """Read no more."""
+        self._url = None
+        self._retry.stop()
+        self._drop()
+
+    def _connect(self) -> None:
+        assert self._url is not None
+        request = network.request(self._address())
+        request.setRawHeader(b"Accept", b"text/event-stream")
+        request.setRawHeader(b"Accept-Encoding", b"identity")
+        self._stream = EventReader()
+        self._reply = self._manager.get(request)
+        self._reply.readyRead.connect(self._on_reply_ready)
+        self._reply.finished.connect(self._on_reply_finished)
+        self._silence.start()
+
+    def _address(self) -> QUrl:
+        url = QUrl(f"{self._url}/telemetry")
+        if self._last_number is not None:
+            query = QUrlQuery()
+            query.addQueryItem("after", str(self._last_number))
+            url.setQuery(query)
+        return url
+
+    def _on_reply_ready(self) -> None:
+        reply = self._reply
+        if reply is None or network.status(reply) != 200:
+            return
+        if not network.is_from(reply, self._instance):
+            self._try_again(network.STRANGER)
+            return
+        self._silence.start()
+        try:
+            for event in self._stream.feed(bytes(reply.readAll().data())):
+                self._take(event.data)
+                if self._reply is not reply:  # whoever got the event wanted no more
+                    return
+        except (EventTooLongError, msgspec.MsgspecError) as error:
+            self._try_again(f"The telemetry could not be read: {error}.")
+
+    def _take(self, data: bytes) -> None:
+        event = self._decoder.decode(data)
+        self._retry_ms = FIRST_RETRY_MS
+        match event:
+            case FramesMissed():
+                self._last_number = event.last
+                self.frames_missed.emit(event)
+            case TelemetryFrame() if self._last_number is None or event.number > self._last_number:
+                self._last_number = event.number
+                self.frame_received.emit(event)
+
+    def _on_reply_finished(self) -> None:
+        reply = self._reply
+        assert reply is not None
+        status = network.status(reply)
+        if status not in (None, 200):
+            self._try_again(f"The service answered {status} instead of its telemetry.")
+        elif reply.error() is QNetworkReply.NetworkError.NoError:
+            self._try_again("The service ended its telemetry.")
+        else:
+            self._try_again(f"The telemetry broke off: {reply.errorString()}.")
+
+    def _on_silence(self) -> None:
+        self._try_again(f"No telemetry for {SILENCE_MS / 1000:.0f} s.")
+
+    def _try_again(self, why: str) -> None:
+        self._drop()
+        self._retry.start(self._retry_ms)
+        self._retry_ms = min(2 * self._retry_ms, LONGEST_RETRY_MS)
+        self.trouble.emit(why)
+
+    def _drop(self) -> None:
+        self._silence.stop()
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.readyRead.disconnect(self._on_reply_ready)
+            reply.finished.disconnect(self._on_reply_finished)
+            reply.abort()
+            reply.deleteLater()

@@ -1,0 +1,94 @@
+"""The load generator as a child process: commands in, what it saw out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import msgspec
+from PySide6.QtCore import QObject, Signal
+
+from gui.session.processes.child import Ending
+from gui.session.processes.owner import ChildOwner
+from service.messages.load import LoadCommand, LoadEvent, LoadFrame, LoadRefused
+
+GRACE_MS: Final = 3_000
+GENERATOR: Final = (sys.executable, "-m", "service", "load", "--control")
+
+
+class LoadProcess(ChildOwner):
+    """Owner of the load generator's process.
+
+    Signals:
+        frame_received: a `LoadFrame`.
+        refused: a command was not obeyed; a sentence that says why.
+        died: it ended unasked; a sentence that says how.
+        stopped: it ended as asked.
+    """
+
+    frame_received = Signal(object)
+    refused = Signal(str)
+    died = Signal(str)
+    stopped = Signal()
+
+    def __init__(self, program: tuple[str, ...] = GENERATOR, parent: QObject | None = None) -> None:
+        super().__init__(LoadEvent, GRACE_MS, parent)
+        self._program = program
+        self._encoder = msgspec.json.Encoder()
+        self._url: str | None = None
+        self._next_url: str | None = None
+        self._for_next: list[LoadCommand] = []
+
+    def start(self, url: str) -> None:
+        """Run a generator that asks the service at `url`; one that runs for another service is ended first."""
+        if not self._child.is_running:
+            self._url, self._next_url = url, None
+            self._child.start([*self._program, "--url", url])
+            held, self._for_next = self._for_next, []
+            for command in held:
+                self.send(command)
+        elif url != self._url or self._next_url is not None:
+            self._next_url = url
+            self._child.end(by_end_of_file=True)
+
+    def send(self, command: LoadCommand) -> None:
+        """Hand it a command; a generator that died is started anew for it, one that is being replaced passes it on."""
+        if self._next_url is not None:
+            self._for_next.append(command)
+            return
+        if not self._child.is_running:
+            if self._url is None:
+                self.refused.emit("There is no service to ask: start it first.")
+                return
+            self.start(self._url)
+        self._child.write_line(self._encoder.encode(command))
+
+    def stop(self) -> None:
+        """Cancel all it has under way and end it, without waiting; `stopped` follows."""
+        self._for_next.clear()
+        self._url = self._next_url = None
+        if self._child.is_running:
+            self._child.end(by_end_of_file=True)
+        else:
+            self.stopped.emit()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._url = self._next_url = None
+        self._child.kill()
+
+    def _take(self, event: LoadEvent) -> None:
+        match event:
+            case LoadFrame():
+                self.frame_received.emit(event)
+            case LoadRefused():
+                self.refused.emit(event.reason)
+
+    def _on_child_ended(self, ending: Ending) -> None:
+        follower = self._next_url
+        if follower is not None:
+            self.start(follower)
+        elif ending.asked:
+            self.stopped.emit()
+        else:
+            self.died.emit(ending.sentence("The load generator"))

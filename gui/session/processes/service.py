@@ -1,0 +1,141 @@
+"""The service as a child process: started, listened to, ended, and what became of it in words."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from PySide6.QtCore import QObject, Signal
+
+from gui.session.processes.child import Ending
+from gui.session.processes.owner import ChildOwner
+from service.messages.life import Failed, Ready, ServiceState, Starting, Stopped
+from service.messages.options import ServiceOptions
+
+GRACE_MS: Final = 15_000
+SERVICE: Final = (sys.executable, "-m", "service")
+
+
+@dataclass(frozen=True)
+class ServiceStart:
+    """How the service is to be started.
+
+    Attributes:
+        port: the one to listen on; ``None`` for 8000 or the next free one.
+        extra: further options of the service, as they stand on its command line.
+        program: what is run, before its options.
+    """
+
+    options: ServiceOptions = field(default_factory=ServiceOptions)
+    port: int | None = None
+    extra: tuple[str, ...] = ()
+    program: tuple[str, ...] = SERVICE
+
+    def with_options(self, options: ServiceOptions) -> ServiceStart:
+        """The same start of a service with other options."""
+        return replace(self, options=options)
+
+    @property
+    def command(self) -> list[str]:
+        """The whole command line."""
+        options, settings = self.options, self.options.settings
+        words: dict[str, object] = {
+            "--workload": options.workload,
+            "--model": options.model,
+            "--device": options.device,
+            "--dtype": options.dtype,
+            "--replicas": options.replicas,
+            "--formation": settings.formation,
+            "--max-batch-size": settings.max_batch_size,
+            "--batch-wait-timeout-s": settings.batch_wait_timeout_s,
+            "--allow-small-batch": "on" if settings.allow_small_batch else "off",
+            "--stride-s": settings.stride_s,
+            "--max-batch-tokens": settings.max_batch_tokens,
+            "--max-concurrent-batches": settings.max_concurrent_batches,
+            "--max-queued-requests": settings.max_queued_requests,
+            "--max-ongoing-requests": options.max_ongoing_requests,
+        }
+        if self.port is not None:
+            words["--port"] = self.port
+        return [*self.program, *(f"{name}={value}" for name, value in words.items()), *self.extra]
+
+
+class ServiceProcess(ChildOwner):
+    """Owner of the service's process.
+
+    Signals:
+        state_changed: each `ServiceState` that the service tells, as it comes.
+        died: it failed or ended unasked; a sentence that says how. Once a run.
+        stopped: it ended as asked.
+    """
+
+    state_changed = Signal(object)
+    died = Signal(str)
+    stopped = Signal()
+
+    def __init__(self, grace_ms: int = GRACE_MS, parent: QObject | None = None) -> None:
+        super().__init__(ServiceState, grace_ms, parent)
+        self._is_dead = False
+        self._is_stop_wanted = False
+        self._next: ServiceStart | None = None
+        self.instance: str | None = None
+        self.ready: Ready | None = None
+
+    def start(self, start: ServiceStart) -> None:
+        """Start the service; where the last one has not quite ended, as soon as it has."""
+        if self._child.is_running:
+            self._next = start
+            self._is_stop_wanted = True
+            self._child.end()
+            return
+        self._is_dead = self._is_stop_wanted = False
+        self._next = self.instance = self.ready = None
+        self._child.start(start.command)
+
+    def stop(self) -> None:
+        """End the service in whatever state it is, without waiting; `stopped` follows."""
+        self._next = None
+        self._is_stop_wanted = True
+        if self._child.is_running:
+            self._child.end()
+        else:
+            self.stopped.emit()
+
+    def kill(self) -> None:
+        """End it at once; its own children see that it is gone."""
+        self._next = None
+        self._is_stop_wanted = True
+        self._child.kill()
+
+    def _take(self, state: ServiceState) -> None:
+        match state:
+            case Starting():
+                self.instance = state.instance
+            case Ready():
+                self.ready = state
+            case Stopped():
+                self.ready = None
+            case Failed():
+                self._die(state.reason)
+                return
+        self.state_changed.emit(state)
+
+    def _die(self, reason: str) -> None:
+        if self._is_dead or self._is_stop_wanted:
+            return
+        self._is_dead = True
+        self.ready = None
+        self.died.emit(reason)
+
+    def _on_child_ended(self, ending: Ending) -> None:
+        self.ready = None
+        if ending.asked and not ending.is_orderly:
+            self.logged.emit(ending.sentence("While stopping, the service"))
+        follower = self._next
+        if follower is not None:
+            self.start(follower)
+        elif self._is_stop_wanted:
+            self.stopped.emit()
+        else:
+            self._die(ending.sentence("The service"))

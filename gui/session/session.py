@@ -1,0 +1,312 @@
+"""One service and the load on it, from start to end: the processes, the clients and the life cycle. No widgets.
+
+The window asks (`start`, `fire`, `change_settings`, …) and hears by signals what came of it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from PySide6.QtCore import QObject, Signal
+
+from gui.session.clients import network
+from gui.session.clients.deployment import DeploymentClient
+from gui.session.clients.settings import SettingsClient
+from gui.session.clients.telemetry import TelemetryClient
+from gui.session.lifecycle import Event, LifeCycle, after
+from gui.session.processes.load import LoadProcess
+from gui.session.processes.service import ServiceProcess, ServiceStart
+from gui.session.start_progress import StartProgress
+from service.analysis.observed.history import History
+from service.analysis.recording.format import ServiceEnded, ServiceStarted
+from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
+from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
+from service.messages.patterns import Length, Pattern
+from service.messages.telemetry import FINAL_STATES, TelemetryFrame
+
+
+class Session(QObject):
+    """What the window drives and hears.
+
+    Attributes:
+        frames_seen, requests_seen: frames of telemetry that came in, and requests that ended in them.
+
+    Signals:
+        life_cycle_changed: the new `LifeCycle`.
+        start_progressed: `progress` knows more.
+        settings_applied: the `VersionedSettings` in force, and after how many ms, or ``None`` while that is unknown.
+        setting_refused: a field and its rule.
+        cost_known: after `died`: its sentence with what it has cost, now that this is known.
+        settings_not_sent: a change got no answer; a sentence.
+        deployment_seen: a `Deployment`: how many replicas there are, and how far a change of that is.
+        redeployment_refused, redeployment_not_sent: as with settings.
+        died: the sentence that says how, and what it cost.
+        load_changed: a `LoadFrame` came in.
+        load_refused: a sentence that says why something was not sent.
+        telemetry_came: a `TelemetryFrame` came in.
+        heard: a `RecordedEvent`: everything that the history was told, in the same order.
+        came_to_rest: no process of ours runs any more.
+        logged: a line of the service's log, of the load generator's or of ours.
+    """
+
+    life_cycle_changed = Signal(object)
+    start_progressed = Signal()
+    settings_applied = Signal(object, object)
+    setting_refused = Signal(str, str)
+    settings_not_sent = Signal(str)
+    deployment_seen = Signal(object)
+    redeployment_refused = Signal(str, str)
+    redeployment_not_sent = Signal(str)
+    died = Signal(str)
+    cost_known = Signal(str)
+    load_changed = Signal(object)
+    load_refused = Signal(str)
+    telemetry_came = Signal(object)
+    heard = Signal(object)
+    came_to_rest = Signal()
+    logged = Signal(str)
+
+    def __init__(
+        self, history: History, service: ServiceProcess, load: LoadProcess, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.state = LifeCycle.NOT_STARTED
+        self.progress = StartProgress()
+        self.ready: Ready | None = None
+        self.frames_seen = 0
+        self.requests_seen = 0
+        self._state_since_s = time.monotonic()
+        self._seed = time.time_ns() % 2**31
+        self._history = history
+        self._service = service
+        self._load = load
+        self._is_service_stop_due = False
+        self._death: _Death | None = None
+        self._failed_before: int | None = None
+        manager = network.manager(self)
+        self._settings = SettingsClient(manager, self)
+        self._deployment = DeploymentClient(manager, self)
+        self._telemetry = TelemetryClient(manager, self)
+        self._connect_service()
+        self._connect_load()
+        self._connect_clients()
+
+    def _connect_service(self) -> None:
+        self._service.state_changed.connect(self._on_service_state)
+        self._service.died.connect(self._on_service_died)
+        self._service.stopped.connect(self._on_service_stopped)
+        self._service.logged.connect(self.logged)
+
+    def _connect_load(self) -> None:
+        self._load.frame_received.connect(self._on_load_frame)
+        self._load.refused.connect(self.load_refused)
+        self._load.died.connect(self.load_refused)
+        self._load.logged.connect(self.logged)
+        self._load.stopped.connect(self._on_load_stopped)
+
+    def _connect_clients(self) -> None:
+        self._telemetry.frame_received.connect(self._on_telemetry_frame)
+        self._telemetry.frames_missed.connect(self._history.add_missed)
+        self._telemetry.frames_missed.connect(self.heard)
+        self._telemetry.trouble.connect(self.logged)
+        self._settings.applied.connect(lambda in_force: self.settings_applied.emit(in_force, None))
+        self._settings.refused.connect(self.setting_refused)
+        self._settings.failed.connect(self.settings_not_sent)
+        self._settings.failed.connect(self.logged)
+        self._deployment.seen.connect(self.deployment_seen)
+        self._deployment.refused.connect(self.redeployment_refused)
+        self._deployment.failed.connect(self.redeployment_not_sent)
+        self._deployment.failed.connect(self.logged)
+
+    # What the user asks for ------------------------------------------------------------------------------------------
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no process of ours runs."""
+        return not self._service.is_running and not self._load.is_running
+
+    @property
+    def state_age_s(self) -> float:
+        """How long the present state of the life cycle has lasted."""
+        return time.monotonic() - self._state_since_s
+
+    def start(self, start: ServiceStart) -> None:
+        """Start the service; also after a failure."""
+        self._move(Event.START_WANTED)
+        self.progress = StartProgress()
+        self.ready = self._failed_before = None
+        self._service.start(start)
+
+    def stop(self) -> None:
+        """Cancel what is under way, end the load, then the service; also while it starts or after a failure."""
+        if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
+            self._move(Event.STOP_WANTED)
+        self._telemetry.leave()
+        self._settings.leave()
+        self._deployment.leave()
+        self._is_service_stop_due = True
+        self._load.stop()
+
+    def kill(self) -> None:
+        """End all that runs at once."""
+        self._is_service_stop_due = False
+        self._load.kill()
+        self._service.kill()
+
+    def change_settings(self, changes: dict[str, object]) -> None:
+        """Ask for other settings while the service runs."""
+        if self.state is LifeCycle.RUNNING:
+            self._settings.ask(changes)
+
+    def redeploy(self, changes: dict[str, object]) -> None:
+        """Ask for other numbers of replicas or of what Ray lets them hold, while the service runs."""
+        if self.state is LifeCycle.RUNNING:
+            self._deployment.ask(changes)
+
+    def fire(self, prompts: tuple[str, ...], copies: int, max_tokens: int) -> None:
+        """Send each prompt `copies` times, now."""
+        self._load.send(Fire(prompts=prompts, copies=copies, max_tokens=max_tokens))
+
+    def run_load(
+        self, pattern: Pattern, prompts: tuple[str, ...], max_tokens: Length, prompt_words: Length | None
+    ) -> None:
+        """Start a load, or change the one that runs."""
+        self._load.send(
+            RunLoad(pattern=pattern, prompts=prompts, max_tokens=max_tokens, prompt_words=prompt_words, seed=self._seed)
+        )
+
+    def pause_load(self, paused: bool) -> None:
+        """Let nothing arrive for a while, or go on."""
+        self._load.send(PauseLoad() if paused else ResumeLoad())
+
+    def stop_load(self) -> None:
+        """Send no more; let finish what is under way."""
+        self._load.send(StopLoad())
+
+    def cancel(self, ids: tuple[str, ...] | None) -> None:
+        """Break off these requests of ours, or all."""
+        self._load.send(Cancel(ids=ids))
+
+    # What is heard ---------------------------------------------------------------------------------------------------
+
+    def _on_service_state(self, state: ServiceState) -> None:
+        match state:
+            case Starting() | StageProgress():
+                self.progress.take(state)
+                self.start_progressed.emit()
+            case Ready() if self.state is LifeCycle.STARTING:
+                self._begin(state)
+            case Stopping() if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
+                self._failed_before = self._failed_so_far()
+                self.logged.emit("The service was told to stop from outside.")
+
+    def _begin(self, ready: Ready) -> None:
+        self.ready = ready
+        self._history.service_started()
+        self.heard.emit(ServiceStarted(ready=ready))
+        self._telemetry.follow(ready.url, ready.instance)
+        self._settings.connect_to(ready.url, ready.instance)
+        self._deployment.connect_to(ready.url, ready.instance)
+        self._load.start(ready.url)
+        self._move(Event.READY)
+
+    def _on_service_died(self, reason: str) -> None:
+        if self.state is LifeCycle.STOPPING:
+            self._move(Event.DIED)
+            self.logged.emit(reason)
+        else:
+            self._fail(reason)
+        self._tell_rest()
+
+    def _fail(self, reason: str) -> None:
+        requests = self._history.requests
+        in_flight = [row for row in requests.rows(requests.open_rows()) if row.state not in FINAL_STATES]
+        self._telemetry.leave()
+        self._settings.leave()
+        self._deployment.leave()
+        if self.ready is not None:  # a start that fails interrupts nothing
+            self._history.mark_failure()
+            self.heard.emit(ServiceEnded(reason=reason))
+        if self._load.is_running:
+            self._load.send(StopLoad())
+        self._move(Event.DIED)
+        of_others = sum(row.source == "other" for row in in_flight)
+        failed = self._failed_so_far()
+        failed_before = failed if self._failed_before is None else self._failed_before
+        self._death = _Death(reason, of_others, failed_before)
+        self.died.emit(self._death.sentence(len(in_flight) + failed - failed_before))
+
+    def _reckon(self, death: _Death) -> None:
+        """The load generator has heard the end of all it had sent: now it is known what the death has cost."""
+        self._death = None
+        ours = max(0, self._failed_so_far() - death.failed_before)
+        self.cost_known.emit(death.sentence(death.of_others + ours))
+
+    def _failed_so_far(self) -> int:
+        return self._history.load.totals.failed if self._history.load is not None else 0
+
+    def _on_load_stopped(self) -> None:
+        if self._is_service_stop_due:
+            self._is_service_stop_due = False
+            self._service.stop()
+        self._tell_rest()
+
+    def _on_service_stopped(self) -> None:
+        if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING, LifeCycle.STOPPING):
+            if self.ready is not None:
+                self._history.mark_stop()
+                self.heard.emit(ServiceEnded())
+            self._move(Event.STOPPED)
+        self._tell_rest()
+
+    def _tell_rest(self) -> None:
+        if self.is_at_rest:
+            self.came_to_rest.emit()
+
+    def _on_telemetry_frame(self, frame: TelemetryFrame) -> None:
+        self.frames_seen += 1
+        self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)
+        self._history.add_telemetry(frame)
+        self.heard.emit(frame)
+        self._settings.observe(frame.in_force)
+        self._deployment.observe(frame.deployment)
+        if frame.changes:
+            self.settings_applied.emit(frame.in_force, frame.changes[-1].in_force_after_ms)
+        self.telemetry_came.emit(frame)
+
+    def _on_load_frame(self, frame: LoadFrame) -> None:
+        self._history.add_load(frame)
+        self.heard.emit(frame)
+        is_over = frame.pattern is None and not frame.totals.outstanding
+        if self.state is LifeCycle.FAILED and self._death is not None and is_over:
+            self._reckon(self._death)
+        self.load_changed.emit(frame)
+
+    def _move(self, event: Event) -> None:
+        state = after(self.state, event)
+        if state is not self.state:
+            self.state, self._state_since_s = state, time.monotonic()
+            self.life_cycle_changed.emit(state)
+
+
+@dataclass(frozen=True)
+class _Death:
+    """How the service died, and what that cost.
+
+    Attributes:
+        of_others: requests under way that were not ours.
+        failed_before: of ours, until its end began.
+
+    >>> _Death("The service was killed by signal 9 (SIGKILL).", 0, 0).sentence(15)
+    'The service was killed by signal 9 (SIGKILL); 15 requests failed.'
+    """
+
+    reason: str
+    of_others: int
+    failed_before: int
+
+    def sentence(self, failed: int) -> str:
+        if not failed:
+            return self.reason
+        return f"{self.reason.removesuffix('.')}; {failed} request{'s' if failed != 1 else ''} failed."

@@ -1,0 +1,75 @@
+"""The result of an A/B comparison: a document that holds its plan, its evidence and its verdict."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from service.analysis.compare.difference import Difference
+from service.analysis.compare.plan import ComparePlan
+from service.analysis.compare.run import Run
+from service.analysis.compare.words import load_text
+from service.analysis.observed.marks import describe_settings_change
+
+
+class ServiceFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured on."""
+
+    url: str
+    model: str = ""
+    device: str = ""
+    dtype: str = ""
+    replicas: int = 0
+
+    @property
+    def text(self) -> str:
+        """
+        >>> ServiceFacts(url="http://h:1", model="m", device="cpu", dtype="bfloat16", replicas=2).text
+        'm, cpu, bfloat16, 2 replicas'
+        """
+        count = f"{self.replicas} replicas" if self.replicas > 1 else ""
+        return ", ".join(each for each in (self.model, self.device, self.dtype, count) if each)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="comparison"):
+    """What `compare` measured.
+
+    Attributes:
+        measured_at: Unix time of the end.
+        a, b: the rounds' runs, in the same order.
+        differences: of every figure; only that of `plan.figure` is a verdict.
+        verdict: a sentence.
+        warnings: sentences on what spoils it.
+    """
+
+    version: Literal[1] = 1
+    service: ServiceFacts
+    measured_at: float
+    plan: ComparePlan
+    a: tuple[Run, ...]
+    b: tuple[Run, ...]
+    differences: tuple[Difference, ...]
+    verdict: str
+    warnings: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What differs between A and B."""
+        plan = self.plan
+        settings = describe_settings_change(plan.a.settings, plan.b.settings)
+        loads = [load_text(side.load) for side in (plan.a, plan.b)]
+        load = "" if plan.a.load == plan.b.load else " → ".join(loads)
+        return ", ".join(each for each in (settings, load) if each) or "the same twice"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What is to be said of it once it has ended: the warnings, and how many rounds are missing."""
+        rounds = len(self.a)
+        stopped = (f"It was stopped after {rounds} of {self.plan.rounds} rounds.",)
+        return (stopped if rounds < self.plan.rounds else ()) + self.warnings
+
+    @property
+    def decisive(self) -> Difference | None:
+        """The difference that the verdict is about."""
+        return next((each for each in self.differences if each.figure == self.plan.figure), None)

@@ -1,0 +1,126 @@
+"""The plots of a report, as SVG: cumulative latency, ratios with their intervals, throughput over latency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from service.analysis.compare.axes import Axis, seconds_axis
+from service.analysis.compare.comparison import Comparison
+from service.analysis.compare.difference import Difference
+from service.analysis.compare.markup import element, points
+from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s
+from service.analysis.compare.sweep import Sweep
+
+WIDTH: Final = 720
+HEIGHT: Final = 320
+ROW: Final = 34
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 40
+NAMES_WIDTH: Final = 150
+COLUMNS: Final = 200
+
+
+def cumulative_plot(comparison: Comparison) -> Element:
+    """What share of the requests was answered within which time, and the gap between A and B."""
+    a, b = (np.sort(pooled_latencies_s(runs)) for runs in (comparison.a, comparison.b))
+    x = seconds_axis(np.concatenate((a, b)), LEFT, WIDTH - RIGHT)
+    y = Axis(0.0, 100.0, HEIGHT - BOTTOM, TOP)
+    values = x.values(COLUMNS)
+    xs = [x.at(value) for value in values]
+    a_ys, b_ys = ([y.at(_share_within(sample, value)) for value in values] for sample in (a, b))
+    return _svg(
+        HEIGHT,
+        "Cumulative latency of A and B",
+        *_grid(x, y, lambda value: f"{value:g} s", lambda value: f"{value:.0f} %"),
+        element("polygon", points=points(xs + xs[::-1], a_ys + b_ys[::-1]), class_="gap"),
+        element("polyline", points=points(xs, a_ys), class_="a"),
+        element("polyline", points=points(xs, b_ys), class_="b"),
+    )
+
+
+def ratio_plot(differences: Sequence[Difference], decisive: str) -> Element:
+    """Each figure of B over A's, with its interval; the line in the middle is "the same"."""
+    height = TOP + ROW * len(differences) + BOTTOM
+    reach = 1.1 * max(max(each.high, 1 / each.low) for each in differences)
+    x = Axis(1 / reach, reach, NAMES_WIDTH, WIDTH - RIGHT, is_log=True)
+    marks: list[Element] = []
+    for row, each in enumerate(differences):
+        y = TOP + ROW * (row + 0.5)
+        kind = "decisive" if each.figure == decisive else "interval"
+        marks += [
+            element("text", FIGURE_BY_NAME[each.figure].title, x=NAMES_WIDTH - 12, y=y + 4, text_anchor="end"),
+            element("line", x1=x.at(each.low), x2=x.at(each.high), y1=y, y2=y, class_=kind),
+            element("circle", cx=x.at(each.ratio), cy=y, r=4, class_=kind),
+        ]
+    same = element("line", x1=x.at(1.0), x2=x.at(1.0), y1=TOP, y2=height - BOTTOM, class_="same")
+    ticks = [_x_tick(x.at(value), height, f"{value:g}") for value in x.ticks()]
+    return _svg(height, "B over A, with 95 % confidence intervals", *ticks, same, *marks)
+
+
+def sweep_plot(sweep: Sweep) -> Element:
+    """A dot a setting: throughput over latency, the Pareto front as a line, the objective, the best."""
+    known = [
+        (place, latency, rate)
+        for place, point in enumerate(sweep.points)
+        if (latency := point.figure(sweep.latency)) is not None and (rate := point.figure("requests_per_s")) is not None
+    ]
+    objective = sweep.plan.objective
+    latencies = [latency for _, latency, _ in known] + ([objective.limit_s] if objective else [])
+    x = seconds_axis(np.array(latencies), LEFT, WIDTH - RIGHT)
+    y = Axis(0.0, 1.15 * max(rate for _, _, rate in known), HEIGHT - BOTTOM, TOP)
+    front, best = sweep.front(), sweep.best()
+    at = {place: (x.at(latency), y.at(rate)) for place, latency, rate in known}
+    marks = [
+        element("polyline", points=points(*zip(*(at[place] for place in front), strict=True)), class_="front"),
+        *[_dot(sweep, place, *at[place], place in front, place == best) for place, _, _ in known],
+    ]
+    if objective:
+        line = x.at(objective.limit_s)
+        marks.insert(0, element("line", x1=line, x2=line, y1=TOP, y2=HEIGHT - BOTTOM, class_="objective"))
+        marks.insert(1, element("text", objective.text, x=line - 6, y=TOP + 10, text_anchor="end", class_="note"))
+    titles = (FIGURE_BY_NAME[sweep.latency].title, "throughput, req/s")
+    return _svg(
+        HEIGHT,
+        f"{titles[1]} over {titles[0]}",
+        *_grid(x, y, lambda value: f"{value:g} s", lambda value: f"{value:g}"),
+        *marks,
+    )
+
+
+def _dot(sweep: Sweep, place: int, x: float, y: float, is_front: bool, is_best: bool) -> Element:
+    kind = "best" if is_best else "on-front" if is_front else "beaten"
+    return element("circle", element("title", sweep.label(place)), cx=x, cy=y, r=7 if is_best else 4, class_=kind)
+
+
+def _share_within(rising: np.ndarray[tuple[int], np.dtype[np.float64]], value: float) -> float:
+    return 100.0 * float(np.searchsorted(rising, value, side="right")) / max(len(rising), 1)
+
+
+def _grid(x: Axis, y: Axis, x_label: Callable[[float], str], y_label: Callable[[float], str]) -> list[Element]:
+    lines = [_x_tick(x.at(value), HEIGHT, x_label(value)) for value in x.ticks()]
+    for value in y.ticks():
+        lines.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y.at(value), y2=y.at(value), class_="grid"))
+        lines.append(element("text", y_label(value), x=LEFT - 8, y=y.at(value) + 4, text_anchor="end"))
+    return lines
+
+
+def _x_tick(x: float, height: int, label: str) -> Element:
+    return element(
+        "g",
+        element("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid"),
+        element("text", label, x=x, y=height - BOTTOM + 18, text_anchor="middle"),
+    )
+
+
+def _svg(height: int, title: str, *children: Element) -> Element:
+    return element(
+        "svg",
+        element("title", title),
+        *children,
+        viewBox=f"0 0 {WIDTH} {height}",
+        role="img",
+        xmlns="http://www.w3.org/2000/svg",
+    )

@@ -1,0 +1,63 @@
+"""Settings to take away: a Ray Serve config file that `serve run` and `serve deploy` accept as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from service.analysis.compare.comparison import ServiceFacts
+from service.messages.options import ServiceOptions
+from service.messages.settings import Settings
+
+USAGE: Final = (
+    "serve run FILE starts it on this machine; serve deploy FILE sends it to a Ray cluster.",
+    "Either needs this project installed where Ray runs.",
+)
+OF_DEPLOYMENT: Final = {"replicas": "num_replicas", "max_ongoing_requests": "max_ongoing_requests"}
+
+
+def serve_config(options: ServiceOptions, evidence: Sequence[str] = (), port: int = 8000) -> str:
+    """The file's text; the sentences of `evidence` stand in it as comments."""
+    arguments: dict[str, Any] = msgspec.to_builtins(options)
+    deployment = {name: arguments.pop(field) for field, name in OF_DEPLOYMENT.items()}
+    application = {
+        "name": "Text-Completion-App",
+        "route_prefix": "/",
+        "import_path": "service.app:build",
+        "args": arguments,
+        "deployments": [{"name": "BatchTextGenerator", **deployment}],
+    }
+    config = {
+        "proxy_location": "HeadOnly",
+        "http_options": {"host": "127.0.0.1", "port": port, "request_timeout_s": 600},
+        "applications": [application],
+    }
+    comments = [f"# {line}" for sentence in (*evidence, *USAGE) for line in sentence.splitlines()]
+    return "\n".join([*comments, "", *_yaml(config, "")]) + "\n"
+
+
+def measured_config(service: ServiceFacts, settings: Settings, evidence: str) -> str:
+    """The file for these settings on a service like the one that was measured."""
+    options = ServiceOptions(
+        model=service.model, device=service.device, dtype=service.dtype, replicas=service.replicas, settings=settings
+    )
+    return serve_config(options, [evidence, f"Measured on {service.text}."])
+
+
+def _yaml(values: Mapping[str, Any], indent: str) -> list[str]:
+    """Block style; every scalar is written as in JSON, which is YAML too."""
+    lines = []
+    for name, value in values.items():
+        match value:
+            case dict():
+                lines += [f"{indent}{name}:", *_yaml(value, indent + "  ")]
+            case list():
+                lines.append(f"{indent}{name}:")
+                for item in value:
+                    first, *rest = _yaml(item, indent + "    ")
+                    lines += [f"{indent}  - {first.lstrip()}", *rest]
+            case _:
+                lines.append(f"{indent}{name}: {msgspec.json.encode(value).decode()}")
+    return lines

@@ -1,0 +1,141 @@
+"""The result of a sweep: throughput over latency, which settings are worth considering, and which is best."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from service.analysis.compare.comparison import ServiceFacts
+from service.analysis.compare.plan import Objective, PlanError, SweepPlan
+from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, Run
+from service.analysis.compare.words import settings_text
+from service.messages.settings import Settings
+
+SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # it may have another address by now
+ALIKE: Final = 0.03  # throughputs closer than this are taken for the same: runs of one setting differ by as much
+LATENCY: Final[FigureName] = "p95_s"  # what throughput is held against where there is no objective
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the sweep's settings and its runs so far, one a round."""
+
+    settings: Settings
+    runs: tuple[Run, ...] = ()
+
+    def figure(self, name: FigureName) -> float | None:
+        """Its value over all rounds; ``None`` as long as nothing is known."""
+        return FIGURE_BY_NAME[name].of(self.runs) if self.runs else None
+
+    def has_met(self, objective: Objective | None) -> bool:
+        """Whether it was measured, lost no request, and kept the objective."""
+        if not self.runs or any(run.failed or run.refused or run.dropped or run.broken_off for run in self.runs):
+            return False
+        value = self.figure(objective.figure) if objective else 0.0
+        return value is not None and (objective is None or value <= objective.limit_s)
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sweep"):
+    """What `sweep` has measured so far; what is missing is measured when it goes on.
+
+    Attributes:
+        measured_at: Unix time of the latest run.
+        points: in the order of the plan's.
+    """
+
+    version: Literal[1] = 1
+    service: ServiceFacts
+    measured_at: float
+    plan: SweepPlan
+    points: tuple[Point, ...]
+
+    @classmethod
+    def begun(cls, service: ServiceFacts, plan: SweepPlan) -> Sweep:
+        """Nothing is measured yet."""
+        return cls(
+            service=service, measured_at=0.0, plan=plan, points=tuple([Point(settings=each) for each in plan.points])
+        )
+
+    @property
+    def latency(self) -> FigureName:
+        """The latency that throughput is held against."""
+        return self.plan.objective.figure if self.plan.objective else LATENCY
+
+    @property
+    def is_finished(self) -> bool:
+        return all(len(point.runs) == self.plan.rounds for point in self.points)
+
+    def refuse_other(self, plan: SweepPlan, service: ServiceFacts) -> None:
+        """Raise `PlanError` unless going on with `plan` on `service` is the same sweep."""
+        names = [name for name in SweepPlan.__struct_fields__ if getattr(plan, name) != getattr(self.plan, name)]
+        names += [name for name in SAME_SERVICE if getattr(service, name) != getattr(self.service, name)]
+        if names:
+            raise PlanError(
+                f"What was measured so far is of another sweep: {', '.join(names)} differ. "
+                "Go on with the same options, or name another file."
+            )
+
+    def with_run(self, place: int, run: Run, measured_at: float) -> Sweep:
+        """One run further."""
+        points = list(self.points)
+        points[place] = msgspec.structs.replace(points[place], runs=(*points[place].runs, run))
+        return msgspec.structs.replace(self, points=tuple(points), measured_at=measured_at)
+
+    def front(self) -> tuple[int, ...]:
+        """The Pareto front: places of the points that no other beats in throughput and latency, by latency."""
+        measured = sorted(
+            (latency, -rate, place)
+            for place, point in enumerate(self.points)
+            if (latency := point.figure(self.latency)) is not None
+            and (rate := point.figure("requests_per_s")) is not None
+        )
+        front: list[int] = []
+        best_rate = 0.0
+        for _, negative_rate, place in measured:
+            if -negative_rate > best_rate:
+                front.append(place)
+                best_rate = -negative_rate
+        return tuple(front)
+
+    def best(self) -> int | None:
+        """The place of the best setting that keeps the objective: the highest throughput, and of those that are alike
+        in it the lowest latency. ``None`` if none keeps it."""
+        candidates = [
+            (rate, latency, place)
+            for place, point in enumerate(self.points)
+            if point.has_met(self.plan.objective)
+            and (latency := point.figure(self.latency)) is not None
+            and (rate := point.figure("requests_per_s")) is not None
+        ]
+        if not candidates:
+            return None
+        most = max(rate for rate, _, _ in candidates)
+        alike = [(latency, place) for rate, latency, place in candidates if rate >= most * (1 - ALIKE)]
+        return min(alike)[1]
+
+    def varied(self) -> tuple[str, ...]:
+        """Names of the settings in which the points differ."""
+        names = Settings.__struct_fields__
+        return tuple(name for name in names if len({getattr(point.settings, name) for point in self.points}) > 1)
+
+    def label(self, place: int) -> str:
+        """What is particular to a point: "max_batch_size 16, batch_wait_timeout_s 0.05"."""
+        return settings_text(self.points[place].settings, self.varied())
+
+    def verdict(self) -> str:
+        """Which is best, as a sentence."""
+        best = self.best()
+        objective = self.plan.objective
+        bound = f" keeps {objective.text}" if objective else ""
+        measured, total = sum(bool(point.runs) for point in self.points), len(self.points)
+        of = f"Of {total} settings" if measured == total else f"Of the first {measured} of {total} settings"
+        if best is None:
+            return f"{of} none{bound or ' answered every request'}."
+        point = self.points[best]
+        rate = FIGURE_BY_NAME["requests_per_s"]
+        latency = FIGURE_BY_NAME[self.latency]
+        return (
+            f"{of} the best{' that' + bound if bound else ''} is {self.label(best) or 'the only one'}: "
+            f"{point.figure('requests_per_s') or 0:.2f} {rate.unit} at a {latency.title} of "
+            f"{point.figure(self.latency) or 0:.2f} s."
+        )

@@ -1,0 +1,144 @@
+"""The batches of the last seconds, and how each came to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from service.analysis.observed.batches import FORMATION_CODES, REASON_CODES, mean_size
+from service.analysis.observed.columns import Bools, Columns, Floats, Ints
+from service.analysis.observed.history import History
+from service.messages.settings import Formation, ReleaseReason
+
+AT_ONCE_S: Final = 0.005  # an engine that gets its next batch within this was not kept waiting
+REACH_S: Final = 120.0  # what is told of a batch began at most so long before
+
+
+@dataclass(frozen=True)
+class RecentBatches:
+    """Batches of one regime that were formed in a span of time, one entry each, in the order they were formed.
+
+    In `continuous` they are stretches with the same rows.
+
+    Attributes:
+        row: of the batch table.
+        started, finished: not a number as long as it had not at the end of the span.
+        free: when its engine had finished the batch before; -infinity for an engine's first.
+        queued: when its first member stood in the queue.
+        steps, vacant: what the engine computed; -1 as long as it is not known.
+        splits: how often memory did not hold all of its rows, as far as it is known.
+        is_open: whether others could join them.
+        until_s: the end of the span.
+    """
+
+    row: Ints
+    size: Ints
+    cap: Ints
+    reason: Ints
+    formed: Floats
+    started: Floats
+    finished: Floats
+    free: Floats
+    queued: Floats
+    steps: Ints
+    vacant: Ints
+    splits: Ints
+    is_open: bool
+    until_s: float
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def mean_size(self) -> float:
+        return mean_size(self.size, self.run_s, np.full(len(self), self.is_open)) or 0.0
+
+    @cached_property
+    def run_s(self) -> Floats:
+        """How long they ran, within the span."""
+        return np.maximum(np.where(np.isnan(self.finished), self.until_s, self.finished) - self.started, 0.0)
+
+    @cached_property
+    def is_full(self) -> Bools:
+        full: Bools = self.size >= self.cap if self.is_open else self.released("full")
+        return full
+
+    def share(self, which: Bools) -> float:
+        """Of the batches; where others join those that run, of the time that they ran."""
+        weights = self.run_s if self.is_open and self.run_s.any() else None
+        return float(np.average(which, weights=weights)) if len(which) else 0.0
+
+    def released(self, reason: ReleaseReason) -> Bools:
+        released: Bools = self.reason == REASON_CODES[reason]
+        return released
+
+    @cached_property
+    def ready(self) -> Floats:
+        """When it could have run: its engine was free and its first member there."""
+        return np.maximum(self.free, self.queued)
+
+    @cached_property
+    def held(self) -> Floats:
+        """How long it was held back although it could have run."""
+        return np.maximum(self.formed - self.ready, 0.0)
+
+    @cached_property
+    def sealed(self) -> Floats:
+        """How long it had been sealed before its engine came free for it; so far, if it still waits."""
+        return self.started - self.formed
+
+
+def recent_batches(
+    history: History, regime: int, since_s: float, at_s: float, formation: Formation | None = None
+) -> RecentBatches:
+    """Those formed in (since, at], as known at `at_s`; only of one formation, since after a change others still end."""
+    columns = history.batches.columns
+    formed = columns["formed"]
+    near = slice(int(np.searchsorted(formed, since_s - REACH_S)), None)  # about in order: told frame by frame
+    places = np.arange(len(formed))[near]
+    chosen = (formed[near] > since_s) & (formed[near] <= at_s) & (columns["regime"][near] == regime)
+    if formation is not None:
+        chosen &= columns["formation"][near] == FORMATION_CODES[formation]
+    rows = places[chosen]
+    rows = rows[np.argsort(formed[rows], kind="stable")]
+    finished = columns["finished"][rows]
+    ended = finished <= at_s
+    return RecentBatches(
+        row=rows + columns.first,
+        size=columns["size"][rows],
+        cap=columns["cap"][rows],
+        reason=columns["reason"][rows],
+        formed=formed[rows],
+        started=np.minimum(columns["started"][rows], at_s),
+        finished=np.where(ended, finished, np.nan),
+        free=_free_since(columns, places)[rows - places[0]] if len(rows) else np.zeros(0),
+        queued=_first_queued(history, rows),
+        steps=np.where(ended, columns["steps"][rows], -1),
+        vacant=np.where(ended, columns["vacant"][rows], -1),
+        splits=np.where(ended, columns["splits"][rows], 0),
+        is_open=formation == "continuous",
+        until_s=at_s,
+    )
+
+
+def _free_since(columns: Columns, places: Ints) -> Floats:
+    """For each of these batches when its engine had finished the one before."""
+    slot, started, finished = (columns[name][places] for name in ("slot", "started", "finished"))
+    order = np.lexsort((started, slot))
+    free = np.full(len(places), -np.inf)
+    follows = slot[order][1:] == slot[order][:-1]
+    free[order[1:][follows]] = finished[order[:-1][follows]]
+    return free
+
+
+def _first_queued(history: History, places: Ints) -> Floats:
+    batches, requests = history.batches.columns, history.requests.columns
+    first = np.full(len(batches), np.inf)
+    batch = requests["batch"] - batches.first
+    known = batch >= 0
+    np.minimum.at(first, batch[known], requests["queued"][known])
+    formed = batches["formed"][places]
+    return np.where(np.isfinite(first[places]), first[places], formed)

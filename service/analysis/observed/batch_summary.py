@@ -1,0 +1,86 @@
+"""One batch in the words of the card and the status bar."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.analysis.observed.batches import REASONS
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
+from service.analysis.observed.requests import RequestTable
+from service.messages.settings import FORMATIONS, Formation, ReleaseReason
+
+
+@dataclass(frozen=True)
+class BatchSummary:
+    """What is known of a batch.
+
+    Attributes:
+        waited_s: shortest and longest time that a member waited before it ran; ``None`` as long as none is known.
+        unit: what its tokens are, in the plural.
+        ran_s: so far, if it still runs; ``None`` before it started.
+    """
+
+    row: int
+    id: str
+    number: int
+    replica: str
+    version: int
+    formation: Formation
+    size: int
+    cap: int
+    reason: ReleaseReason
+    formed_s: float
+    started_s: float | None
+    finished_s: float | None
+    tokens: int
+    waited_s: tuple[float, float] | None
+    ran_s: float | None
+    unit: str
+
+
+def batch_summary(history: History, row: int) -> BatchSummary | None:
+    """What is known of a batch, or ``None`` if it is no longer kept."""
+    columns = history.batches.columns
+    if not columns.has(row):
+        return None
+    started_s, finished_s = (
+        value if np.isfinite(value := columns.get(row, name)) else None for name in ("started", "finished")
+    )
+    until_s = finished_s if finished_s is not None else history.last_s
+    return BatchSummary(
+        row=row,
+        id=history.batches.id_of(row),
+        number=int(columns.get(row, "number")),
+        replica=history.slots.name_of(int(columns.get(row, "slot"))),
+        version=int(columns.get(row, "version")),
+        formation=FORMATIONS[int(columns.get(row, "formation"))],
+        size=int(columns.get(row, "size")),
+        cap=int(columns.get(row, "cap")),
+        reason=REASONS[int(columns.get(row, "reason"))],
+        formed_s=columns.get(row, "formed"),
+        started_s=started_s,
+        finished_s=finished_s,
+        tokens=int(columns.get(row, "tokens")),
+        waited_s=_waited_s(history.requests, row),
+        ran_s=None if started_s is None or until_s is None else max(until_s - started_s, 0.0),
+        unit=history.unit,
+    )
+
+
+def last_batch(history: History) -> BatchSummary | None:
+    """The newest batch that has finished."""
+    columns = history.batches.columns
+    finished = np.where(np.isinf(columns["finished"]), -np.inf, columns["finished"])
+    if not len(finished) or np.isinf(finished.max()):
+        return None
+    return batch_summary(history, int(np.argmax(finished)) + columns.first)
+
+
+def _waited_s(requests: RequestTable, row: int) -> tuple[float, float] | None:
+    columns = requests.columns
+    members = (columns["batch"] == row) & np.isfinite(columns["started"])
+    waited: Floats = columns["started"][members] - columns["queued"][members]
+    return (float(waited.min()), float(waited.max())) if len(waited) else None

@@ -1,0 +1,254 @@
+"""Every batch of the last minutes, and from which of them on which settings were obeyed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, get_args
+
+import numpy as np
+
+from service.analysis.observed.columns import Bools, Columns, Floats, Ints
+from service.analysis.observed.drains import Drain, Drains
+from service.analysis.observed.marks import SettingsMark, describe_settings_change
+from service.analysis.observed.rolling import Grid
+from service.messages.settings import FORMATIONS, ReleaseReason, Settings, SettingsChange
+from service.messages.telemetry import BatchRecord, BatchWork
+from service.messages.text import spelled_ms
+
+MAX_ROWS: Final = 60_000
+REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)
+REASON_CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
+FORMATION_CODES: Final = {formation: code for code, formation in enumerate(FORMATIONS)}
+CONTINUOUS: Final = FORMATION_CODES["continuous"]
+WORK: Final = BatchWork.__struct_fields__
+FIELDS: Final = {
+    "formed": np.float64,
+    "started": np.float64,
+    "finished": np.float64,
+    "seen": np.float64,  # up to when its tokens are counted
+    "size": np.int64,
+    "cap": np.int64,
+    "tokens": np.int64,
+    "steps": np.int64,  # this and the next six are its `BatchWork`, blank until it has finished
+    "computed": np.int64,
+    "padding": np.int64,
+    "vacant": np.int64,
+    "prompts": np.int64,
+    "splits": np.int64,
+    "prefill_s": np.float64,
+    "formation": np.int64,
+    "reason": np.int64,
+    "number": np.int64,
+    "version": np.int64,
+    "regime": np.int64,
+    "slot": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Batches from `start_s` on were formed under one version of the settings of one service.
+
+    Attributes:
+        settings: ``None`` if the service was not heard to name them.
+        in_force_s: when every replica had adopted them; ``None`` for a service's first.
+    """
+
+    number: int
+    start_s: float
+    version: int
+    mark: SettingsMark | None
+    settings: Settings | None = None
+    in_force_s: float | None = None
+
+
+class BatchTable:
+    """The batches, and the regimes that they tell of.
+
+    Attributes:
+        columns: see `FIELDS`.
+        tokens: how many were generated in each step of time.
+        regimes: in order of time; a service's first has no mark.
+    """
+
+    def __init__(self, span_s: float) -> None:
+        self.columns = Columns(FIELDS, MAX_ROWS)
+        self.tokens = Grid(span_s, blank=0.0)
+        self.regimes: list[Regime] = []
+        self._drains = Drains(self.columns)
+        self._ids: deque[tuple[int, str]] = deque()
+        self._row_of: dict[tuple[int, str], int] = {}
+        self._regime_of_version: dict[tuple[int, int], int] = {}
+        self._settings: dict[tuple[int, int], Settings] = {}
+        self._changes: dict[tuple[int, int], SettingsChange] = {}
+
+    def note_settings(self, service: int, version: int, settings: Settings) -> None:
+        self._settings[service, version] = settings
+
+    def note_change(self, service: int, change: SettingsChange) -> None:
+        self._changes[service, change.version] = change
+        self._settings.setdefault((service, change.version - 1), change.previous)
+        self._settings[service, change.version] = change.settings
+
+    def add(self, service: int, records: Sequence[BatchRecord], slot_of: Callable[[str], int], at_s: float) -> None:
+        """Take in what the service says at `at_s`."""
+        for record in sorted(records, key=lambda record: record.formed_s):
+            row = self._row_of.get((service, record.id))
+            if row is None:
+                row = self._append(service, record, slot_of(record.replica))
+            self._count_tokens(row, record, at_s)
+            for name, value in (("started", record.started_s), ("finished", record.finished_s)):
+                if value is not None:
+                    self.columns.set(row, name, value)
+            self.columns.set(row, "size", record.size)
+            if record.work is not None:
+                for name in WORK:
+                    self.columns.set(row, name, getattr(record.work, name))
+
+    def row_of(self, service: int, batch_id: str | None) -> int:
+        return -1 if batch_id is None else self._row_of.get((service, batch_id), -1)
+
+    def id_of(self, row: int) -> str:
+        return self._ids[row - self.columns.first][1]
+
+    def regime_of(self, row: int) -> int:
+        """The regime of a batch; where it is not known, the present one."""
+        return int(self.columns.get(row, "regime")) if self.columns.has(row) else self.regime
+
+    def settings_of(self, row: int) -> Settings | None:
+        """Those that a batch was formed under, where they are known."""
+        number = self.regime_of(row)
+        return next((regime.settings for regime in self.regimes if regime.number == number), None)
+
+    @property
+    def regime(self) -> int:
+        return self.regimes[-1].number if self.regimes else 0
+
+    def regime_at(self, at_s: float) -> Regime | None:
+        return next((regime for regime in reversed(self.regimes) if regime.start_s <= at_s), None)
+
+    def regime_before(self, regime: Regime) -> Regime | None:
+        """The regime that a change of settings ended; ``None`` for a service's first."""
+        return next((r for r in self.regimes if r.number == regime.number - 1), None) if regime.mark else None
+
+    def drain(self, regime: Regime) -> Drain | None:
+        """How long the settings before went on; ``None`` if nothing formed under them was left."""
+        if regime.mark is None or regime.in_force_s is None:
+            return None
+        return self._drains.of(regime.number, regime.in_force_s)
+
+    def marks(self) -> list[SettingsMark]:
+        return [self._drained(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
+
+    def close(self, at_s: float, slot: int | None = None) -> None:
+        """Batches under way ended at `at_s`: all of them, or those of one replica."""
+        columns = self.columns
+        is_open = np.isinf(columns["finished"])
+        if slot is not None:
+            is_open &= columns["slot"] == slot
+        columns["finished"][is_open] = np.maximum(at_s, columns["formed"][is_open])
+
+    def drop_before(self, time_s: float) -> None:
+        formed: Floats = self.columns["formed"]
+        keep = np.flatnonzero(formed >= time_s)
+        self._drop(self.columns.first + (int(keep[0]) if len(keep) else len(formed)))
+        while len(self.regimes) > 1 and self.regimes[1].start_s < time_s:
+            del self.regimes[0]
+            self._drains.forget_before(self.regimes[0].number)
+
+    def _append(self, service: int, record: BatchRecord, slot: int) -> int:
+        if len(self.columns) == MAX_ROWS:
+            self._drop(self.columns.first + 1)
+        row = self.columns.append(
+            {
+                "formed": record.formed_s,
+                "size": record.size,
+                "cap": record.cap,
+                "tokens": 0,
+                "formation": FORMATION_CODES[record.formation],
+                "reason": REASON_CODES[record.release_reason],
+                "number": record.number,
+                "version": record.settings_version,
+                "regime": self._regime_for(service, record),
+                "slot": slot,
+            }
+        )
+        self._ids.append((service, record.id))
+        self._row_of[service, record.id] = row
+        return row
+
+    def _drop(self, before: int) -> None:
+        for _ in range(self.columns.first, before):
+            self._row_of.pop(self._ids.popleft(), None)
+        self.columns.drop_before(before)
+
+    def _count_tokens(self, row: int, record: BatchRecord, at_s: float) -> None:
+        columns = self.columns
+        new = record.tokens - int(columns.get(row, "tokens"))
+        until_s = at_s if record.finished_s is None else record.finished_s
+        seen_s = columns.get(row, "seen")
+        since_s = seen_s if np.isfinite(seen_s) else record.started_s
+        if new > 0:
+            self.tokens.add_over(min(until_s if since_s is None else since_s, until_s), until_s, new)
+            columns.set(row, "tokens", record.tokens)
+        if record.started_s is not None:
+            columns.set(row, "seen", max(until_s, record.started_s))
+
+    def _regime_for(self, service: int, record: BatchRecord) -> int:
+        """The regime of the record's settings, which begins with this batch if it is the first to obey them."""
+        key = service, record.settings_version
+        number = self._regime_of_version.get(key)
+        if number is not None:
+            self._begin_earlier(number, record.formed_s)
+            return number
+        obeyed = max((v for s, v in self._regime_of_version if s == service), default=None)
+        if obeyed is not None and record.settings_version < obeyed:
+            return self._regime_below(key)  # never the newest: nothing was marked for it, and nothing need be now
+        number = self.regime + 1
+        self._regime_of_version[key] = number
+        mark = None if obeyed is None else self._mark(service, obeyed, record, number)
+        change = self._changes.get(key)
+        in_force_s = change.in_force_s if change is not None else None
+        settings = self._settings.get(key)
+        self.regimes.append(Regime(number, record.formed_s, record.settings_version, mark, settings, in_force_s))
+        return number
+
+    def _regime_below(self, key: tuple[int, int]) -> int:
+        """That of the newest older settings, so that what was formed late does not count for those that followed."""
+        known = self._regime_of_version.items()
+        older = [number for (service, version), number in known if service == key[0] and version < key[1]]
+        return max(older, default=0)
+
+    def _begin_earlier(self, number: int, formed_s: float) -> None:
+        """Another replica's batch, told of later, obeyed before the first we knew."""
+        regime = self.regimes[-1]
+        if regime.number == number and formed_s < regime.start_s:
+            mark = regime.mark and replace(regime.mark, at_s=formed_s)
+            self.regimes[-1] = replace(regime, start_s=formed_s, mark=mark)
+
+    def _mark(self, service: int, obeyed: int, record: BatchRecord, regime: int) -> SettingsMark:
+        version = record.settings_version
+        previous, settings = self._settings.get((service, obeyed)), self._settings.get((service, version))
+        text = describe_settings_change(previous, settings) if previous and settings else "settings changed"
+        change = self._changes.get((service, version))
+        detail = f"in force after {spelled_ms(change.in_force_after_ms)}" if change else ""
+        return SettingsMark(record.formed_s, regime, version, text, detail)
+
+    @staticmethod
+    def _drained(mark: SettingsMark, drain: Drain | None) -> SettingsMark:
+        return mark if drain is None else replace(mark, drained=drain.words)
+
+
+def mean_size(size: Floats | Ints, run_s: Floats, is_open: Bools) -> float | None:
+    """Requests in a batch; where others join those that run, requests that run at a time.
+
+    >>> size, run_s = np.array([1.0, 3.0]), np.array([0.5, 1.5])
+    >>> [mean_size(size, run_s, np.array([are_open] * 2)) for are_open in (False, True)]
+    [2.0, 2.5]
+    """
+    if not len(size):
+        return None
+    weights = run_s if is_open.mean() > 0.5 and run_s.any() else None
+    return float(np.average(size, weights=weights))

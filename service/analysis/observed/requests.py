@@ -1,0 +1,378 @@
+"""Every request of the last minutes: what the service and its sender say of it, joined to one row."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from service.analysis.observed.columns import Bools, Columns, Floats, Ints
+from service.messages.clock import ClockOffset
+from service.messages.load import ClientOutcome, ClientRequest
+from service.messages.telemetry import FINAL_STATES, RequestRecord, RequestState
+
+MAX_ROWS: Final = 120_000
+STATES: Final[tuple[RequestState, ...]] = get_args(RequestState)
+STATE_CODES: Final = {state: code for code, state in enumerate(STATES)}
+FIRST_FINAL_CODE: Final = min(STATE_CODES[state] for state in FINAL_STATES)
+STATE_OF_OUTCOME: Final[Mapping[ClientOutcome, RequestState]] = {
+    "ok": "done",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "refused": "refused",
+}
+FIELDS: Final = {
+    "received": np.float64,
+    "queued": np.float64,  # blank for a request that was refused: it never stood in the queue
+    "formed": np.float64,
+    "started": np.float64,
+    "first_token": np.float64,
+    "finished": np.float64,
+    "intended": np.float64,  # this and the next three are the sender's, on the service's clock
+    "sent": np.float64,
+    "client_first_token": np.float64,
+    "client_finished": np.float64,
+    "clock_offset": np.float64,  # that was added to the sender's times
+    "state": np.int64,
+    "arrival": np.int64,  # counts the requests that its replica received
+    "slot": np.int64,
+    "batch": np.int64,  # row of the batch table
+    "regime": np.int64,
+    "tokens": np.int64,
+    "max_tokens": np.int64,
+    "prompt_tokens": np.int64,
+    "sample": np.int64,
+}
+SENDER_TIMES: Final = ("intended", "sent", "client_first_token", "client_finished")
+
+Source: TypeAlias = Literal["fire", "load", "other"]
+Key: TypeAlias = tuple[int, str]  # the service's number (ids are unique for its lifetime only) and the id it gave
+
+
+@dataclass(frozen=True)
+class RequestRow:
+    """A request as one row of the table; times are on the service's clock.
+
+    Attributes:
+        key: grows with arrival and stays.
+        source: "other" came from outside the window.
+        started_at_s: when its latency began to count: the intended send time, or else when it was received.
+        latency_s: until it ended; ``None`` while it is under way.
+    """
+
+    key: int
+    id: str | None
+    client_id: str | None
+    source: Source
+    prompt: str
+    text: str
+    state: RequestState
+    tokens: int
+    max_tokens: int
+    replica: str | None
+    batch: str | None
+    error: str | None
+    intended_s: float | None
+    sent_s: float | None
+    received_s: float | None
+    enqueued_s: float | None
+    formed_s: float | None
+    started_s: float | None
+    first_token_s: float | None
+    finished_s: float | None
+    started_at_s: float
+    latency_s: float | None
+
+
+@dataclass(slots=True)
+class _Words:
+    """What of a row is not a number."""
+
+    service_key: Key | None = None
+    client_id: str | None = None
+    has_sender: bool = False
+    source: Source = "other"
+    prompt: str = ""
+    text: str = ""
+    replica: str | None = None
+    batch: str | None = None
+    error: str | None = None
+    outcome: ClientOutcome | None = None
+
+
+class RequestTable:
+    """Joins the service's records and the sender's by the id that the sender gave; the later record of an id wins.
+
+    Attributes:
+        columns: see `FIELDS`.
+        samples: `finished`, `latency` and `regime` of each request that was answered, about in order of `finished`.
+    """
+
+    def __init__(self) -> None:
+        self.columns = Columns(FIELDS, MAX_ROWS)
+        self.samples = Columns({"finished": np.float64, "latency": np.float64, "regime": np.int64}, MAX_ROWS)
+        self._words: deque[_Words] = deque()
+        self._row_of_service: dict[Key, int] = {}
+        self._row_of_client: dict[str, int] = {}
+        self._arrivals: dict[int, int] = {}
+        self._changed: dict[int, None] = {}
+
+    # ------------------------------------------------------------------------------------------------------- feeding
+
+    def add_records(
+        self,
+        service: int,
+        records: Sequence[RequestRecord],
+        slot_of: Callable[[str], int],
+        batch_row_of: Callable[[str | None], int],
+        regime_of: Callable[[int], int],
+        clock: ClockOffset,
+    ) -> None:
+        """Take in what the service says; `service` numbers the process whose ids these are."""
+        if not records:
+            return
+        rows = [self._row_for_record(service, record, slot_of) for record in records]
+        batches = [batch_row_of(record.batch) for record in records]
+        regimes = [regime_of(batch) for batch in batches]
+        put = self.columns.put
+        put(rows, "received", (r.received_s for r in records))
+        put(rows, "queued", (None if r.state == "refused" else r.enqueued_s or r.received_s for r in records))
+        put(rows, "formed", (r.started_s if r.formed_s is None else r.formed_s for r in records))
+        put(rows, "started", (r.started_s for r in records))
+        put(rows, "first_token", (r.first_token_s for r in records))
+        put(rows, "finished", (r.finished_s for r in records))
+        put(rows, "state", (STATE_CODES[r.state] for r in records))
+        put(rows, "tokens", (r.completion_tokens for r in records))
+        put(rows, "max_tokens", (r.max_tokens for r in records))
+        put(rows, "prompt_tokens", (r.prompt_tokens for r in records))
+        put(rows, "batch", batches)
+        put(rows, "regime", regimes)
+        for row, record, regime in zip(rows, records, regimes, strict=True):
+            words = self._words_of(row)
+            words.batch = record.batch
+            words.error = record.error or words.error
+            self._changed[row] = None
+            if record.state == "done":
+                self._sample_service(row, record, regime)
+                self._reconcile(row, clock)
+
+    def add_client_requests(self, requests: Iterable[ClientRequest], clock: ClockOffset, regime: int) -> None:
+        """Take in what the sender says; `regime` is assumed for requests whose batch is not known yet."""
+        for request in requests:
+            row = self._row_for_client(request)
+            self._set_client_times(row, request, clock.offset_s)
+            words = self._words_of(row)
+            words.text += request.new_text
+            words.outcome = request.outcome
+            words.error = request.error or words.error
+            self.columns.set(row, "tokens", max(request.tokens, self.columns.get(row, "tokens")))
+            self._changed[row] = None
+            if request.outcome == "ok":
+                known = int(self.columns.get(row, "regime"))
+                latency_s = request.latency_s
+                assert latency_s is not None
+                self._reconcile(row, clock)
+                finished_s = self.columns.get(row, "client_finished")
+                self._sample(row, finished_s, latency_s, known if known >= 0 else regime)
+
+    def row_of(self, service: int, request_id: str) -> int:
+        return self._row_of_service.get((service, request_id), -1)
+
+    def open_rows(self, slot: int | None = None) -> Ints:
+        """The rows that the service still holds, of all replicas or of one."""
+        is_open: Bools = np.isinf(self.columns["finished"]) & (self.columns["arrival"] >= 0)
+        if slot is not None:
+            is_open &= self.columns["slot"] == slot
+        return np.flatnonzero(is_open) + self.columns.first
+
+    def close(self, rows: Iterable[int], at_s: float, error: str) -> None:
+        """These requests ended at `at_s` without the service's saying so; those that were answered before, well."""
+        for row in rows:
+            if self.columns.has(row) and math.isinf(self.columns.get(row, "finished")):
+                words = self._words_of(row)
+                is_answered = words.outcome == "ok"
+                end_s = min(self.columns.get(row, "client_finished"), at_s) if is_answered else at_s
+                self.columns.set(row, "finished", max(end_s, self.columns.get(row, "received")))
+                self.columns.set(row, "state", STATE_CODES["done" if is_answered else "failed"])
+                if not is_answered:
+                    words.error = words.error or error
+                self._changed[row] = None
+
+    def drop_before(self, time_s: float) -> None:
+        """Forget the oldest rows, up to the first that came after `time_s`."""
+        begun = np.minimum(self.columns["received"], self.columns["intended"])
+        keep = np.flatnonzero(begun >= time_s)
+        self._drop(self.columns.first + (int(keep[0]) if len(keep) else len(self.columns)))
+        finished = self.samples["finished"]
+        self.samples.drop_before(self.samples.first + int(np.searchsorted(finished, time_s)))
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def row(self, row: int) -> RequestRow:
+        words = self._words_of(row)
+        times = {name: _known(self.columns.get(row, name)) for name, kind in FIELDS.items() if kind is np.float64}
+        state = STATES[int(self.columns.get(row, "state"))] if words.service_key else "waiting"
+        if words.outcome is not None:
+            state = STATE_OF_OUTCOME[words.outcome]
+        started_at_s = _first(times["intended"], times["received"], times["sent"]) or 0.0
+        finished_s = times["client_finished" if words.has_sender else "finished"]
+        return RequestRow(
+            key=row,
+            id=words.service_key[1] if words.service_key else None,
+            client_id=words.client_id,
+            source=words.source,
+            prompt=words.prompt,
+            text=words.text,
+            state=state,
+            tokens=max(int(self.columns.get(row, "tokens")), 0),
+            max_tokens=int(self.columns.get(row, "max_tokens")),
+            replica=words.replica,
+            batch=words.batch,
+            error=words.error,
+            intended_s=times["intended"],
+            sent_s=times["sent"],
+            received_s=times["received"],
+            enqueued_s=times["queued"],
+            formed_s=times["formed"],
+            started_s=times["started"],
+            first_token_s=_first(times["client_first_token"], times["first_token"]),
+            finished_s=finished_s,
+            started_at_s=started_at_s,
+            latency_s=None if finished_s is None else finished_s - started_at_s,
+        )
+
+    def take_changed(self, most: int | None = None) -> list[RequestRow]:
+        """The rows that changed since they were taken last; beyond `most` they are left for the next time."""
+        taken = list(itertools.islice(self._changed, most))
+        for row in taken:
+            del self._changed[row]
+        return self.rows(sorted(taken))
+
+    def note_all_changed(self) -> None:
+        """Let every row that is kept be taken once more."""
+        self._changed = dict.fromkeys(self.numbers())
+
+    def rows(self, numbers: Iterable[int]) -> list[RequestRow]:
+        """Those of them that are still kept."""
+        return [self.row(row) for row in numbers if self.columns.has(row)]
+
+    def numbers(self) -> range:
+        """The numbers of all rows that are kept, oldest first."""
+        return range(self.columns.first, self.columns.next)
+
+    # --------------------------------------------------------------------------------------------------------- rows
+
+    def _row_for_record(self, service: int, record: RequestRecord, slot_of: Callable[[str], int]) -> int:
+        key = (service, record.id)
+        known = self._row_of_service.get(key)
+        if known is not None:
+            return known
+        row = self._row_of_client.get(record.client_id) if record.client_id is not None else None
+        if row is None or self._words_of(row).service_key is not None:  # an id used twice means two requests
+            row = self._append(_Words(client_id=record.client_id))
+        words = self._words_of(row)
+        words.service_key, words.replica = key, record.replica
+        self._row_of_service[key] = row
+        slot = slot_of(record.replica)
+        arrival = self._arrivals.get(slot, 0)
+        self._arrivals[slot] = arrival + 1
+        self.columns.set(row, "slot", slot)
+        self.columns.set(row, "arrival", arrival)
+        return row
+
+    def _row_for_client(self, request: ClientRequest) -> int:
+        row = self._row_of_client.get(request.id)
+        if row is None or (self._words_of(row).outcome is not None and request.outcome is None):
+            row = self._append(_Words(client_id=request.id))
+        words = self._words_of(row)
+        if not words.has_sender:
+            words.has_sender, words.source, words.prompt = True, request.source, request.prompt
+            self.columns.set(row, "max_tokens", request.max_tokens)
+        return row
+
+    def _append(self, words: _Words) -> int:
+        if len(self.columns) == MAX_ROWS:
+            self._drop(self.columns.first + 1)
+        self._words.append(words)
+        row = self.columns.append({"tokens": 0})
+        if words.client_id is not None:
+            self._row_of_client[words.client_id] = row
+        return row
+
+    def _drop(self, before: int) -> None:
+        for row in range(self.columns.first, before):
+            words = self._words.popleft()
+            if words.service_key is not None:
+                self._row_of_service.pop(words.service_key, None)
+            if words.client_id is not None and self._row_of_client.get(words.client_id) == row:
+                del self._row_of_client[words.client_id]
+            self._changed.pop(row, None)
+        self.columns.drop_before(before)
+
+    def _words_of(self, row: int) -> _Words:
+        return self._words[row - self.columns.first]
+
+    def _reconcile(self, row: int, clock: ClockOffset) -> None:
+        """Learn from a request whose end both sides have told how far their clocks are apart, and correct its times."""
+        if clock.is_shared or int(self.columns.get(row, "state")) != STATE_CODES["done"]:
+            return
+        names = ("sent", "received", "finished", "client_finished", "clock_offset")
+        sent_s, received_s, finished_s, heard_s, offset_s = (self.columns.get(row, name) for name in names)
+        if not (math.isfinite(sent_s) and math.isfinite(heard_s)):
+            return
+        clock.note_exchange(sent_s - offset_s, received_s, finished_s, heard_s - offset_s)
+        for name in SENDER_TIMES:
+            self.columns.set(row, name, self.columns.get(row, name) - offset_s + clock.offset_s)
+        self.columns.set(row, "clock_offset", clock.offset_s)
+
+    def _set_client_times(self, row: int, request: ClientRequest, offset_s: float) -> None:
+        times = {
+            "intended": request.intended_s,
+            "sent": request.sent_s,
+            "client_first_token": request.first_token_s,
+            "client_finished": request.finished_s,
+        }
+        for name, at_s in times.items():
+            if at_s is not None:
+                self.columns.set(row, name, at_s + offset_s)
+        self.columns.set(row, "clock_offset", offset_s)
+
+    # ------------------------------------------------------------------------------------------------------ samples
+
+    def _sample_service(self, row: int, record: RequestRecord, regime: int) -> None:
+        """Count a request that only the service knows; of those with a sender we know the sender's latency counts."""
+        sample = int(self.columns.get(row, "sample"))
+        if not self._words_of(row).has_sender:
+            if record.finished_s is not None:
+                self._sample(row, record.finished_s, record.finished_s - record.received_s, regime)
+        elif self.samples.has(sample):
+            self.samples.set(sample, "regime", regime)
+
+    def _sample(self, row: int, finished_s: float, latency_s: float, regime: int) -> None:
+        values = {"finished": finished_s, "latency": latency_s, "regime": regime}
+        sample = int(self.columns.get(row, "sample"))
+        if self.samples.has(sample):
+            for name, value in values.items():
+                self.samples.set(sample, name, value)
+        else:
+            self.columns.set(row, "sample", self.samples.append(values))
+
+
+def samples_between(samples: Columns, start_s: float, end_s: float) -> tuple[Floats, Floats, Ints]:
+    """Finish times, latencies and regimes of what finished in (start, end]."""
+    finished: Floats = samples["finished"]
+    within = (finished > start_s) & (finished <= end_s)
+    return finished[within], samples["latency"][within], samples["regime"][within]
+
+
+def _known(at_s: float) -> float | None:
+    return None if math.isinf(at_s) else at_s
+
+
+def _first(*times: float | None) -> float | None:
+    return next((at_s for at_s in times if at_s is not None), None)

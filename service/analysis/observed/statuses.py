@@ -1,0 +1,83 @@
+"""What replicas and the load generator said of themselves, over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+
+from service.analysis.observed.columns import Columns
+from service.messages.deployment import Scale
+from service.messages.load import LoadFrame
+from service.messages.patterns import Pattern
+from service.messages.telemetry import ReplicaStatus
+
+REPLICA_EVERY_S: Final = 1.0
+LOAD_EVERY_S: Final = 0.25
+MAX_ROWS: Final = 60_000
+UNKNOWN: Final = -1
+
+
+class Statuses:
+    """One line a second for each replica, and one a quarter of a second for the load generator.
+
+    Attributes:
+        replicas: `max_ongoing` is -1 where the service does not tell it.
+        load: totals of the generator, and its lag, infinite while it sent nothing.
+        patterns: moments at which the load became another and what it was from then on, ``None`` while it pauses.
+    """
+
+    def __init__(self) -> None:
+        self.replicas = Columns(
+            {"at": np.float64, "slot": np.int64, "pid": np.int64, "memory": np.int64, "max_ongoing": np.int64},
+            MAX_ROWS,
+        )
+        self.load = Columns({"at": np.float64, "lag_ms": np.float64, "sent": np.int64, "dropped": np.int64}, MAX_ROWS)
+        self.patterns: list[tuple[float, Pattern | None]] = []
+        self._replica_due_s: dict[int, float] = {}
+        self._load_due_s = -np.inf
+
+    def add_replicas(self, statuses: Iterable[ReplicaStatus], slot_of: Callable[[str], int]) -> None:
+        for status in statuses:
+            slot = slot_of(status.replica)
+            if self._replica_due_s.get(slot, -np.inf) <= status.at_s:
+                self._replica_due_s[slot] = status.at_s + REPLICA_EVERY_S
+                ongoing = status.max_ongoing_requests
+                self.replicas.append(
+                    {
+                        "at": status.at_s,
+                        "slot": slot,
+                        "pid": status.pid,
+                        "memory": status.memory_bytes,
+                        "max_ongoing": UNKNOWN if ongoing is None else ongoing,
+                    }
+                )
+
+    def scale_at(self, at_s: float) -> Scale | None:
+        """How many replicas told of themselves then, and what Ray let each hold; ``None`` where they did not tell."""
+        said = self.replicas
+        recent = (said["at"] > at_s - 2 * REPLICA_EVERY_S) & (said["at"] <= at_s)
+        limits = said["max_ongoing"][recent & (said["max_ongoing"] != UNKNOWN)]
+        if not len(limits):
+            return None
+        return Scale(replicas=len(np.unique(said["slot"][recent])), max_ongoing_requests=int(limits[-1]))
+
+    def add_load(self, frame: LoadFrame, at_s: float) -> None:
+        pattern = None if frame.is_paused else frame.pattern
+        if not self.patterns or self.patterns[-1][1] != pattern:
+            self.patterns.append((at_s, pattern))
+        if self._load_due_s <= at_s:
+            self._load_due_s = at_s + LOAD_EVERY_S
+            lag_ms = np.inf if frame.lag_p99_ms is None else frame.lag_p99_ms
+            totals = frame.totals
+            self.load.append({"at": at_s, "lag_ms": lag_ms, "sent": totals.sent, "dropped": totals.dropped})
+
+    def pattern_at(self, at_s: float) -> Pattern | None:
+        return next((pattern for since_s, pattern in reversed(self.patterns) if since_s <= at_s), None)
+
+    def drop_before(self, time_s: float) -> None:
+        for table in (self.replicas, self.load):
+            table.drop_before(table.first + int(np.searchsorted(table["at"], time_s)))
+        while len(self.patterns) > 1 and self.patterns[1][0] < time_s:
+            del self.patterns[0]

@@ -1,0 +1,168 @@
+"""What a batch costs: its time as a function of its members, fitted to the batches that the engine executed.
+
+A batch is static: its prompts are read, then each decode step gives every row that is left one token. So
+
+    batch_s = overhead_s + prompt_token_s · prompt tokens + step_s · steps + row_s · tokens
+
+which for requests of one length is the straight line ``a + b · size``. In `continuous` the same holds of any stretch of
+time, with the steps and tokens in it. The fit takes the residuals relatively (a
+disturbed machine is slower by a factor), is robust against outliers, and knows how sure it is: where all batches had
+the same size, nothing tells a step from a row, and what it says of other sizes is wide.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
+from service.analysis.predict.executed import Executed
+from service.analysis.predict.fit import TERMS, Fit, fit_cost
+from service.messages.settings import BOUNDS, Formation
+
+LEAST_BATCHES: Final = 3
+WIDE: Final = 0.25  # a relative standard error beyond which a time is not worth telling
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What busy engines reach with full batches, and the standard error of it as a share."""
+
+    max_batch_size: int
+    requests_per_s: float
+    tokens_per_s: float
+    relative_error: float
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The four prices, how sure they are, and the requests they were found with.
+
+    Attributes:
+        overhead_s, prompt_token_s, step_s, row_s: see the module.
+        covariance: of these four, in this order.
+        residuals: measured over fitted time of the batches that it was fitted to; their spread is what a single
+            batch differs by.
+        tokens, prompt_tokens: of a request, on average.
+        told_each: pieces of answers for each token, as `Executed` has them.
+        stretch: steps of a batch over the mean tokens of its members; 1 where all ask for as many.
+        sizes: smallest and largest size that was seen.
+        is_open: whether it tells of batches that others join, so that the place of one that ends is taken at once.
+    """
+
+    overhead_s: float
+    prompt_token_s: float
+    step_s: float
+    row_s: float
+    covariance: Floats
+    residuals: Floats
+    tokens: float
+    prompt_tokens: float
+    told_each: float
+    stretch: float
+    sizes: tuple[int, int]
+    is_open: bool
+
+    @classmethod
+    def of_history(cls, history: History, at_s: float | None = None) -> CostModel | None:
+        """The model of the batches up to `at_s` (now); ``None`` as long as there are fewer than three."""
+        return cls.of_batches(Executed.of_history(history, at_s))
+
+    @classmethod
+    def of_batches(cls, executed: Executed) -> CostModel | None:
+        """
+        >>> size, one = np.array([1.0, 2.0, 4.0, 8.0]), np.ones(4)
+        >>> run_s, ends_s = 24 * (0.040 + 0.002 * size), np.arange(4.0)
+        >>> batches = Executed(size, 24 * one, 24 * size, 24 * size, 0 * one, run_s, ends_s, size, size < 0)
+        >>> cost = CostModel.of_batches(batches)
+        >>> round(cost.batch_s(4), 2), round(cost.marginal_s, 3), round(cost.capacity(16).tokens_per_s)
+        (1.15, 0.048, 222)
+        """
+        if len(executed) < LEAST_BATCHES:
+            return None
+        return cls._of_fit(fit_cost(executed), executed)
+
+    @classmethod
+    def _of_fit(cls, fit: Fit, executed: Executed) -> CostModel:
+        shared = (executed.size > 1) & ~executed.is_open
+        stretch = executed.steps[shared] * executed.size[shared] / executed.tokens[shared]
+        requests = float(executed.begun.sum()) or float(executed.size.sum())
+        return cls(
+            **dict(zip(TERMS, map(float, fit.prices), strict=True)),
+            covariance=fit.covariance,
+            residuals=fit.residuals,
+            tokens=float(executed.tokens.sum()) / requests,
+            prompt_tokens=float(executed.prompt_tokens.sum()) / requests,
+            told_each=executed.told_each,
+            stretch=max(float(stretch.mean()), 1.0) if len(stretch) else 1.0,
+            sizes=(int(executed.size.min()), int(executed.size.max())),
+            is_open=False,
+        )
+
+    def under(self, formation: Formation) -> CostModel:
+        """The same prices for batches of that formation."""
+        return replace(self, is_open=formation == "continuous")
+
+    # ---------------------------------------------------------------------------------------------------- what it says
+
+    def batch_s(self, size: float, tokens: float | None = None, prompt_tokens: float | None = None) -> float:
+        """Time of a batch of `size` requests with so many tokens each (as observed on average)."""
+        return float(self._work(size, tokens, prompt_tokens) @ self._prices)
+
+    def batch_error_s(self, size: float, tokens: float | None = None, prompt_tokens: float | None = None) -> float:
+        """The standard error of `batch_s`."""
+        return self._error(self._work(size, tokens, prompt_tokens))
+
+    def is_sure_of(self, size: float) -> bool:
+        """Whether the time of a batch of this size is known well enough to be told."""
+        return self.batch_error_s(size) <= WIDE * self.batch_s(size)
+
+    @property
+    def marginal_s(self) -> float:
+        """What one more average request adds to the time of its batch."""
+        return float(self._one_more @ self._prices)
+
+    @property
+    def marginal_error_s(self) -> float:
+        return self._error(self._one_more)
+
+    @property
+    def spread(self) -> float:
+        """How much a single batch differs, as a share of its time: the residuals' robust standard deviation."""
+        return float(np.percentile(np.abs(np.log(self.residuals)), 68.0))
+
+    def capacity(self, max_batch_size: int, replicas: int = 1) -> Capacity:
+        """The capacity line at `max_batch_size`, for requests of average length."""
+        batch_s = self.batch_s(max_batch_size) * float(self.residuals.mean())
+        requests_per_s = replicas * max_batch_size / batch_s
+        error = self.batch_error_s(max_batch_size) / self.batch_s(max_batch_size)
+        return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens * self.told_each, error)
+
+    def drawn(self, random: np.random.Generator) -> CostModel:
+        """Another model that the batches would allow as well."""
+        prices = random.multivariate_normal(self._prices, self.covariance, method="svd")
+        drawn = replace(self, **dict(zip(TERMS, prices.tolist(), strict=True)))
+        return drawn if min(drawn.batch_s(1), drawn.batch_s(BOUNDS["max_batch_size"].high)) > 0 else self
+
+    # ----------------------------------------------------------------------------------------------------------- inner
+
+    @property
+    def _prices(self) -> Floats:
+        return np.array([getattr(self, term) for term in TERMS])
+
+    @property
+    def _one_more(self) -> Floats:
+        return np.array([0.0, self.prompt_tokens, 0.0, self.tokens])
+
+    def _work(self, size: float, tokens: float | None, prompt_tokens: float | None) -> Floats:
+        each = self.tokens if tokens is None else tokens
+        read = self.prompt_tokens if prompt_tokens is None else prompt_tokens
+        stretch = self.stretch if size > 1 and tokens is None else 1.0
+        return np.array([1.0, size * read, each * (1.0 if self.is_open else stretch), size * each])
+
+    def _error(self, work: Floats) -> float:
+        return math.sqrt(max(float(work @ self.covariance @ work), 0.0))

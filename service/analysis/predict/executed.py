@@ -1,0 +1,147 @@
+"""Which batches the engine executed lately, and what each of them had to compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+
+from service.analysis.observed.batches import CONTINUOUS
+from service.analysis.observed.columns import Bools, Floats, Ints
+from service.analysis.observed.history import History
+
+MOST_BATCHES: Final = 300
+LONGEST_AGO_S: Final = 300.0
+PIECE_S: Final = 0.5  # stretches of a continuous batch are put together to pieces that run so long
+
+
+@dataclass(frozen=True)
+class Executed:
+    """One entry a batch, in order of `finished_s`; what ran in `continuous` is cut into pieces of half a second.
+
+    Attributes:
+        size: rows, of a piece on average.
+        steps: decode steps, as many as a batch's longest completion has tokens.
+        tokens: generated for all members. A function's call is one step, and one token for each, whatever it streams.
+        told: pieces of their answers, of text as many as tokens.
+        prompt_tokens: read before the first step, for all members, padding included.
+        run_s: from its start to its end.
+        finished_s: when it ended.
+        begun: requests that began to run in it.
+        is_open: whether others could join.
+    """
+
+    size: Floats
+    steps: Floats
+    tokens: Floats
+    told: Floats
+    prompt_tokens: Floats
+    run_s: Floats
+    finished_s: Floats
+    begun: Floats
+    is_open: Bools
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @classmethod
+    def of_history(cls, history: History, at_s: float | None = None) -> Executed:
+        """The last batches that had run to their end at `at_s` (now)."""
+        latest_s = history.now_s() if at_s is None else at_s
+        table = history.batches.columns
+        chosen = (table["finished"] <= latest_s) & (table["finished"] > latest_s - LONGEST_AGO_S)
+        chosen &= np.isfinite(table["started"]) & (table["tokens"] > 0) & (table["finished"] > table["started"])
+        chosen &= table["started"] >= history.service_begun_s(latest_s)  # another may have computed something else
+        chosen &= table["started"] >= _places_since_s(history, latest_s)
+        rows = np.flatnonzero(chosen)
+        rows = rows[np.argsort(table["finished"][rows], kind="stable")]
+        return cls._of_rows(history, rows)._in_pieces(table["slot"][rows])._latest()
+
+    @classmethod
+    def _of_rows(cls, history: History, rows: Ints) -> Executed:
+        table = history.batches.columns
+        names = ("size", "steps", "tokens", "computed", "prompts")
+        column = {name: table[name][rows].astype(float) for name in names}
+        told = column["tokens"]
+        is_open: Bools = table["formation"][rows] == CONTINUOUS
+        is_known = column["steps"] > 0  # an engine that tells nothing of its work gave each member as many tokens
+        steps = np.where(is_known, column["steps"], told / column["size"])
+        is_call = told > (steps + 1) * column["size"]  # more than a step's rows and the reading of prompts can give
+        tokens = np.where(is_call, steps * column["size"], told)
+        prompt_tokens = np.where(is_known, column["computed"] - (tokens - column["size"]), 0.0)
+        prompt_tokens = np.where(is_open | (column["prompts"] > 0), column["prompts"], prompt_tokens)
+        finished_s = table["finished"][rows]
+        return cls(
+            size=column["size"],
+            steps=steps,
+            tokens=tokens,
+            told=told,
+            prompt_tokens=np.maximum(prompt_tokens, 0.0),
+            run_s=finished_s - table["started"][rows],
+            finished_s=finished_s,
+            begun=np.where(is_open, _joined(history)[rows], column["size"]),
+            is_open=is_open,
+        )
+
+    @property
+    def told_each(self) -> float:
+        """Pieces of answers for each token of work: 1, unless a function streams."""
+        return float(self.told.sum() / self.tokens.sum())
+
+    def shifted(self, by_s: float) -> Executed:
+        """The same with all ends moved in time."""
+        return replace(self, finished_s=self.finished_s + by_s)
+
+    def _latest(self) -> Executed:
+        order = np.argsort(self.finished_s, kind="stable")[-MOST_BATCHES:]
+        return Executed(*(getattr(self, field.name)[order] for field in fields(self)))
+
+    def _in_pieces(self, slot: Ints) -> Executed:
+        """A stretch is as short as a step, and so is mostly noise; several of one engine in a row tell more."""
+        if not self.is_open.any():
+            return self
+        _, piece = np.unique(self._pieces(slot), axis=0, return_inverse=True)
+
+        def summed(values: Floats | Bools) -> Floats:
+            result: Floats = np.bincount(piece, values).astype(float)
+            return result
+
+        steps, tokens = summed(self.steps), summed(self.tokens)
+        finished_s = np.full(len(steps), -np.inf)
+        np.maximum.at(finished_s, piece, self.finished_s)
+        is_open = summed(self.is_open) > 0
+        return Executed(
+            size=np.where(is_open, np.maximum(tokens / steps, 1.0), summed(self.size)),
+            steps=steps,
+            tokens=tokens,
+            told=summed(self.told),
+            prompt_tokens=summed(self.prompt_tokens),
+            run_s=summed(self.run_s),
+            finished_s=finished_s,
+            begun=summed(self.begun),
+            is_open=is_open,
+        )
+
+    def _pieces(self, slot: Ints) -> Ints:
+        """Two numbers an entry that name its piece, in which its middle is; what nobody could join is one by itself."""
+        piece = np.arange(len(self))
+        for each in np.unique(slot[self.is_open]):
+            mine = self.is_open & (slot == each)
+            piece[mine] = (np.cumsum(self.run_s[mine]) - self.run_s[mine] / 2) // PIECE_S
+        return np.stack([np.where(self.is_open, slot, -1), piece], axis=1)
+
+
+def _joined(history: History) -> Ints:
+    """How many requests began to run in each batch that is kept."""
+    batches, requests = history.batches.columns, history.requests.columns
+    batch = requests["batch"] - batches.first
+    joined: Ints = np.bincount(batch[batch >= 0], minlength=len(batches))
+    return joined
+
+
+def _places_since_s(history: History, at_s: float) -> float:
+    """Since when as many batches run at a time as at `at_s`; they cost something else where they share an engine."""
+    changes = [each for each in history.changes() if each.in_force_s <= at_s]
+    others = (each.in_force_s for each in reversed(changes) if each.previous.places != each.settings.places)
+    return next(others, -np.inf)

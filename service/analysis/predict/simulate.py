@@ -1,0 +1,169 @@
+"""An exact simulation of how batches are formed, event by event, on a clock that leaps: no waiting, no asyncio.
+
+The formations follow the rules of `service/batching`: a late batch is released when it is full or when a free
+engine has waited `batch_wait_timeout_s` for it; an early one is sealed so long after its first request whatever the
+engine does, and waits for its turn; a continuous one begins as a late one, and then requests join and leave between
+steps. What a batch costs is asked of an `Engine`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from service.analysis.predict.continuous import Continuous
+from service.analysis.predict.load import Arrival, Load
+from service.analysis.predict.replicas import Early, Late, Replica
+from service.analysis.predict.simulated import Engine, Run, SimulatedBatch, SimulatedRequest
+from service.messages.settings import Formation, Settings
+
+MOST_STEPS: Final = 2_000_000  # a simulation ends, whatever it is asked for
+KINDS: Final[Mapping[Formation, type[Replica]]] = {"late": Late, "early": Early, "continuous": Continuous}
+
+
+@dataclass(frozen=True)
+class Start:
+    """What stands when the simulation begins.
+
+    Attributes:
+        waiting: requests in each replica's queue, oldest first; their `Arrival`s lie in the past.
+        busy_until_s: when each batch ends that runs on a replica's engine.
+    """
+
+    waiting: tuple[tuple[Arrival, ...], ...]
+    busy_until_s: tuple[tuple[float, ...], ...]
+
+
+def simulate(
+    settings: Settings,
+    engine: Engine,
+    load: Load,
+    until_s: float,
+    *,
+    replicas: int = 1,
+    max_ongoing_requests: int | None = None,
+    start: Start | None = None,
+    seed: int = 0,
+) -> Run:
+    """What `load` would see from 0 until `until_s`; what was sent before then is followed to its end."""
+    simulation = _Simulation(settings, engine, load, until_s, replicas, max_ongoing_requests, seed)
+    if start is not None:
+        simulation.begin_with(start)
+    simulation.go()
+    return simulation.run
+
+
+class _Simulation:
+    """The clock, the router, and the replicas behind it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        load: Load,
+        until_s: float,
+        replicas: int,
+        max_ongoing_requests: int | None,
+        seed: int,
+    ) -> None:
+        self.run = Run()
+        self.engine = engine
+        self._load = load
+        self._until_s = until_s
+        self._random = random.Random(seed)
+        self._order = 0
+        self._replicas = [KINDS[settings.formation](self, number, settings) for number in range(replicas)]
+        self._max_ongoing = max_ongoing_requests
+        self._is_held_counted = replicas > 1 or max_ongoing_requests is not None  # else nobody asks
+        self._outside: deque[SimulatedRequest] = deque()  # that no replica had room for
+        self._events: list[tuple[float, int, Callable[[float, object], None], object]] = []
+        for arrival in load.first(until_s):
+            self._order += 1
+            self._events.append((arrival.enqueued_s, self._order, self._arrive, arrival))
+        heapify(self._events)
+
+    def begin_with(self, start: Start) -> None:
+        for replica, waiting, busy_until_s in zip(self._replicas, start.waiting, start.busy_until_s, strict=True):
+            replica.occupy(busy_until_s)
+            for arrival in waiting:
+                request = SimulatedRequest(arrival, arrival.enqueued_s)
+                self.run.requests.append(request)
+                replica.held += 1
+                replica.enqueue(arrival.enqueued_s, request)
+
+    def go(self) -> None:
+        events = self._events
+        for _ in range(MOST_STEPS):
+            if not events:
+                return
+            at_s, _, handle, what = heappop(events)
+            handle(at_s, what)
+
+    def call_at(self, at_s: float, handle: Callable[[float, object], None], what: object) -> None:
+        self._order += 1
+        heappush(self._events, (at_s, self._order, handle, what))
+
+    def started(self, batch: SimulatedBatch, offsets_s: list[float], replica: Replica) -> None:
+        """The batch runs; its members are answered as they are done."""
+        self.run.batches.append(batch)
+        return_s = self._load.return_s()
+        for request, offset_s in zip(batch.members, offsets_s, strict=True):
+            request.started_s = batch.started_s
+            self._answer(request, batch.started_s + offset_s, return_s, replica)
+
+    def ran(self, stretch: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
+        """A stretch has ended, with which these are done."""
+        self.run.batches.append(stretch)
+        return_s = self._load.return_s() if left else 0.0
+        for request in left:
+            self._answer(request, stretch.finished_s, return_s, replica)
+
+    def _answer(self, request: SimulatedRequest, finished_s: float, return_s: float, replica: Replica) -> None:
+        request.finished_s, request.answered_s = finished_s, finished_s + return_s
+        if self._is_held_counted:
+            self.call_at(finished_s, self._leave, replica)
+        self._follow(request.answered_s)
+
+    def _follow(self, answered_s: float) -> None:
+        following = self._load.next(answered_s)
+        if following is not None and following.intended_s < self._until_s:
+            self.call_at(following.enqueued_s, self._arrive, following)
+
+    def _arrive(self, at_s: float, arrival: object) -> None:
+        assert isinstance(arrival, Arrival)
+        request = SimulatedRequest(arrival, at_s)
+        self.run.requests.append(request)
+        self._admit(at_s, request)
+
+    def _admit(self, at_s: float, request: SimulatedRequest) -> None:
+        replica = self._chosen()
+        if self._max_ongoing is not None and replica.held >= self._max_ongoing:
+            self._outside.append(request)
+        elif replica.is_full:
+            self._refuse(at_s, request, replica)
+        else:
+            replica.held += 1
+            request.enqueued_s = at_s
+            replica.enqueue(at_s, request)
+
+    def _chosen(self) -> Replica:
+        """The one of two picked at random that holds fewer requests, as Ray's router chooses."""
+        if len(self._replicas) == 1:
+            return self._replicas[0]
+        one, other = self._random.sample(self._replicas, 2)
+        return one if one.held <= other.held else other
+
+    def _refuse(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None:
+        request.refused = True
+        request.answered_s = at_s + self._load.return_s()
+        self._follow(request.answered_s + self._load.pause_after_refusal_s)
+
+    def _leave(self, at_s: float, replica: object) -> None:
+        assert isinstance(replica, Replica)
+        replica.held -= 1
+        if self._outside:
+            self._admit(at_s, self._outside.popleft())

@@ -1,0 +1,164 @@
+"""Opens a recording: what it holds as a `History`, and in words what was wrong with it."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from service.analysis.observed.history import History
+from service.analysis.recording.format import (
+    FORMAT_VERSION,
+    MOST_FILE_BYTES,
+    Entry,
+    RecordingEnded,
+    RecordingError,
+    RecordingHeader,
+)
+from service.analysis.recording.members import Damage, members
+from service.analysis.recording.order import Order
+from service.analysis.recording.replay import Replay
+
+
+@dataclass(frozen=True)
+class Recording:
+    """
+    Attributes:
+        model: of the service; ``None`` if none was heard.
+        history: all that was recorded; its clock stands at the end.
+        began_s, ended_s: on the recorder's clock.
+        damage: a sentence that says what could not be read, if anything.
+    """
+
+    path: Path
+    header: RecordingHeader
+    model: str | None
+    history: History
+    began_s: float
+    ended_s: float
+    damage: str | None
+
+    @property
+    def duration_s(self) -> float:
+        return self.ended_s - self.began_s
+
+
+def open_recording(path: Path) -> Recording:
+    """Read all of it; raises `RecordingError` where it is no recording of ours or nothing of it can be read."""
+    content = members(_read(path))
+    header = _header(path, next(content, b""))
+    replay = Replay(header)
+    flaws = _Flaws()
+    try:
+        for entry in _entries(content, header, flaws):
+            replay.feed(entry)
+        replay.finish()
+    except ArithmeticError:  # numbers that fit no column: nobody but a forger writes them
+        flaws.has_nonsense = True
+    return Recording(
+        path=path,
+        header=header,
+        model=replay.model,
+        history=replay.stand(),
+        began_s=header.at_s,
+        ended_s=replay.last_s,
+        damage=flaws.sentence(replay.last_s - header.at_s),
+    )
+
+
+def read_entries(path: Path) -> Iterator[Entry]:
+    """Every event of a recording, as it came; what cannot be read is passed over."""
+    content = members(_read(path))
+    return _entries(content, _header(path, next(content, b"")), _Flaws())
+
+
+@dataclass
+class _Flaws:
+    """What was found to be wrong."""
+
+    lost_bytes: int = 0
+    bad_lines: int = 0
+    has_nonsense: bool = False
+    is_ended: bool = False
+
+    def sentence(self, duration_s: float) -> str | None:
+        told = []
+        if self.lost_bytes:
+            told.append(f"{self.lost_bytes:,} bytes of the recording are damaged and were left out.")
+        if self.bad_lines:
+            told.append(f"{self.bad_lines:,} of its lines could not be understood and were left out.")
+        if self.has_nonsense:
+            told.append("It holds numbers that cannot be; what follows them was left out.")
+        if not self.is_ended:
+            told.append(
+                f"The recording breaks off after {duration_s:.0f} s: it was not ended in order, or still goes on."
+            )
+        return " ".join(told) or None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordingError(f"{path} is not a file.")
+        if status.st_size > MOST_FILE_BYTES:
+            raise RecordingError(f"{path} is too long: recordings of up to {MOST_FILE_BYTES // 2**20} MiB are opened.")
+        with open(path, "rb") as file:
+            return file.read(MOST_FILE_BYTES)
+    except OSError as error:
+        raise RecordingError(f"Could not open {path}: {error.strerror or error}.") from error
+
+
+class _AnyHeader(msgspec.Struct):
+    format: str
+    version: int
+
+
+def _header(path: Path, first: bytes | Damage) -> RecordingHeader:
+    foreign = RecordingError(f"{path} is not a recording of Batchscope, or its beginning is damaged.")
+    if isinstance(first, Damage):
+        raise foreign
+    try:
+        basics = msgspec.json.decode(first, type=_AnyHeader)
+        if basics.format != RecordingHeader.__struct_config__.tag:
+            raise foreign
+        if basics.version != FORMAT_VERSION:
+            raise RecordingError(
+                f"{path} has version {basics.version} of the format; this release reads {FORMAT_VERSION}. "
+                "Open it with a newer release of Batchscope."
+            )
+        return msgspec.json.decode(first, type=RecordingHeader)
+    except msgspec.MsgspecError as error:
+        raise foreign from error
+
+
+def _entries(content: Iterator[bytes | Damage], header: RecordingHeader, flaws: _Flaws) -> Iterator[Entry]:
+    """The events of all members that are whole, with a gap where frames are missing."""
+    order = Order(header)
+    for member in content:
+        if isinstance(member, Damage):
+            flaws.lost_bytes += member.end - member.start
+            continue
+        for line in member.splitlines():
+            entry = _entry(line)
+            if entry is None or not order.admits(entry):
+                flaws.bad_lines += 1
+                continue
+            flaws.is_ended = isinstance(entry.event, RecordingEnded)
+            missed = order.missed_before(entry)
+            if missed is not None:
+                yield Entry(at_s=entry.at_s, event=missed)
+            yield entry
+
+
+_decoder = msgspec.json.Decoder(Entry)
+
+
+def _entry(line: bytes) -> Entry | None:
+    try:
+        return _decoder.decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,121 @@
+"""`python -m service bench`: how fast the engine is, alone and through HTTP, beside what it is judged by."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from service.analysis.compare.plan import PlanError
+from service.commands.bench.plan import CPU_SIZES, GPU_SIZES, HTTP, QUICK_SIZES, BenchPlan, Subject
+from service.commands.bench.table import table
+from service.commands.bench.work import BenchWork
+from service.commands.measuring import CANNOT, USER_ERRORS, TerminalBar, carry_out
+from service.commands.options import Server, check_folders, number_of_rounds
+from service.load.options import SentenceParser, add_address_options
+from service.messages.files import write_whole
+from service.messages.options import ServiceOptions
+from service.messages.settings import BOUNDS, FORMATIONS, Settings
+
+MEASURED: Final[dict[str, tuple[Subject, ...]]] = {
+    "engine": ("engine",),
+    "http": tuple(HTTP),
+    "both": ("engine", *HTTP),
+}
+MOST_TOKENS: Final = 1024
+QUICK_BATCHES: Final = 2
+
+
+def main(argv: list[str]) -> int:
+    """0 when it was carried out, 2 if it could not be, 130 if it was interrupted: then what was measured is told."""
+    options = _parser().parse_args(argv)
+    server = None if options.url is None else Server(options.url, options.token)
+    try:
+        check_folders(options.json)
+        if server is not None and options.what == "engine":
+            raise PlanError("The engine alone has no address. Leave --url out, or measure bench http.")
+        work = BenchWork(_plan(options), _subjects(options), server)
+        bar = TerminalBar()
+        code = carry_out(work.carry_out(bar.tell), bar, ends_with_input=False)
+        _hand_out(work, options.json)
+    except USER_ERRORS as error:
+        print(error, file=sys.stderr)
+        return CANNOT
+    return code
+
+
+def _hand_out(work: BenchWork, json: Path | None) -> None:
+    report = work.report()
+    if report is None:
+        return
+    print(table(report))
+    if json is not None:
+        write_whole(json, msgspec.json.encode(report) + b"\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    usual, service = BenchPlan(), ServiceOptions()
+    parser = SentenceParser(
+        prog="python -m service bench",
+        description="Measure the engine alone and through HTTP, beside transformers' generate and the floors that the "
+        "machine's memory and matrix products set, all in the same run. Nothing else should run meanwhile.",
+        epilog="Ratios are what counts: times are those of this machine at this moment.",
+    )
+    add = parser.add_argument
+    add("what", nargs="?", choices=MEASURED, default="both", help="(default: both)")
+    add_address_options(parser, is_required=False, told="a service that is up (default: one is started on a free port)")
+    add("--batch-sizes", type=_sizes, help=f"(default: {_spelled(CPU_SIZES)}; on a GPU {_spelled(GPU_SIZES)})")
+    add("--tokens", type=_tokens, default=usual.tokens, help="generated for each prompt (default: %(default)s)")
+    add("--rounds", type=number_of_rounds, help=f"runs of each size (default: {usual.rounds})")
+    add("--formation", choices=FORMATIONS, default=service.settings.formation, help="(default: %(default)s)")
+    add(
+        "--quick",
+        action="store_true",
+        help=f"one round of {_spelled(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores",
+    )
+    add("--model", default=service.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
+    add("--device", default=service.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
+    add("--dtype", default=service.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
+    add("--json", type=Path, help="file for the result: every run, and what they say")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> BenchPlan:
+    service = ServiceOptions(
+        model=options.model,
+        device=options.device,
+        dtype=options.dtype,
+        settings=Settings(formation=options.formation),
+    )
+    plan = BenchPlan(service=service, sizes=options.batch_sizes, tokens=options.tokens)
+    if options.quick:
+        plan = msgspec.structs.replace(plan, sizes=plan.sizes or QUICK_SIZES, rounds=1, batches=QUICK_BATCHES)
+    return plan if options.rounds is None else msgspec.structs.replace(plan, rounds=options.rounds)
+
+
+def _subjects(options: argparse.Namespace) -> tuple[Subject, ...]:
+    return tuple(subject for subject in MEASURED[options.what] if not (options.quick and subject == "http_whole"))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    bounds = BOUNDS["max_batch_size"]
+    sizes = [int(part) for part in text.split(",") if part.isascii() and part.isdigit()]
+    if len(sizes) != text.count(",") + 1 or not all(bounds.low <= size <= bounds.high for size in sizes):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} are no sizes such as 1,16,32, whole numbers from {bounds.low:g} to {bounds.high:g}"
+        )
+    return tuple(sorted(set(sizes)))
+
+
+def _tokens(text: str) -> int:
+    tokens = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= tokens <= MOST_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {MOST_TOKENS}")
+    return tokens
+
+
+def _spelled(sizes: tuple[int, ...]) -> str:
+    return ",".join(map(str, sizes))

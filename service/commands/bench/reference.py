@@ -1,0 +1,111 @@
+"""What the engine is held against: transformers' own `generate` on the same weights, and the machine. For a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.commands.bench.figures import Run
+from service.commands.bench.floors import Rates, Weights
+from service.commands.bench.plan import prompts_for
+from service.engine.cores import bind_openmp_threads, usable_cores
+from service.engine.model.resolve import ModelFolder, resolve
+from service.messages.options import ServiceOptions
+
+
+class ReferenceFacts(NamedTuple):
+    """What was loaded, and where to."""
+
+    model: str
+    device: str
+    dtype: str
+    hardware: str
+    weights: Weights
+
+
+class Reference:
+    """The model as transformers itself loads it, with the threads and the priority that the engine has."""
+
+    def __init__(self, options: ServiceOptions) -> None:
+        cores = usable_cores()
+        bind_openmp_threads()
+        import torch
+
+        from service.engine.model.load import choose_device, choose_dtype, computed_in
+        from service.engine.threads import prepare_engine_thread
+
+        device = choose_device(options.device)
+        prepare_engine_thread(device, cores)
+        folder = resolve(options.model)
+        self._name = folder.name
+        self._device = torch.device(device)
+        self._dtype_name = choose_dtype(options.dtype, device)
+        self._dtype = computed_in(self._dtype_name)
+        self._tokenizer = _tokenizer(folder)
+        self._model = _model(folder, self._dtype).to(self._device)
+
+    def facts(self) -> ReferenceFacts:
+        from service.commands.bench.machine import hardware
+
+        weights = Weights.of(self._model)
+        if self._dtype_name == "int8":  # as the engine has them; `generate` reads them in the numbers it computes in
+            weights = msgspec.structs.replace(weights, bytes=weights.parameters)
+        return ReferenceFacts(self._name, str(self._device), self._dtype_name, hardware(self._device), weights)
+
+    def rates(self) -> Rates:
+        """Measured anew."""
+        from service.commands.bench.machine import measured_rates
+
+        return measured_rates(self._device, self._dtype)
+
+    def run(self, size: int, tokens: int, batches: int) -> Run:
+        from service.commands.bench.stopwatch import Stopwatch
+
+        watch = Stopwatch(self._device)
+        prompts = prompts_for(size)
+        for _ in range(batches):
+            inputs = self._tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
+            watch.begin_batch()
+            self._generate(inputs, tokens, watch.end_step)
+            watch.end_batch()
+        return watch.run("generate", size, tokens)
+
+    def _generate(self, inputs: Any, tokens: int, end_step: Callable[..., None]) -> None:
+        steps = 0
+
+        def tell(ids: Any, _scores: Any, **_: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            end_step(is_last=steps == tokens)
+            return ids.new_zeros(ids.shape[0], dtype=bool)  # no row is to stop
+
+        output = self._model.generate(
+            **inputs.to(self._device), max_new_tokens=tokens, do_sample=False, stopping_criteria=[tell]
+        )
+        output[:, -1].tolist()  # as its user would have it: on this side of the device
+
+
+def _tokenizer(folder: ModelFolder) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder.path, local_files_only=True, trust_remote_code=False, padding_side="left"
+    )
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    return tokenizer
+
+
+def _model(folder: ModelFolder, dtype: Any) -> Any:
+    """Ready to infer, and without an end before the last token."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder.path, local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype
+    )
+    model.generation_config.eos_token_id = None
+    return model.eval().requires_grad_(False)

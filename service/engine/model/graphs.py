@@ -1,0 +1,204 @@
+"""Decode steps as graphs: what is launched once, and not operation by operation.
+
+On a GPU a small model's operations take less time than Python needs to launch them. A graph finds its tensors where
+they were when it was captured. So the keys and values of the batch that is decoded alone are kept in one place, the
+arena, and for each bucket of rows and columns a graph is captured there when the model is loaded; rows and columns
+beyond the batch's own are hidden by the mask. Steps that read prompts, and those that no bucket holds, are computed as
+before, in the arena or elsewhere.
+
+Capturing is torch's (https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from service.engine.model.batch_cache import BatchCache, Buffers
+from service.engine.model.passes import ForwardPass, Part
+from service.engine.model.report import LoadReport, keep_quiet, reported
+
+logger = logging.getLogger(__name__)
+
+ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+COLUMNS: Final = (128, 256, 512, 1024)
+MEMORY_SHARE: Final = 8  # the arena takes one part in so many of the memory that is free
+WARM_UPS: Final = 2
+
+Capture: TypeAlias = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
+"""Records what a function computes from tensors; what it returns does that again with what they hold then."""
+
+
+class GraphedPass(nn.Module):
+    """A forward pass of which decode steps of a single batch are replayed."""
+
+    def __init__(
+        self,
+        forward: ForwardPass,
+        device: torch.device,
+        capture: Capture,
+        rows: Sequence[int] = ROWS,
+        columns: Sequence[int] = COLUMNS,
+        report: LoadReport = keep_quiet,
+    ) -> None:
+        super().__init__()
+        self._forward = forward
+        cell = _cell(forward, device)
+        rows, columns = _fitting(rows, columns, sum(each.nbytes for pair in cell for each in pair), device)
+        self._arena = Arena(cell, rows[-1], columns[-1])
+        # The largest first: the smaller ones find room in the memory that it needed.
+        buckets = sorted(product(rows, columns), reverse=True)
+        self._graphs = {
+            bucket: StepGraph(forward, self._arena, *bucket, capture) for bucket in reported(buckets, "graphs", report)
+        }
+        self._buckets = sorted(buckets, key=lambda bucket: bucket[0] * bucket[1])
+        logger.info("%d graphs captured, for up to %d rows of %d columns", len(buckets), rows[-1], columns[-1])
+
+    def forward(self, parts: Sequence[Part]) -> Tensor:
+        graph = self._graph_for(parts)
+        return self._forward(parts) if graph is None else graph.step(parts[0])
+
+    def _graph_for(self, parts: Sequence[Part]) -> StepGraph | None:
+        if len(parts) != 1 or parts[0].ids.shape[1] != 1 or not isinstance(parts[0].cache, BatchCache):
+            return None
+        cache, rows = parts[0].cache, len(parts[0].ids)
+        end = cache.get_seq_length() + 1
+        if end == 1 or cache.rows > self._arena.rows:
+            return None
+        fitting = (each for each in self._buckets if rows <= each[0] and end <= each[1])
+        bucket = next(fitting, None)
+        return None if bucket is None else self._graphs[bucket]
+
+
+class Arena:
+    """The buffers that graphs read and write; one cache at a time goes on in them.
+
+    Attributes:
+        rows: there is room for.
+    """
+
+    def __init__(self, cell: Buffers, rows: int, columns: int) -> None:
+        """`cell` has what one row needs for one column."""
+        self.rows = rows
+        self.buffers = [(_wide(keys, rows, columns), _wide(values, rows, columns)) for keys, values in cell]
+        self._tenant: weakref.ref[BatchCache] | None = None
+
+    def take_in(self, cache: BatchCache) -> None:
+        if cache.is_in(self.buffers):
+            return
+        tenant = None if self._tenant is None else self._tenant()
+        if tenant is not None and tenant.is_in(self.buffers):
+            tenant.move_out()
+        cache.move_to(self.buffers)
+        self._tenant = weakref.ref(cache)
+
+
+class StepGraph:
+    """The step of so many rows that attend to so many columns at most."""
+
+    @torch.inference_mode()
+    def __init__(self, forward: ForwardPass, arena: Arena, rows: int, columns: int, capture: Capture) -> None:
+        self._arena = arena
+        device = arena.buffers[0][0].device
+        self._ids = torch.zeros(rows, 1, dtype=torch.long, device=device)
+        self._positions = torch.zeros_like(self._ids)
+        self._column = torch.zeros(1, dtype=torch.long, device=device)
+        self._mask = torch.zeros(rows, columns, dtype=torch.bool, device=device)
+        self._mask[:, 0] = True
+        part = Part(self._ids, self._positions, self._mask, _View(arena.buffers, rows, columns, self._column))
+        self._replay = capture(lambda: forward([part]))
+
+    def step(self, part: Part) -> Tensor:
+        """The logits that follow the next column of a batch, [rows, vocabulary], good until the next step."""
+        rows, held = len(part.ids), part.cache.get_seq_length()
+        self._arena.take_in(part.cache)
+        self._ids[:rows] = part.ids
+        self._positions[:rows] = part.positions
+        self._column.fill_(held)
+        self._mask.zero_()
+        self._mask[:, 0] = True  # a row that attends to nothing would leave NaN behind
+        self._mask[:rows, : held + 1] = True if part.mask is None else part.mask
+        logits = self._replay()
+        part.cache.count_column()
+        return logits[:rows]
+
+
+class _View:
+    """As a cache: the first rows and columns of the arena, where the next column goes to the place in a tensor."""
+
+    def __init__(self, buffers: Buffers, rows: int, columns: int, column: Tensor) -> None:
+        self._buffers = buffers
+        self._rows = rows
+        self._columns = columns
+        self._column = column
+
+    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, ...]:
+        written = []
+        for buffer, new in zip(self._buffers[layer], (keys, values), strict=True):
+            of_rows = buffer[: self._rows]
+            of_rows.index_copy_(2, self._column, new)
+            written.append(of_rows[:, :, : self._columns])
+        return tuple(written)
+
+    def get_seq_length(self) -> int:
+        return self._columns - 1
+
+
+def as_cuda_graphs(device: torch.device) -> Capture:
+    pool = torch.cuda.graph_pool_handle()
+
+    def capture(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        here = torch.cuda.current_stream(device)
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UPS):
+                compute()
+        here.wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            result = compute()
+
+        def replay() -> Tensor:
+            graph.replay()
+            return result
+
+        return replay
+
+    return capture
+
+
+@torch.inference_mode()
+def _cell(forward: ForwardPass, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values of one row and column, of each layer."""
+    cache, zero = BatchCache(1), torch.zeros(1, 1, dtype=torch.long, device=device)
+    forward([Part(zero, zero, None, cache)])
+    layers: list[Any] = cache.layers
+    return [(layer.keys[:, :, :1], layer.values[:, :, :1]) for layer in layers]
+
+
+def _wide(cell: Tensor, rows: int, columns: int) -> Tensor:
+    """Zeros, because what the mask hides is multiplied by zero, and zero times NaN is NaN."""
+    with torch.inference_mode():
+        return cell.new_zeros(rows, cell.shape[1], columns, cell.shape[3])
+
+
+def _fitting(
+    rows: Sequence[int], columns: Sequence[int], cell_bytes: int, device: torch.device
+) -> tuple[Sequence[int], Sequence[int]]:
+    """The buckets for whose largest there is memory, of each at least one."""
+    if device.type != "cuda":
+        return rows, columns
+    free, _ = torch.cuda.mem_get_info(device)
+    while rows[-1] * columns[-1] * cell_bytes > free // MEMORY_SHARE and len(rows) + len(columns) > 2:
+        if len(rows) > 1:
+            rows = rows[:-1]
+        else:
+            columns = columns[:-1]
+    return rows, columns

@@ -1,0 +1,154 @@
+"""A Llama's forward pass in as few operations as it takes, over several batches at once.
+
+A decode step of a small model is hundreds of operations of a few microseconds each, and what calls them costs as much
+as they do. Here queries, keys and values come from one product, as do the two halves of the feed-forward layer, and
+queries and keys are rotated together. The tokens of all parts go through one layer after the other side by side, and
+only attention is computed for each part by itself: so the prompts of newcomers cost little more than their rows do,
+where a pass of their own would read all weights once more.
+
+Every number is rounded where transformers rounds it. Results differ only by the order in which a device's matrix
+kernels add, which in bfloat16 on the CPU is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from service.engine.model.passes import Part
+from service.engine.model.report import LoadReport, keep_quiet, reported
+
+MakeLinear: TypeAlias = Callable[..., nn.Module]
+"""Makes one layer of several linear ones that get the same input; their outputs stand one behind the other."""
+
+
+class LeanLlama(nn.Module):
+    """Uses the weights of a `LlamaForCausalLM`."""
+
+    def __init__(self, model: Any, linear: MakeLinear, report: LoadReport = keep_quiet) -> None:
+        super().__init__()
+        self._tokens = model.model.embed_tokens
+        self._rotation = model.model.rotary_emb
+        layers = reported(model.model.layers, "layers", report)
+        self._layers = nn.ModuleList(LeanLayer(layer, linear) for layer in layers)
+        self._norm = model.model.norm
+        self._output = linear(model.lm_head)
+
+    def forward(self, parts: Sequence[Part]) -> Tensor:
+        """The logits that follow the last column of each part, [rows of all parts, vocabulary]."""
+        sizes = [part.ids.numel() for part in parts]
+        hidden = self._tokens(_flat(part.ids for part in parts))
+        rotation = self._rotate_by(hidden, _flat(part.positions for part in parts))
+        scopes = [Scope.of(part, hidden.dtype) for part in parts]
+        for layer in self._layers:
+            hidden = layer(hidden, rotation, scopes)
+        lasts = [
+            each.view(*part.ids.shape, -1)[:, -1] for part, each in zip(parts, torch.split(hidden, sizes), strict=True)
+        ]
+        logits: Tensor = self._output(normalized(torch.cat(lasts), self._norm))
+        return logits
+
+    def _rotate_by(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, ready to be multiplied with [tokens, heads, size]."""
+        cosines, sines = self._rotation(hidden, position_ids=positions[None])
+        low, high = sines.chunk(2, dim=-1)
+        return cosines[0, :, None], torch.cat((-low, high), dim=-1)[0, :, None]
+
+
+class Scope(NamedTuple):
+    """What the tokens of a part attend to.
+
+    Attributes:
+        mask: 0 or −∞, [rows, 1, columns or 1, all columns]; ``None`` for what came before them.
+    """
+
+    rows: int
+    columns: int
+    mask: Tensor | None
+    cache: Any
+
+    @classmethod
+    def of(cls, part: Part, dtype: torch.dtype) -> Scope:
+        rows, columns = part.ids.shape
+        held = part.cache.get_seq_length()
+        if columns == 1:
+            visible = None if part.mask is None else part.mask[:, None, None]
+        elif held == 0 and part.mask is None:
+            visible = None
+        else:
+            before = torch.ones(columns, held + columns, dtype=torch.bool, device=part.ids.device).tril_(held)
+            visible = before[None, None] if part.mask is None else before & part.mask[:, None, None]
+        if visible is None:
+            return cls(rows, columns, None, part.cache)
+        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
+        return cls(rows, columns, mask, part.cache)
+
+
+class LeanLayer(nn.Module):
+    """A decoder layer."""
+
+    def __init__(self, layer: Any, linear: MakeLinear) -> None:
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self._index: int = attention.layer_idx
+        self._scale: float = attention.scaling
+        self._size: int = attention.head_dim
+        self._queries = attention.q_proj.out_features // self._size
+        self._keys = attention.k_proj.out_features // self._size
+        self._qkv = linear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._out = linear(attention.o_proj)
+        self._gate_up = linear(mlp.gate_proj, mlp.up_proj)
+        self._down = linear(mlp.down_proj)
+        self._before_attention, self._before_mlp = layer.input_layernorm, layer.post_attention_layernorm
+
+    def forward(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], scopes: Sequence[Scope]) -> Tensor:
+        hidden = hidden + self._attend(normalized(hidden, self._before_attention), rotation, scopes)
+        gate, up = self._gate_up(normalized(hidden, self._before_mlp)).chunk(2, dim=-1)
+        result: Tensor = hidden + self._down(functional.silu(gate) * up)
+        return result
+
+    def _attend(self, inputs: Tensor, rotation: tuple[Tensor, Tensor], scopes: Sequence[Scope]) -> Tensor:
+        sizes = [scope.rows * scope.columns for scope in scopes]
+        heads = self._qkv(inputs).view(len(inputs), -1, self._size)
+        rotated = torch.split(rotate(heads[:, : self._queries + self._keys], *rotation), sizes)
+        values = torch.split(heads[:, self._queries + self._keys :], sizes)
+        attended = [self._attend_within(*each) for each in zip(scopes, rotated, values, strict=True)]
+        result: Tensor = self._out(attended[0] if len(attended) == 1 else torch.cat(attended))
+        return result
+
+    def _attend_within(self, scope: Scope, rotated: Tensor, values: Tensor) -> Tensor:
+        rows, columns = scope.rows, scope.columns
+        both = rotated.view(rows, columns, -1, self._size).transpose(1, 2)
+        queries, keys = both[:, : self._queries], both[:, self._queries :]
+        values = values.view(rows, columns, -1, self._size).transpose(1, 2)
+        keys, values = scope.cache.update(keys, values, self._index)
+        if columns == 1:  # all queries that share a key are rows of one product
+            queries = queries.reshape(rows, self._keys, -1, self._size)
+        is_causal = scope.mask is None and columns > 1
+        attended = functional.scaled_dot_product_attention(
+            queries, keys, values, scope.mask, is_causal=is_causal, scale=self._scale, enable_gqa=columns > 1
+        )
+        if columns > 1:
+            attended = attended.transpose(1, 2)
+        return attended.reshape(rows * columns, -1)
+
+
+def normalized(inputs: Tensor, norm: Any) -> Tensor:
+    """By the root of the mean square; rounded before the weights count, as transformers does."""
+    result: Tensor = norm.weight * functional.rms_norm(inputs, inputs.shape[-1:], None, norm.variance_epsilon)
+    return result
+
+
+def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Rotary positions; `sines` have the signs of the halves that change places."""
+    low, high = heads.chunk(2, dim=-1)
+    return heads * cosines + torch.cat((high, low), dim=-1) * sines
+
+
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    return flat[0] if len(flat) == 1 else torch.cat(flat)

@@ -1,0 +1,235 @@
+"""Folder → model and tokenizer on a device, ready to generate."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from service.engine.model.errors import ModelError
+from service.engine.model.passes import ForwardPass
+from service.engine.model.report import LoadReport, keep_quiet
+from service.engine.model.resolve import ModelFolder
+
+DTYPES: Final = ("bfloat16", "float32", "float16", "int8")
+FALLBACK_CONTEXT: Final = 2048
+_CONTEXT_NAMES: Final = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+# What some errors of transformers mean to the user.
+_MEANINGS: Final = {
+    "ignore_mismatched_sizes": "its weights have other sizes than its configuration says",
+    "custom code": "it needs code of its own to be run, which is never done here",
+    "for this kind of AutoModel": "it is not a text-generation model",
+    "does not recognize this architecture": "its architecture is not known to the transformers library installed here",
+}
+_FAST_BF16_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16"})
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that only infers: in evaluation mode and without gradients.
+
+    Attributes:
+        tokenizer: pads on the left, and always has a padding token.
+        context_length: how many tokens prompt and completion may have together.
+        vocabulary: so many different tokens it knows.
+        end_tokens: those that end a text.
+    """
+
+    name: str
+    forward: ForwardPass
+    tokenizer: Any
+    device: torch.device
+    dtype: torch.dtype
+    context_length: int
+    vocabulary: int
+    end_tokens: frozenset[int]
+
+    @classmethod
+    def of(cls, name: str, model: Any, forward: ForwardPass, tokenizer: Any) -> LoadedModel:
+        """`model` is transformers', of which `forward` may have taken over the layers."""
+        weights = model.get_input_embeddings().weight
+        return cls(
+            name=name,
+            forward=forward,
+            tokenizer=tokenizer,
+            device=weights.device,
+            dtype=weights.dtype,
+            context_length=_context_length(model, tokenizer),
+            vocabulary=weights.shape[0],
+            end_tokens=_end_tokens(model, tokenizer),
+        )
+
+
+def choose_device(wanted: str) -> str:
+    """The device for `wanted`: `auto` takes CUDA, then Apple's MPS, then the CPU; one that is not there is refused."""
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu"
+    match = re.fullmatch(r"(cpu|mps|cuda)(?::(\d{1,3}))?", wanted)
+    if match is None or (match[2] and match[1] != "cuda"):
+        raise ModelError(f"There is no device called {wanted!r}; the devices are auto, cpu, mps, cuda and cuda:N.")
+    if match[1] == "cuda":
+        _require_cuda(wanted, int(match[2] or 0))
+    if match[1] == "mps" and not _has_mps():
+        raise ModelError("This machine has no Apple GPU that torch can use (mps); choose auto or cpu.")
+    return wanted
+
+
+def choose_dtype(wanted: str, device: str) -> str:
+    """The dtype for `wanted`: `auto` takes bfloat16 where the device computes in it fast, else float32."""
+    if wanted == "auto":
+        return "bfloat16" if _has_fast_bfloat16(torch.device(device)) else "float32"
+    if wanted not in DTYPES:
+        raise ModelError(f"There is no dtype called {wanted!r}; the dtypes are auto, {', '.join(DTYPES)}.")
+    if wanted == "int8" and not (device == "cpu" and _has_fast_bfloat16(torch.device(device))):
+        raise ModelError(f"Weights in int8 take a processor that computes in bfloat16, not {device}; choose auto.")
+    return wanted
+
+
+def computed_in(dtype: str) -> torch.dtype:
+    """The numbers that a model of that dtype, which is not `auto`, computes in: of `int8` only the weights are."""
+    number: torch.dtype = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
+    return number
+
+
+def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep_quiet) -> LoadedModel:
+    """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`."""
+    place = torch.device(choose_device(device))
+    chosen = choose_dtype(dtype, str(place))
+    if not folder.path.is_dir():
+        raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
+    try:
+        tokenizer = _load_tokenizer(folder)
+        from service.engine.model.quicken import quickened  # imports transformers
+
+        model = _load_model(folder, computed_in(chosen)).to(place)
+        forward = quickened(model, place, eight_bit=chosen == "int8", report=report)
+        if place.type == "cpu":
+            _hold_in_memory(forward)
+    except ModelError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"The model {folder.name} does not fit into the memory of {place}; free some, or choose a smaller model."
+        ) from error
+    except Exception as error:
+        raise ModelError(
+            f"The model {folder.name} in {folder.path} could not be loaded ({_reason(error)}); "
+            "get its files anew, or choose another model."
+        ) from error
+    loaded = LoadedModel.of(folder.name, model, forward, tokenizer)
+    if tokenizer.vocab_size > loaded.vocabulary:
+        raise ModelError(f"The tokenizer in {folder.path} is not the model's: it has more tokens; get the files anew.")
+    return loaded
+
+
+def _hold_in_memory(forward: torch.nn.Module) -> None:
+    """Copy the weights out of the mapped file.
+
+    Mapped, they are the system's to evict: a step then waits for the disk, for seconds where memory is reclaimed
+    eagerly. And whoever cut the file short would kill the process.
+    """
+    for parameter in forward.parameters():
+        parameter.data = parameter.data.clone()
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, short enough for a sentence."""
+    text = " ".join(str(error).split())
+    for sign, meaning in _MEANINGS.items():
+        if sign in text:
+            return meaning
+    first_sentence = text.partition(". ")[0].rstrip(".:; ")
+    return f"{type(error).__name__}: {first_sentence}"[:200]
+
+
+def _load_tokenizer(folder: ModelFolder) -> Any:
+    from transformers import AutoTokenizer
+
+    _hush()
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder.path, local_files_only=True, trust_remote_code=False, padding_side="left"
+    )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    return tokenizer
+
+
+def _load_model(folder: ModelFolder, dtype: torch.dtype) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    _hush()
+    model, loading = AutoModelForCausalLM.from_pretrained(
+        folder.path,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=dtype,
+        attn_implementation="sdpa",
+        output_loading_info=True,
+    )
+    if missing := sorted(loading["missing_keys"]):  # transformers would go on with random numbers
+        raise ModelError(
+            f"The weights in {folder.path} lack {len(missing)} of the model's tensors, such as {missing[0]}; "
+            "get the model's files anew."
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _hush() -> None:
+    """Keep transformers' progress bars and advice out of the log; what matters comes as an exception."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def _context_length(model: Any, tokenizer: Any) -> int:
+    config = model.config.get_text_config()
+    lengths = (getattr(config, name, None) for name in _CONTEXT_NAMES)
+    said = next((length for length in lengths if isinstance(length, int) and length > 0), None)
+    if said is not None:
+        return said
+    told: int = tokenizer.model_max_length  # an absurdly large number if nobody knows
+    return told if told < 1 << 20 else FALLBACK_CONTEXT
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """What the model's generation settings and its tokenizer name."""
+    settings = getattr(model, "generation_config", None)
+    named = [getattr(settings, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)]
+    tokens = (token for each in named for token in (each if isinstance(each, list | tuple) else [each]))
+    return frozenset(token for token in tokens if token is not None)
+
+
+def _require_cuda(wanted: str, index: int) -> None:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= count:
+        have = f"only {count} of them" if count else "no CUDA GPU that torch can use"
+        raise ModelError(f"This machine has {have}, so not {wanted}; choose auto or cpu.")
+
+
+def _has_mps() -> bool:
+    return bool(torch.backends.mps.is_available())
+
+
+def _has_fast_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # MPS: Apple's first GPUs emulate it, and nothing tells which one this is.
+    return device.type == "cpu" and bool(_FAST_BF16_FLAGS & _cpu_flags())
+
+
+def _cpu_flags() -> frozenset[str]:
+    """The processor's feature names as Linux lists them; empty elsewhere."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            return frozenset(
+                flag
+                for line in lines
+                if line.startswith(("flags", "Features"))
+                for flag in line.partition(":")[2].split()
+            )
+    except OSError:
+        return frozenset()

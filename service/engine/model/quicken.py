@@ -1,0 +1,145 @@
+"""The quickest forward pass that computes the same as transformers' own.
+
+A Llama gets one in fewer operations that takes several batches at once, on any device. On the CPU in bfloat16 weights
+are packed as well, of any architecture: `python -m tests.benchmarks.quickened` tells how much both gain.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import psutil
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRotaryEmbedding
+
+from service.engine.model.batch_cache import BatchCache
+from service.engine.model.eight_bit import EightBitLinear
+from service.engine.model.errors import ModelError
+from service.engine.model.graphs import GraphedPass, as_cuda_graphs
+from service.engine.model.lean import LeanLlama, MakeLinear
+from service.engine.model.packed import PackedLinear, SideBySide
+from service.engine.model.passes import ForwardPass, OwnPass, Part
+from service.engine.model.report import LoadReport, keep_quiet, reported
+
+logger = logging.getLogger(__name__)
+
+FIXED_ROTATIONS: Final = frozenset({"default", "linear", "llama3", "yarn"})  # others depend on a pass's longest row
+
+
+class Linear(NamedTuple):
+    """How linear layers compute, and by how many roundings of the largest logit results may differ for it."""
+
+    make: MakeLinear
+    roundings: float
+
+
+AS_IT_IS: Final = Linear(SideBySide, 8.0)
+PACKED: Final = Linear(PackedLinear, 0.0)
+EIGHT_BIT: Final = Linear(EightBitLinear, 32.0)
+
+
+def quickened(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
+    """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
+
+    Its results are those of the model, with packed weights to the last bit, else but for rounding. That is tried out; a
+    model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
+    With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`. `report` is
+    told of layers and, on a GPU, of graphs.
+    """
+    own = OwnPass(model, device)
+    if eight_bit:
+        try:
+            return _replaced(model, own, EIGHT_BIT, report)
+        except Exception as error:
+            raise ModelError(
+                f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
+            ) from error
+    packs = device.type == "cpu" and next(model.parameters()).dtype == torch.bfloat16 and _can_pack(model)
+    try:
+        return _replaced(model, own, PACKED if packs else AS_IT_IS, report)
+    except Exception as error:  # such as of an architecture that looks at its layers' weights
+        logger.warning("The model computes as transformers has it, which is slower: %s", error)
+    return own
+
+
+def _replaced(model: Any, own: OwnPass, linear: Linear, report: LoadReport) -> nn.Module:
+    """Compute with these linear layers; what they may change is tried out."""
+    if _is_llama(model):
+        return _lean(model, own, linear, report)
+    if linear is not AS_IT_IS:
+        _exchange(model, own, linear, report)
+    return own
+
+
+def _lean(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> nn.Module:
+    lean = LeanLlama(model, linear.make, report)
+    expected = list(_tried(own, model))
+    _require_same(expected, list(_tried(lean, model)), linear.roundings)
+    forward = _graphed(lean, model, expected, report) if expected[0].is_cuda else lean
+    del model.model.layers, model.lm_head  # the weights are in `lean` now
+    return forward
+
+
+def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], report: LoadReport) -> nn.Module:
+    device = expected[0].device
+    try:
+        graphed = GraphedPass(lean, device, as_cuda_graphs(device), report=report)
+        _require_same(expected, list(_tried(graphed, model)), AS_IT_IS.roundings)
+    except Exception as error:  # such as for lack of memory
+        logger.warning("A step's operations are launched one by one, which is slower: %s", error)
+        return lean
+    return graphed
+
+
+def _exchange(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> None:
+    expected = list(_tried(own, model))
+    replaced = [
+        (parent, name, layer)
+        for parent in model.modules()
+        for name, layer in parent.named_children()
+        if type(layer) is nn.Linear  # a subclass may compute something else
+    ]
+    try:
+        for parent, name, layer in reported(replaced, "layers", report):
+            setattr(parent, name, linear.make(layer))
+        _require_same(expected, list(_tried(own, model)), linear.roundings)
+    except Exception:
+        for parent, name, layer in replaced:
+            setattr(parent, name, layer)
+        raise
+
+
+def _is_llama(model: Any) -> bool:
+    """Whether it is made of those very classes, and not of subclasses."""
+    if type(model) is not LlamaForCausalLM:
+        return False
+    rotation, layers = model.model.rotary_emb, model.model.layers
+    has_known_parts = type(rotation) is LlamaRotaryEmbedding and all(type(each) is LlamaDecoderLayer for each in layers)
+    return has_known_parts and rotation.rope_type in FIXED_ROTATIONS
+
+
+def _can_pack(model: nn.Module) -> bool:
+    has_kernels = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch gives it no types
+    return has_kernels and sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
+
+
+def _require_same(expected: list[Tensor], found: list[Tensor], roundings: float) -> None:
+    for one, other in zip(expected, found, strict=True):
+        most = roundings * torch.finfo(one.dtype).eps * one.abs().max()
+        if not (one - other).abs().max() <= most:
+            raise ValueError("its results would be others")
+
+
+@torch.inference_mode()
+def _tried(compute: ForwardPass, model: Any) -> Iterator[Tensor]:
+    """Logits for two rows of a few columns, one of them padded, and for the step that follows."""
+    weights = model.get_input_embeddings().weight
+    ids = torch.arange(8, device=weights.device).reshape(2, 4) % weights.shape[0]
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 1]], dtype=torch.bool, device=weights.device)
+    positions = mask.cumsum(-1).sub_(1).clamp_(min=0)
+    cache = BatchCache(2)
+    yield compute([Part(ids, positions[:, :4], mask[:, :4], cache)])
+    yield compute([Part(ids[:, :1], positions[:, 4:], mask, cache)])

@@ -1,0 +1,82 @@
+"""What is looked at before anything is started."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from service.launch import ports
+from service.launch.start_error import StartError
+from service.messages.run_options import RunOptions
+
+ADDRESS_LIMIT_S: Final = 5.0
+RAY_BYTES: Final = 1_200_000_000
+COPY_FACTOR: Final = 1.2  # of the weights, while a replica loads them
+
+
+def check_port(options: RunOptions) -> None:
+    """Raise `StartError` unless there is a port to listen on."""
+    if ports.any_free_port(options.host) is None:
+        raise StartError(
+            f"Nothing can listen on {options.host}: it is no address of this machine. Give one that is with --host, or "
+            "leave it out for 127.0.0.1."
+        )
+    choose_port(options)
+
+
+def choose_port(options: RunOptions) -> int:
+    """The port to listen on; raises `StartError` where it is, or all are, taken."""
+    if options.port is None:
+        port = ports.next_free_port(options.host)
+        if port is None:
+            last = ports.FIRST_PORT + ports.PORTS_TRIED - 1
+            raise StartError(f"All ports from {ports.FIRST_PORT} to {last} are in use; name a free one with --port.")
+        return port
+    if options.port == 0:
+        return ports.any_free_port(options.host) or 0
+    if not ports.is_free(options.host, options.port):
+        raise StartError(
+            f"Port {options.port} is in use by another program. End that program, or name another port with --port, or "
+            "leave --port out to take the next free one."
+        )
+    return options.port
+
+
+def check_address(address: str) -> None:
+    """Raise `StartError` where nothing listens at a Ray address; Ray itself would try for more than a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return  # "auto", for example, which Ray knows to read
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ADDRESS_LIMIT_S).close()
+    except (OSError, OverflowError) as error:
+        raise no_cluster(address) from error
+
+
+def no_cluster(address: str | None) -> StartError:
+    return StartError(
+        f"There is no Ray cluster to be reached at {address}. Check the address, and that `ray status` works there."
+    )
+
+
+def check_memory_for_ray() -> None:
+    """Raise `StartError` where Ray's own processes would not fit."""
+    _check_memory(RAY_BYTES, "Ray needs")
+
+
+def check_memory_for_model(folder: Path, replicas: int) -> None:
+    """Raise `StartError` where the weights in `folder` would not fit, once a replica, beside Ray."""
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    _check_memory(RAY_BYTES + int(weights * COPY_FACTOR) * replicas, "Ray and the model need")
+
+
+def _check_memory(needed_bytes: int, who_needs: str) -> None:
+    available_bytes = psutil.virtual_memory().available
+    if available_bytes < needed_bytes:
+        raise StartError(
+            f"{who_needs} about {needed_bytes / 1e9:.1f} GB of memory and {available_bytes / 1e9:.1f} GB are free. "
+            "Close other programs, or choose a smaller model or fewer replicas."
+        )

@@ -1,0 +1,221 @@
+"""What `python -m service` runs: it starts the driver, passes on what that tells, and sees that nothing stays behind.
+
+    supervisor ─┬─▶ driver ──▶ Ray's processes        all of them carry the mark of this start
+                └─▶ sweeper                           waits for the supervisor's end
+
+The supervisor imports no Ray, so that it can be relied upon: Ray's driver exits from under its caller, or hangs, when
+one of Ray's processes dies. Each end takes the same way: the driver is told, whatever carries the mark is terminated,
+and what stays is killed. When the supervisor itself is killed, the sweeper does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from service.launch.plan import DriverMessage, DriverPlan, VitalProcesses
+from service.launch.reaper import Lineage, describe_exit
+from service.launch.state_lines import StateLines
+from service.launch.sweeper import SweepPlan
+from service.launch.watch import ended, parent_ended
+from service.messages.life import Failed, Stopped, Stopping
+from service.messages.run_options import OptionError, RunOptions, parse
+from service.ray_serve.environment import driver_environment, with_source_root
+
+GRACE_S: Final = 1.0
+RELEASE_S: Final = 8.0  # for taking the application off somebody else's cluster
+SWEEPER_LIMIT_S: Final = 2.0
+CAUSE_LIMIT_S: Final = 0.3
+
+TRY_AGAIN: Final = "Start the service again; its log says more."
+
+
+@dataclass(frozen=True)
+class End:
+    """Why it ends: `failure` is a sentence for the user, or ``None`` where the end was asked for."""
+
+    failure: str | None = None
+    exit_code: int | None = None
+
+
+ASKED: Final = End()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the service until it ends; returns 0 after an orderly end, 1 after `Failed`, 2 for options not understood."""
+    started_s = time.monotonic()
+    lines = StateLines(sys.stdout.fileno())
+    try:
+        options = parse(arguments)
+    except OptionError as error:
+        lines.put(Failed(reason=str(error), exit_code=2))
+        lines.close()
+        return 2
+    try:
+        return asyncio.run(Supervisor(options, lines, started_s).run())
+    finally:
+        lines.close()
+
+
+class Supervisor:
+    """One run of the service."""
+
+    def __init__(self, options: RunOptions, lines: StateLines, started_s: float) -> None:
+        self._options = options
+        self._lines = lines
+        self._started_s = started_s
+        self._instance = secrets.token_hex(8)
+        self._decoder = msgspec.json.Decoder(DriverMessage)
+        self._watchers: list[asyncio.Task[None]] = []
+
+    async def run(self) -> int:
+        self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._heed_signals()
+        self._watch(self._end_with_parent())
+        directory = private_directory()
+        sweeper = await _spawn("service.launch.sweeper", environment=dict(os.environ))
+        driver = await self._start_driver(directory)
+        sweep_plan = SweepPlan(
+            lineage=Lineage(self._instance, driver.pid),
+            directory=directory,
+            patience_s=RELEASE_S if self._options.address is not None else 0.0,
+            grace_s=GRACE_S,
+        )
+        _stdin(sweeper).write(msgspec.json.encode(sweep_plan))
+        self._watch(self._relay(driver))
+        end = await self._end
+        exit_code = await self._finish(end, driver, sweep_plan)
+        for watcher in self._watchers:
+            watcher.cancel()
+        await self._dismiss(sweeper)
+        return exit_code
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    async def _start_driver(self, directory: str) -> Process:
+        plan = DriverPlan(
+            options=self._options, instance=self._instance, directory=directory, started_s=self._started_s
+        )
+        return await _spawn(
+            "service.launch.driver",
+            msgspec.json.encode(plan).decode(),
+            environment=driver_environment(self._options, self._instance),
+            stdout=PIPE,
+        )
+
+    # -- what ends it -------------------------------------------------------------------------------------------------
+
+    def _heed_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+            if not hasattr(signal, name):
+                continue
+            number = getattr(signal, name)
+            try:
+                # Not `signal.signal`: one that comes just before the loop waits is heeded only after the next event.
+                loop.add_signal_handler(number, self._end_because, ASKED)
+            except NotImplementedError:  # on Windows the loop wakes up by itself
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._end_because, ASKED))
+
+    async def _end_with_parent(self) -> None:
+        await parent_ended(self._options.parent_pid)
+        self._end_because(ASKED)
+
+    async def _end_with_vital(self, name: str, pid: int, driver: Process) -> None:
+        await ended(pid)
+        # Ray's processes end with the driver, and may be seen to first: then the driver's end is the reason.
+        try:
+            await asyncio.wait_for(driver.wait(), CAUSE_LIMIT_S)
+        except TimeoutError:
+            self._end_because(End(f"Ray's {name} ended unexpectedly, and nothing works without it. {TRY_AGAIN}"))
+
+    async def _relay(self, driver: Process) -> None:
+        """Pass on the driver's states until it ends."""
+        assert driver.stdout is not None
+        async for line in driver.stdout:
+            self._on_driver_line(line, driver)
+        exit_code = await driver.wait()
+        how = describe_exit(exit_code)
+        self._end_because(End(f"The service's main process ended unexpectedly ({how}). {TRY_AGAIN}", exit_code))
+
+    def _on_driver_line(self, line: bytes, driver: Process) -> None:
+        try:
+            message = self._decoder.decode(line)
+        except msgspec.MsgspecError:
+            print(line.decode(errors="replace"), end="", file=sys.stderr)
+            return
+        match message:
+            case VitalProcesses(pids):
+                for name, pid in pids.items():
+                    self._watch(self._end_with_vital(name, pid, driver))
+            case Failed():
+                self._end_because(End(message.reason, message.exit_code))
+            case _ if not self._end.done():
+                self._lines.put(message)
+
+    def _end_because(self, end: End) -> None:
+        """The first reason is the one that counts."""
+        if not self._end.done():
+            self._end.set_result(end)
+
+    def _watch(self, work: Coroutine[Any, Any, None]) -> None:
+        self._watchers.append(asyncio.create_task(work))
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    async def _finish(self, end: End, driver: Process, plan: SweepPlan) -> int:
+        """Tell why, end everything, tell that it is done."""
+        self._lines.put(Stopping() if end.failure is None else Failed(reason=end.failure, exit_code=end.exit_code))
+        _stdin(driver).close()
+        survivors = await asyncio.to_thread(plan.carry_out)
+        await driver.wait()
+        if survivors:
+            reason = f"Some processes could not be ended: {', '.join(survivors)}. End them by hand."
+            self._lines.put(Failed(reason=reason))
+        elif end.failure is None:
+            self._lines.put(Stopped())
+        return 1 if survivors or end.failure is not None else 0
+
+    async def _dismiss(self, sweeper: Process) -> None:
+        _stdin(sweeper).close()
+        try:
+            await asyncio.wait_for(sweeper.wait(), SWEEPER_LIMIT_S)
+        except TimeoutError:
+            sweeper.kill()
+            await sweeper.wait()
+
+
+def private_directory() -> str:
+    """A new directory that only we can enter. Under /tmp where there is one: the paths of sockets must be short."""
+    parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
+    return tempfile.mkdtemp(prefix="batchscope-", dir=parent)
+
+
+async def _spawn(module: str, *arguments: str, environment: Mapping[str, str], stdout: int = DEVNULL) -> Process:
+    """A child in a session of its own, so that Ctrl-C in the terminal reaches us alone; our end ends its input."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *arguments,
+        stdin=PIPE,
+        stdout=stdout,
+        env=with_source_root(environment),
+        start_new_session=True,
+    )
+
+
+def _stdin(process: Process) -> asyncio.StreamWriter:
+    assert process.stdin is not None
+    return process.stdin

@@ -1,0 +1,78 @@
+"""The driver's environment: all that must be set before Ray is imported, because its other processes inherit it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from service.launch.reaper import MARK
+from service.messages.run_options import RunOptions, read_token
+from service.ray_serve.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
+
+SOURCE_ROOT = Path(__file__).resolve().parents[2]
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_COLOR_PREFIX": "0",
+}
+
+LOCAL_RAY = {
+    # Ray makes its workers nice by 15, the proxy among them, and so would put them behind the engine's own thread.
+    "RAY_worker_niceness": "0",
+    # Off, Ray listens on loopback only (with 2.60 on Linux too, in spite of the name).
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "service.ray_serve.proxy:middlewares",
+    # On, it calls the function that `service.ray_serve.proxy` replaces by one that does not share the port.
+    "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
+    # What Ray itself computes, the model lacks. A request costs the proxy about half as much so, and so does telemetry,
+    "RAY_SERVE_PROXY_USE_GRPC": "1",
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    # each chunk one thread less (what runs in the replica's loop never blocks it),
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    # and metrics that nobody reads and the controller's rounds are ten and three times a second less often.
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
+    # A worker for each processor that Ray is told of would be started in advance: as many as there may be replicas.
+    "RAY_prestart_worker_first_driver": "0",
+    # Nor does anybody read these; without them Ray takes 6 % of a core at rest, and not 9 %.
+    "RAY_event_stats": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    # These open ports past the doors.
+    "RAY_SERVE_ENABLE_HA_PROXY": "0",
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
+    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "0",
+}
+
+
+def driver_environment(options: RunOptions, instance: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """`inherited` with the mark, Ray's settings and what the doors need to know."""
+    environment = {**inherited, **QUIET, MARK: instance}
+    # gRPC would send even what goes to this machine through a proxy of the user's.
+    environment["no_proxy"] = _joined(",", "127.0.0.1,localhost", inherited.get("no_proxy", inherited.get("NO_PROXY")))
+    if options.address is None:
+        environment.pop("RAY_ADDRESS", None)
+        environment |= LOCAL_RAY | door_variables(options, instance, place="proxy")
+    return environment
+
+
+def with_source_root(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` in which this package can be imported, also by the processes that Ray starts."""
+    path = _joined(os.pathsep, str(SOURCE_ROOT), environment.get("PYTHONPATH"))
+    return {**environment, "PYTHONPATH": path}
+
+
+def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[str, str]:
+    """What `service.ray_serve.doors` reads; `place` says where the doors stand, in Serve's `proxy` or in the `app`."""
+    variables = {PLACE_VARIABLE: place, HOST_VARIABLE: options.host, INSTANCE_VARIABLE: instance}
+    if options.token_file is not None:
+        variables[TOKEN_VARIABLE] = digest(read_token(options.token_file).encode())
+    return variables
+
+
+def _joined(separator: str, first: str, rest: str | None) -> str:
+    return f"{first}{separator}{rest}" if rest else first

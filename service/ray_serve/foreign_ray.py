@@ -1,0 +1,75 @@
+"""Somebody else's Ray cluster: we connect, run our application, and take nothing but that away again."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Final
+
+import ray
+from ray import serve
+from ray.serve import context
+
+from service.launch.plan import VitalProcesses
+from service.launch.start_error import StartError
+from service.messages.run_options import RunOptions
+from service.ray_serve import application
+from service.ray_serve.doors import is_loopback
+from service.ray_serve.environment import door_variables
+from service.ray_serve.joining import join
+
+ANY_ADDRESS: Final = ("0.0.0.0", "::")
+
+
+class ForeignRay:
+    """The cluster at the address that the user typed. The doors stand in our application, not in its proxy."""
+
+    def __init__(self, options: RunOptions, instance: str, note: Path) -> None:
+        self._options = options
+        self._instance = instance
+        self._note = note
+
+    def start(self) -> VitalProcesses:
+        variables = door_variables(self._options, self._instance, place="app")
+        join(self._options.address or "", self._options.service.workload, variables)
+        return VitalProcesses({})
+
+    def start_serve(self) -> tuple[str, int]:
+        """Start Serve unless it runs there already; returns where its proxy listens."""
+        serve.start(http_options={"host": self._options.host, "port": self._options.port or 8000})
+        if application.is_deployed():
+            raise StartError(
+                f"The cluster already runs an application named {application.APP_NAME}, and it stays untouched. Delete "
+                f"it there with: serve delete {application.APP_NAME}"
+            )
+        where = self._listening_address()
+        self._note.write_text(self._options.address or "")
+        return where
+
+    def release(self) -> None:
+        if self._note.exists():
+            application.delete()
+            self._note.unlink()
+
+    def _listening_address(self) -> tuple[str, int]:
+        # WORKAROUND ray 2.60: nothing public tells the options that Serve was started with.
+        client = context._get_global_client()
+        assert client is not None
+        options = client.http_config
+        host = str(options.host)
+        if host in ANY_ADDRESS:
+            host = self._head_address()
+        if not is_loopback(host) and is_loopback(self._options.host):
+            raise StartError(
+                f"The cluster's proxy listens on {host}, where other machines reach it: give --host {host} and a "
+                "bearer token with --token-file FILE."
+            )
+        return host, int(options.port)
+
+    def _head_address(self) -> str:
+        host = (self._options.address or "").removeprefix("ray://").rpartition(":")[0]
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        return host

@@ -1,0 +1,295 @@
+"""`BatchTextGenerator`: the deployment that is ingress, queue and engine in one, so that a request makes one hop.
+
+Here is what Ray and HTTP have to do with it; what happens to a prompt is in `service.replica.generation`.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI, Header, Query, Request
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from service.engine.job import Line
+from service.engine.loading import load_engine
+from service.engine.sequence import SamplingParams
+from service.engine.thread_pool import EngineThreads
+from service.messages.options import ServiceOptions
+from service.messages.settings import SettingError, VersionedSettings
+from service.messages.telemetry import ReplicaStatus
+from service.messages.workload import TEXT
+from service.ray_serve.doors import doors_from_environment
+from service.ray_serve.loopback import keep_replica_on_loopback
+from service.ray_serve.redeployer import USUAL_PATIENCE_S
+from service.ray_serve.whole_request import take_bodies_from_scopes
+from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
+from service.replica.device import DeviceMeter
+from service.replica.errors import error_response, install_error_handlers
+from service.replica.frames import SHORTEST_INTERVAL_S
+from service.replica.generation import Generation, TextChunk
+from service.replica.loading import LoadingNews
+from service.replica.telemetry_events import telemetry_events
+from service.workloads.catalog import about
+
+logger = logging.getLogger(__name__)
+
+TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
+HEARTBEAT_S = 0.5
+RETRY_S = 0.5
+LAST_WORDS_S = 0.5
+CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None)
+api.add_middleware(doors_from_environment)
+install_error_handlers(api)
+
+
+# Ray pickles the class below by value, with what its module holds by then: helpers stand in front of it, and its
+# annotations are no strings (`from __future__ import annotations`), whose names would not travel with it.
+
+
+def json_response(value: msgspec.Struct) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+async def json_object(request: Request, content: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(await request.body(), type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HTTPException(400, f"The body must be a JSON object with {content}: {error}") from error
+
+
+@serve.deployment(
+    name="BatchTextGenerator",
+    health_check_period_s=2,
+    health_check_timeout_s=10,
+    graceful_shutdown_timeout_s=USUAL_PATIENCE_S,
+    graceful_shutdown_wait_loop_s=0.2,
+    max_constructor_retry_count=1,
+    logging_config={"enable_access_log": False},
+)
+@serve.ingress(api)
+class BatchTextGenerator:
+    """A replica: one engine on one device; `service.replica.generation.Generation` takes its inputs."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it; mypy knows no such thing
+        self, options: ServiceOptions, hub: DeploymentHandle[Any]
+    ) -> None:
+        keep_replica_on_loopback()
+        take_bodies_from_scopes()
+        self._hub = hub
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        loop, context = asyncio.get_running_loop(), serve.get_replica_context()
+        self._serve_id = context.replica_id.unique_id
+        options = msgspec.structs.replace(options, replicas=context.world_size)  # as many as share the processor now
+        news = LoadingNews(partial(hub.note_loading.remote, self._serve_id))
+        telling = loop.create_task(news.tell_on())
+        self._about = about(options.workload)
+        self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note, self._thread)
+        telling.cancel()
+        replica, in_force = await hub.register.remote(self._serve_id)
+        threads = EngineThreads(self._thread)
+        self._generation = Generation(replica, self._loaded.engine, threads, in_force)
+        self._meter = DeviceMeter(self._loaded.device)
+        self._tasks = [
+            loop.create_task(work) for work in (self._generation.run(), self._follow_settings(), self._report())
+        ]
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def handle_batch(self, inputs: Any) -> Any:
+        """The tutorials' own method: the output of one input, or those of a list of them, which share batches."""
+        if not isinstance(inputs, list):
+            return (await self._compute([inputs]))[0]
+        return await self._compute(inputs)
+
+    @api.get("/")
+    async def ask(self, request: Request) -> Response:
+        """The tutorials' way to ask: `curl "http://127.0.0.1:8000/?text=Once+upon+a+time"`, or `/?number=3`."""
+        name, example = self._about.query, self._about.examples[0]
+        line = request.query_params.get(name)
+        if not line:
+            return error_response(400, f"Ask with /?{name}=…, such as {example!r}.", param=name)
+        (output,) = await self._compute([Line(line)])
+        return PlainTextResponse(output if isinstance(output, str) else json.dumps(output))
+
+    @api.post("/")
+    async def call(self, request: Request) -> Response:
+        """A list of inputs, each of them a request of its own: `{"features": [[…], …]}` to `{"predictions": […]}`."""
+        wanted = self._about.inputs
+        try:
+            inputs = msgspec.json.decode(await request.body(), type=dict[str, Any]).get(wanted)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise HTTPException(400, f"The body must be JSON: {error}") from error
+        if not isinstance(inputs, list) or not 1 <= len(inputs) <= MAX_PROMPTS:
+            message = f'The body must be {{"{wanted}": […]}} with 1 to {MAX_PROMPTS} of them.'
+            return error_response(400, message, param=wanted)
+        outputs = await self._compute(inputs)
+        return Response(msgspec.json.encode({self._about.outputs: outputs}), media_type="application/json")
+
+    @api.post("/v1/completions")
+    async def completions(self, body: CompletionBody, x_request_id: Annotated[str | None, Header()] = None) -> Response:
+        """OpenAI's completions; `stream` sends them as server-sent events."""
+        received_s = time.monotonic()
+        if body.model not in (None, self._loaded.engine.name):
+            message = f"There is no model {body.model!r} here; this service runs {self._loaded.engine.name!r}."
+            return error_response(404, message, param="model", code="model_not_found")
+        client_id = x_request_id if x_request_id and CLIENT_ID.fullmatch(x_request_id) else None
+        return await answer_completion(
+            self._generation, self._loaded.engine.name, body, received_s=received_s, client_id=client_id
+        )
+
+    async def _compute(self, inputs: list[Any]) -> list[Any]:
+        received_s = time.monotonic()
+        asked = [Asked(each, TUTORIAL_SAMPLING) for each in inputs]
+        requests = await submit_all(self._generation, asked, received_s)
+        chunks = await results_of(self._generation, requests)
+        return [self._output(each, chunk) for each, chunk in zip(inputs, chunks, strict=True)]
+
+    def _output(self, input: Any, chunk: TextChunk) -> Any:
+        if not self._about.streams:
+            return json.loads(chunk.text)
+        return input + chunk.text if self._about == TEXT else chunk.text
+
+    # -- settings, telemetry, state -----------------------------------------------------------------------------------
+
+    @api.get("/batching")
+    async def read_settings(self) -> Response:
+        """The settings in force and their version."""
+        return json_response(self._in_force)
+
+    @api.put("/batching")
+    async def change_settings(self, request: Request) -> Response:
+        """Change any of the settings, for all replicas; answered when they are in force."""
+        changes = await json_object(request, "settings")
+        self._in_force.settings.revised(changes)  # refused here, before anybody stores it
+        revised = await self._hub.revise.remote(changes)
+        if isinstance(revised, SettingError):
+            raise revised
+        return json_response(revised)
+
+    @api.get("/deployment")
+    async def read_deployment(self) -> Response:
+        """How many replicas there are, what Ray lets each hold, and how far a change of that is."""
+        return json_response(await self._hub.deployment.remote())
+
+    @api.put("/deployment")
+    async def redeploy(self, request: Request) -> Response:
+        """Change that while requests are served, without losing one; answered when it has begun."""
+        changes = await json_object(request, "what is to be redeployed")
+        deployment = await self._hub.redeploy.remote(changes, self._meter.load().memory_bytes)
+        if isinstance(deployment, SettingError):
+            raise deployment
+        return json_response(deployment)
+
+    @api.get("/telemetry")
+    async def telemetry(self, after: Annotated[int | None, Query(ge=0)] = None) -> Response:
+        """All that happens from now on, or from after frame `after` on, as server-sent events."""
+        events = telemetry_events(partial(self._hub.frames_after.remote, self._serve_id), after)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    @api.get("/v1/models")
+    async def models(self) -> dict[str, Any]:
+        """The one model there is."""
+        model = {
+            "id": self._loaded.engine.name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "batchscope",
+            "context_length": self._loaded.context_length,
+        }
+        return {"object": "list", "data": [model]}
+
+    @api.get("/workload")
+    async def workload(self) -> Response:
+        """What is computed here, and how to ask for it."""
+        return json_response(self._about)
+
+    @api.get("/health")  # where vLLM's clients look, GuideLLM among them
+    @api.get("/healthz")
+    async def healthz(self) -> dict[str, Any]:
+        """Answers while the replica works."""
+        await self.check_health()
+        loaded = self._loaded
+        return {"status": "ok", "model": loaded.engine.name, "device": loaded.device, "dtype": loaded.dtype}
+
+    async def check_health(self) -> None:
+        """Serve replaces a replica whose work has ended."""
+        for task in self._tasks:
+            if task.done():
+                raise RuntimeError("the replica's work has ended") from task.exception()
+
+    # -- the control path ---------------------------------------------------------------------------------------------
+
+    @property
+    def _in_force(self) -> VersionedSettings:
+        return self._generation.batcher.in_force
+
+    async def _follow_settings(self) -> None:
+        """Adopt every change of the settings as soon as the hub tells; asking again acknowledges it."""
+        while True:
+            try:
+                in_force = await self._hub.follow.remote(self._generation.replica, self._in_force)
+            except Exception as error:
+                logger.warning("The hub does not answer (%s); the settings stay as they are", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if in_force.version != self._in_force.version:
+                self._generation.batcher.apply(in_force)
+
+    async def _report(self) -> None:
+        """Tell the hub all that is new as often as it wants to know, and that we live when nothing is."""
+        recorder, interval_s = self._generation.recorder, SHORTEST_INTERVAL_S
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await recorder.news.wait()
+            except TimeoutError:
+                pass
+            try:
+                interval_s = await self._hub.report.remote(recorder.report(self._status()))
+            except Exception as error:
+                logger.warning("The hub does not answer (%s); some telemetry is lost", error)
+            await asyncio.sleep(interval_s)
+
+    async def __del__(self) -> None:
+        """Serve lets the replica go, after its last request has ended: of which the hub may not have heard yet."""
+        recorder = self._generation.recorder
+        if recorder.news.is_set():
+            with suppress(TimeoutError):  # where the whole service ends, the hub may have gone before
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._hub.report.remote(recorder.report(self._status()))
+
+    def _status(self) -> ReplicaStatus:
+        generation, load = self._generation, self._meter.load()
+        return ReplicaStatus(
+            replica=generation.replica,
+            pid=os.getpid(),
+            at_s=time.monotonic(),
+            settings_version=self._in_force.version,
+            waiting=generation.batcher.waiting,
+            formed=generation.batcher.formed,
+            running=generation.running,
+            model=self._loaded.engine.name,
+            device=self._loaded.device,
+            dtype=self._loaded.dtype,
+            cpu_percent=load.cpu_percent,
+            memory_bytes=load.memory_bytes,
+            gpu_percent=load.gpu_percent,
+            gpu_memory_bytes=load.gpu_memory_bytes,
+            ledger=generation.recorder.ledger,
+            # WORKAROUND ray 2.60: what a Serve config file or a redeployment made of it is told by no public name.
+            max_ongoing_requests=serve.get_replica_context()._deployment_config.max_ongoing_requests,
+            unit=self._about.unit,
+        )

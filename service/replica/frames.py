@@ -1,0 +1,161 @@
+"""The one stream of telemetry: reports of all replicas in, numbered frames out, a bounded stretch of them kept."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from service.messages.clock import ClockOffset, monotonic_clock_id
+from service.messages.deployment import Deployment
+from service.messages.settings import SettingsChange, VersionedSettings
+from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, RequestRecord, TelemetryFrame
+from service.replica.recorder import ReplicaReport
+from service.replica.translation import on_our_clock
+
+SHORTEST_INTERVAL_S = 0.05
+LONGEST_INTERVAL_S = 0.2
+FRAME_WORK_S = 0.008
+"""What a frame takes of a processor: two calls between Ray's processes, and a piece of a stream."""
+MOST_WORK = 0.02
+UNWATCHED_INTERVAL_S = 0.5
+KEPT_FRAMES = 1200
+KEPT_BYTES = 32 * 2**20
+WATCHED_S = 6.0
+"""A reader who has asked within this time will ask again."""
+SILENCE_S = 3.0
+"""A replica that has said nothing for so long is gone."""
+
+
+def frame_interval_s(cores: int) -> float:
+    """The time between frames that leaves the model its processors: at most a fiftieth of so many is for telemetry.
+
+    >>> frame_interval_s(2), frame_interval_s(4), frame_interval_s(64)
+    (0.2, 0.1, 0.05)
+    """
+    return min(max(FRAME_WORK_S / (MOST_WORK * cores), SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
+
+
+class FrameLog:
+    """Collects what comes in and closes a frame every `interval_s` in which anything came.
+
+    Kept frames are encoded once and bounded in number and in bytes; a reader who asks for one that is no longer kept
+    is told which it missed.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, interval_s: float = SHORTEST_INTERVAL_S) -> None:
+        self.interval_s = interval_s
+        self._clock = clock
+        self._frames: deque[bytes] = deque()
+        self._kept_bytes = 0
+        self._closed = 0
+        self._grown = asyncio.Event()
+        self._offsets: dict[str, ClockOffset] = {}
+        self._heard_s: dict[str, float] = {}
+        self._asked_s = -math.inf
+        self._begin_frame()
+
+    def _begin_frame(self) -> None:
+        self._batches: dict[str, BatchRecord] = {}
+        self._requests: dict[str, RequestRecord] = {}
+        self._statuses: dict[str, ReplicaStatus] = {}
+        self._changes: list[SettingsChange] = []
+        self._lost: list[str] = []
+        self._left: list[str] = []
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._statuses or self._changes or self._lost or self._left)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody reads."""
+        return self._clock() - self._asked_s < WATCHED_S
+
+    @property
+    def report_interval_s(self) -> float:
+        """How soon a replica that has news should report again: in time for each frame, if anybody reads them."""
+        return self.interval_s if self.is_watched else UNWATCHED_INTERVAL_S
+
+    def add_report(self, report: ReplicaReport) -> None:
+        """Take a replica's report in, its times translated to this clock."""
+        replica = report.status.replica
+        self._heard_s[replica] = self._clock()
+        offset = self._offsets.setdefault(replica, ClockOffset(monotonic_clock_id()))
+        offset.note(report.clock, report.sent_s, self._clock())
+        self._statuses[replica] = on_our_clock(report.status, offset)
+        self._batches.update((batch.id, on_our_clock(batch, offset)) for batch in report.batches)
+        self._requests.update((request.id, on_our_clock(request, offset)) for request in report.requests)
+
+    def add_change(self, change: SettingsChange) -> None:
+        self._changes.append(change)
+
+    def lose_silent_replicas(self) -> tuple[str, ...]:
+        """Names of the replicas from which nothing has come for `SILENCE_S`; each is named once."""
+        now_s = self._clock()
+        lost = tuple(replica for replica, heard_s in self._heard_s.items() if now_s - heard_s > SILENCE_S)
+        for replica in lost:
+            self._forget(replica)
+        self._lost.extend(lost)
+        return lost
+
+    def let_go(self, replica: str) -> None:
+        """A replica has left, as it should."""
+        self._forget(replica)
+        self._left.append(replica)
+
+    def _forget(self, replica: str) -> None:
+        self._heard_s.pop(replica, None)
+        self._offsets.pop(replica, None)
+
+    def close_frame(self, in_force: VersionedSettings, deployment: Deployment | None = None) -> None:
+        """Number what has come in and hand it to the readers."""
+        self._closed += 1
+        frame = TelemetryFrame(
+            number=self._closed,
+            at_s=self._clock(),
+            clock=monotonic_clock_id(),
+            in_force=in_force,
+            changes=tuple(self._changes),
+            batches=tuple(self._batches.values()),
+            requests=tuple(self._requests.values()),
+            replicas=tuple(self._statuses.values()),
+            lost_replicas=tuple(self._lost),
+            left_replicas=tuple(self._left),
+            deployment=deployment,
+        )
+        self._begin_frame()
+        encoded = msgspec.json.encode(frame)
+        self._frames.append(encoded)
+        self._kept_bytes += len(encoded)
+        while len(self._frames) > KEPT_FRAMES or (self._kept_bytes > KEPT_BYTES and len(self._frames) > 1):
+            self._kept_bytes -= len(self._frames.popleft())
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    async def after(self, number: int | None, timeout_s: float) -> tuple[int, list[bytes]]:
+        """The events that follow frame `number` (``None``: the newest), as JSON, and the number to ask with next.
+
+        Waits for up to `timeout_s`; then the list is empty. A number that was never given out is taken for one of
+        an earlier life of this log, and answered with all that is kept.
+        """
+        self._asked_s = self._clock()
+        if number is None:
+            number = self._closed
+        if number > self._closed:
+            number = 0
+        if number == self._closed:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._grown.wait()
+            except TimeoutError:
+                return number, []
+        oldest = self._closed - len(self._frames) + 1
+        events = list(self._frames)[max(0, number + 1 - oldest) :]
+        if number + 1 < oldest:
+            events.insert(0, msgspec.json.encode(FramesMissed(first=number + 1, last=oldest - 1)))
+        return self._closed, events

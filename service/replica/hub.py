@@ -1,0 +1,116 @@
+"""The control path: one small deployment through which settings go out to all replicas and telemetry comes in."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ray import serve
+
+from service.engine.cores import usable_cores
+from service.engine.model.report import LoadProgress
+from service.messages.deployment import Deployment
+from service.messages.settings import SettingError, Settings, VersionedSettings
+from service.ray_serve.controller import ServeApplication
+from service.ray_serve.loopback import keep_replica_on_loopback
+from service.ray_serve.redeployer import Redeployer
+from service.replica.frames import FrameLog, frame_interval_s
+from service.replica.loading import furthest_behind
+from service.replica.recorder import ReplicaReport
+from service.replica.settings_board import SettingsBoard
+
+READER_TIMEOUT_S = 5.0
+GENERATOR = "BatchTextGenerator"
+
+
+@serve.deployment(
+    name="Hub",
+    num_replicas=1,
+    max_ongoing_requests=10_000,
+    graceful_shutdown_timeout_s=0.2,
+    graceful_shutdown_wait_loop_s=0.1,
+    ray_actor_options={"num_cpus": 0},
+    logging_config={"enable_access_log": False},
+)
+class Hub:
+    """Every method may be called by every replica at any time; those that wait are answered within seconds."""
+
+    def __init__(self, settings: Settings) -> None:
+        keep_replica_on_loopback()
+        self._board = SettingsBoard(settings)
+        self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
+        self._replicas = 0
+        self._names: dict[str, str] = {}  # short ones by those of Serve's
+        self._loads: dict[str, LoadProgress] = {}
+        application = ServeApplication(serve.get_replica_context().app_name, GENERATOR)
+        self._redeployer = Redeployer(application, self._loads, self._note_left)
+        self._frames = asyncio.get_running_loop().create_task(self._close_frames())
+
+    async def note_loading(self, replica: str, progress: LoadProgress) -> None:
+        """How far a replica, by Serve's name for it, is with loading its model."""
+        self._loads[replica] = progress
+
+    async def loading(self) -> LoadProgress | None:
+        """Of the replica that is furthest behind."""
+        return furthest_behind(self._loads.values())
+
+    async def register(self, replica: str) -> tuple[str, VersionedSettings]:
+        """A short name for a replica that starts, which Serve calls `replica`, and the settings in force."""
+        self._replicas += 1
+        name = self._names[replica] = f"r{self._replicas}"
+        self._redeployer.watch()
+        return name, self._board.in_force
+
+    async def follow(self, replica: str, held: VersionedSettings) -> VersionedSettings:
+        """See `SettingsBoard.follow`."""
+        self._replicas = max(self._replicas, int(replica.removeprefix("r")))  # a restarted hub gives no name twice
+        return await self._board.follow(replica, held)
+
+    async def revise(self, changes: dict[str, object]) -> VersionedSettings | SettingError:
+        """Change settings for all replicas; a refusal is returned, so that Ray does not wrap it."""
+        try:
+            change = await self._board.revise(changes)
+        except SettingError as refusal:
+            return refusal
+        if change is not None:
+            self._log.add_change(change)
+        return self._board.in_force
+
+    async def deployment(self) -> Deployment:
+        """How many replicas there are, what Ray lets them hold, and how far a change of that is."""
+        return await self._redeployer.look()
+
+    async def redeploy(self, changes: dict[str, object], bytes_each: int) -> Deployment | SettingError:
+        """See `Redeployer.redeploy`; a refusal is returned, so that Ray does not wrap it."""
+        try:
+            return await self._redeployer.redeploy(changes, bytes_each)
+        except SettingError as refusal:
+            return refusal
+
+    async def report(self, report: ReplicaReport) -> float:
+        """Take in what a replica tells; how many seconds it should gather news before it reports again."""
+        self._log.add_report(report)
+        return self._log.report_interval_s
+
+    async def frames_after(self, replica: str, number: int | None) -> tuple[int, list[bytes]] | None:
+        """See `FrameLog.after`; ``None`` for a reader at a replica that leaves, which would wait for the reader."""
+        if replica in self._redeployer.leaving:
+            return None
+        return await self._log.after(number, READER_TIMEOUT_S)
+
+    async def check_health(self) -> None:
+        if self._frames.done():
+            raise RuntimeError("the hub's task has ended") from self._frames.exception()
+
+    async def _close_frames(self) -> None:
+        while True:
+            await asyncio.sleep(self._log.interval_s)
+            for replica in self._log.lose_silent_replicas():
+                self._board.forget(replica)
+            if self._log.has_news:
+                self._log.close_frame(self._board.in_force, self._redeployer.deployment)
+
+    def _note_left(self, replica: str) -> None:
+        name = self._names.pop(replica, None)
+        if name is not None:
+            self._log.let_go(name)
+            self._board.forget(name)
