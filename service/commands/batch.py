@@ -17,8 +17,8 @@ from service.commands.offline_batch.lines import lines_of, measure
 from service.commands.offline_batch.results import ResultFiles, ResultsError, errors_path
 from service.commands.offline_batch.run import FileRun, RunError
 from service.engine.model.errors import ModelError
-from service.launch.start_error import StartError
 from service.load.options import SentenceParser
+from service.messages.life import StartError
 from service.messages.options import ServiceOptions
 from service.workloads.catalog import WorkloadError, about
 

@@ -9,7 +9,7 @@ from typing import Final
 import psutil
 
 from service.launch import ports
-from service.launch.start_error import StartError
+from service.messages.life import NoClusterError, StartError
 from service.messages.run_options import RunOptions
 
 ADDRESS_LIMIT_S: Final = 5.0
@@ -53,13 +53,7 @@ def check_address(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), ADDRESS_LIMIT_S).close()
     except (OSError, OverflowError) as error:
-        raise no_cluster(address) from error
-
-
-def no_cluster(address: str | None) -> StartError:
-    return StartError(
-        f"There is no Ray cluster to be reached at {address}. Check the address, and that `ray status` works there."
-    )
+        raise NoClusterError(address) from error
 
 
 def check_memory_for_ray() -> None:

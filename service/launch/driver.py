@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn, Protocol
 
 import msgspec
@@ -23,8 +24,7 @@ from service.launch import checks
 from service.launch.plan import DriverMessage, DriverPlan, VitalProcesses
 from service.launch.priority import yield_to_other_sessions
 from service.launch.stages import StageReporter, stages_to
-from service.launch.start_error import StartError
-from service.messages.life import Failed, Ready, Stage, Starting
+from service.messages.life import Failed, Ready, Stage, StartError, Starting
 from service.messages.run_options import read_token
 from service.messages.workload import TEXT
 from service.ray_serve.deployed import deployed_file
@@ -36,7 +36,7 @@ WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 class Cluster(Protocol):
     """Where the application runs: `OwnRay` or `ForeignRay`."""
 
-    def start(self) -> VitalProcesses: ...
+    def start(self) -> dict[str, int]: ...
     def start_serve(self) -> tuple[str, int]: ...
     def release(self) -> None: ...
 
@@ -63,7 +63,7 @@ class Driver:
             checks.check_memory_for_model(folder.path, service.replicas)
         with self._stages.running("ray"):
             self._cluster = cluster = self._choose_cluster()
-            self._emit(cluster.start())
+            self._emit(VitalProcesses(cluster.start()))
         with self._stages.running("serve"):
             host, port = cluster.start_serve()
         with self._stages.running("load"):
@@ -103,7 +103,7 @@ class Driver:
         if self._options.address is None:
             from service.ray_serve.local_cluster import OwnRay
 
-            return OwnRay(self._options, self._plan.directory)
+            return OwnRay(self._options, self._plan.directory, partial(checks.choose_port, self._options))
         from service.ray_serve.foreign_ray import ForeignRay
 
         return ForeignRay(self._options, self._plan.instance, deployed_file(self._plan.directory))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from service.launch.start_error import StartError
+from service.messages.life import StartError
 from service.messages.workload import WorkloadAbout
 from service.ray_serve.doors import INSTANCE_HEADER
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from service.launch.plan import DriverMessage, DriverPlan, VitalProcesses
-from service.launch.reaper import Lineage, describe_exit
+from service.launch.reaper import MARK, Lineage, describe_exit
 from service.launch.state_lines import StateLines
 from service.launch.sweeper import SweepPlan
 from service.launch.watch import ended, parent_ended
@@ -110,7 +110,7 @@ class Supervisor:
         return await _spawn(
             "service.launch.driver",
             msgspec.json.encode(plan).decode(),
-            environment=driver_environment(self._options, self._instance),
+            environment={**driver_environment(self._options, self._instance), MARK: self._instance},
             stdout=PIPE,
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -11,6 +12,42 @@ from service.messages.workload import TEXT, WorkloadAbout
 StageName: TypeAlias = Literal["check", "fetch", "convert", "ray", "serve", "load", "answer"]
 Unit: TypeAlias = Literal["bytes", "layers", "graphs", "replicas"]
 """What a stage counts: `layers` are packed, `graphs` captured, `replicas` run."""
+
+_LOADED_IN_ORDER: Final[tuple[Unit, ...]] = ("layers", "graphs")
+
+
+class StartError(Exception):
+    """The service cannot start; `str()` of it is a sentence for the user that says what to do."""
+
+
+class PortTakenError(StartError):
+    """Another program took the port after it was seen free and before the service listened on it."""
+
+
+class NoClusterError(StartError):
+    """No Ray cluster answers at an address."""
+
+    def __init__(self, address: str | None) -> None:
+        super().__init__(
+            f"There is no Ray cluster to be reached at {address}. Check the address, and that `ray status` works there."
+        )
+
+
+class LoadProgress(NamedTuple):
+    """How far a replica is with loading its model: `done` of `total` in `unit`; a load goes through several units."""
+
+    unit: Unit
+    done: int
+    total: int
+
+
+def furthest_behind(loads: Iterable[LoadProgress]) -> LoadProgress | None:
+    """The load that all others wait for; ``None`` where there is none.
+
+    >>> furthest_behind([LoadProgress("graphs", 3, 32), LoadProgress("layers", 20, 30)])
+    LoadProgress(unit='layers', done=20, total=30)
+    """
+    return min(loads, key=lambda each: (_LOADED_IN_ORDER.index(each.unit), each.done), default=None)
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import stat
 import sys
@@ -16,7 +17,6 @@ from service.messages.deployment import SCALE_BOUNDS
 from service.messages.options import ServiceOptions
 from service.messages.settings import FORMATIONS, LONGEST_WAIT_S, SettingError, Settings
 from service.messages.text import parse_number
-from service.ray_serve.doors import is_loopback
 
 DEFAULT_APP: Final = "service.app:build"
 MIN_TOKEN_LENGTH: Final = 16
@@ -155,6 +155,14 @@ def _check_token(options: RunOptions) -> None:
             f"Listening on {options.host} would let other machines in: give a bearer token with --token-file FILE, or "
             "leave --host out to listen on 127.0.0.1 only."
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a service that listens on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_token(path: str) -> str:

@@ -16,10 +16,9 @@ from ray.serve.config import HTTPOptions
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, LoggingConfig, ServeStatus
 
-from service.engine.model.report import LoadProgress
-from service.launch.start_error import PortTakenError, StartError, reason_of
-from service.messages.life import Unit
+from service.messages.life import LoadProgress, PortTakenError, StartError, Unit
 from service.messages.options import ServiceOptions
+from service.ray_serve.snapshot import reason_of
 
 APP_NAME: Final = "Text-Completion-App"
 DEPLOYMENT: Final = "BatchTextGenerator"

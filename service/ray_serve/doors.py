@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from service.messages.run_options import is_loopback
+
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -188,14 +190,6 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], port: int | None, rules: 
     if length.isdigit() and int(length) > MAX_BODY_BYTES:
         return _TOO_LARGE
     return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a service that listens on `host`."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class _ClientGoneError(Exception):

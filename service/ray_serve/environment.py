@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from service.launch.reaper import MARK
 from service.messages.run_options import RunOptions, read_token
 from service.ray_serve.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
 
@@ -50,8 +49,8 @@ LOCAL_RAY = {
 
 
 def driver_environment(options: RunOptions, instance: str, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`inherited` with the mark, Ray's settings and what the doors need to know."""
-    environment = {**inherited, **QUIET, MARK: instance}
+    """`inherited` with Ray's settings and what the doors need to know."""
+    environment = {**inherited, **QUIET}
     # gRPC would send even what goes to this machine through a proxy of the user's.
     environment["no_proxy"] = _joined(",", "127.0.0.1,localhost", inherited.get("no_proxy", inherited.get("NO_PROXY")))
     if options.address is None:

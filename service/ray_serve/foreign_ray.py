@@ -10,11 +10,9 @@ import ray
 from ray import serve
 from ray.serve import context
 
-from service.launch.plan import VitalProcesses
-from service.launch.start_error import StartError
-from service.messages.run_options import RunOptions
+from service.messages.life import StartError
+from service.messages.run_options import RunOptions, is_loopback
 from service.ray_serve import application
-from service.ray_serve.doors import is_loopback
 from service.ray_serve.environment import door_variables
 from service.ray_serve.joining import join
 
@@ -29,10 +27,10 @@ class ForeignRay:
         self._instance = instance
         self._note = note
 
-    def start(self) -> VitalProcesses:
+    def start(self) -> dict[str, int]:
         variables = door_variables(self._options, self._instance, place="app")
         join(self._options.address or "", self._options.service.workload, variables)
-        return VitalProcesses({})
+        return {}
 
     def start_serve(self) -> tuple[str, int]:
         """Start Serve unless it runs there already; returns where its proxy listens."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from service.launch import checks
+from service.messages.life import NoClusterError
 from service.ray_serve.environment import SOURCE_ROOT
 
 
@@ -19,7 +19,7 @@ def join(address: str, workload: str, variables: Mapping[str, str], **options: A
     try:
         ray.init(address=address, runtime_env=runtime_env, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise checks.no_cluster(address) from error
+        raise NoClusterError(address) from error
 
 
 def modules_of(workload: str) -> list[ModuleType]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import psutil
 import ray
 
-from service.launch import checks
-from service.launch.plan import VitalProcesses
-from service.launch.start_error import PortTakenError, StartError
 from service.messages.deployment import SCALE_BOUNDS
+from service.messages.life import PortTakenError, StartError
 from service.messages.run_options import RunOptions
 from service.ray_serve import application
 
@@ -26,11 +25,13 @@ TOKEN_PATH: Final = Path("~/.ray/auth_token")
 class OwnRay:
     """Starts Ray and Serve here; ending them is the supervisor's work, which needs no word from Ray for it."""
 
-    def __init__(self, options: RunOptions, directory: str) -> None:
+    def __init__(self, options: RunOptions, directory: str, choose_port: Callable[[], int]) -> None:
         self._options = options
         self._directory = directory
+        self._choose_port = choose_port
 
-    def start(self) -> VitalProcesses:
+    def start(self) -> dict[str, int]:
+        """Start Ray; returns the process numbers of those without which nothing goes on, by their names."""
         _make_token_private()
         ray.init(
             address="local",
@@ -42,12 +43,12 @@ class OwnRay:
             _temp_dir=os.path.join(self._directory, "r"),
         )
         children = {child.pid: child.name().removesuffix(".exe") for child in psutil.Process().children()}
-        return VitalProcesses({VITAL_NAMES[name]: pid for pid, name in children.items() if name in VITAL_NAMES})
+        return {VITAL_NAMES[name]: pid for pid, name in children.items() if name in VITAL_NAMES}
 
     def start_serve(self) -> tuple[str, int]:
         """Start Serve's proxy; returns where it listens."""
         for _ in range(PORT_ATTEMPTS):
-            port = checks.choose_port(self._options)
+            port = self._choose_port()
             try:
                 application.start_serve(self._options.host, port)
             except PortTakenError:

@@ -12,13 +12,11 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import psutil
 
-from service.engine.model.report import LoadProgress
-from service.launch.start_error import reason_of
 from service.messages.deployment import Deployment, Loading, Scale
+from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import SettingError
 from service.ray_serve.capacity import check_memory, check_resources
-from service.ray_serve.snapshot import Sight
-from service.replica.loading import furthest_behind
+from service.ray_serve.snapshot import Sight, reason_of
 
 logger = logging.getLogger(__name__)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.messages.deployment import Scale
+
+_MODEL_ERROR = re.compile(r"^(?:[\w.]+\.)?ModelError: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -28,3 +31,12 @@ class Sight:
     is_autoscaled: bool
     is_settled: bool
     failure: str | None = None
+
+
+def reason_of(message: str) -> str:
+    """The sentence for the user in what Serve says of a replica that failed: the model's own, or the last line."""
+    sentences: list[str] = _MODEL_ERROR.findall(message)
+    if sentences:
+        return sentences[-1]
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no reason was given"]
+    return f"The model could not be loaded: {lines[-1].rstrip('.')}. The log says more."

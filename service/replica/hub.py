@@ -7,14 +7,13 @@ import asyncio
 from ray import serve
 
 from service.engine.cores import usable_cores
-from service.engine.model.report import LoadProgress
 from service.messages.deployment import Deployment
+from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.ray_serve.controller import ServeApplication
 from service.ray_serve.loopback import keep_replica_on_loopback
 from service.ray_serve.redeployer import Redeployer
 from service.replica.frames import FrameLog, frame_interval_s
-from service.replica.loading import furthest_behind
 from service.replica.recorder import ReplicaReport
 from service.replica.settings_board import SettingsBoard
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from service.engine.model.report import LoadProgress
-from service.messages.life import Unit
+from service.messages.life import LoadProgress
 
 logger = logging.getLogger(__name__)
 
 TELL_S: Final = 0.1
-_IN_ORDER: Final[tuple[Unit, ...]] = ("layers", "graphs")
 
 
 class LoadingNews:
@@ -38,12 +36,3 @@ class LoadingNews:
                 except Exception as error:
                     logger.warning("The progress of loading could not be told: %s", error)
                 told = latest
-
-
-def furthest_behind(loads: Iterable[LoadProgress]) -> LoadProgress | None:
-    """The load for which all wait; ``None`` where there is none.
-
-    >>> furthest_behind([LoadProgress("graphs", 3, 32), LoadProgress("layers", 20, 30)])
-    LoadProgress(unit='layers', done=20, total=30)
-    """
-    return min(loads, key=lambda each: (_IN_ORDER.index(each.unit), each.done), default=None)

@@ -14,7 +14,7 @@ from ray.serve import Application, Deployment
 from ray.serve.handle import DeploymentHandle
 
 from service.engine.model.errors import ModelError
-from service.engine.model.report import LoadProgress
+from service.messages.life import LoadProgress
 from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT
 from service.ray_serve.doors import doors_from_environment

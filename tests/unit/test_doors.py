@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from service.messages.run_options import is_loopback
 from service.ray_serve import doors
 from service.ray_serve.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
 
@@ -456,4 +457,4 @@ def test_that_doors_stand_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_which_addresses_are_loopback(host: str, expected: bool) -> None:
-    assert doors.is_loopback(host) is expected
+    assert is_loopback(host) is expected

@@ -14,7 +14,7 @@ from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass
 from service.engine.model.passes import Part
 from service.engine.model.quicken import quickened
-from service.engine.model.report import LoadProgress
+from service.messages.life import LoadProgress
 from tests.unit.tiny_models import as_traced_graph, tiny_llama
 
 CPU = torch.device("cpu")

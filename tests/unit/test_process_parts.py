@@ -15,15 +15,14 @@ import msgspec
 import pytest
 
 from service.launch import checks, ports
-from service.launch.reaper import MARK
 from service.launch.stages import StageReporter, stages_to
-from service.launch.start_error import StartError, reason_of
 from service.launch.state_lines import StateLines
 from service.launch.watch import ended
-from service.messages.life import ServiceState, StageProgress, Stopping
+from service.messages.life import ServiceState, StageProgress, StartError, Stopping
 from service.messages.run_options import RunOptions
 from service.ray_serve import doors
 from service.ray_serve.environment import driver_environment
+from service.ray_serve.snapshot import reason_of
 
 
 class Told(list[StageProgress]):
@@ -188,9 +187,8 @@ async def test_that_a_process_that_is_gone_has_ended(child: subprocess.Popen[byt
 # -- environment ------------------------------------------------------------------------------------------------------
 
 
-def test_that_our_own_ray_is_marked_closed_and_behind_doors() -> None:
+def test_that_our_own_ray_is_closed_and_behind_doors() -> None:
     environment = driver_environment(RunOptions(), "4711", {"RAY_ADDRESS": "1.2.3.4:6379", "HOME": "/home/me"})
-    assert environment[MARK] == "4711"
     assert "RAY_ADDRESS" not in environment
     assert environment["RAY_AUTH_MODE"] == "token"
     assert environment["HOME"] == "/home/me"

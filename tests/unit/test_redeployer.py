@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from service.engine.model.report import LoadProgress
 from service.messages.deployment import SCALE_BOUNDS, Deployment, Loading, Scale
+from service.messages.life import LoadProgress
 from service.messages.settings import SettingError
 from service.ray_serve import redeployer as module
 from service.ray_serve.redeployer import PATIENCE_S, USUAL_PATIENCE_S, Redeployer

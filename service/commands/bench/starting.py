@@ -26,7 +26,7 @@ from service.commands.options import Server
 from service.commands.runs import MeasuredService, MeasuringError
 from service.messages.life import StageProgress
 from service.messages.options import ServiceOptions
-from service.ray_serve.doors import is_loopback
+from service.messages.run_options import is_loopback
 
 ELSEWHERE: Final = "Neither generate nor the floors were measured: the service runs on another machine."
 LIBRARIES: Final = ("torch", "transformers")

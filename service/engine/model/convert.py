@@ -1,7 +1,8 @@
 """GGUF file → folder of bf16 safetensors and tokenizer, once, in a child process with limits.
 
 The GGUF reader can be made to loop and to allocate without end, so it runs apart:
-`python -m service.engine.model.convert SOURCE DESTINATION`. The parent checks, describes and publishes what the child wrote.
+`python -m service.engine.model.convert SOURCE DESTINATION`. The parent checks, describes and publishes what the child
+wrote.
 """
 
 from __future__ import annotations

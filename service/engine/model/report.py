@@ -1,9 +1,9 @@
 """How the long stages of getting and loading a model tell how far they are."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
-from service.messages.life import StageName, Unit
+from service.messages.life import LoadProgress, StageName, Unit
 
 Item = TypeVar("Item")
 
@@ -17,14 +17,6 @@ the caller can show the time; what it raises ends the work and every child proce
 
 def ignore(stage: StageName, done: float, total: float | None) -> None:
     """A `Report` for callers that do not care."""
-
-
-class LoadProgress(NamedTuple):
-    """So many of a total of them are done; a load goes through several units."""
-
-    unit: Unit
-    done: int
-    total: int
 
 
 LoadReport: TypeAlias = Callable[[LoadProgress], None]

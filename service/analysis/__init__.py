@@ -1,0 +1,1 @@
+"""What is computed from telemetry: history, figures, findings, predictions, comparisons, recordings."""
