@@ -4,13 +4,13 @@ import os
 import threading
 from pathlib import Path
 
+import gui.exporter
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-import gui.exporter
 import gui.recordings.viewer
 from gui.app import Batchscope
 from gui.arguments import Arguments
