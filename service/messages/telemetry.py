@@ -123,7 +123,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         waiting, formed, running: queue depth by stage, in requests.
         cpu_percent: of the replica's process, 100 a core.
         memory_bytes: resident memory of the replica's process.
-        gpu_percent, gpu_memory_bytes: of its device, where there is a GPU.
+        gpu_percent, gpu_memory_bytes: of its device, where it is a GPU and NVML reports them.
         unit: what the tokens of its requests and batches are, in the plural.
         max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
     """

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import psutil
+import pynvml
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MIN_INTERVAL_S = 0.5
 """Shorter intervals make the processor's load jump between 0 and full."""
@@ -13,7 +22,7 @@ MIN_INTERVAL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """`cpu_percent` is 100 a core; memory in bytes; the GPU's figures are ``None`` without one."""
+    """`cpu_percent` is 100 a core; memory in bytes; a figure of the GPU is ``None`` where nothing reports it."""
 
     cpu_percent: float
     memory_bytes: int
@@ -43,17 +52,43 @@ class DeviceMeter:
 
 
 class _Gpu:
-    """One NVIDIA GPU, named by its UUID since NVML numbers devices without regard to CUDA_VISIBLE_DEVICES."""
+    """One NVIDIA GPU, named by its UUID since NVML numbers devices without regard to CUDA_VISIBLE_DEVICES.
+
+    Any call of NVML may be refused: in a container without its library, of a MIG slice, of a GPU that was lost. Then
+    that figure is missing, and nothing else.
+    """
 
     def __init__(self, device: str) -> None:
-        import pynvml
-        import torch
+        self._is_refusal_logged = False
+        self._handle = self._answer(partial(_handle, device))
 
-        pynvml.nvmlInit()
-        uuid = torch.cuda.get_device_properties(torch.device(device)).uuid
-        self._nvml = pynvml
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+    def load(self) -> tuple[float | None, int | None]:
+        """Percent of the time in which it computed, and bytes of its memory in use; ``None`` for what is refused."""
+        if self._handle is None:
+            return None, None
+        return self._answer(partial(_percent, self._handle)), self._answer(partial(_used_bytes, self._handle))
 
-    def load(self) -> tuple[float, int]:
-        rates = self._nvml.nvmlDeviceGetUtilizationRates(self._handle)
-        return float(rates.gpu), int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+    def _answer(self, question: Callable[[], T]) -> T | None:
+        try:
+            return question()
+        except pynvml.NVMLError as error:
+            if not self._is_refusal_logged:
+                self._is_refusal_logged = True
+                logger.warning("NVML does not report all figures of the GPU: %s", error)
+            return None
+
+
+def _handle(device: str) -> Any:
+    import torch
+
+    pynvml.nvmlInit()
+    uuid = getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", "none")
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+
+
+def _percent(handle: Any) -> float:
+    return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+
+def _used_bytes(handle: Any) -> int:
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
