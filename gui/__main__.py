@@ -8,13 +8,18 @@ import sys
 
 def main() -> int:
     from gui.arguments import parse
+    from gui.control.bugs import report_failed_start
     from gui.system_libraries import exit_if_missing
 
     arguments = parse()
     exit_if_missing(os.environ)
-    from gui.app import run
+    try:
+        from gui.app import run
 
-    return run(arguments)
+        return run(arguments)
+    except Exception as error:
+        report_failed_start(error, is_attended=arguments.demo_s is None)
+        return 1
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import traceback
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, QTimer, Signal
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 
 from gui.arguments import Arguments
+from gui.control.bugs import Bugs, FailedStart
 from gui.control.choices import Choices
 from gui.control.preferences import Preferences, PreferencesFile, default_path
 from gui.look.theme import Theme
@@ -168,11 +168,14 @@ def run(arguments: Arguments) -> int:
     app.setApplicationName("Batchscope")
     app.setQuitOnLastWindowClosed(False)
     is_demo = arguments.demo_s is not None
+    failed_start = FailedStart(app.exit, is_attended=not is_demo)
+    sys.excepthook = failed_start.report
     batchscope = Batchscope(app, arguments, None if is_demo else PreferencesFile(default_path()))
     batchscope.closed.connect(app.quit)
     batchscope.completed.connect(spare_what_stays)
     _close_on_signals(batchscope)
-    _show_bugs(batchscope)
+    bugs = Bugs(batchscope.complain)
+    batchscope.completed.connect(lambda: setattr(sys, "excepthook", bugs.report))
     batchscope.show()
     if is_demo:
         from gui.demo.run import Demo
@@ -180,7 +183,7 @@ def run(arguments: Arguments) -> int:
         demo = Demo(batchscope, arguments)
         app.exec()
         return demo.exit_code
-    return app.exec()
+    return app.exec() or failed_start.exit_code
 
 
 def spare_what_stays() -> None:
@@ -197,13 +200,3 @@ def _close_on_signals(batchscope: Batchscope) -> None:
 
     signal.signal(signal.SIGINT, close)
     signal.signal(signal.SIGTERM, close)
-
-
-def _show_bugs(batchscope: Batchscope) -> None:
-    """Qt swallows what a slot raises: say it in the window, and in full on standard error."""
-
-    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        traceback.print_exception(kind, error, trace, file=sys.stderr)
-        batchscope.complain(f"Something in the window went wrong: {kind.__name__}: {error}")
-
-    sys.excepthook = show
