@@ -80,6 +80,7 @@ class DistributionsView(QWidget):
         """Follow the time; to be called at the pace of the curves."""
         if self._is_looked_at:
             self.wasted.follow(self._plots.moment(), self._plots.marks())
+            self.wasted.read()
 
     def count(self) -> None:
         """Bring what is counted up to date; to be called at the pace of numbers."""

@@ -71,6 +71,8 @@ class PlotPanel(QWidget):
     Attributes:
         canvas, header: its two parts.
         ghost: the levels that are predicted.
+        layout_: where everything was drawn last; ``None`` before that, and as long as there is nothing to show.
+        drawings: how often it has been drawn.
     """
 
     def __init__(
@@ -95,7 +97,10 @@ class PlotPanel(QWidget):
         self._computed_s = -math.inf
         self._moment: Moment | None = None
         self._pointed_s: float | None = None
+        self._is_read = True
         self._is_empty = False
+        self.layout_: Layout | None = None
+        self.drawings = 0
         self.ghost: tuple[GhostLevel, ...] = ()
         self.header = Header(plot, palette)
         self.canvas = Canvas(palette, strips=max(len(scales), 1), with_words=with_words)
@@ -149,18 +154,13 @@ class PlotPanel(QWidget):
 
     # ---------------------------------------------------------------------------------------------------- following
 
-    @property
-    def layout_(self) -> Layout | None:
-        """Where everything lies at present; ``None`` before the first `follow`."""
-        return self._layout_at(self._moment) if self._moment is not None else None
-
     def declare(self, plot: Declaration) -> None:
         """It tells of other things from now on."""
         if plot != self.plot:
             self.plot = plot
             self.header.declare(plot)
             self._empty.set_text(plot.empty_text)
-            self._shown = None
+            self._forget_drawing()
 
     def set_palette(self, palette: Palette) -> None:
         self.palette_ = palette
@@ -168,15 +168,16 @@ class PlotPanel(QWidget):
         self.canvas.set_palette(palette)
         self._empty.set_palette(palette)
         self.set_colors(palette)
-        self._shown = None
+        self._forget_drawing()
 
     def set_empty(self, is_empty: bool) -> None:
         """Say what will be shown instead of showing it."""
         self._is_empty = is_empty
         self._empty.setVisible(is_empty)
         self.canvas.show_data(not is_empty)
-        self._shown = None
+        self._forget_drawing()
         if is_empty:
+            self.layout_ = None
             self.header.show_readout({})
             self.header.forget_widths()
 
@@ -208,29 +209,37 @@ class PlotPanel(QWidget):
         self.canvas.set_layout(layout, marks)
         self.canvas.ghost.set_levels(layout, ghost)
         self.draw(layout)
-        self._show_pointer(layout)
+        self.drawings += 1
+        if self._pointed_s is not None and (layout != self.layout_ or not self._is_settled(self._pointed_s)):
+            self._is_read = False
+        self.layout_ = layout
 
-    def point_at(self, at_s: float | None, with_chip: bool = True) -> None:
+    def point_at(self, at_s: float | None) -> None:
         """Show the pointer's line at `at_s`, or take it away."""
-        self._pointed_s = at_s
-        layout = self.layout_
-        if layout is not None and not self._is_empty:
-            self._show_pointer(layout)
-            self.show_numbers()
+        if at_s != self._pointed_s:
+            self._pointed_s, self._is_read = at_s, False
+        self.read()
 
-    def show_numbers(self) -> None:
-        """Bring the legend up to date."""
-        if self._is_empty:
+    def read(self) -> None:
+        """Bring the pointer and what it reads up to date; costs nothing where that would be the same."""
+        if self._is_read or self.layout_ is None:
             return
+        self._is_read = True
+        self._show_pointer(self.layout_)
         if self._pointed_s is None:
-            self.header.show_readout(self.readout_now())
+            self.show_numbers()
         else:
             self.header.show_readout(self.readout_at(self._pointed_s), self.hides_missing_under_pointer)
+
+    def show_numbers(self) -> None:
+        """Bring the legend up to date, unless it is what the pointer reads."""
+        if self._pointed_s is None and not self._is_empty:
+            self.header.show_readout(self.readout_now())
 
     def time_at(self, position: QPointF) -> float | None:
         """The moment at a position on the canvas, if it is on the plot."""
         layout = self.layout_
-        if layout is None or self._is_empty or not layout.left <= position.x() <= layout.right:
+        if layout is None or not layout.left <= position.x() <= layout.right:
             return None
         return layout.time_at(position.x())
 
@@ -243,14 +252,22 @@ class PlotPanel(QWidget):
 
     # -------------------------------------------------------------------------------------------------------- inner
 
+    def _forget_drawing(self) -> None:
+        """Let the next `follow` draw, and the pointer read, whatever has changed."""
+        self._shown, self._is_read = None, False
+
     def _has_news(self, view: TimeRange, moment: Moment) -> bool:
         """Whether this view would look other than before; where a column lasts long, that is asked less often."""
         if moment.is_frozen or self.history.revision == self._shown_revision:
             return False
-        last_s = self.history.last_s
-        if last_s is not None and view.end_s < last_s - SETTLED_S:
+        if self._is_settled(view.end_s):
             return False
         return not 0 <= moment.now_s - self._computed_s < min(view.column_s * SHARE_OF_COLUMN, SLOWEST_S)
+
+    def _is_settled(self, at_s: float) -> bool:
+        """Whether nothing more will be told of that moment."""
+        last_s = self.history.last_s
+        return last_s is not None and at_s < last_s - SETTLED_S
 
     def _view(self, moment: Moment) -> TimeRange:
         columns = self.canvas.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT
@@ -297,7 +314,7 @@ class PlotPanel(QWidget):
     def _on_canvas_resized(self) -> None:
         self._empty.setGeometry(QRect(0, 0, self.canvas.width(), self.canvas.height()))
         self.release_scales()
-        self._shown = None
+        self._forget_drawing()
 
 
 class EmptyText(QWidget):

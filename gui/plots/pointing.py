@@ -41,6 +41,8 @@ class Pointing(QObject):
         self._ago_s: float | None = None
         self._panel: PlotPanel | None = None
         self._place = QPointF()
+        self._at_s: float | None = None
+        self._looked_at: object = None
         self.selected: int | None = None
         self.hovered: int | None = None
 
@@ -80,20 +82,22 @@ class Pointing(QObject):
 
     def forget(self) -> None:
         """Point at nothing."""
-        self._ago_s, self._panel, self.selected = None, None, None
+        self._ago_s, self._panel, self.selected, self._looked_at = None, None, None, None
         for panel in self._panels:
             panel.point_at(None)
         self._hover(None)
 
     def show(self) -> None:
-        """Bring line, dots and card to where they belong now."""
-        at_s = self.at_s
-        if at_s is None:
-            self.forget()
-            return
+        """Bring line, dots and card to where they belong now; costs nothing where they stand there."""
+        looked_at = (self._ago_s, self._panel, self._place, self.selected, self._timeline.drawings)
+        if looked_at != self._looked_at:
+            self._looked_at, self._at_s = looked_at, self.at_s
+            if self._at_s is None:
+                self.forget()
+                return
+            self._hover(self._batch_at(self._at_s))
         for panel in self._panels:
-            panel.point_at(at_s)
-        self._hover(self._batch_at(at_s))
+            panel.point_at(self._at_s)
 
     def _batch_at(self, at_s: float) -> int | None:
         if self.selected is not None:
@@ -103,7 +107,7 @@ class Pointing(QObject):
         return self._history.batch_running_at(at_s) if self._panel is self._batch_size else None
 
     def _hover(self, row: int | None) -> None:
-        self._timeline.highlight(row, with_card=row is not None)
+        self._timeline.highlight(row)
         if row != self.hovered:
             self.hovered = row
             batch = batch_summary(self._history, row) if row is not None else None

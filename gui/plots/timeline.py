@@ -15,7 +15,7 @@ from gui.series.declaration import Readout
 from gui.series.lanes import LaneChoice, LaneGrid
 from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
-from gui.series.timeline import Block, Lanes
+from gui.series.timeline import Bars, Block, Lanes
 from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.history import History
 
@@ -30,7 +30,6 @@ class TimelinePanel(PlotPanel):
         self._follows = True
         self._highlighted: int | None = None
         self._chosen: int | None = None
-        self._has_card = False
         super().__init__(timeline.PLOT, [], history, palette, has_axis=True, with_words=True)
         self._bars = LanesItem(palette)
         self._surroundings = LaneSurroundings(palette)
@@ -49,16 +48,16 @@ class TimelinePanel(PlotPanel):
 
     def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
         top, bottom = self._strip_edges()[0]
-        needed = timeline.lanes_needed(self.history, view)
+        bars = Bars.in_view(self.history, view)
         replicas = max(len(self.history.slots), 1)
         now_s = self._moment.now_s if self._moment is not None else 0.0
-        grid = self._choice.choose(needed, replicas, bottom - top, now_s)
+        grid = self._choice.choose(bars.lanes_needed, replicas, bottom - top, now_s)
         self._lanes = Lanes.dealt(self.history, grid.total)
         self._offset = self._offset_to_follow(grid) if self._follows else self._offset
         self._offset = max(min(self._offset, grid.total - grid.shown), 0)
         shown = range(self._offset, min(self._offset + grid.shown, grid.total))
-        self._stages = timeline.timeline(self.history, view, self._lanes, shown)
-        self.header.declare(timeline.declared(timeline.reasons_seen(self.history, view)))
+        self._stages = bars.stages(view, self._lanes, shown)
+        self.header.declare(timeline.declared(bars.reasons_seen))
         return ()
 
     def draw(self, layout: Layout) -> None:
@@ -73,11 +72,6 @@ class TimelinePanel(PlotPanel):
 
     # ------------------------------------------------------------------------------------------------------- batches
 
-    @property
-    def highlighted(self) -> int | None:
-        """The row of the outlined batch."""
-        return self._highlighted
-
     def batch_at(self, position: QPointF) -> int | None:
         """The row of the batch at a position on the canvas."""
         layout = self.layout_
@@ -87,12 +81,12 @@ class TimelinePanel(PlotPanel):
         lane = int(position.y() - layout.top) // self._choice.grid.height + self._offset
         return timeline.batch_at(self.history, at_s, lane, self._lanes)
 
-    def highlight(self, row: int | None, with_card: bool) -> None:
-        """Outline this batch and, with the card, tell of it."""
-        self._highlighted, self._has_card = row, with_card
-        layout = self.layout_
-        if layout is not None:
-            self._show_highlight(layout)
+    def highlight(self, row: int | None) -> None:
+        """Outline this batch and describe it on the card."""
+        if row != self._highlighted:
+            self._highlighted = row
+            if self.layout_ is not None:
+                self._show_highlight(self.layout_)
 
     def request_at(self, position: QPointF) -> int | None:
         """The row of the request at a position on the canvas, or of the nearest one above or below it."""
@@ -133,7 +127,7 @@ class TimelinePanel(PlotPanel):
         if offset == self._offset:
             return False
         self._offset, self._follows = offset, False
-        self._shown = None
+        self._forget_drawing()
         return True
 
     def follow_lanes(self) -> None:
@@ -176,7 +170,7 @@ class TimelinePanel(PlotPanel):
         row = self._highlighted
         block = timeline.block_of(self.history, row, self._lanes) if row is not None else None
         self._surroundings.set_lanes(layout, self._lanes, self._choice.grid, self._offset, block, self.bar_of_chosen())
-        batch = batch_summary(self.history, row) if row is not None and self._has_card else None
+        batch = batch_summary(self.history, row) if row is not None else None
         self.card.tell(batch, layout, self._surroundings.outline)
 
     def _show_pointer(self, layout: Layout) -> None:

@@ -23,6 +23,7 @@ STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *RUNNING)  # a
 WAITING: Final = 1
 FORMED: Final = 2
 FIRST_RUNNING: Final = 3
+COLUMNS: Final = ("slot", "arrival", "received", "queued", "formed", "started", "finished", "batch")  # that bars need
 BITS: Final = 3  # so many bars of one stage may fall into the same pixel: 2 ** BITS - 1
 
 PLOT: Final = Declaration(
@@ -92,44 +93,63 @@ class Block:
         return [(int(part[0]), int(part[-1])) for part in parts if len(part)]
 
 
-def timeline(history: History, view: TimeRange, lanes: Lanes, shown: range | None = None) -> NDArray[np.int8]:
-    """For each lane (of `shown`, or all) and column of pixels the index in `STAGES` of what is to be seen there."""
-    visible = _visible(history, view)
-    columns = history.requests.columns
-    queued, formed, started, finished = (columns[n][visible] for n in ("queued", "formed", "started", "finished"))
-    lane = lanes.of(columns["slot"][visible], columns["arrival"][visible])
-    canvas = _Canvas(shown if shown is not None else range(lanes.total), view)
-    running = FIRST_RUNNING + _reasons(history, columns["batch"][visible])
-    canvas.add(WAITING, lane, queued, np.minimum(formed, finished))
-    canvas.add(FORMED, lane, formed, np.minimum(started, finished))
-    canvas.add(running, lane, started, finished)
-    return canvas.stages()
+@dataclass(frozen=True)
+class Bars:
+    """The requests in view, one after the other.
+
+    Attributes:
+        slot, arrival: the replica, and the number there, which give the lane.
+        received, queued, formed, started, finished: when; infinite where that has not happened.
+        batch, reason: the row of the batch, negative without one, and why it was released.
+    """
+
+    slot: Ints
+    arrival: Ints
+    received: Floats
+    queued: Floats
+    formed: Floats
+    started: Floats
+    finished: Floats
+    batch: Ints
+    reason: Ints
+
+    @classmethod
+    def in_view(cls, history: History, view: TimeRange) -> Bars:
+        columns = history.requests.columns
+        rows = np.flatnonzero(view.overlaps(columns["queued"], columns["finished"]) & (columns["arrival"] >= 0))
+        found = {name: columns[name][rows] for name in COLUMNS}
+        return cls(**found, reason=_reasons(history, found["batch"]))
+
+    @property
+    def reasons_seen(self) -> tuple[ReleaseReason, ...]:
+        """Why the batches were released in which they run."""
+        return tuple(RUNNING[code] for code in np.unique(self.reason[self.batch >= 0]).tolist())
+
+    @property
+    def lanes_needed(self) -> int:
+        """Lanes that one replica's requests need so that no two are in the same one at the same time."""
+        needed = 1
+        for slot in np.unique(self.slot):
+            of_slot = self.slot == slot
+            begun, ended = np.sort(self.received[of_slot]), self.finished[of_slot]
+            later = np.searchsorted(begun, ended) - np.arange(len(begun))
+            needed = max(needed, int(later.max(initial=1)))
+        return needed
+
+    def stages(self, view: TimeRange, lanes: Lanes, shown: range | None = None) -> NDArray[np.int8]:
+        """For each lane (of `shown`, or all) and column of pixels the index in `STAGES` of what is to be seen there."""
+        lane = lanes.of(self.slot, self.arrival)
+        canvas = _Canvas(shown if shown is not None else range(lanes.total), view)
+        canvas.add(WAITING, lane, self.queued, np.minimum(self.formed, self.finished))
+        canvas.add(FORMED, lane, self.formed, np.minimum(self.started, self.finished))
+        canvas.add(FIRST_RUNNING + self.reason, lane, self.started, self.finished)
+        return canvas.stages()
 
 
 def declared(seen: tuple[ReleaseReason, ...]) -> Declaration:
     """With the release reasons that there are; requests that join and leave one by one make no blocks."""
     unit = "a bar per request" if "joined" in seen else PLOT.unit
     return replace(with_reasons(PLOT, reason_entries("area", seen)), unit=unit)
-
-
-def reasons_seen(history: History, view: TimeRange) -> tuple[ReleaseReason, ...]:
-    """Why the batches were released in which the requests in view run."""
-    batches = history.requests.columns["batch"][_visible(history, view)]
-    return tuple(RUNNING[code] for code in np.unique(_reasons(history, batches[batches >= 0])).tolist())
-
-
-def lanes_needed(history: History, view: TimeRange) -> int:
-    """Lanes that one replica's requests need so that no two are in the same one at the same time."""
-    visible = _visible(history, view)
-    columns = history.requests.columns
-    slots, received, finished = (columns[name][visible] for name in ("slot", "received", "finished"))
-    needed = 1
-    for slot in range(len(history.slots)):
-        of_slot = slots == slot
-        begun, ended = np.sort(received[of_slot]), finished[of_slot]
-        later = np.searchsorted(begun, ended) - np.arange(len(begun))
-        needed = max(needed, int(later.max(initial=1)))
-    return needed
 
 
 def batch_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | None:
@@ -187,16 +207,6 @@ def neighbour(history: History, batch_row: int | None, step: int, view: TimeRang
         places = np.flatnonzero(order + columns.first == batch_row)
         place = int(np.clip((places[0] if len(places) else len(order) - 1) + step, 0, len(order) - 1))
     return int(order[place]) + columns.first
-
-
-def color_role(stage: int) -> ReleaseReason | str:
-    """The role in the palette of an index in `STAGES`."""
-    return STAGES[stage]
-
-
-def _visible(history: History, view: TimeRange) -> NDArray[np.bool_]:
-    columns = history.requests.columns
-    return view.overlaps(columns["queued"], columns["finished"]) & (columns["arrival"] >= 0)
 
 
 def _reasons(history: History, batches: Ints) -> Ints:

@@ -12,7 +12,7 @@ from gui.series.engine_time import engine_time
 from gui.series.request_details import request_details
 from gui.series.scope import present_scope, scope_before
 from gui.series.time_range import TimeRange
-from gui.series.timeline import Lanes
+from gui.series.timeline import Bars, Lanes
 from gui.series.waits import wait_sentence
 from service.analysis.observed.batches import CONTINUOUS, mean_size
 from service.analysis.observed.history import History
@@ -106,7 +106,7 @@ def test_that_the_status_bar_counts_places(crowded: History) -> None:
 
 def test_that_a_bar_runs_from_its_start_to_its_end_through_all_stretches(history: History) -> None:
     view, lanes = lately(history), Lanes.dealt(history, 64)
-    stages = timeline.timeline(history, view, lanes)
+    stages = Bars.in_view(history, view).stages(view, lanes)
     columns = history.requests.columns
     for row in running_at(history, history.now_s() - 10.0):
         place = row - columns.first
@@ -157,7 +157,7 @@ def test_that_legends_name_the_reasons_that_there_are(history: History) -> None:
     before = TimeRange.ending_at(history.now_s() - 45.0, 15.0, COLUMNS)
     whole = [entry.name for entry in batch_size.declared(batch_size.batch_sizes(history, before)).entries]
     assert whole == ["full", "timeout", "drained", "cap"]
-    seen = timeline.reasons_seen(history, lately(history))
+    seen = Bars.in_view(history, lately(history)).reasons_seen
     assert [entry.name for entry in timeline.declared(seen).entries][-1] == "joined"
 
 

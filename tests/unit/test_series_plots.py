@@ -10,7 +10,7 @@ import pytest
 
 from gui.series import batch_size, latency, queue_depth, throughput, timeline
 from gui.series.time_range import TimeRange
-from gui.series.timeline import FORMED, STAGES, WAITING, Lanes
+from gui.series.timeline import FORMED, STAGES, WAITING, Bars, Lanes
 from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.history import History
 from service.messages.settings import Settings
@@ -40,7 +40,7 @@ def test_that_every_series_of_an_empty_history_is_empty(empty: History) -> None:
     assert queue_depth.queue_depths(empty, view).peak == 0
     assert latency.latencies(empty, view).peak == 0
     assert throughput.throughput(empty, view).peaks == (0, 0)
-    assert not timeline.timeline(empty, view, Lanes.dealt(empty, 60)).any()
+    assert not Bars.in_view(empty, view).stages(view, Lanes.dealt(empty, 60)).any()
     assert latency.readout(empty, 100.0) == {"p50": "–", "p95": "–", "p99": "–"}
     assert throughput.readout(empty, 100.0) == {"tokens/s": "–", "requests/s": "–", "offered": "–"}
 
@@ -152,7 +152,7 @@ def test_that_nothing_is_drawn_on_after_a_failure() -> None:
     view = TimeRange.ending_at(history.now_s(), WINDOW_S, COLUMNS)
     after = int(view.position(failed_s)) + 1
     assert not queue_depth.queue_depths(history, view).high.waiting[after:].any()
-    assert not timeline.timeline(history, view, Lanes.dealt(history, 60))[:, after:].any()
+    assert not Bars.in_view(history, view).stages(view, Lanes.dealt(history, 60))[:, after:].any()
     assert throughput.throughput(history, view).tokens[0][-1] <= failed_s + 0.25
     assert batch_size.batch_sizes(history, view).cap[0][-1] == failed_s
 
@@ -167,14 +167,14 @@ def test_that_a_view_that_comes_after_all_that_was_heard_is_empty(later_s: float
     rates = throughput.throughput(history, view)
     assert rates.peaks[0] == 0
     assert len(rates.tokens[0]) == len(rates.requests[0]) == 0
-    assert not timeline.timeline(history, view, Lanes.dealt(history, 60)).any()
+    assert not Bars.in_view(history, view).stages(view, Lanes.dealt(history, 60)).any()
     assert sum(batch_size.batch_sizes(history, view).count.values()) == 0
 
 
 def test_that_each_pixel_of_the_timeline_is_what_its_request_did(history: History) -> None:
     view = TimeRange.ending_at(history.now_s(), WINDOW_S, 800)
     lanes = Lanes.dealt(history, 90)
-    stages = timeline.timeline(history, view, lanes)
+    stages = Bars.in_view(history, view).stages(view, lanes)
     columns = history.requests.columns
     for index in range(0, len(columns), 11):
         started, finished = columns["started"][index], columns["finished"][index]
@@ -191,13 +191,13 @@ def test_that_each_pixel_of_the_timeline_is_what_its_request_did(history: Histor
 def test_that_sealed_requests_are_seen_as_formed() -> None:
     history, _ = filled_history(early_run())
     view = TimeRange.ending_at(history.now_s(), WINDOW_S, 800)
-    stages = timeline.timeline(history, view, Lanes.dealt(history, 90))
+    stages = Bars.in_view(history, view).stages(view, Lanes.dealt(history, 90))
     assert np.count_nonzero(stages[:, -40:] == FORMED) > np.count_nonzero(stages[:, -40:] == WAITING)
 
 
 def test_that_no_two_requests_are_in_a_lane_at_once(history: History) -> None:
     view = TimeRange.ending_at(history.now_s(), WINDOW_S, 800)
-    needed = timeline.lanes_needed(history, view)
+    needed = Bars.in_view(history, view).lanes_needed
     columns = history.requests.columns
     lane = columns["arrival"] % needed
     for number in range(needed):

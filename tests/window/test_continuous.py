@@ -82,7 +82,7 @@ def test_that_a_stretch_under_the_pointer_is_outlined_with_its_members_and_told_
     at_s = history.now_s() - 10.0
     row = history.batch_running_at(at_s)
     assert row is not None
-    stack.timeline.highlight(row, with_card=True)
+    stack.timeline.highlight(row)
     batch = batch_summary(history, row)
     assert batch is not None
     assert stack.timeline.card.lines == lines_of(batch)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,21 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
+from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.frame import Strip
+from gui.plots.latency import LatencyPanel
 from gui.plots.panel import PlotPanel
 from gui.plots.plot_stack import PlotStack, timeline_height
+from gui.plots.queue_depth import QueueDepthPanel
+from gui.plots.throughput import ThroughputPanel
+from gui.plots.timeline import TimelinePanel
+from gui.series.declaration import Readout
 from gui.series.scale import Axis
+from gui.series.time_range import TimeRange
 from gui.series.timeline import block_of
 from service.analysis.observed.batch_summary import batch_summary
+from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
@@ -303,6 +313,68 @@ def test_that_nothing_is_painted_anew_as_long_as_nothing_changed(qtbot: QtBot, s
     for _ in range(5):
         stack.refresh()
     assert painted_panels == []
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each plot has counted what is under the pointer."""
+    counts: Counter[str] = Counter()
+
+    def counted(kind: type[PlotPanel]) -> Callable[[PlotPanel, float], Readout]:
+        count = kind.readout_at
+
+        def readout_at(panel: PlotPanel, at_s: float) -> Readout:
+            counts[panel.plot.name] += 1
+            return count(panel, at_s)
+
+        return readout_at
+
+    for kind in (BatchSizePanel, QueueDepthPanel, LatencyPanel, ThroughputPanel, TimelinePanel):
+        monkeypatch.setattr(kind, "readout_at", counted(kind))
+    return counts
+
+
+@pytest.mark.parametrize("pointed", ["latency", "timeline"])
+def test_that_a_pointer_at_rest_is_read_again_only_when_what_it_points_at_moves(
+    make_stack: StackMaker, readings: Counter[str], pointed: str
+) -> None:
+    run = picture_run()
+    history, clock = filled_history(run, until_s=50.0)
+    stack = make_stack(history)
+    panel = next(panel for panel in stack.panels if panel.plot.name == pointed)
+    move(panel, QPointF(panel.width() / 2, 60))
+    readings.clear()
+    end_s, revision = stack.timeline.end_s, history.revision
+
+    for telemetry, load in [pair for pair in run.frames(51.0) if pair[0].at_s > clock.now_s]:
+        history.add_telemetry(telemetry)  # of what happens now, at the right edge
+        history.add_load(load)
+        clock.now_s += 1e-4
+        stack.refresh()
+    assert stack.timeline.end_s == end_s
+    assert history.revision > revision
+    assert readings == {}
+
+    clock.now_s += 1.5 * stack.timeline.seconds_per_pixel()
+    stack.refresh()
+    assert readings == {panel.plot.name: 1 for panel in stack.panels}
+
+
+@dataclass(frozen=True)
+class CountedRange(TimeRange):
+    """Counts how often all requests are looked through."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def overlaps(self, starts: Floats, ends: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        self.counts["overlaps"] += 1
+        return super().overlaps(starts, ends)
+
+
+def test_that_the_timeline_looks_through_the_requests_once_a_drawing(stack: PlotStack, history: History) -> None:
+    view = CountedRange(history.now_s() - 30.0, history.now_s(), 500)
+    stack.timeline.compute(view, stack.timeline.canvas.height())
+    assert view.counts == {"overlaps": 1}
 
 
 def test_that_a_picture_of_all_plots_and_of_one_can_be_saved(stack: PlotStack, tmp_path: Path) -> None:
