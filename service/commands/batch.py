@@ -12,10 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from service.commands.offline_batch.line_engine import LineEngine, LinePlan
-from service.commands.offline_batch.lines import lines_of, measure
+from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, RunError, lines_of, measure
 from service.commands.offline_batch.results import ResultFiles, ResultsError, errors_path
-from service.commands.offline_batch.run import FileRun, RunError
 from service.engine.model.errors import ModelError
 from service.load.options import SentenceParser
 from service.messages.life import StartError

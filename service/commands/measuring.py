@@ -25,9 +25,8 @@ from service.analysis.compare.progress import Compared, CompareEvent, Progress, 
 from service.analysis.compare.run import Run
 from service.analysis.compare.sweep import Sweep
 from service.analysis.compare.verdict import concluded
-from service.commands.idle import NotIdleError
 from service.commands.options import Server
-from service.commands.remote import ServiceUnreachableError
+from service.commands.remote import NotIdleError, ServiceUnreachableError
 from service.commands.runs import MeasuredService, MeasuringError
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.run import LoadError

@@ -16,9 +16,8 @@ from service.analysis.compare.plan import PlannedRun, Side
 from service.analysis.compare.progress import Progress
 from service.analysis.compare.run import Run
 from service.analysis.observed.batches import mean_size
-from service.commands.idle import ServiceWatch
 from service.commands.options import Server
-from service.commands.remote import RemoteService
+from service.commands.remote import RemoteService, ServiceWatch
 from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad

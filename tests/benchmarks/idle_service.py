@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from service.commands.bench.engine_alone import EngineAlone
+from service.commands.bench.subjects import EngineAlone
 from service.commands.bench.worker import Worker
 from service.messages.options import ServiceOptions
 from service.messages.settings import Settings

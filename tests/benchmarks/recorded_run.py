@@ -15,8 +15,7 @@ import msgspec
 
 from service.analysis.recording.format import RecordingHeader, program_version
 from service.analysis.recording.writer import RecordingWriter
-from service.commands.idle import ServiceWatch
-from service.commands.remote import RemoteService
+from service.commands.remote import RemoteService, ServiceWatch
 from service.messages.clock import monotonic_clock_id
 from service.messages.life import Ready
 from service.messages.load import Cancel, LoadCommand, LoadEvent, LoadFrame, StopLoad

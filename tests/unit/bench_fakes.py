@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-from service.commands.bench.figures import Run
-from service.commands.bench.floors import Rates, Weights
 from service.commands.bench.plan import Subject
-from service.commands.bench.reference import ReferenceFacts
+from service.commands.bench.report import Rates, Run, Weights
+from service.commands.bench.subjects import ReferenceFacts
 from service.engine.model.errors import ModelError
 from service.messages.options import ServiceOptions
 

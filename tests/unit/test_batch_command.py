@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from service.commands.batch import CANNOT, DONE, INTERRUPTED, SOME_BAD, main
-from service.commands.offline_batch.lines import JobMaker, lines_of
+from service.commands.offline_batch.local_run import FileRun, JobMaker, lines_of
 from service.commands.offline_batch.results import ResultFiles, errors_path
-from service.commands.offline_batch.run import FileRun
 from service.engine.job import Engine
 from service.workloads import adder
 from tests.scripted_engine import Fault, ScriptedEngine

@@ -15,16 +15,14 @@ import pytest
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.progress import Progress
 from service.commands.bench import command as bench
-from service.commands.bench import own_service as own
 from service.commands.bench import starting as bench_start
 from service.commands.bench import work as bench_work
 from service.commands.bench.other_work import OtherWork
 from service.commands.bench.over_http import ThroughHttp, run_of
-from service.commands.bench.own_service import NotStartedError, own_service
 from service.commands.bench.plan import BenchPlan, Subject
-from service.commands.bench.reference import ReferenceFacts
 from service.commands.bench.report import BenchReport, MeasuredOn
-from service.commands.bench.starting import Bench
+from service.commands.bench.starting import Bench, NotStartedError, own_service
+from service.commands.bench.subjects import ReferenceFacts
 from service.commands.bench.work import BenchWork
 from service.commands.bench.worker import WorkerError
 from service.commands.options import Server
@@ -256,7 +254,7 @@ READY = (
 
 def says(monkeypatch: pytest.MonkeyPatch, line: str, then: str = "sys.stdin.read()") -> None:
     script = f"import sys; print({line!r}, flush=True); {then}"
-    monkeypatch.setattr(own, "_command", lambda _: [sys.executable, "-c", script])
+    monkeypatch.setattr(bench_start, "_command", lambda _: [sys.executable, "-c", script])
 
 
 async def test_that_a_service_of_its_own_is_told_of_when_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,8 @@ import psutil
 import pytest
 import torch
 
-from service.commands.bench import engine_alone, machine
-from service.commands.bench.engine_alone import EngineAlone
-from service.commands.bench.reference import Reference
+from service.commands.bench import machine, subjects
+from service.commands.bench.subjects import EngineAlone, Reference
 from service.commands.bench.worker import Worker, WorkerError
 from service.engine.engine import TextEngine
 from service.engine.loading import LoadedEngine
@@ -98,7 +97,7 @@ def test_that_the_engine_alone_decodes_full_batches_to_their_end(
     monkeypatch: pytest.MonkeyPatch, formation: str
 ) -> None:
     engine = TextEngine(loaded(tiny_llama()))
-    monkeypatch.setattr(engine_alone, "load_engine", lambda _: LoadedEngine(engine, "cpu", "float32"))
+    monkeypatch.setattr(subjects, "load_engine", lambda _: LoadedEngine(engine, "cpu", "float32"))
     settings = Settings(formation=formation)  # type: ignore[arg-type]
 
     run = EngineAlone(ServiceOptions(settings=settings)).run(size=6, tokens=5, batches=2)

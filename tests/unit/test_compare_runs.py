@@ -9,9 +9,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from service.commands import idle
-from service.commands.idle import NotIdleError, ServiceWatch
-from service.commands.remote import RemoteService, ServiceUnreachableError
+from service.commands import remote
+from service.commands.remote import NotIdleError, RemoteService, ServiceUnreachableError, ServiceWatch
 from service.commands.runs import MeasuringError, run_of
 from service.load.report import LoadReport, ReportedRequest, load_figures
 from service.messages.load import ClientOutcome, ClientTotals
@@ -104,7 +103,7 @@ async def test_that_a_replica_that_was_lost_is_not_waited_for(told: ToldService,
 async def test_that_somebody_elses_load_is_named(
     told: ToldService, watch: ServiceWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "IDLE_WITHIN_S", 0.0)
+    monkeypatch.setattr(remote, "IDLE_WITHIN_S", 0.0)
     told.say(status("r1", running=5))
     await watch.replicas()
 

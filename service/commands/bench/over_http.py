@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from service.commands.bench.figures import Run
 from service.commands.bench.plan import HTTP, Subject
+from service.commands.bench.report import Run
 from service.commands.runs import MeasuredService, MeasuringError
 from service.load.report import LoadReport, tokens_between
 from service.messages.load import RunLoad

@@ -1,16 +1,142 @@
-"""The result of a bench: its plan, every run, the medians, the floors, and how they stand to each other."""
+"""The result of a bench: every run, the medians, the floors, and how they compare."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any, Final, Literal
 
 import msgspec
 
 from service.analysis.findings.words import counted
-from service.commands.bench.figures import Figures, Run, figures
-from service.commands.bench.floors import Floor, Rates, Weights, floor
 from service.commands.bench.plan import HTTP, BenchPlan, Subject
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """What each step reads and multiplies by, whatever the rows: how many numbers, and their size in bytes."""
+
+    parameters: int
+    bytes: int
+
+    @classmethod
+    def of(cls, model: Any) -> Weights:
+        """Of a transformers model: all but the table of the input tokens, of which a step reads a line for each row.
+
+        Where that table is the output layer as well, a step does read it.
+        """
+        output = model.get_output_embeddings()
+        table = model.get_input_embeddings().weight
+        is_shared = output is not None and output.weight is table
+        read = [each for each in model.parameters() if is_shared or each is not table]
+        return cls(
+            parameters=sum(each.numel() for each in read),
+            bytes=sum(each.numel() * each.element_size() for each in read),
+        )
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine does at best: bytes of memory and operations of matrix products, a second."""
+
+    bytes_per_s: float
+    operations_per_s: float
+
+    def or_better(self, other: Rates) -> Rates:
+        """The better of two measurements, each."""
+        return Rates(
+            bytes_per_s=max(self.bytes_per_s, other.bytes_per_s),
+            operations_per_s=max(self.operations_per_s, other.operations_per_s),
+        )
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """The shortest time of a step of `size` rows: for reading the weights once, and for multiplying by them."""
+
+    size: int
+    memory_s: float
+    matrix_s: float
+
+    @property
+    def step_s(self) -> float:
+        return max(self.memory_s, self.matrix_s)
+
+
+def floor(weights: Weights, rates: Rates, size: int) -> Floor:
+    """
+    >>> floor(Weights(parameters=100, bytes=200), Rates(bytes_per_s=2e3, operations_per_s=2e4), size=4)
+    Floor(size=4, memory_s=0.1, matrix_s=0.04)
+    """
+    return Floor(
+        size=size,
+        memory_s=weights.bytes / rates.bytes_per_s,
+        matrix_s=2 * weights.parameters * size / rates.operations_per_s,
+    )
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches of one size, one after the other.
+
+    Attributes:
+        tokens: generated in all.
+        step_s: of a step in which every row gets a token, prompts apart; ``None`` if there was none.
+        first_token_s: from the asking to the first token, the median over the batches or requests; ``None`` where
+            answers come in one piece.
+        memory_bytes: the most that was seen: resident, or on a GPU.
+        rows: decoded at a time, on average.
+    """
+
+    subject: Subject
+    size: int
+    tokens: float
+    ran_s: float
+    step_s: float | None
+    first_token_s: float | None
+    memory_bytes: int
+    rows: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.ran_s
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians over the rounds.
+
+    Attributes:
+        spread: half of what lies between the slowest and the fastest round, as a share of the median.
+    """
+
+    subject: Subject
+    size: int
+    rounds: int
+    tokens_per_s: float
+    spread: float
+    step_s: float | None
+    first_token_s: float | None
+    memory_bytes: int
+    rows: float
+
+
+def figures(runs: Sequence[Run]) -> Figures:
+    """Over the rounds of one subject at one size, of which there is at least one."""
+    rates = [run.tokens_per_s for run in runs]
+    return Figures(
+        subject=runs[0].subject,
+        size=runs[0].size,
+        rounds=len(runs),
+        tokens_per_s=median(rates),
+        spread=(max(rates) - min(rates)) / 2 / median(rates),
+        step_s=_median(run.step_s for run in runs),
+        first_token_s=_median(run.first_token_s for run in runs),
+        memory_bytes=max(run.memory_bytes for run in runs),
+        rows=median(run.rows for run in runs),
+    )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
 
 FULL: Final = 0.9
 

@@ -1,9 +1,11 @@
-"""Starts all that a bench measures: workers for the engine and what it is held against, and a service."""
+"""Starts everything that a bench measures: workers for the engine and its reference, and a service."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final, Protocol
@@ -13,20 +15,54 @@ import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.progress import Progress
-from service.commands.bench.engine_alone import EngineAlone
-from service.commands.bench.figures import Run
-from service.commands.bench.floors import Rates
 from service.commands.bench.over_http import ThroughHttp
-from service.commands.bench.own_service import own_service
 from service.commands.bench.plan import HTTP, BenchPlan, Subject
-from service.commands.bench.reference import Reference, ReferenceFacts
-from service.commands.bench.report import MeasuredOn
+from service.commands.bench.report import MeasuredOn, Rates, Run
+from service.commands.bench.subjects import EngineAlone, Reference, ReferenceFacts
 from service.commands.bench.worker import Worker
 from service.commands.options import Server
 from service.commands.runs import MeasuredService, MeasuringError
-from service.messages.life import StageProgress
+from service.messages.life import Failed, Ready, ServiceState, StageProgress
 from service.messages.options import ServiceOptions
 from service.messages.run_options import is_loopback
+
+
+class NotStartedError(Exception):
+    """The service did not start; the text is a sentence that says why."""
+
+
+@asynccontextmanager
+async def own_service(
+    options: ServiceOptions, on_stage: Callable[[StageProgress], None] = lambda _: None
+) -> AsyncIterator[Ready]:
+    """That service on a free port. It ends with the block, and with this process: then its standard input ends."""
+    pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*_command(options), stdin=pipe, stdout=pipe, stderr=nowhere)
+    try:
+        yield await _ready(process, on_stage)
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.communicate()
+
+
+def _command(options: ServiceOptions) -> list[str]:
+    place = ["--port", "0", "--model", options.model, "--device", options.device, "--dtype", options.dtype]
+    return [sys.executable, "-m", "service", *place, "--formation", options.settings.formation]
+
+
+async def _ready(process: asyncio.subprocess.Process, on_stage: Callable[[StageProgress], None]) -> Ready:
+    assert process.stdout is not None
+    async for line in process.stdout:
+        match msgspec.json.decode(line, type=ServiceState):
+            case Ready() as ready:
+                return ready
+            case Failed(reason=reason):
+                raise NotStartedError(reason)
+            case StageProgress() as stage:
+                on_stage(stage)
+    raise NotStartedError("The service ended before it was ready. Start it alone to see why: python -m service")
+
 
 ELSEWHERE: Final = "Neither generate nor the floors were measured: the service runs on another machine."
 LIBRARIES: Final = ("torch", "transformers")

@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 from service.analysis.compare.progress import Progress
-from service.commands.bench.figures import Run
-from service.commands.bench.floors import Rates
 from service.commands.bench.other_work import OtherWork
-from service.commands.bench.own_service import NotStartedError
 from service.commands.bench.plan import HTTP, NAMES, WARM_UP_TOKENS, BenchPlan, PlannedRun, Subject, interleaved
-from service.commands.bench.report import BenchReport, concluded
-from service.commands.bench.starting import Bench, Tell, started
+from service.commands.bench.report import BenchReport, Rates, Run, concluded
+from service.commands.bench.starting import Bench, NotStartedError, Tell, started
 from service.commands.bench.worker import WorkerError
 from service.commands.options import Server
 from service.commands.runs import WARM_UP, MeasuringError

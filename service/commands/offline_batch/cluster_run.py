@@ -21,10 +21,8 @@ import ray
 import ray.data
 from ray.exceptions import RayError
 
-from service.commands.offline_batch.line_engine import LineEngine, LinePlan
-from service.commands.offline_batch.lines import Line, lines_of
+from service.commands.offline_batch.local_run import Line, LineEngine, LinePlan, RunError, lines_of
 from service.commands.offline_batch.results import BadLine, Outcome, OutcomeList, Result, ResultFiles
-from service.commands.offline_batch.run import RunError
 from service.launch.checks import check_address
 from service.ray_serve.gpus import gpu_count, takes_gpu
 from service.ray_serve.joining import join
