@@ -34,8 +34,7 @@ from gui.widgets import icons
 from gui.widgets.labels import redress
 from gui.widgets.layouts import column, hairline
 from service.analysis.recording.format import SUFFIX
-from service.messages.deployment import Scale
-from service.messages.settings import Settings
+from service.messages.settings import Scale, Settings
 
 TITLE: Final = "Batchscope"
 

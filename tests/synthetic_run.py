@@ -14,8 +14,7 @@ from itertools import pairwise, takewhile
 
 from service.analysis.observed.history import History
 from service.batching.rules import Rules
-from service.messages.load import ClientOutcome, ClientRequest, ClientTotals, LoadFrame
-from service.messages.patterns import Poisson
+from service.messages.load import ClientOutcome, ClientRequest, ClientTotals, LoadFrame, Poisson
 from service.messages.settings import ReleaseReason, Settings, SettingsChange, VersionedSettings
 from service.messages.telemetry import (
     BatchRecord,

@@ -9,11 +9,10 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import platformdirs
 
-from service.messages.deployment import Scale
 from service.messages.files import NotWrittenError, write_whole
+from service.messages.load import USUAL_PROMPTS, Count, Length, Pattern, Poisson
 from service.messages.options import ServiceOptions
-from service.messages.patterns import USUAL_PROMPTS, Count, Length, Pattern, Poisson
-from service.messages.settings import Settings
+from service.messages.settings import Scale, Settings
 
 FOLDER_VARIABLE: Final = "BATCHSCOPE_CONFIG_DIR"
 LARGEST_FILE_BYTES: Final = 1024 * 1024

@@ -13,8 +13,7 @@ from gui.main_window import MainWindow
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.observed.history import History
-from service.messages.load import LoadFrame
-from service.messages.patterns import Length, Pattern, longest
+from service.messages.load import Length, LoadFrame, Pattern, longest
 from service.messages.settings import VersionedSettings
 
 PROMPTS_QUIET_MS: Final = 300

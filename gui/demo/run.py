@@ -20,8 +20,7 @@ from gui.demo.report import Measurements
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.setting import Setting
 from service.messages.files import NotWrittenError, write_whole
-from service.messages.load import LoadFrame
-from service.messages.patterns import Poisson
+from service.messages.load import LoadFrame, Poisson
 from service.messages.telemetry import TelemetryFrame
 
 if TYPE_CHECKING:

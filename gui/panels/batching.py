@@ -20,11 +20,11 @@ from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting
 from gui.widgets.switch_setting import SwitchSetting
-from service.messages.deployment import SCALE_BOUNDS
 from service.messages.settings import (
     BOUNDS,
     FORMATIONS,
     LONGEST_WAIT_S,
+    SCALE_BOUNDS,
     Bounds,
     SettingError,
     Settings,

@@ -14,8 +14,7 @@ from gui.widgets.buttons import Button
 from gui.widgets.icon import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
-from service.messages.deployment import Scale
-from service.messages.settings import Settings
+from service.messages.settings import Scale, Settings
 
 MOST: Final = 3
 ROWS: Final = 12  # made at once, so that focus ring and tab order know them

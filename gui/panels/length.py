@@ -12,7 +12,7 @@ from gui.look import tokens
 from gui.widgets.layouts import column
 from gui.widgets.name_menu import NameMenu
 from gui.widgets.setting import Setting
-from service.messages.patterns import Length, LognormalLength, UniformLength
+from service.messages.load import Length, LognormalLength, UniformLength
 from service.messages.settings import Bounds
 
 LENGTHS: Final = Bounds(1, 8192, integral=True)

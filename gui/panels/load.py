@@ -17,8 +17,7 @@ from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
-from service.messages.load import ClientTotals
-from service.messages.patterns import Burst, Length, Pattern
+from service.messages.load import Burst, ClientTotals, Length, Pattern
 
 
 class LoadPanel(QWidget):

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, get_args
 import msgspec
 
 from gui.widgets.scale import Scale
-from service.messages.patterns import LOAD_BOUNDS, Pattern
+from service.messages.load import LOAD_BOUNDS, Pattern
 from service.messages.settings import Bounds
 
 

@@ -16,7 +16,7 @@ from gui.widgets.labels import label, redress
 from gui.widgets.layouts import column, row
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import ErrorLine, Setting
-from service.messages.patterns import LOAD_BOUNDS
+from service.messages.load import LOAD_BOUNDS
 from service.messages.text import parse_number
 
 MOST_RATES: Final = 1000

@@ -14,7 +14,8 @@ from gui.widgets.icon import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.setting import ErrorLine, Setting
-from service.messages.deployment import SCALE_BOUNDS, Deployment, Scale
+from service.messages.settings import SCALE_BOUNDS, Scale
+from service.messages.telemetry import Deployment
 from service.messages.text import spelled_ms
 
 MARK: Final = "ph.arrows-clockwise"

@@ -21,8 +21,7 @@ from gui.session.start_progress import StartProgress
 from service.analysis.observed.history import History
 from service.analysis.recording.format import ServiceEnded, ServiceStarted
 from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
-from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
-from service.messages.patterns import Length, Pattern
+from service.messages.load import Cancel, Fire, Length, LoadFrame, Pattern, PauseLoad, ResumeLoad, RunLoad, StopLoad
 from service.messages.telemetry import FINAL_STATES, TelemetryFrame
 
 

@@ -20,8 +20,7 @@ from service.load.run import LoadError, LoadProgress, run_load
 from service.load.trace_file import TraceError, read_trace
 from service.load.workload import ask_workload
 from service.messages.files import NotWrittenError, write_whole
-from service.messages.load import RunLoad
-from service.messages.patterns import Trace
+from service.messages.load import RunLoad, Trace
 from service.messages.workload import TEXT
 
 BAR: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"

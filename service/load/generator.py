@@ -19,14 +19,15 @@ from service.messages.load import (
     Cancel,
     ClientOutcome,
     ClientTotals,
+    ClosedLoop,
     Fire,
     LoadCommand,
+    Pattern,
     PauseLoad,
     ResumeLoad,
     RunLoad,
     StopLoad,
 )
-from service.messages.patterns import ClosedLoop, Pattern
 
 UNREACHABLE_STOPS_AFTER_S = 2.0
 MOST_CONNECTIONS = 20_000  # the range of ports that a client may use towards one server is hardly larger

@@ -8,7 +8,7 @@ import re
 from statistics import NormalDist
 from typing import Final
 
-from service.messages.patterns import LOAD_BOUNDS, Length, LognormalLength, UniformLength
+from service.messages.load import LOAD_BOUNDS, Length, LognormalLength, UniformLength
 
 NOTATION: Final = 'a number ("24"), a range ("8-128") or "lognormal(32,0.6,256)": median, sigma and cap'
 

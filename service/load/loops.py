@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from service.load.flight import Answer, Flight
-from service.messages.patterns import Pattern
+from service.messages.load import Pattern
 
 Arrive = Callable[[float], Flight | None]  # called with the intended time; ``None`` where the request was dropped
 

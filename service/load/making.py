@@ -13,8 +13,7 @@ from service.load.patterns.replay import ReplayArrivals
 from service.load.schedule_loop import ScheduleLoop
 from service.load.trace_file import TraceEntry, TraceError, read_trace
 from service.load.user_loop import UserLoop
-from service.messages.load import RunLoad
-from service.messages.patterns import Burst, ClosedLoop, Trace
+from service.messages.load import Burst, ClosedLoop, RunLoad, Trace
 
 
 class CannotRunError(ValueError):

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from service.load.lengths import NOTATION, parse_length
-from service.messages.load import RunLoad
-from service.messages.patterns import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern
+from service.messages.load import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern, RunLoad
 from service.messages.settings import SettingError
 from service.messages.text import parse_number
 

@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 
 from service.load.flight import Flight
-from service.messages.load import ClientOutcome, ClientTotals
-from service.messages.patterns import Length, Pattern
+from service.messages.load import ClientOutcome, ClientTotals, Length, Pattern
 from service.messages.workload import TEXT
 
 HARMLESS_LAG_MS: Final = 5.0

@@ -9,8 +9,7 @@ import msgspec
 
 from service.load.clock import Clock, Timer
 from service.load.flight import Flight
-from service.messages.load import ClientTotals, LoadFrame, LoadRefused
-from service.messages.patterns import Pattern
+from service.messages.load import ClientTotals, LoadFrame, LoadRefused, Pattern
 
 FRAME_INTERVAL_S = 0.05
 HEARTBEAT_S = 1.0

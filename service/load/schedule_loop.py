@@ -8,7 +8,7 @@ from service.load.clock import Clock, Timer
 from service.load.flight import Answer, Flight
 from service.load.loops import Arrive
 from service.load.patterns.arrivals import OpenArrivals
-from service.messages.patterns import Pattern
+from service.messages.load import Pattern
 
 MOST_ARRIVALS_AT_ONCE = 64  # then the event loop gets a turn, so that a burst does not hold up what streams
 

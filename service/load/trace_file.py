@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from service.messages.patterns import Count
+from service.messages.load import Count
 
 MOST_TRACE_BYTES: Final = 64 * 1024**2
 

@@ -7,7 +7,7 @@ import random
 from service.load.clock import Clock
 from service.load.flight import Answer, Flight
 from service.load.loops import Arrive
-from service.messages.patterns import ClosedLoop, Pattern
+from service.messages.load import ClosedLoop, Pattern
 
 PAUSE_AFTER_FAILURE_S = 0.5  # a user who is turned away does not come back in the same instant
 LONGEST_PAUSE_S = 10.0

@@ -1,12 +1,165 @@
-"""The load process: commands on standard input, events on standard output of `python -m service load --control`."""
+"""Load: patterns of arrivals and lengths, and what the load process reads and writes as JSON lines."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from service.messages.patterns import Count, Length, Pattern
+from service.messages.settings import Bounds
+
+LOAD_BOUNDS: Final[Mapping[str, Bounds]] = {
+    "count": Bounds(1, 100_000, integral=True),
+    "users": Bounds(1, 4096, integral=True),
+    "think_s": Bounds(0, 3600, integral=False),
+    "rate_per_s": Bounds(0.001, 10_000, integral=False),
+    "span_s": Bounds(0.1, 86_400, integral=False),
+    "shape": Bounds(0.01, 1000, integral=False),
+    "time_scale": Bounds(0.001, 1000, integral=False),
+    "tokens": Bounds(1, 100_000, integral=True),
+    "temperature": Bounds(0, 10, integral=False),
+}
+
+
+def _within(bounds: Bounds) -> msgspec.Meta:
+    """What msgspec is to hold a number to."""
+    return msgspec.Meta(ge=bounds.low, le=bounds.high)
+
+
+Count: TypeAlias = Annotated[int, _within(LOAD_BOUNDS["count"])]
+Users: TypeAlias = Annotated[int, _within(LOAD_BOUNDS["users"])]
+Rate: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["rate_per_s"])]
+Span: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["span_s"])]
+Thinking: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["think_s"])]
+Shape: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["shape"])]
+TimeScale: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["time_scale"])]
+
+
+class Burst(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="burst"):
+    """`count` requests at once, then nothing."""
+
+    count: Count
+
+
+class ClosedLoop(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="closed"):
+    """`users` users, each of whom sends the next request when the last is answered and thought about.
+
+    Attributes:
+        think_s: from an answer to the user's next request; where it is `exponential`, on average.
+    """
+
+    users: Users
+    think_s: Thinking = 0.0
+    think: Literal["fixed", "exponential"] = "fixed"
+
+
+class ConstantRate(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="constant"):
+    """Open loop: arrivals that do not wait for answers, as regular as a clock's ticks."""
+
+    rate_per_s: Rate
+
+
+class Poisson(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="poisson"):
+    """Open loop: arrivals that do not wait for answers nor for each other, on average `rate_per_s` a second."""
+
+    rate_per_s: Rate
+
+
+class GammaArrivals(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="gamma"):
+    """Open loop whose intervals are gamma distributed.
+
+    Attributes:
+        shape: 1 is Poisson, less comes in clusters, more is more regular. The coefficient of variation of the
+            intervals is 1/√shape; it is what vLLM's `bench serve` calls `--burstiness`.
+    """
+
+    rate_per_s: Rate
+    shape: Shape
+
+
+class OnOff(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="on-off"):
+    """Open loop: Poisson arrivals for `on_s`, none for `off_s`, and so on."""
+
+    rate_per_s: Rate
+    on_s: Span
+    off_s: Span
+
+
+class Ramp(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="ramp"):
+    """Open loop: Poisson arrivals whose rate goes evenly from one to another within `over_s`, and stays there."""
+
+    rate_per_s: Rate
+    rate_to_per_s: Rate
+    over_s: Span
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="steps"):
+    """Open loop: Poisson arrivals at one rate after the other, each for `step_s`; the last stays."""
+
+    rates_per_s: Annotated[tuple[Rate, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    step_s: Span
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="trace"):
+    """Open loop: the arrivals that a file holds; see `service/load/trace_file.py`.
+
+    Attributes:
+        path: of the file, on the machine of the load process.
+        time_scale: what the file's times are multiplied by: 0.5 replays it twice as fast.
+    """
+
+    path: str
+    time_scale: TimeScale = 1.0
+
+
+Pattern: TypeAlias = Burst | ClosedLoop | ConstantRate | Poisson | GammaArrivals | OnOff | Ramp | Steps | Trace
+
+
+class UniformLength(msgspec.Struct, frozen=True, kw_only=True, tag_field="drawn", tag="uniform"):
+    """Every length from `low` to `high` is as likely as any other."""
+
+    low: Count
+    high: Count
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("its low end is above its high end.")
+
+
+class LognormalLength(msgspec.Struct, frozen=True, kw_only=True, tag_field="drawn", tag="lognormal"):
+    """Many short and few long ones, as in real traffic: half of them below `median`, none above `cap`.
+
+    Attributes:
+        sigma: standard deviation of the logarithm; about 0.6 is usual.
+    """
+
+    median: Count
+    sigma: Annotated[float, msgspec.Meta(gt=0, le=5)]
+    cap: Count
+
+
+Length: TypeAlias = Count | UniformLength | LognormalLength
+
+
+def longest(length: Length) -> int:
+    """What no drawn length exceeds."""
+    match length:
+        case UniformLength(high=high):
+            return high
+        case LognormalLength(cap=cap):
+            return cap
+        case _:
+            return length
+
+
+USUAL_PROMPTS: Final = (
+    "Once upon a time",
+    "The three laws of robotics are",
+    "A batch is a group of",
+    "Explain latency to a child:",
+    "In the year 2050, computers",
+)
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="fire"):

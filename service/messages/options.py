@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from service.messages.deployment import Scale
-from service.messages.settings import Settings
+from service.messages.settings import Scale, Settings
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,9 +13,8 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from service.messages.deployment import SCALE_BOUNDS
 from service.messages.options import ServiceOptions
-from service.messages.settings import FORMATIONS, LONGEST_WAIT_S, SettingError, Settings
+from service.messages.settings import FORMATIONS, LONGEST_WAIT_S, SCALE_BOUNDS, SettingError, Settings
 from service.messages.text import parse_number
 
 DEFAULT_APP: Final = "service.app:build"

@@ -1,4 +1,4 @@
-"""How batches are formed: values that check themselves, and what a change of them was."""
+"""What can be set while the service runs: how batches are formed, and how many replicas there are."""
 
 from __future__ import annotations
 
@@ -140,6 +140,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise error if error.field in changes else SettingError(next(iter(changes)), error.rule) from error
         seconds = {field: float(getattr(revised, field)) + 0.0 for field in SECONDS}  # 5 and 5.0 are one; -0.0 is 0
         return msgspec.structs.replace(revised, **seconds)
+
+
+SCALE_BOUNDS: Final[Mapping[str, Bounds]] = {
+    "replicas": Bounds(1, 64, integral=True),
+    "max_ongoing_requests": Bounds(1, 999_999, integral=True),
+}
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What takes a redeployment. A value that exists is valid: construction checks it and raises `SettingError`.
+
+    Attributes:
+        replicas: copies of the model, each with a queue of its own.
+        max_ongoing_requests: how many requests Ray lets a replica hold, those that read its telemetry included. Ray's
+            own default of 5 would cap every batch, and nobody would see; the queue is ours, so only those who want to
+            see that fault set it low.
+    """
+
+    replicas: int = 1
+    max_ongoing_requests: int = 100_000
+
+    def __post_init__(self) -> None:
+        for field, bounds in SCALE_BOUNDS.items():
+            bounds.check(field, getattr(self, field))
+
+    def revised(self, changes: Mapping[str, object]) -> Scale:
+        """This with `changes` in place; raises `SettingError` at the first that is unknown or refused."""
+        for field in changes:
+            if field not in self.__struct_fields__:
+                known = " and ".join(self.__struct_fields__)
+                raise SettingError(str(field), f"Unknown here. What takes a redeployment are {known}.")
+        return msgspec.structs.replace(self, **changes)
 
 
 class VersionedSettings(msgspec.Struct, frozen=True, kw_only=True):

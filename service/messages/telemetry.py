@@ -10,8 +10,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from service.messages.deployment import Deployment
-from service.messages.settings import Formation, ReleaseReason, SettingsChange, VersionedSettings
+from service.messages.life import Unit
+from service.messages.settings import Formation, ReleaseReason, Scale, SettingsChange, VersionedSettings
 from service.messages.workload import TEXT
 
 RequestState: TypeAlias = Literal["waiting", "formed", "running", "done", "failed", "cancelled", "refused"]
@@ -145,6 +145,35 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger = Ledger()
     max_ongoing_requests: int | None = None
     unit: str = TEXT.unit
+
+
+class Loading(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a replica is with loading its model: so many of a total of them are done."""
+
+    unit: Unit
+    done: int
+    total: int
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """How the service is deployed; the body of `GET` and `PUT /deployment`.
+
+    Attributes:
+        at_s: when it was seen so, on the service's clock.
+        wanted: what was asked for last; it holds where `is_settled`.
+        running: replicas that take requests.
+        leaving: replicas that take no more of them, and answer those they hold before they go.
+        loading: of the replica that is furthest behind, while one loads a model.
+        failure: why the last redeployment was taken back, as a sentence for the user.
+    """
+
+    at_s: float
+    wanted: Scale
+    running: int
+    leaving: int = 0
+    loading: Loading | None = None
+    is_settled: bool = True
+    failure: str | None = None
 
 
 class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="frame"):

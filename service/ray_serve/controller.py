@@ -12,7 +12,7 @@ from ray.serve._private.common import ReplicaState
 from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs  # type: ignore[attr-defined]
 from ray.serve.schema import ApplicationStatus
 
-from service.messages.deployment import Scale
+from service.messages.settings import Scale
 from service.ray_serve.snapshot import Sight
 
 FAILED_TO_START: Final = "failed to start"

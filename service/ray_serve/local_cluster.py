@@ -10,9 +10,9 @@ from typing import Final
 import psutil
 import ray
 
-from service.messages.deployment import SCALE_BOUNDS
 from service.messages.life import PortTakenError, StartError
 from service.messages.run_options import RunOptions
+from service.messages.settings import SCALE_BOUNDS
 from service.ray_serve import application
 
 OBJECT_STORE_BYTES: Final = 128 * 2**20  # prompts and texts are small; Ray would take a third of the memory

@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import psutil
 
-from service.messages.deployment import Deployment, Loading, Scale
 from service.messages.life import LoadProgress, furthest_behind
-from service.messages.settings import SettingError
+from service.messages.settings import Scale, SettingError
+from service.messages.telemetry import Deployment, Loading
 from service.ray_serve.capacity import check_memory, check_resources
 from service.ray_serve.snapshot import Sight, reason_of
 

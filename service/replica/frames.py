@@ -11,9 +11,15 @@ from collections.abc import Callable
 import msgspec
 
 from service.messages.clock import ClockOffset, monotonic_clock_id
-from service.messages.deployment import Deployment
 from service.messages.settings import SettingsChange, VersionedSettings
-from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, RequestRecord, TelemetryFrame
+from service.messages.telemetry import (
+    BatchRecord,
+    Deployment,
+    FramesMissed,
+    ReplicaStatus,
+    RequestRecord,
+    TelemetryFrame,
+)
 from service.replica.recorder import ReplicaReport
 from service.replica.translation import on_our_clock
 

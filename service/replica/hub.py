@@ -7,9 +7,9 @@ import asyncio
 from ray import serve
 
 from service.engine.cores import usable_cores
-from service.messages.deployment import Deployment
 from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import SettingError, Settings, VersionedSettings
+from service.messages.telemetry import Deployment
 from service.ray_serve.controller import ServeApplication
 from service.ray_serve.loopback import keep_replica_on_loopback
 from service.ray_serve.redeployer import Redeployer

@@ -32,7 +32,7 @@ import numpy as np
 
 from service.load.report import LoadReport
 from service.messages.life import Ready
-from service.messages.patterns import USUAL_PROMPTS
+from service.messages.load import USUAL_PROMPTS
 from tests.benchmarks.measure import batchscope
 
 AGREEMENT: Final = 0.10

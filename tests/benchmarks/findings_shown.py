@@ -19,8 +19,7 @@ import msgspec
 
 from service.analysis.recording.reader import open_recording
 from service.commands.explain import Explanation, explain
-from service.messages.load import RunLoad
-from service.messages.patterns import (
+from service.messages.load import (
     USUAL_PROMPTS,
     Burst,
     ClosedLoop,
@@ -28,6 +27,7 @@ from service.messages.patterns import (
     LognormalLength,
     Pattern,
     Poisson,
+    RunLoad,
     UniformLength,
 )
 from service.messages.settings import Settings

@@ -21,8 +21,7 @@ from service.commands.bench.other_work import OtherWork
 from service.commands.options import Server
 from service.commands.runs import MeasuredService
 from service.load.report import LoadReport, tokens_between
-from service.messages.load import RunLoad
-from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, UniformLength
+from service.messages.load import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, RunLoad, UniformLength
 from service.messages.settings import Formation, Settings
 from tests.benchmarks.measure import batchscope
 

@@ -29,8 +29,18 @@ from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction, Predictor
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
-from service.messages.load import LoadEvent, LoadFrame, RunLoad, StopLoad
-from service.messages.patterns import USUAL_PROMPTS, ClosedLoop, Length, Pattern, Poisson, UniformLength
+from service.messages.load import (
+    USUAL_PROMPTS,
+    ClosedLoop,
+    Length,
+    LoadEvent,
+    LoadFrame,
+    Pattern,
+    Poisson,
+    RunLoad,
+    StopLoad,
+    UniformLength,
+)
 from service.messages.settings import Settings
 from service.messages.telemetry import FramesMissed
 from tests.benchmarks.measure import batchscope

@@ -25,8 +25,8 @@ from service.engine.model.load import load
 from service.engine.model.passes import OwnPass
 from service.engine.model.resolve import resolve
 from service.engine.sequence import SamplingParams, Sequence
+from service.messages.load import USUAL_PROMPTS
 from service.messages.options import ServiceOptions
-from service.messages.patterns import USUAL_PROMPTS
 
 ROWS: Final = (1, 2, 4, 6, 8, 16, 32)
 STEPS: Final = 32

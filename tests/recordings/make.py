@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from service.messages.load import RunLoad
-from service.messages.patterns import USUAL_PROMPTS, Burst, Poisson, UniformLength
+from service.messages.load import USUAL_PROMPTS, Burst, Poisson, RunLoad, UniformLength
 from tests.benchmarks.measure import batchscope
 from tests.benchmarks.recorded_run import Change, record_run
 

@@ -11,8 +11,7 @@ import msgspec
 
 from service.load.report import LoadReport
 from service.load.run import run_load
-from service.messages.load import RunLoad
-from service.messages.patterns import Burst, ClosedLoop, UniformLength
+from service.messages.load import Burst, ClosedLoop, RunLoad, UniformLength
 from tests.service.conftest import Service
 
 PROMPTS = ("Once upon a time", "A batch is a group of")

@@ -9,9 +9,8 @@ import pytest
 import requests
 
 from service.analysis.compare.serve_config import serve_config
-from service.messages.deployment import Scale
 from service.messages.options import ServiceOptions
-from service.messages.settings import Settings
+from service.messages.settings import Scale, Settings
 from service.messages.telemetry import ReplicaStatus
 from tests.service.cluster import Cluster
 from tests.service.conftest import Telemetry, error_of

@@ -8,7 +8,7 @@ from service.commands.bench.command import table
 from service.commands.bench.other_work import OtherWork, Used, processor_time
 from service.commands.bench.plan import BenchPlan, interleaved, prompts_for
 from service.commands.bench.report import BenchReport, MeasuredOn, Rates, Run, Weights, concluded, figures, floor
-from service.messages.patterns import USUAL_PROMPTS
+from service.messages.load import USUAL_PROMPTS
 from tests.unit.bench_fakes import RATES, WEIGHTS, run
 from tests.unit.tiny_models import tiny_gpt2, tiny_llama
 

@@ -28,9 +28,8 @@ from service.commands.bench.worker import WorkerError
 from service.commands.options import Server
 from service.commands.runs import MeasuredService, MeasuringError
 from service.load.report import LoadReport
-from service.messages.load import ClientTotals, RunLoad
+from service.messages.load import ClientTotals, ClosedLoop, RunLoad
 from service.messages.options import ServiceOptions
-from service.messages.patterns import ClosedLoop
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord, BatchWork
 from tests.unit.bench_fakes import WEIGHTS, FakeMeasurer, FakeReference

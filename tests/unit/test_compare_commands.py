@@ -22,8 +22,7 @@ from service.analysis.compare.sweep import Sweep
 from service.commands import compare, deploy_config, sweep
 from service.commands.options import Server
 from service.commands.runs import put_in_force
-from service.messages.load import RunLoad
-from service.messages.patterns import ClosedLoop, Poisson
+from service.messages.load import ClosedLoop, Poisson, RunLoad
 from service.messages.settings import Settings
 
 SERVICE = ("-m", "tests.window.scripted_service", "--gather-s", "0.001", "--max-batch-size", "3")

@@ -15,8 +15,7 @@ from service.analysis.compare.plan import ComparePlan, Objective, Side, SweepPla
 from service.analysis.compare.run import Run
 from service.analysis.compare.sweep import Sweep
 from service.analysis.compare.verdict import concluded
-from service.messages.load import RunLoad
-from service.messages.patterns import Poisson
+from service.messages.load import Poisson, RunLoad
 from service.messages.settings import Settings
 
 LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once <upon> a time",))

@@ -7,8 +7,7 @@ import pytest
 
 from service.analysis.compare.pace import Pace
 from service.analysis.compare.plan import ComparePlan, Objective, PlanError, Side, SweepPlan, grid
-from service.messages.load import RunLoad
-from service.messages.patterns import Poisson
+from service.messages.load import Poisson, RunLoad
 from service.messages.settings import SettingError, Settings
 
 LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",))

@@ -13,8 +13,7 @@ from service.commands import remote
 from service.commands.remote import NotIdleError, RemoteService, ServiceUnreachableError, ServiceWatch
 from service.commands.runs import MeasuringError, run_of
 from service.load.report import LoadReport, ReportedRequest, load_figures
-from service.messages.load import ClientOutcome, ClientTotals
-from service.messages.patterns import Poisson
+from service.messages.load import ClientOutcome, ClientTotals, Poisson
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, ReplicaStatus, TelemetryFrame
 

@@ -8,8 +8,7 @@ from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.plan import Objective, SweepPlan
 from service.analysis.compare.run import Run
 from service.analysis.compare.sweep import Sweep
-from service.messages.load import RunLoad
-from service.messages.patterns import ClosedLoop
+from service.messages.load import ClosedLoop, RunLoad
 from service.messages.settings import Settings
 
 LOAD = RunLoad(pattern=ClosedLoop(users=8), prompts=("Once",))

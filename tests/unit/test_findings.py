@@ -10,8 +10,7 @@ import pytest
 from service.analysis.findings.finding import Finding
 from service.analysis.findings.ranking import SETTLES, findings
 from service.analysis.observed.history import History
-from service.messages.load import ClientTotals, LoadFrame
-from service.messages.patterns import Poisson
+from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, FramesMissed, TelemetryFrame
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run

@@ -10,13 +10,14 @@ from service.analysis.observed.history import KEPT_S, SPAN_S, History
 from service.analysis.observed.marks import describe_load_change
 from service.analysis.observed.rolling import STEP_S, Grid, step_of
 from service.analysis.predict.executed import Executed
-from service.messages.deployment import Deployment, Scale
-from service.messages.load import ClientRequest, ClientTotals, LoadFrame
-from service.messages.patterns import (
+from service.messages.load import (
     Burst,
+    ClientRequest,
+    ClientTotals,
     ClosedLoop,
     ConstantRate,
     GammaArrivals,
+    LoadFrame,
     OnOff,
     Pattern,
     Poisson,
@@ -24,9 +25,10 @@ from service.messages.patterns import (
     Steps,
     Trace,
 )
-from service.messages.settings import Settings, SettingsChange, VersionedSettings
+from service.messages.settings import Scale, Settings, SettingsChange, VersionedSettings
 from service.messages.telemetry import (
     BatchRecord,
+    Deployment,
     FramesMissed,
     ReplicaStatus,
     RequestRecord,

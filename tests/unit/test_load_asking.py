@@ -6,8 +6,7 @@ from collections import Counter
 
 from service.load.asking import Asking, Filler, PromptDeck
 from service.load.trace_file import TraceEntry
-from service.messages.load import RunLoad
-from service.messages.patterns import Burst, Length, UniformLength
+from service.messages.load import Burst, Length, RunLoad, UniformLength
 
 
 def load(max_tokens: Length = 24, prompt_words: Length | None = None, **fields: int) -> RunLoad:

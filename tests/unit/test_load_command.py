@@ -15,8 +15,7 @@ import pytest
 from service.commands.load import main, table
 from service.load.options import SentenceParser, add_load_options, load_of
 from service.load.report import LoadReport
-from service.messages.load import RunLoad
-from service.messages.patterns import (
+from service.messages.load import (
     USUAL_PROMPTS,
     Burst,
     ClosedLoop,
@@ -27,6 +26,7 @@ from service.messages.patterns import (
     Pattern,
     Poisson,
     Ramp,
+    RunLoad,
     Steps,
     Trace,
     UniformLength,

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.load.control import BadCommandError, CommandReader, LineCutter, LineWriter, parse_command
-from service.messages.load import Cancel, Fire, RunLoad, StopLoad
-from service.messages.patterns import ClosedLoop, Poisson
+from service.messages.load import Cancel, ClosedLoop, Fire, Poisson, RunLoad, StopLoad
 
 
 @pytest.fixture

@@ -16,17 +16,24 @@ from service.load.flight import Answer
 from service.load.generator import Generator
 from service.load.schedule_loop import MOST_ARRIVALS_AT_ONCE
 from service.load.user_loop import PAUSE_AFTER_FAILURE_S
-from service.messages.load import Cancel, ClientTotals, Fire, LoadCommand, PauseLoad, ResumeLoad, RunLoad, StopLoad
-from service.messages.patterns import (
+from service.messages.load import (
     Burst,
+    Cancel,
+    ClientTotals,
     ClosedLoop,
     ConstantRate,
+    Fire,
     GammaArrivals,
+    LoadCommand,
     OnOff,
     Pattern,
+    PauseLoad,
     Poisson,
     Ramp,
+    ResumeLoad,
+    RunLoad,
     Steps,
+    StopLoad,
     Trace,
     UniformLength,
 )

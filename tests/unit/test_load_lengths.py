@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.analysis.observed.marks import spelled_length
 from service.load.lengths import Lengths, parse_length, quantile
-from service.messages.patterns import Length, LognormalLength, UniformLength
+from service.messages.load import Length, LognormalLength, UniformLength
 
 LENGTHS = st.one_of(
     st.integers(1, 100_000),

@@ -13,7 +13,7 @@ from service.load.patterns.arrivals import OpenArrivals, rated_arrivals
 from service.load.patterns.burst import BurstArrivals
 from service.load.patterns.rates import rate_of
 from service.load.patterns.replay import ReplayArrivals
-from service.messages.patterns import Burst, ConstantRate, GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps, Trace
+from service.messages.load import Burst, ConstantRate, GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps, Trace
 
 RATED: tuple[Pattern, ...] = (
     ConstantRate(rate_per_s=4.0),

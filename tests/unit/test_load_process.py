@@ -15,20 +15,24 @@ import msgspec
 import pytest
 
 from service.messages.load import (
+    Burst,
     Cancel,
     ClientRequest,
     ClientTotals,
+    ClosedLoop,
     Fire,
     LoadCommand,
     LoadEvent,
     LoadFrame,
     LoadRefused,
+    Pattern,
     PauseLoad,
+    Poisson,
     ResumeLoad,
     RunLoad,
     StopLoad,
+    Trace,
 )
-from service.messages.patterns import Burst, ClosedLoop, Pattern, Poisson, Trace
 from tests.unit.stub_server import StubServer, answers, token_event
 
 PIPE = asyncio.subprocess.PIPE

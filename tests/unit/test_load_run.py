@@ -10,8 +10,7 @@ import pytest
 
 from service.load.report import LoadReport
 from service.load.run import LoadError, LoadProgress, run_load
-from service.messages.load import RunLoad
-from service.messages.patterns import Burst, ClosedLoop
+from service.messages.load import Burst, ClosedLoop, RunLoad
 from tests.unit.stub_server import DONE, StubServer, answers, event, streams
 
 A_WHILE_S = 60.0

@@ -10,7 +10,7 @@ import pytest
 
 from gui.control.preferences import FOLDER_VARIABLE, Preferences, PreferencesFile, default_path
 from service.messages.files import NotWrittenError
-from service.messages.patterns import Burst
+from service.messages.load import Burst
 from service.messages.settings import Settings
 
 OTHERS = Preferences(

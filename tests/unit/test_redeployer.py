@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from service.messages.deployment import SCALE_BOUNDS, Deployment, Loading, Scale
 from service.messages.life import LoadProgress
-from service.messages.settings import SettingError
+from service.messages.settings import SCALE_BOUNDS, Scale, SettingError
+from service.messages.telemetry import Deployment, Loading
 from service.ray_serve import redeployer as module
 from service.ray_serve.redeployer import PATIENCE_S, USUAL_PATIENCE_S, Redeployer
 from service.ray_serve.snapshot import Sight

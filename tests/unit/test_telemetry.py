@@ -8,9 +8,15 @@ import msgspec
 import pytest
 
 from service.messages.clock import ClockOffset, monotonic_clock_id
-from service.messages.deployment import Deployment, Scale
-from service.messages.settings import Settings, VersionedSettings
-from service.messages.telemetry import FramesMissed, ReplicaStatus, RequestRecord, TelemetryEvent, TelemetryFrame
+from service.messages.settings import Scale, Settings, VersionedSettings
+from service.messages.telemetry import (
+    Deployment,
+    FramesMissed,
+    ReplicaStatus,
+    RequestRecord,
+    TelemetryEvent,
+    TelemetryFrame,
+)
 from service.replica.frames import KEPT_FRAMES, SILENCE_S, UNWATCHED_INTERVAL_S, WATCHED_S, FrameLog
 from service.replica.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
 from service.replica.telemetry_events import KEEP_ALIVE, telemetry_events

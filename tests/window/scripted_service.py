@@ -22,10 +22,9 @@ from aiohttp import web
 
 from service.batching.queue import Batch, BatchQueue
 from service.batching.rules import Rules
-from service.messages.deployment import Deployment, Loading, Scale
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
-from service.messages.settings import SettingError, Settings
-from service.messages.telemetry import BatchRecord, ReplicaStatus, RequestRecord, RequestState
+from service.messages.settings import Scale, SettingError, Settings
+from service.messages.telemetry import BatchRecord, Deployment, Loading, ReplicaStatus, RequestRecord, RequestState
 from service.replica.frames import SHORTEST_INTERVAL_S, FrameLog
 from service.replica.recorder import Recorder
 from service.replica.settings_board import SettingsBoard

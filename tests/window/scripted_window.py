@@ -14,8 +14,7 @@ from PySide6.QtWidgets import QApplication
 
 from gui.app import Batchscope
 from gui.arguments import Arguments
-from service.messages.load import LoadFrame
-from service.messages.patterns import ClosedLoop
+from service.messages.load import ClosedLoop, LoadFrame
 from tests.window.children import scripted
 
 

@@ -19,7 +19,7 @@ from gui.control.preferences import PreferencesFile
 from gui.panels.request_rows import RequestRow
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.slider import Slider
-from service.messages.patterns import ClosedLoop, Poisson
+from service.messages.load import ClosedLoop, Poisson
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
 

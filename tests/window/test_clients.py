@@ -15,11 +15,10 @@ from gui.session.clients.settings import SettingsClient
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess
-from service.messages.deployment import Deployment, Scale
 from service.messages.life import Ready
 from service.messages.load import Fire, LoadFrame
-from service.messages.settings import VersionedSettings
-from service.messages.telemetry import TelemetryFrame
+from service.messages.settings import Scale, VersionedSettings
+from service.messages.telemetry import Deployment, TelemetryFrame
 from tests.window.children import scripted
 
 

@@ -19,7 +19,7 @@ from gui.comparing.view import SWEEP, CompareView
 from gui.look.theme import Theme
 from gui.panels.views import COMPARE
 from service.analysis.compare.serve_config import measured_config
-from service.messages.patterns import ClosedLoop, Poisson
+from service.messages.load import ClosedLoop, Poisson
 from service.messages.settings import Settings
 from tests.unit.test_compare_page import FACTS, comparison, sweep
 

@@ -12,7 +12,7 @@ from gui.app import Batchscope
 from gui.arguments import Arguments
 from gui.demo.run import Demo
 from gui.session.processes.service import ServiceStart
-from service.messages.patterns import ConstantRate
+from service.messages.load import ConstantRate
 from tests.window.children import scripted
 
 

@@ -13,8 +13,7 @@ from gui.session.lifecycle import LifeCycle
 from service.analysis.observed.history import History
 from service.analysis.observed.marks import OuterMark
 from service.analysis.predict.predict import Prediction
-from service.messages.load import ClientTotals, LoadFrame
-from service.messages.patterns import Poisson
+from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings, VersionedSettings
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.session.lifecycle import LifeCycle
-from service.messages.patterns import ClosedLoop
+from service.messages.load import ClosedLoop
 from tests.window.conftest import start_service
 
 ACTIONS = 400

@@ -16,9 +16,9 @@ from gui.panels.length import LengthControl
 from gui.panels.load import LoadPanel
 from gui.panels.load_kinds import CHOICES, KINDS
 from gui.panels.load_knobs import NumberKnob, RatesKnob
-from service.messages.load import ClientTotals
-from service.messages.patterns import (
+from service.messages.load import (
     Burst,
+    ClientTotals,
     ClosedLoop,
     ConstantRate,
     GammaArrivals,

@@ -14,8 +14,9 @@ from gui.look.theme import Theme
 from gui.panels.batching import BatchingPanel
 from gui.panels.redeployment import MARK_MEANS, RedeploymentRows
 from gui.session.lifecycle import LifeCycle
-from service.messages.deployment import Deployment, Loading, Scale
 from service.messages.options import ServiceOptions
+from service.messages.settings import Scale
+from service.messages.telemetry import Deployment, Loading
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.test_panels_settings import type_into

@@ -11,7 +11,7 @@ from gui.arguments import parse
 from gui.control.preferences import PreferencesFile
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
-from service.messages.patterns import USUAL_PROMPTS
+from service.messages.load import USUAL_PROMPTS
 from tests.window.conftest import MakeBatchscope
 
 

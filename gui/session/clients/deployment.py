@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtNetwork import QNetworkAccessManager
 
 from gui.session.clients.resource import Resource, ResourceClient
-from service.messages.deployment import Deployment
+from service.messages.telemetry import Deployment
 
 QUIET_MS: Final = 400  # a redeployment takes seconds: three steps of a number are one
 RESOURCE: Final = Resource("/deployment", 10_000, "The redeployment", "deployment", "a redeployment")

@@ -10,8 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, FigureName
-from service.messages.load import RunLoad
-from service.messages.patterns import ClosedLoop
+from service.messages.load import ClosedLoop, RunLoad
 from service.messages.settings import Settings
 
 Rounds = Annotated[int, msgspec.Meta(ge=1, le=1000)]

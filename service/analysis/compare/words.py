@@ -50,7 +50,7 @@ def settings_text(settings: Settings, names: tuple[str, ...] = Settings.__struct
 
 def load_text(load: RunLoad) -> str:
     """
-    >>> from service.messages.patterns import Poisson
+    >>> from service.messages.load import Poisson
     >>> load_text(RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",), max_tokens=24))
     '4.0 req/s, 24 tokens a request'
     """

@@ -16,7 +16,7 @@ from service.analysis.observed.history import History
 from service.analysis.observed.percentiles import WINDOW_S
 from service.analysis.observed.requests import STATE_CODES
 from service.analysis.predict.cost import Capacity, CostModel
-from service.messages.patterns import Burst, ClosedLoop, OnOff
+from service.messages.load import Burst, ClosedLoop, OnOff
 from service.messages.settings import Settings
 from service.messages.workload import TEXT
 

@@ -8,7 +8,8 @@ import msgspec
 
 from service.analysis.observed.load_story import MOST_KEPT
 from service.analysis.observed.marks import OuterMark
-from service.messages.deployment import Deployment, Scale
+from service.messages.settings import Scale
+from service.messages.telemetry import Deployment
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from service.analysis.observed.marks import OuterMark, describe_load_change
-from service.messages.patterns import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
+from service.messages.load import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
 
 MARK_GAP_S: Final = 1.0  # changes of load closer than this (a slider that is dragged) become one mark
 MOST_KEPT: Final = 500

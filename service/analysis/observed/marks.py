@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from service.messages.patterns import (
+from service.messages.load import (
     Burst,
     ClosedLoop,
     ConstantRate,

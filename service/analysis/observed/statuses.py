@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from service.analysis.observed.columns import Columns
-from service.messages.deployment import Scale
-from service.messages.load import LoadFrame
-from service.messages.patterns import Pattern
+from service.messages.load import LoadFrame, Pattern
+from service.messages.settings import Scale
 from service.messages.telemetry import ReplicaStatus
 
 REPLICA_EVERY_S: Final = 1.0

@@ -10,8 +10,8 @@ import numpy as np
 from service.analysis.observed.columns import Floats
 from service.analysis.predict.load import Way
 from service.analysis.predict.requests import Requests, filled
-from service.messages.patterns import ClosedLoop as ClosedPattern
-from service.messages.patterns import Pattern
+from service.messages.load import ClosedLoop as ClosedPattern
+from service.messages.load import Pattern
 
 TOGETHER_S: Final = 0.005  # answers of one batch are read within less
 STEADY_SHARE: Final = 0.75  # users who ask again at once are all there for most of the time

@@ -13,8 +13,7 @@ from service.analysis.recording.format import (
     ServiceEnded,
     ServiceStarted,
 )
-from service.messages.load import LoadFrame
-from service.messages.patterns import Pattern
+from service.messages.load import LoadFrame, Pattern
 from service.messages.telemetry import FramesMissed, TelemetryFrame
 
 STRETCH_S: Final = 0.5  # frames of so long are fed at once; percentiles allow for samples that come a second late

@@ -9,8 +9,7 @@ from service.commands.bench.plan import HTTP, Subject
 from service.commands.bench.report import Run
 from service.commands.runs import MeasuredService, MeasuringError
 from service.load.report import LoadReport, tokens_between
-from service.messages.load import RunLoad
-from service.messages.patterns import USUAL_PROMPTS, ClosedLoop
+from service.messages.load import USUAL_PROMPTS, ClosedLoop, RunLoad
 from service.messages.settings import Formation, Settings
 from service.messages.telemetry import BatchRecord
 

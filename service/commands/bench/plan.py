@@ -8,8 +8,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from service.messages.load import USUAL_PROMPTS
 from service.messages.options import ServiceOptions
-from service.messages.patterns import USUAL_PROMPTS
 
 Subject: TypeAlias = Literal["engine", "http", "http_whole", "generate"]
 

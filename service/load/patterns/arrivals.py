@@ -6,7 +6,7 @@ from typing import Protocol
 
 from service.load.patterns.intervals import Intervals, intervals_of
 from service.load.patterns.rates import Rate, rate_of
-from service.messages.patterns import Pattern
+from service.messages.load import Pattern
 
 
 class OpenArrivals(Protocol):

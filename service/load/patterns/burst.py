@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.messages.patterns import Burst, Pattern
+from service.messages.load import Burst, Pattern
 
 
 class BurstArrivals:

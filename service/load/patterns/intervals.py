@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
-from service.messages.patterns import ConstantRate, GammaArrivals, Pattern
+from service.messages.load import ConstantRate, GammaArrivals, Pattern
 
 
 class Intervals(Protocol):

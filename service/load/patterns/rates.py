@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from typing import Protocol
 
-from service.messages.patterns import ConstantRate, GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps
+from service.messages.load import ConstantRate, GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps
 
 
 class Rate(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.messages.patterns import Pattern, Trace
+from service.messages.load import Pattern, Trace
 
 
 class ReplayArrivals:
