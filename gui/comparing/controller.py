@@ -19,7 +19,7 @@ from gui.session.session import Session
 from service.analysis.compare.plan import ComparePlan, PlanError, Side, grid
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
 from service.analysis.compare.sweep import Sweep
-from service.analysis.compare.words import load_text
+from service.analysis.observed.descriptions import load_text
 from service.analysis.observed.history import History
 from service.messages.load import RunLoad
 from service.messages.settings import SettingError, Settings

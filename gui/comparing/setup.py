@@ -16,7 +16,7 @@ from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
 from service.analysis.compare.plan import ComparePlan, Side, batching_plan, can_match
-from service.analysis.compare.words import load_text, setting_text
+from service.analysis.observed.descriptions import load_text, setting_text
 from service.messages.settings import Bounds, Settings
 
 OWN: Final = "own"

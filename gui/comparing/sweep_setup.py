@@ -15,9 +15,9 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import label, redress
 from gui.widgets.layouts import column
 from gui.widgets.number_field import NumberField
-from service.analysis.compare.pace import SETTLE_S
 from service.analysis.compare.plan import Objective, SweepPlan
-from service.analysis.compare.words import setting_value
+from service.analysis.compare.progress import SETTLE_S
+from service.analysis.observed.descriptions import setting_value
 from service.messages.load import RunLoad
 from service.messages.settings import Bounds, Settings
 from service.messages.text import spelled_time

@@ -14,8 +14,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from service.analysis.observed.history import History
-from service.analysis.recording.export import ExportError, as_file, has_parquet
-from service.analysis.recording.tables import SUBJECTS, Subject
+from service.analysis.recording.tables import SUBJECTS, ExportError, Subject, as_file, has_parquet
 from service.messages.files import NotWrittenError, write_whole
 
 

@@ -14,8 +14,8 @@ from gui.series.ghost import NO_GHOST, ghost_levels
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.predict import PredictProcess
 from gui.session.session import Session
+from service.analysis.observed.annotations import OuterMark
 from service.analysis.observed.history import History
-from service.analysis.observed.marks import OuterMark
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction
 from service.messages.load import LoadFrame

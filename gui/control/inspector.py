@@ -14,8 +14,8 @@ from gui.plots.plot_stack import PlotStack
 from gui.series.request_details import RequestDetails as Details
 from gui.series.request_details import request_details
 from service.analysis.observed import requests
-from service.analysis.observed.batch_summary import BatchSummary
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import BatchSummary
 
 
 class RequestInspector(QObject):

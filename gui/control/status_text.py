@@ -8,8 +8,8 @@ from typing import Final
 
 import psutil
 
-from service.analysis.observed.batch_summary import last_batch
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import last_batch
 
 GIGABYTE: Final = 1e9
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")

@@ -22,7 +22,7 @@ from gui.look.tokens import (
 )
 from gui.plots.frame import Layout
 from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
-from service.analysis.observed.batch_summary import BatchSummary
+from service.analysis.observed.one_batch import BatchSummary
 
 
 class BatchCard(pg.GraphicsObject):

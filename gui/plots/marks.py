@@ -30,8 +30,7 @@ from gui.look.tokens import (
 from gui.plots.frame import Layout
 from gui.plots.overlay import Overlay
 from gui.plots.paint import bold, brush, color, draw_text, font, pen, text_width
-from service.analysis.observed.marks import OuterMark, SettingsMark
-from service.analysis.observed.outages import Outage
+from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 

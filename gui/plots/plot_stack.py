@@ -34,7 +34,7 @@ from gui.series.ghost import GhostLevel
 from gui.series.timeline import neighbour
 from gui.series.viewport import Viewport
 from service.analysis.observed.history import History
-from service.analysis.observed.members import companions_of, members_of
+from service.analysis.observed.one_batch import companions_of, members_of
 
 WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel

@@ -8,8 +8,8 @@ from PySide6.QtCore import QObject, QPointF, Signal
 
 from gui.plots.panel import PlotPanel
 from gui.plots.timeline import TimelinePanel
-from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import batch_summary
 
 
 class Pointing(QObject):

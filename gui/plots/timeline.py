@@ -16,8 +16,8 @@ from gui.series.lanes import LaneChoice, LaneGrid
 from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Bars, Block, Lanes
-from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import batch_summary
 
 
 class TimelinePanel(PlotPanel):

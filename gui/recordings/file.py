@@ -12,10 +12,8 @@ from typing import Final, TypeAlias
 
 from PySide6.QtCore import QObject, Signal
 
-from service.analysis.recording.format import RecordedEvent, RecordingError, RecordingHeader
-from service.analysis.recording.packer import MEMBER_S
-from service.analysis.recording.tape import Tape
-from service.analysis.recording.writer import RecordingWriter
+from service.analysis.recording.format import MEMBER_S, RecordedEvent, RecordingError, RecordingHeader
+from service.analysis.recording.writer import RecordingWriter, Tape
 from service.messages.files import NotWrittenError
 
 MOST_WAITING: Final = 20_000  # events; what a disk that stands still keeps waiting beyond them is not recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import PurePath
 
-from service.analysis.observed.marks import UNITS
+from service.analysis.observed.descriptions import UNITS
 from service.analysis.recording.reader import Recording
 from service.messages.settings import Settings
 

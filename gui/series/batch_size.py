@@ -18,10 +18,10 @@ from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.reasons import reason_entries, told_counts, with_reasons
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_range import TimeRange
-from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.batches import CONTINUOUS, REASON_CODES, REASONS
 from service.analysis.observed.columns import Floats, Ints
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import batch_summary
 from service.messages.settings import ReleaseReason
 
 CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat

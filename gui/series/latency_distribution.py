@@ -10,7 +10,7 @@ import numpy as np
 from gui.series.declaration import Declaration, Entry
 from gui.series.value_axis import ValueAxis
 from service.analysis.observed.columns import Floats
-from service.analysis.observed.percentiles import LEVELS
+from service.analysis.observed.rolling import LEVELS
 
 BIN_PIXELS: Final = 8
 NAMES: Final = ("p50", "p95", "p99")

@@ -8,9 +8,8 @@ import numpy as np
 
 from gui.series.waits import wait_sentence
 from service.analysis.observed import stages
-from service.analysis.observed.batch_summary import BatchSummary, batch_summary
 from service.analysis.observed.history import History
-from service.analysis.observed.members import companions_of
+from service.analysis.observed.one_batch import BatchSummary, batch_summary, companions_of
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.stages import Stage
 

@@ -14,7 +14,7 @@ from gui.series.time_range import TimeRange
 from service.analysis.observed.batches import REASONS
 from service.analysis.observed.columns import Floats, Ints
 from service.analysis.observed.history import History
-from service.analysis.observed.members import batch_running, is_open, members_of
+from service.analysis.observed.one_batch import batch_running, is_open, members_of
 from service.messages.settings import ReleaseReason
 
 Stage = str

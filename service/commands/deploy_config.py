@@ -9,7 +9,7 @@ from pathlib import Path
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.serve_config import measured_config
-from service.analysis.compare.words import setting_value, settings_text
+from service.analysis.observed.descriptions import setting_value, settings_text
 from service.commands.measuring import CANNOT, USER_ERRORS
 from service.commands.options import Server, server_of
 from service.commands.runs import MeasuredService, settings_in_force

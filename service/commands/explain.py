@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 
 from service.analysis.findings.finding import Finding, Severity
-from service.analysis.findings.over_time import HeldFinding, findings_over_time
-from service.analysis.findings.ranking import findings
+from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time
 from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import Recording, open_recording
 from service.load.options import SentenceParser

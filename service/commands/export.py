@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 from service.analysis.observed.history import History
-from service.analysis.recording.export import ExportError, as_file
 from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import open_recording
-from service.analysis.recording.tables import SUBJECTS, Subject, Table
+from service.analysis.recording.tables import SUBJECTS, ExportError, Subject, Table, as_file
 from service.load.options import SentenceParser
 from service.messages.files import NotWrittenError, write_whole
 

@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import msgspec
 from tqdm import tqdm
 
-from service.analysis.observed.marks import describe_pattern, spelled_length
+from service.analysis.observed.descriptions import describe_pattern, spelled_length
 from service.load import main as control
 from service.load.options import PATTERNS, SentenceParser, add_load_options, add_server_options, load_of, seconds
 from service.load.process import fastest_loop, on_signals, spare_collector

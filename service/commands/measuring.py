@@ -20,11 +20,11 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from tqdm import tqdm
 
+from service.analysis.compare.comparison import concluded
 from service.analysis.compare.plan import ComparePlan, PlanError, PlannedRun, SweepPlan
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, Swept
 from service.analysis.compare.run import Run
 from service.analysis.compare.sweep import Sweep
-from service.analysis.compare.verdict import concluded
 from service.commands.options import Server
 from service.commands.remote import NotIdleError, ServiceUnreachableError
 from service.commands.runs import MeasuredService, MeasuringError

@@ -14,10 +14,9 @@ from tqdm import tqdm
 
 from service.analysis.observed.history import History
 from service.analysis.predict import control
-from service.analysis.predict.measured import measured
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
-from service.analysis.predict.report import Report, table
+from service.analysis.predict.report import Report, measured, table
 from service.commands.remote import RemoteService, ServiceUnreachableError
 from service.load.options import SentenceParser, add_address_options, seconds
 from service.messages.clock import monotonic_clock_id

@@ -11,9 +11,8 @@ import msgspec
 import numpy as np
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.analysis.compare.pace import Pace
 from service.analysis.compare.plan import PlannedRun, Side
-from service.analysis.compare.progress import Progress
+from service.analysis.compare.progress import Pace, Progress
 from service.analysis.compare.run import Run
 from service.analysis.observed.batches import mean_size
 from service.commands.options import Server

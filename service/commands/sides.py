@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.analysis.compare.plan import PlanError, Side
-from service.analysis.compare.words import setting_value
+from service.analysis.observed.descriptions import setting_value
 from service.load.options import CHOICES, SentenceParser, add_load_options, load_of
 from service.messages.load import RunLoad
 from service.messages.settings import Settings

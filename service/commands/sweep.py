@@ -15,7 +15,7 @@ from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
 from service.analysis.compare.run import FIGURE_BY_NAME, spelled
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
-from service.analysis.compare.words import setting_value
+from service.analysis.observed.descriptions import setting_value
 from service.commands.measuring import (
     CANNOT,
     JsonLines,

@@ -20,13 +20,12 @@ from typing import Final
 
 import msgspec
 
+from service.analysis.observed.descriptions import spelled_length
 from service.analysis.observed.history import History
-from service.analysis.observed.marks import spelled_length
-from service.analysis.predict.cost import CostModel
-from service.analysis.predict.fit import TERMS
-from service.analysis.predict.measured import Measured, measured
+from service.analysis.predict.cost import TERMS, CostModel
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction, Predictor
+from service.analysis.predict.report import Measured, measured
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
 from service.messages.load import (

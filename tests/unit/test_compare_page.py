@@ -8,13 +8,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from service.analysis.compare.axes import Axis
-from service.analysis.compare.comparison import Comparison, ServiceFacts
+from service.analysis.compare.comparison import Comparison, ServiceFacts, concluded
 from service.analysis.compare.page import comparison_page, sweep_page
 from service.analysis.compare.plan import ComparePlan, Objective, Side, SweepPlan
 from service.analysis.compare.run import Run
+from service.analysis.compare.svg import Axis
 from service.analysis.compare.sweep import Sweep
-from service.analysis.compare.verdict import concluded
 from service.messages.load import Poisson, RunLoad
 from service.messages.settings import Settings
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from service.analysis.compare.paired import differences, paired_difference
+from service.analysis.compare.inference import differences, paired_difference, sentence
 from service.analysis.compare.run import Run
-from service.analysis.compare.verdict import sentence
 
 COMPARISONS = 2000
 REQUESTS = 40

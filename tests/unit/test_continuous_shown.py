@@ -16,7 +16,7 @@ from gui.series.timeline import Bars, Lanes
 from gui.series.waits import wait_sentence
 from service.analysis.observed.batches import CONTINUOUS, mean_size
 from service.analysis.observed.history import History
-from service.analysis.observed.members import members_of
+from service.analysis.observed.one_batch import members_of
 from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
 from tests.synthetic_continuous import PROMPT_TOKEN_S

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.__main__ import main
-from service.analysis.findings.over_time import findings_over_time
-from service.analysis.findings.ranking import findings
+from service.analysis.findings.ranking import findings, findings_over_time
 from service.messages.settings import Settings
 from tests.recorded import entries_of, write_recording
 from tests.synthetic_run import Step, SyntheticRun, filled_history

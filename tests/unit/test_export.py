@@ -7,8 +7,7 @@ from datetime import datetime
 import pytest
 
 from service.analysis.observed.history import History
-from service.analysis.recording.export import ExportError, as_csv, as_file, as_parquet
-from service.analysis.recording.tables import SUBJECTS, Table, requests_table
+from service.analysis.recording.tables import SUBJECTS, ExportError, Table, as_csv, as_file, as_parquet, requests_table
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
 from service.messages.settings import Settings, SettingsChange, VersionedSettings
 from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
@@ -204,7 +203,7 @@ def test_that_parquet_holds_the_same_as_csv_with_types(history: History, subject
 
 
 def test_that_without_its_library_parquet_says_how_to_get_it(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.analysis.recording.export.find_spec", lambda _name: None)
+    monkeypatch.setattr("service.analysis.recording.tables.find_spec", lambda _name: None)
 
     with pytest.raises(ExportError, match="pip install pyarrow"):
         as_file(table_of("requests", history), ".parquet")

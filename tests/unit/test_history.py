@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from service.analysis.observed.columns import Columns
+from service.analysis.observed.descriptions import describe_load_change
 from service.analysis.observed.history import KEPT_S, SPAN_S, History
-from service.analysis.observed.marks import describe_load_change
 from service.analysis.observed.rolling import STEP_S, Grid, step_of
 from service.analysis.predict.executed import Executed
 from service.messages.load import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.observed.marks import spelled_length
+from service.analysis.observed.descriptions import spelled_length
 from service.load.lengths import Lengths, parse_length, quantile
 from service.messages.load import Length, LognormalLength, UniformLength
 

@@ -12,8 +12,7 @@ import pytest
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.predict import Prediction, predict
-from service.analysis.predict.requests import Requests
-from service.analysis.predict.users import users_of
+from service.analysis.predict.present_load import Requests, users_of
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 from tests.synthetic_run import CLOCK, Step, SyntheticBatch, SyntheticRun

@@ -20,8 +20,8 @@ from service.analysis.predict.executed import Executed
 from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
-from service.analysis.predict.simulate import Start, simulate
-from service.analysis.predict.simulated import Run
+from service.analysis.predict.replicas import Run
+from service.analysis.predict.simulation import Start, simulate
 from service.batching import batcher as batcher_module
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch

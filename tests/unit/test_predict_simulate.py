@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ray.serve import batching
 
 from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop, Way
-from service.analysis.predict.simulate import Start, simulate
-from service.analysis.predict.simulated import Run
+from service.analysis.predict.replicas import Run
+from service.analysis.predict.simulation import Start, simulate
 from service.batching import batcher
 from service.batching.batcher import Batcher
 from service.messages.settings import LONGEST_WAIT_S, Settings, VersionedSettings

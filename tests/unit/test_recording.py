@@ -26,8 +26,7 @@ from service.analysis.recording.format import (
     ServiceStarted,
 )
 from service.analysis.recording.reader import open_recording, read_entries
-from service.analysis.recording.tape import Tape
-from service.analysis.recording.writer import RecordingWriter
+from service.analysis.recording.writer import RecordingWriter, Tape
 from service.messages.files import NotWrittenError
 from service.messages.life import Ready
 from service.messages.settings import Settings

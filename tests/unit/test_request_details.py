@@ -10,7 +10,7 @@ from gui.series.request_details import request_details
 from gui.series.timeline import Lanes, bar_of, request_at
 from gui.series.waits import wait_sentence
 from service.analysis.observed.history import History
-from service.analysis.observed.members import members_of
+from service.analysis.observed.one_batch import members_of
 from service.messages.settings import ReleaseReason, Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
 from tests.synthetic_run import FakeClock, early_run, filled_history

@@ -11,8 +11,8 @@ import pytest
 from gui.series import batch_size, latency, queue_depth, throughput, timeline
 from gui.series.time_range import TimeRange
 from gui.series.timeline import FORMED, STAGES, WAITING, Bars, Lanes
-from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import batch_summary
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 

@@ -17,9 +17,8 @@ from gui.plots.card import lines_of
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.series.request_details import request_details
-from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.history import History
-from service.analysis.observed.members import members_of
+from service.analysis.observed.one_batch import batch_summary, members_of
 from service.messages.settings import FORMATIONS
 from tests.synthetic_run import continuous_run, filled_history
 

@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.session.lifecycle import LifeCycle
+from service.analysis.observed.annotations import OuterMark
 from service.analysis.observed.history import History
-from service.analysis.observed.marks import OuterMark
 from service.analysis.predict.predict import Prediction
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings, VersionedSettings

@@ -30,9 +30,9 @@ from gui.series.declaration import Readout
 from gui.series.scale import Axis
 from gui.series.time_range import TimeRange
 from gui.series.timeline import block_of
-from service.analysis.observed.batch_summary import batch_summary
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import batch_summary
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 

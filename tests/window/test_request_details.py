@@ -16,7 +16,7 @@ from gui.main_window import MainWindow
 from gui.panels.requests_model import ROW_ROLE
 from gui.plots.plot_stack import PlotStack
 from service.analysis.observed.history import History
-from service.analysis.observed.members import members_of
+from service.analysis.observed.one_batch import members_of
 from tests.synthetic_run import FakeClock, filled_history, picture_run
 
 

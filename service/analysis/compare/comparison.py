@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from service.analysis.compare.difference import Difference
+from service.analysis.compare.inference import Difference, differences, sentence
 from service.analysis.compare.plan import ComparePlan
-from service.analysis.compare.run import Run
-from service.analysis.compare.words import load_text
-from service.analysis.observed.marks import describe_settings_change
+from service.analysis.compare.run import FIGURE_BY_NAME, Run, spoiling
+from service.analysis.observed.descriptions import describe_settings_change, load_text
 
 
 class ServiceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,3 +73,29 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     def decisive(self) -> Difference | None:
         """The difference that the verdict is about."""
         return next((each for each in self.differences if each.figure == self.plan.figure), None)
+
+
+def concluded(
+    service: ServiceFacts, measured_at: float, plan: ComparePlan, a: Sequence[Run], b: Sequence[Run]
+) -> Comparison:
+    """What these rounds say; there are as many of `a` as of `b`, and at least two."""
+    found = differences(a, b)
+    decisive = next((each for each in found if each.figure == plan.figure), None)
+    missing = f"Nothing can be told of the {FIGURE_BY_NAME[plan.figure].title}: a run has no answered request."
+    return Comparison(
+        service=service,
+        measured_at=measured_at,
+        plan=plan,
+        a=tuple(a),
+        b=tuple(b),
+        differences=found,
+        verdict=missing if decisive is None else sentence(decisive),
+        warnings=_warnings(a, b),
+    )
+
+
+def _warnings(a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
+    sentences: list[str] = []
+    for name, runs in (("A", a), ("B", b)):
+        sentences.extend(f"{name}: {sentence}" for sentence in spoiling(runs))
+    return tuple(sentences)

@@ -9,11 +9,11 @@ from xml.etree.ElementTree import Element
 
 from service.analysis.compare.comparison import Comparison, ServiceFacts
 from service.analysis.compare.markup import Child, element, html, table
-from service.analysis.compare.plots import cumulative_plot, ratio_plot, sweep_plot
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, Run, spelled, spoiling
 from service.analysis.compare.style import STYLE
+from service.analysis.compare.svg import cumulative_plot, ratio_plot, sweep_plot
 from service.analysis.compare.sweep import Sweep
-from service.analysis.compare.words import load_text
+from service.analysis.observed.descriptions import load_text
 from service.messages.settings import Settings
 
 SAME_LOAD: Final = "In each round both sides were sent the same arrivals, prompts and lengths, to an idle service; "

@@ -9,7 +9,7 @@ import msgspec
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.plan import Objective, PlanError, SweepPlan
 from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, Run
-from service.analysis.compare.words import settings_text
+from service.analysis.observed.descriptions import settings_text
 from service.messages.settings import Settings
 
 SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # it may have another address by now

@@ -1,4 +1,4 @@
-"""What the rules read: the last seconds under the settings that were in force, gathered once and shared."""
+"""The facts that the rules read: the last seconds under the settings in force, computed once and shared."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 
 import numpy as np
 
-from service.analysis.findings.batches import RecentBatches, recent_batches
-from service.analysis.findings.queues import MOMENTS, Queues, queues
+from service.analysis.findings.finding import per_second
+from service.analysis.findings.recent import MOMENTS, Queues, RecentBatches, queues, recent_batches
 from service.analysis.observed.batches import Regime
 from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.history import History
-from service.analysis.observed.percentiles import WINDOW_S
 from service.analysis.observed.requests import STATE_CODES
+from service.analysis.observed.rolling import WINDOW_S
 from service.analysis.predict.cost import Capacity, CostModel
 from service.messages.load import Burst, ClosedLoop, OnOff
-from service.messages.settings import Settings
+from service.messages.settings import BOUNDS, Settings
 from service.messages.workload import TEXT
 
 LEAST_BATCHES: Final = 5
@@ -240,3 +240,37 @@ class Facts:
 
 def share(which: Bools) -> float:
     return float(which.mean()) if len(which) else 0.0
+
+
+WORTH_IT: Final = 1.05
+
+
+@dataclass(frozen=True)
+class LargerCap:
+    """
+    Attributes:
+        helps: also where nothing is known of it.
+        advice: the sentence.
+    """
+
+    helps: bool
+    advice: str
+
+    @property
+    def control(self) -> str | None:
+        return "max_batch_size" if self.helps else None
+
+
+def larger_cap(facts: Facts) -> LargerCap:
+    cap = facts.settings.max_batch_size
+    larger = min(2 * cap, int(BOUNDS["max_batch_size"].high))
+    now_per_s, then_per_s = facts.capacity_per_s(cap), facts.capacity_per_s(larger)
+    if larger == cap or (now_per_s and then_per_s and then_per_s <= WORTH_IT * now_per_s):
+        return LargerCap(False, "Send less, add replicas or take a smaller model: a larger batch would gain little.")
+    if now_per_s is None or then_per_s is None:
+        advice = "Raise max_batch_size and watch whether throughput grows; else send less or add replicas."
+        return LargerCap(True, advice)
+    return LargerCap(
+        True,
+        f"Raise max_batch_size: with {larger} the engine would answer {per_second(then_per_s)}, not {now_per_s:.1f}.",
+    )

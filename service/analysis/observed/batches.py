@@ -9,9 +9,9 @@ from typing import Final, get_args
 
 import numpy as np
 
+from service.analysis.observed.annotations import Drain, Drains, SettingsMark
 from service.analysis.observed.columns import Bools, Columns, Floats, Ints
-from service.analysis.observed.drains import Drain, Drains
-from service.analysis.observed.marks import SettingsMark, describe_settings_change
+from service.analysis.observed.descriptions import describe_settings_change
 from service.analysis.observed.rolling import Grid
 from service.messages.settings import FORMATIONS, ReleaseReason, Settings, SettingsChange
 from service.messages.telemetry import BatchRecord, BatchWork

@@ -6,20 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 
+from service.analysis.observed.annotations import DeploymentStory, LoadStory, Outages, OuterMark, SettingsMark
 from service.analysis.observed.batches import BatchTable, Regime
-from service.analysis.observed.deployment_story import DeploymentStory
-from service.analysis.observed.load_story import LoadStory
-from service.analysis.observed.marks import OuterMark, SettingsMark
-from service.analysis.observed.merged import joined_requests, last_records
-from service.analysis.observed.outages import Outages
-from service.analysis.observed.percentiles import RollingPercentiles
-from service.analysis.observed.replicas import ReplicaSlots
 from service.analysis.observed.requests import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
-from service.analysis.observed.statuses import Statuses
+from service.analysis.observed.rolling import RollingPercentiles
+from service.analysis.observed.statuses import ReplicaSlots, Statuses
 from service.messages.clock import ClockOffset
 from service.messages.load import LoadFrame
 from service.messages.settings import SettingsChange, VersionedSettings
@@ -124,18 +118,19 @@ class History:
         self._resolve_doubts(frame)
         self._advance(frame.at_s)
 
-    def add_telemetry_stretch(self, frames: Sequence[TelemetryFrame]) -> None:
-        """Take in frames that follow one another, at less cost than one by one; only the last may lose replicas.
+    def add_telemetry_segment(self, earlier: Sequence[TelemetryFrame], last: TelemetryFrame) -> None:
+        """Add frames that follow one another, at less cost than one by one; only the last may lose replicas.
 
-        Of each request the last word counts; of batches every one, since their tokens are spread over time.
+        `last` holds the requests of all of them, since only the last record of each request counts. The batches of
+        every frame count, since their tokens are spread over time.
         """
-        for frame in frames[:-1]:
+        for frame in earlier:
             self._service_offset.note(frame.clock, frame.at_s, self._clock())
             self._note_service(frame)
             self._add_settings(frame)
             self._add_replicas(frame)
             self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
-        self.add_telemetry(msgspec.structs.replace(frames[-1], requests=last_records(frames)))
+        self.add_telemetry(last)
 
     def add_load(self, frame: LoadFrame) -> None:
         """Take in a frame of the load process, and mark a change of its pattern."""
@@ -150,12 +145,12 @@ class History:
         self.statuses.add_load(frame, at_s)
         self._advance(at_s)
 
-    def add_load_stretch(self, frames: Sequence[LoadFrame]) -> None:
-        """Take in frames that follow one another under one pattern, at less cost than one by one."""
-        for frame in frames[:-1]:
+    def add_load_segment(self, earlier: Sequence[LoadFrame], last: LoadFrame) -> None:
+        """Add frames that follow one another under one pattern, at less cost; `last` holds the requests of all."""
+        for frame in earlier:
             self._note_sender(frame)
             self.statuses.add_load(frame, self.sender_clock.to_ours(frame.at_s))
-        self.add_load(msgspec.structs.replace(frames[-1], requests=joined_requests(frames)))
+        self.add_load(last)
 
     def add_missed(self, missed: FramesMissed) -> None:
         """Frames were lost: show a gap, and doubt what was under way until the service mentions it again."""

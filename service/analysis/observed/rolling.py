@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.columns import Columns, Floats, Ints
 
 STEP_S: Final = 0.25
 
@@ -68,3 +69,62 @@ class Grid:
             self._values[np.arange(self._newest + 1, step + 1) % size] = self._blank
             self._newest = step
         return step > self._newest - size
+
+
+WINDOW_S: Final = 10.0
+LEVELS: Final = (50.0, 95.0, 99.0)
+SHARES: Final = np.array(LEVELS) / 100.0
+LATE_S: Final = 1.0  # what ended longer ago than this is not told of any more
+
+
+class RollingPercentiles:
+    """p50, p95 and p99 at every step of time; NaN where nothing ended under the settings in force then.
+
+    Attributes:
+        grids: one for each of `LEVELS`.
+    """
+
+    def __init__(self, span_s: float) -> None:
+        self.grids = tuple(Grid(span_s, blank=math.nan) for _ in LEVELS)
+        self._settled: int | None = None
+
+    def advance(self, now_s: float, samples: Columns, regime_start: Callable[[float], tuple[int, float]]) -> None:
+        """Compute the steps up to now; the latest again, since what ended then may only now be told of.
+
+        `regime_start` says for a moment the number and the beginning of the regime it lies in.
+        """
+        newest = step_of(now_s)
+        oldest_s = now_s - len(self.grids[0]) * STEP_S
+        first = max(self._settled + 1 if self._settled is not None else newest, step_of(oldest_s))
+        for step in range(first, newest + 1):
+            for grid, value in zip(self.grids, self._at(step * STEP_S, samples, regime_start), strict=True):
+                grid.put(step, value)
+        self._settled = max(newest - math.ceil(LATE_S / STEP_S), first - 1)
+
+    def _at(self, at_s: float, samples: Columns, regime_start: Callable[[float], tuple[int, float]]) -> Floats:
+        regime, start_s = regime_start(at_s)
+        return percentiles(samples, max(at_s - WINDOW_S, start_s), at_s, regime)
+
+
+def percentiles(samples: Columns, start_s: float, end_s: float, regime: int) -> Floats:
+    """p50, p95 and p99 of what ended in (start, end] under one regime."""
+    finished: Floats = samples["finished"]
+    tail = slice(int(np.searchsorted(finished, start_s - LATE_S)), int(np.searchsorted(finished, end_s + LATE_S)))
+    finished = finished[tail]
+    within = (finished > start_s) & (finished <= end_s) & (samples["regime"][tail] == regime)
+    if not within.any():
+        return np.full(len(LEVELS), math.nan)
+    return _between(np.sort(samples["latency"][tail][within]))
+
+
+def _between(ordered: Floats) -> Floats:
+    """`np.percentile` at `LEVELS`, which takes five times as long for a few hundred values.
+
+    >>> _between(np.array([1.0, 2.0, 3.0])).tolist()
+    [2.0, 2.9, 2.98]
+    """
+    place = SHARES * (len(ordered) - 1)
+    below = place.astype(np.int64)
+    above = np.minimum(below + 1, len(ordered) - 1)
+    result: Floats = ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return result

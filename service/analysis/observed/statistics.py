@@ -11,8 +11,7 @@ import numpy as np
 from service.analysis.observed.batches import CONTINUOUS, Regime, mean_size
 from service.analysis.observed.columns import Bools, Floats
 from service.analysis.observed.history import History
-from service.analysis.observed.percentiles import WINDOW_S, percentiles
-from service.analysis.observed.rolling import STEP_S, step_of
+from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, step_of
 
 LEAST_SPAN_S: Final = 1.0  # rates over less than this would jump about
 

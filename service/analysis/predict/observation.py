@@ -1,18 +1,124 @@
-"""All that a prediction rests on, as one value that can travel to another process."""
+"""Everything that a prediction rests on, as one value that can travel to another process."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from service.analysis.observed.batches import CONTINUOUS
+from service.analysis.observed.columns import Columns, Floats, Ints
 from service.analysis.observed.history import History
-from service.analysis.predict.cost import LEAST_BATCHES
+from service.analysis.predict.cost import LEAST_BATCHES, CostModel
 from service.analysis.predict.executed import Executed
+from service.analysis.predict.load import Arrival
 from service.analysis.predict.present_load import OBSERVED_S, PresentLoad, present_load
-from service.analysis.predict.present_state import Standing, Surroundings, standing, surroundings
+from service.analysis.predict.simulation import Start
+
+TAILS: Final = 100  # batches from which the end of a batch is told
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a simulation has to know of the service besides its settings and its engine.
+
+    Attributes:
+        tail_s: from a batch's last token to its end.
+        max_ongoing_requests: that Ray lets a replica hold.
+        places: for batches that run at a time on one engine, whose costs are known for no other number.
+    """
+
+    replicas: int = 1
+    tail_s: float = 0.0
+    max_ongoing_requests: int | None = None
+    places: int = 1
+
+
+@dataclass(frozen=True)
+class Running:
+    """A batch under way: its size, and for how long it has run, or in `continuous` its members on average."""
+
+    size: int
+    for_s: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a simulation begins with, for each replica; times count from that moment.
+
+    Attributes:
+        waiting: requests in the queue, oldest first.
+        running: batches, as many as run at a time.
+    """
+
+    waiting: tuple[tuple[Arrival, ...], ...]
+    running: tuple[tuple[Running, ...], ...]
+
+    def as_start(self, cost: CostModel) -> Start:
+        return Start(self.waiting, tuple(tuple(_left_s(each, cost) for each in replica) for replica in self.running))
+
+
+def _left_s(running: Running, cost: CostModel) -> float:
+    return max(cost.batch_s(running.size) - running.for_s, 0.0)
+
+
+def surroundings(history: History, at_s: float) -> Surroundings:
+    return Surroundings(
+        replicas=max(len(history.replicas), 1),
+        tail_s=_tail_s(history, at_s),
+        max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
+        places=history.in_force.settings.places if history.in_force is not None else 1,
+    )
+
+
+def standing(history: History, at_s: float) -> Standing:
+    """The queues and the running batches at `at_s`."""
+    slots = range(max(len(history.replicas), 1))
+    return Standing(
+        tuple(tuple(_waiting(history.requests.columns, slot, at_s)) for slot in slots),
+        tuple(tuple(_running(history, slot, at_s)) for slot in slots),
+    )
+
+
+def _tail_s(history: History, at_s: float) -> float:
+    requests, batches = history.requests.columns, history.batches.columns
+    done = np.flatnonzero((requests["batch"] >= batches.first) & (requests["finished"] <= at_s))
+    rows: Ints = requests["batch"][done] - batches.first
+    last_s = np.full(len(batches), -np.inf)
+    np.maximum.at(last_s, rows, requests["finished"][done])
+    known = np.isfinite(last_s) & (batches["finished"] <= at_s) & (batches["formation"] != CONTINUOUS)
+    tails = (batches["finished"][known] - last_s[known])[-TAILS:]
+    return max(float(np.median(tails)), 0.0) if len(tails) else 0.0
+
+
+def _waiting(table: Columns, slot: int, at_s: float) -> Iterator[Arrival]:
+    started_s = np.minimum(table["started"], table["finished"])
+    rows = np.flatnonzero((table["slot"] == slot) & (table["queued"] <= at_s) & (started_s > at_s))
+    for row in rows[np.argsort(table["queued"][rows], kind="stable")]:
+        queued_s = float(table["queued"][row])
+        intended_s = float(min(table["intended"][row], queued_s))
+        tokens, prompt_tokens = int(table["max_tokens"][row]), int(table["prompt_tokens"][row])
+        yield Arrival(intended_s - at_s, queued_s - at_s, max(tokens, 1), max(prompt_tokens, 0))
+
+
+def _running(history: History, slot: int, at_s: float) -> Iterator[Running]:
+    table = history.batches.columns
+    for row in np.flatnonzero((table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)):
+        for_s = at_s - float(table["started"][row])
+        if table["formation"][row] == CONTINUOUS:
+            begun_s = _begun_s(history.requests.columns, slot, at_s)
+            for_s = float(at_s - begun_s.mean()) if len(begun_s) else for_s
+        yield Running(int(table["size"][row]), for_s)
+
+
+def _begun_s(table: Columns, slot: int, at_s: float) -> Floats:
+    """When each of those that run began to."""
+    runs = (table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)
+    begun_s: Floats = table["started"][runs]
+    return begun_s
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,11 @@ import numpy as np
 
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
-from service.analysis.predict.engine import FittedEngine
-from service.analysis.predict.figures import SimulatedFigures, figures_of, is_growing
 from service.analysis.predict.load import Load
-from service.analysis.predict.observation import Observation
+from service.analysis.predict.observation import Observation, Surroundings
 from service.analysis.predict.present_load import OBSERVED_S, PresentLoad
-from service.analysis.predict.present_state import Surroundings
-from service.analysis.predict.simulate import Start, simulate
-from service.analysis.predict.simulated import Run
+from service.analysis.predict.replicas import Run
+from service.analysis.predict.simulation import FittedEngine, SimulatedFigures, Start, figures_of, is_growing, simulate
 from service.messages.settings import Settings
 
 REPLAYS: Final = 5

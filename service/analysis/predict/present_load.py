@@ -1,19 +1,140 @@
-"""The present load: who asked lately, how often, for how much, and what the way to the queue and back took."""
+"""The present load: its requests, its users or its rate, and the delays to the queue and back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, pairwise, repeat
 from random import Random
 from typing import Final, Literal
 
 import numpy as np
 
+from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.history import History
+from service.analysis.observed.requests import FIRST_FINAL_CODE
 from service.analysis.predict.load import Arrival, ClosedLoop, Load, OpenLoop, Way
-from service.analysis.predict.requests import Requests, filled, observed_requests
-from service.analysis.predict.users import bursts_of, thinking_s, users_of
+from service.messages.load import ClosedLoop as ClosedPattern
+from service.messages.load import Pattern
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What the simulation needs to know of each observed request, in order of `intended_s`; NaN is unknown.
+
+    Attributes:
+        intended_s: from when on its latency counts: when it was to be sent, or else when it was received.
+        before_s: from then until it stood in the queue.
+        answered_s: when its asker had all of it, or else when it was finished.
+        return_s: from its end in the engine until then.
+        tokens: that were generated, or may be.
+    """
+
+    intended_s: Floats
+    before_s: Floats
+    answered_s: Floats
+    return_s: Floats
+    tokens: Ints
+    prompt_tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.intended_s)
+
+    def of_calls(self) -> Requests:
+        """Of a function, of which each takes one call, whatever that streams."""
+        return replace(self, tokens=np.ones_like(self.tokens))
+
+
+def observed_requests(history: History, start_s: float, end_s: float) -> Requests:
+    """Those that were intended from `start_s` until `end_s`."""
+    table = history.requests.columns
+    has_sender = np.isfinite(table["intended"])
+    intended_s = np.where(has_sender, table["intended"], table["received"])
+    rows: Ints = np.flatnonzero((intended_s >= start_s) & (intended_s < end_s) & (table["prompt_tokens"] >= 0))
+    rows = rows[np.argsort(intended_s[rows], kind="stable")]
+    has_ended: Bools = (table["state"][rows] >= FIRST_FINAL_CODE) & (table["tokens"][rows] > 0)
+    answered_s = _finite(np.where(has_sender, table["client_finished"], table["finished"])[rows])
+    return Requests(
+        intended_s=intended_s[rows],
+        before_s=_finite(table["queued"][rows]) - intended_s[rows],
+        answered_s=answered_s,
+        return_s=answered_s - _finite(table["finished"][rows]),
+        tokens=np.where(has_ended, table["tokens"][rows], np.maximum(table["max_tokens"][rows], 1)),
+        prompt_tokens=table["prompt_tokens"][rows].copy(),
+    )
+
+
+def _finite(values: Floats) -> Floats:
+    result: Floats = np.where(np.isfinite(values), values, np.nan)
+    return result
+
+
+def filled(values: Floats) -> Floats:
+    """What is not known is as usual."""
+    known = values[np.isfinite(values)]
+    result: Floats = np.where(np.isfinite(values), values, np.median(known) if len(known) else 0.0)
+    return result
+
+
+TOGETHER_S: Final = 0.005  # answers of one batch are read within less
+STEADY_SHARE: Final = 0.75  # users who ask again at once are all there for most of the time
+
+
+def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
+    """How many users a closed loop has, by what its sender says or by what is seen; 0 for an open loop.
+
+    Seen is a closed loop where as many requests as ever are under way for most of the time, and where they follow the
+    answers more regularly than each other.
+    """
+    if pattern is not None:
+        return pattern.users if isinstance(pattern, ClosedPattern) else 0
+    begins = requests.intended_s
+    ends = np.sort(np.where(np.isnan(requests.answered_s), at_s, requests.answered_s))
+    moments = np.concatenate([begins, ends])
+    steps = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
+    order = np.argsort(moments, kind="stable")
+    present = np.cumsum(steps[order])[:-1]
+    held_s = np.diff(moments[order])
+    users = int(present.max())
+    settled = np.maximum.accumulate(present) >= users  # while a load begins, users come one by one
+    share = held_s[settled & (present >= users)].sum() / max(held_s[settled].sum(), 1e-9)
+    if share < STEADY_SHARE or len(requests) < 2 * users:
+        return 0
+    return users if np.std(_follow_s(requests, users)) < np.std(np.diff(begins)) else 0
+
+
+def bursts_of(pattern: Pattern | None, requests: Requests, users: int) -> tuple[tuple[Way, ...], ...]:
+    """The ways of those who came back at once: as declared, straight from an answer, or as much later as was seen."""
+    before_s = filled(requests.before_s)
+    if isinstance(pattern, ClosedPattern):
+        return _together(requests.intended_s, [Way(0.0, each) for each in before_s.tolist()])
+    answers, gaps_s = np.sort(requests.answered_s[np.isfinite(requests.answered_s)]), _follow_s(requests, users)
+    ways = [Way(max(gap_s, 0.0), each) for gap_s, each in zip(gaps_s.tolist(), before_s[users:].tolist(), strict=False)]
+    return _together(answers[: len(ways)], ways)
+
+
+def _together(times_s: Floats, ways: list[Way]) -> tuple[tuple[Way, ...], ...]:
+    """Groups of `ways` whose times follow one another closely."""
+    starts = [0, *(np.flatnonzero(np.diff(times_s) > TOGETHER_S) + 1).tolist(), len(ways)]
+    return tuple(tuple(ways[start:end]) for start, end in pairwise(starts))
+
+
+def _follow_s(requests: Requests, users: int) -> Floats:
+    """From each answer to the request that is its successor if so many users ask again and again."""
+    answers = np.sort(requests.answered_s[np.isfinite(requests.answered_s)])
+    following = requests.intended_s[users : users + len(answers)]
+    gaps: Floats = following - answers[: len(following)]
+    return gaps
+
+
+def thinking_s(pattern: Pattern | None) -> tuple[float, ...]:
+    if not isinstance(pattern, ClosedPattern):
+        return (0.0,)
+    if pattern.think == "fixed":
+        return (pattern.think_s,)
+    shares = (np.arange(64) + 0.5) / 64
+    return tuple((-np.log1p(-shares) * pattern.think_s).tolist())
+
 
 OBSERVED_S: Final = 30.0
 LEAST_REQUESTS: Final = 8

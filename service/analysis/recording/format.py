@@ -1,14 +1,16 @@
-"""The format of a recording: gzip-compressed JSON Lines, a header first, then everything as it came.
+"""The format of a recording: gzip-compressed JSON Lines, a header first, then every event as it came.
 
 The file is a chain of gzip members, each whole in itself: one for the header, then one for at most a second of events.
-What a member says is taken only if its checksum is right, so a file that was cut off or damaged can be read up to
+The content of a member counts only if its checksum is right, so a file that was cut off or damaged can be read up to
 there and on behind it. Any program that knows gzip and JSON can read it: ``zcat recording.bsr | jq .``
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
 from importlib import metadata
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -80,3 +82,117 @@ def program_version() -> str:
         return metadata.version("batchscope")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+MEMBER_S: Final = 1.0
+MEMBER_BYTES: Final = 2**20  # before compression
+COMPRESSION: Final = 6
+GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class Packer:
+    """Gathers the events of about a second."""
+
+    def __init__(self) -> None:
+        self._encode = msgspec.json.Encoder().encode
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._since_s = 0.0
+
+    def add(self, at_s: float, event: RecordedEvent) -> bytes | None:
+        """Take an event that was heard at `at_s`; a member, when this one completes it."""
+        if not self._lines:
+            self._since_s = at_s
+        line = self._encode(Entry(at_s=at_s, event=event))
+        self._lines.append(line)
+        self._bytes += len(line)
+        return self.take() if at_s - self._since_s >= MEMBER_S or self._bytes >= MEMBER_BYTES else None
+
+    def take(self) -> bytes | None:
+        """A member of what has gathered; ``None`` if that is nothing."""
+        if not self._lines:
+            return None
+        content = b"\n".join([*self._lines, b""])
+        self._lines.clear()
+        self._bytes = 0
+        return _packed(content)
+
+
+def packed_header(header: RecordingHeader) -> bytes:
+    """The member that a recording begins with."""
+    return _packed(msgspec.json.encode(header) + b"\n")
+
+
+def _packed(content: bytes) -> bytes:
+    return zlib.compress(content, COMPRESSION, wbits=GZIP)
+
+
+MAGIC: Final = b"\x1f\x8b\x08"
+PIECE: Final = 64 * 1024
+MOST_FAILURES: Final = 10_000
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that are no whole member, or more than is read of one file."""
+
+    start: int
+    end: int
+
+
+def members(data: bytes) -> Iterator[bytes | Damage]:
+    """What each member holds, in order; where one is damaged, reading goes on with the next that is whole."""
+    inflater = _Inflater(data)
+    position = whole_until = 0
+    while position < len(data) and inflater.may_go_on:
+        found = inflater.member_at(position)
+        if found is None:
+            following = data.find(MAGIC, position + 1)
+            position = following if following >= 0 else len(data)
+            continue
+        if position > whole_until:
+            yield Damage(whole_until, position)
+        content, position = found
+        whole_until = position
+        yield content
+    if whole_until < len(data):
+        yield Damage(whole_until, len(data))
+
+
+class _Inflater:
+    """Decompresses members, at most so much of each and of all, and at most so many that turn out to be none."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = memoryview(data)
+        self._left = MOST_BYTES
+        self._failures_left = MOST_FAILURES
+
+    @property
+    def may_go_on(self) -> bool:
+        return self._left > 0 and self._failures_left > 0
+
+    def member_at(self, start: int) -> tuple[bytes, int] | None:
+        """The content of the member that begins there and where it ends; ``None`` if it is not whole, or too long."""
+        pieces: list[bytes] = []
+        try:
+            end = self._inflate(start, pieces)
+        except zlib.error:
+            end = None
+        self._left -= sum(map(len, pieces))
+        if end is None:
+            self._failures_left -= 1
+            return None
+        return b"".join(pieces), end
+
+    def _inflate(self, position: int, pieces: list[bytes]) -> int | None:
+        inflater = zlib.decompressobj(GZIP)
+        room = min(MOST_MEMBER_BYTES, self._left)
+        while not inflater.eof:
+            piece: bytes | memoryview = inflater.unconsumed_tail
+            if not piece:
+                piece = self._data[position : position + PIECE]
+                position += len(piece)
+            if not piece or room <= 0:
+                return None
+            pieces.append(inflater.decompress(piece, room))
+            room -= len(pieces[-1])
+        return position - len(inflater.unused_data)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
+
+from msgspec.structs import replace
 
 from service.analysis.observed.history import History
 from service.analysis.recording.format import (
@@ -13,10 +16,10 @@ from service.analysis.recording.format import (
     ServiceEnded,
     ServiceStarted,
 )
-from service.messages.load import LoadFrame, Pattern
-from service.messages.telemetry import FramesMissed, TelemetryFrame
+from service.messages.load import ClientRequest, LoadFrame, Pattern
+from service.messages.telemetry import FramesMissed, RequestRecord, TelemetryFrame
 
-STRETCH_S: Final = 0.5  # frames of so long are fed at once; percentiles allow for samples that come a second late
+SEGMENT_S: Final = 0.5  # frames of so long are fed at once; percentiles allow for samples that come a second late
 
 
 class Replay:
@@ -29,7 +32,7 @@ class Replay:
         self._telemetry: list[TelemetryFrame] = []
         self._load: list[LoadFrame] = []
         self._pattern: Pattern | None = None
-        self._stretch_since_s = header.at_s
+        self._segment_since_s = header.at_s
         self._least_delay_s = float("inf")
         self.model = header.model
         self.history = History(header.clock, lambda: self._now_s, self._wall_time, LONGEST_S)
@@ -40,9 +43,9 @@ class Replay:
         return self._last_s
 
     def feed(self, entry: Entry) -> None:
-        if entry.at_s - self._stretch_since_s >= STRETCH_S or not self._continues(entry):
-            self._feed_stretch()
-            self._stretch_since_s = entry.at_s
+        if entry.at_s - self._segment_since_s >= SEGMENT_S or not self._continues(entry):
+            self._feed_segment()
+            self._segment_since_s = entry.at_s
         self._last_s = entry.at_s
         match entry.event:
             case TelemetryFrame() as frame:
@@ -55,7 +58,7 @@ class Replay:
 
     def finish(self) -> None:
         """Feed what is left."""
-        self._feed_stretch()
+        self._feed_segment()
 
     def stand(self) -> History:
         """What came of it; its clock stands at the last event."""
@@ -85,16 +88,18 @@ class Replay:
         self._load.append(frame)
         if frame.pattern != self._pattern:  # a change of load is marked where it was told of
             self._pattern = frame.pattern
-            self._feed_stretch()
+            self._feed_segment()
 
-    def _feed_stretch(self) -> None:
+    def _feed_segment(self) -> None:
         if self._telemetry:
             # The frame that was under way for the shortest time tells most about the other machine's clock.
             self._now_s = self._telemetry[-1].at_s + self._least_delay_s
-            self.history.add_telemetry_stretch(self._telemetry)
+            *earlier, last = self._telemetry
+            self.history.add_telemetry_segment(earlier, replace(last, requests=_last_records(self._telemetry)))
         if self._load:
             self._now_s = self._last_s
-            self.history.add_load_stretch(self._load)
+            *before, latest = self._load
+            self.history.add_load_segment(before, replace(latest, requests=_joined_requests(self._load)))
         self._telemetry, self._load = [], []
         self._least_delay_s = float("inf")
 
@@ -112,3 +117,27 @@ class Replay:
 
     def _wall_time(self) -> float:
         return self._header.recorded_at + self._now_s - self._header.at_s
+
+
+def _last_records(frames: Iterable[TelemetryFrame]) -> tuple[RequestRecord, ...]:
+    """The last record of each request, in order of the first."""
+    return tuple({record.id: record for frame in frames for record in frame.requests}.values())
+
+
+def _joined_requests(frames: Iterable[LoadFrame]) -> tuple[ClientRequest, ...]:
+    """The last report of each request with all new text, those that ended first and in order of their ends."""
+    requests: dict[str, ClientRequest] = {}
+    texts: dict[str, list[str]] = {}
+    for frame in frames:
+        for request in frame.requests:
+            requests[request.id] = request
+            texts.setdefault(request.id, []).append(request.new_text)
+    joined = (
+        request if len(texts[request.id]) == 1 else replace(request, new_text="".join(texts[request.id]))
+        for request in requests.values()
+    )
+    return tuple(sorted(joined, key=_end_s))
+
+
+def _end_s(request: ClientRequest) -> float:
+    return float("inf") if request.finished_s is None else request.finished_s

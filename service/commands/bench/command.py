@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from service.analysis.compare.plan import PlanError
-from service.analysis.findings.words import counted
+from service.analysis.findings.finding import counted
 from service.commands.bench.plan import CPU_SIZES, GPU_SIZES, HTTP, NAMES, QUICK_SIZES, BenchPlan, Subject
 from service.commands.bench.report import BenchReport, Floor, MeasuredOn, Reached
 from service.commands.bench.work import BenchWork

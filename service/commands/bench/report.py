@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from service.analysis.findings.words import counted
+from service.analysis.findings.finding import counted
 from service.commands.bench.plan import HTTP, BenchPlan, Subject
 
 

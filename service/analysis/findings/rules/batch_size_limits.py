@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.cap import larger_cap
-from service.analysis.findings.facts import MOSTLY, Facts
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import counted, percent
+from service.analysis.findings.facts import MOSTLY, Facts, larger_cap
+from service.analysis.findings.finding import Finding, counted, percent
 
 
 def find(facts: Facts) -> Finding | None:

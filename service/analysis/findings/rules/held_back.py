@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.batches import RecentBatches
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.finding import Finding, counted, seconds
+from service.analysis.findings.recent import RecentBatches
 from service.analysis.findings.rules.timeout_too_long import LEAST_LOSS_S, LEAST_LOSS_SHARE
-from service.analysis.findings.words import counted, seconds
 from service.analysis.observed.columns import Floats
 from service.messages.settings import LONGEST_WAIT_S
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import percent, seconds
+from service.analysis.findings.finding import Finding, percent, seconds
 
 REACH_S = 300.0
 LEAST_S = 60.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import counted, seconds
+from service.analysis.findings.finding import Finding, counted, seconds
 from service.analysis.observed.statuses import UNKNOWN
 
 TELEMETRY_READERS = 2  # each also is a request that the replica holds

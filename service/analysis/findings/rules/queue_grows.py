@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.analysis.findings.cap import larger_cap
-from service.analysis.findings.facts import MOSTLY, Facts
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import seconds
+from service.analysis.findings.facts import MOSTLY, Facts, larger_cap
+from service.analysis.findings.finding import Finding, seconds
 
 LEAST_S = 5.0
 LEAST_STARTS = 3

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import percent
+from service.analysis.findings.finding import Finding, percent
 
 MUCH = 0.2
 

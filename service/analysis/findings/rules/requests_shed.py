@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import percent
+from service.analysis.findings.finding import Finding, percent
 
 
 def find(facts: Facts) -> Finding | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from service.analysis.findings.cap import larger_cap
-from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Facts, larger_cap
+from service.analysis.findings.finding import Finding, per_second, percent
 from service.analysis.findings.rules.queue_grows import growth
-from service.analysis.findings.words import per_second, percent
 
 MARGIN = 1.02
 

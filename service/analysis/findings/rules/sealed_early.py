@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.batches import AT_ONCE_S
 from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import counted, per_second, percent, seconds
+from service.analysis.findings.finding import Finding, counted, per_second, percent, seconds
+from service.analysis.findings.recent import AT_ONCE_S
 
 LEAST_BATCHES = 3
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.analysis.findings.batches import AT_ONCE_S
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import seconds
+from service.analysis.findings.finding import Finding, seconds
+from service.analysis.findings.recent import AT_ONCE_S
 from service.analysis.observed.columns import Bools, Floats, Ints
 
 MOST_BUSY = 0.85  # beyond that larger batches also keep the queue short, which is not counted here

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.finding import Finding, counted, seconds
 from service.analysis.findings.rules.timeout_too_long import Trade, trade
-from service.analysis.findings.words import counted, seconds
 
 HARDLY = 1.1
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from service.analysis.findings.batches import AT_ONCE_S
 from service.analysis.findings.facts import MOSTLY, Facts, share
 from service.analysis.findings.finding import Finding
+from service.analysis.findings.recent import AT_ONCE_S
 
 
 def find(facts: Facts) -> Finding | None:

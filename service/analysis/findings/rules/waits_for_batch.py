@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts
-from service.analysis.findings.finding import Finding
-from service.analysis.findings.words import seconds
+from service.analysis.findings.finding import Finding, seconds
 from service.analysis.observed.columns import Floats
 
 LEAST_REQUESTS = 10

@@ -1,9 +1,11 @@
-"""Moments that stand on every plot, in words: changes of settings and load."""
+"""Settings, loads and replicas in words: what they are, and what changed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Final
+
+import msgspec
 
 from service.messages.load import (
     Burst,
@@ -16,40 +18,16 @@ from service.messages.load import (
     Pattern,
     Poisson,
     Ramp,
+    RunLoad,
     Steps,
     Trace,
     UniformLength,
 )
-from service.messages.settings import Settings
+from service.messages.settings import Scale, Settings
+from service.messages.text import parse_number
 
-UNITS = {"batch_wait_timeout_s": "{:.3f}", "stride_s": "{:.3f}"}
-
-
-@dataclass(frozen=True)
-class SettingsMark:
-    """The first batch that obeyed a version of the settings.
-
-    Attributes:
-        regime: counts such marks for as long as the window is open; versions begin anew with each service.
-        text: what changed, "max_batch_size 4 → 16".
-        detail: "in force after 3 ms", or empty.
-        drained: "old settings drained after 1.8 s", or empty where nothing formed under them was left.
-    """
-
-    at_s: float
-    regime: int
-    version: int
-    text: str
-    detail: str
-    drained: str = ""
-
-
-@dataclass(frozen=True)
-class OuterMark:
-    """What the batching meets has changed, load or replicas: "load 2.6 → 6.4 req/s", "replicas 1 → 2"."""
-
-    at_s: float
-    text: str
+UNITS: Final = {"batch_wait_timeout_s": "{:.3f}", "stride_s": "{:.3f}"}
+SWITCH: Final = {"on": True, "off": False}
 
 
 def describe_settings_change(previous: Settings, settings: Settings) -> str:
@@ -72,6 +50,15 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return "0" if value == 0 else UNITS.get(name, "{}").format(value)
+
+
+def describe_scale_change(previous: Scale, scale: Scale) -> str:
+    """
+    >>> describe_scale_change(Scale(), Scale(replicas=2))
+    'replicas 1 → 2'
+    """
+    before, now = msgspec.structs.asdict(previous), msgspec.structs.asdict(scale)
+    return ", ".join(f"{name} {before[name]} → {value}" for name, value in now.items() if value != before[name])
 
 
 def describe_load_change(previous: Pattern | None, pattern: Pattern | None) -> str:
@@ -135,3 +122,51 @@ def spelled_length(length: Length) -> str:
 
 def _rate(rate_per_s: float) -> str:
     return f"{rate_per_s:.1f}" if rate_per_s < 100 else f"{rate_per_s:.0f}"
+
+
+def setting_value(text: str) -> object:
+    """A number or a switch where it is one.
+
+    >>> setting_value("8"), setting_value("0.05"), setting_value("late"), setting_value("off")
+    (8, 0.05, 'late', False)
+    """
+    if text in SWITCH:
+        return SWITCH[text]
+    try:
+        number = parse_number(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number
+
+
+def setting_text(settings: Settings, name: str) -> str:
+    """
+    >>> settings = Settings(batch_wait_timeout_s=0.05, allow_small_batch=False)
+    >>> [setting_text(settings, name) for name in ("batch_wait_timeout_s", "max_batch_size", "allow_small_batch")]
+    ['0.05', '16', 'off']
+    """
+    value = getattr(settings, name)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def settings_text(settings: Settings, names: tuple[str, ...] = Settings.__struct_fields__) -> str:
+    """Names and values.
+
+    >>> settings_text(Settings(), ("formation", "max_batch_size"))
+    'formation late, max_batch_size 16'
+    """
+    return ", ".join(f"{name} {setting_text(settings, name)}" for name in names)
+
+
+def load_text(load: RunLoad) -> str:
+    """
+    >>> from service.messages.load import Poisson
+    >>> load_text(RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",), max_tokens=24))
+    '4.0 req/s, 24 tokens a request'
+    """
+    words = "" if load.prompt_words is None else f", prompts of {spelled_length(load.prompt_words)} words"
+    tokens = "" if load.max_tokens == 1 else f", {spelled_length(load.max_tokens)} tokens a request"
+    whole = "" if load.stream else ", not streamed"
+    return f"{describe_pattern(load.pattern)}{words}{tokens}{whole}"

@@ -1,24 +1,37 @@
-"""An exact simulation of how batches are formed, event by event, on a clock that leaps: no waiting, no asyncio.
+"""An exact simulation of how batches are formed, event by event, on a simulated clock.
 
 The formations follow the rules of `service/batching`: a late batch is released when it is full or when a free
-engine has waited `batch_wait_timeout_s` for it; an early one is sealed so long after its first request whatever the
+engine has waited `batch_wait_timeout_s` for it; an early one is sealed that long after its first request whatever the
 engine does, and waits for its turn; a continuous one begins as a late one, and then requests join and leave between
-steps. What a batch costs is asked of an `Engine`.
+steps. An `Engine` gives the cost of a batch.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Final
+from itertools import pairwise
+from random import Random
+from typing import Final, NamedTuple
 
-from service.analysis.predict.continuous import Continuous
+import numpy as np
+
+from service.analysis.observed.batches import mean_size
+from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Arrival, Load
-from service.analysis.predict.replicas import Early, Late, Replica
-from service.analysis.predict.simulated import Engine, Run, SimulatedBatch, SimulatedRequest
+from service.analysis.predict.replicas import (
+    Continuous,
+    Early,
+    Engine,
+    Late,
+    Replica,
+    Run,
+    SimulatedBatch,
+    SimulatedRequest,
+)
 from service.messages.settings import Formation, Settings
 
 MOST_STEPS: Final = 2_000_000  # a simulation ends, whatever it is asked for
@@ -167,3 +180,100 @@ class _Simulation:
         replica.held -= 1
         if self._outside:
             self._admit(at_s, self._outside.popleft())
+
+
+LEAST_S: Final = 1e-4
+
+
+class FittedEngine:
+    """Takes as long as the cost model says, times what some batch of those that were observed differed by.
+
+    `tail_s` is from the last token to the end of the batch, which is part of the batch's time only.
+    """
+
+    def __init__(self, cost: CostModel, random: Random, tail_s: float = 0.0) -> None:
+        self._cost = cost
+        self._random = random
+        self._residuals: list[float] = cost.residuals.tolist()
+        self._tail_s = tail_s
+
+    def read_s(self, joining: Sequence[Arrival]) -> float:
+        """Their prompts are padded to one length."""
+        longest = max((each.prompt_tokens for each in joining), default=0)
+        return self._cost.prompt_token_s * len(joining) * longest * self._random.choice(self._residuals)
+
+    def step_s(self, rows: int) -> float:
+        return max((self._cost.step_s + self._cost.row_s * rows) * self._random.choice(self._residuals), LEAST_S)
+
+    def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
+        cost, factor = self._cost, self._random.choice(self._residuals)
+        read_s = cost.overhead_s + cost.prompt_token_s * len(members) * max(m.prompt_tokens for m in members)
+        lengths = [member.tokens for member in members]
+        decode_s = self._decode_s(lengths)
+        done_s = {n: max((read_s + decode_s[n]) * factor, LEAST_S) for n in decode_s}
+        run_s = max(done_s.values())
+        tail_s = min(self._tail_s, run_s)
+        return run_s, [max(done_s[n] - tail_s, LEAST_S) for n in lengths]
+
+    def _decode_s(self, lengths: list[int]) -> dict[int, float]:
+        """When those of each length have all their tokens: the rows grow fewer as the short ones end."""
+        ends = sorted(set(lengths))
+        elapsed_s, left, result = 0.0, len(lengths), {}
+        for before, end in pairwise((0, *ends)):
+            elapsed_s += (end - before) * (self._cost.step_s + self._cost.row_s * left)
+            result[end] = elapsed_s
+            left -= lengths.count(end)
+        return result
+
+
+GROWTH: Final = 0.05  # a queue that keeps this share of what arrives grows without bound
+REFUSALS: Final = 0.01
+
+
+class SimulatedFigures(NamedTuple):
+    """See `Prediction`; 0 where there was nothing to count."""
+
+    p50_s: float
+    p95_s: float
+    requests_per_s: float
+    tokens_per_s: float
+    mean_batch: float
+    refused_share: float
+
+
+def figures_of(run: Run, begin_s: float, end_s: float) -> SimulatedFigures:
+    """Latencies of those who asked within that time, and what was answered and started within it."""
+    asked = [request for request in run.requests if begin_s <= request.arrival.intended_s < end_s]
+    served = [r.answered_s - r.arrival.intended_s for r in asked if not r.refused and r.answered_s is not None]
+    answered = [
+        r.arrival.tokens
+        for r in run.requests
+        if not r.refused and r.answered_s is not None and begin_s <= r.answered_s < end_s
+    ]
+    ran = [batch for batch in run.batches if begin_s <= batch.started_s < end_s]
+    run_s = np.array([batch.finished_s - batch.started_s for batch in ran])
+    mean_batch = mean_size(np.array([len(b.members) for b in ran]), run_s, np.array([b.is_open for b in ran], np.bool_))
+    p50_s, p95_s = np.percentile(served, (50.0, 95.0)) if served else (0.0, 0.0)
+    return SimulatedFigures(
+        p50_s=float(p50_s),
+        p95_s=float(p95_s),
+        requests_per_s=len(answered) / (end_s - begin_s),
+        tokens_per_s=sum(answered) / (end_s - begin_s),
+        mean_batch=mean_batch or 0.0,
+        refused_share=sum(request.refused for request in asked) / len(asked) if asked else 0.0,
+    )
+
+
+def is_growing(run: Run, until_s: float) -> bool:
+    """Whether the last two thirds of the arrivals left more behind than they found, or many were refused."""
+    intended_s = np.array([request.arrival.intended_s for request in run.requests])
+    ends_s = np.array([np.inf if r.answered_s is None else r.answered_s for r in run.requests])
+    refused = np.array([request.refused for request in run.requests])
+
+    def present(at_s: float) -> int:
+        return int(np.count_nonzero((intended_s <= at_s) & (ends_s > at_s)))
+
+    since_s = until_s / 3
+    arrived = np.count_nonzero(intended_s > since_s)
+    grown = present(until_s) - present(since_s)
+    return bool(grown > GROWTH * arrived or refused.mean() > REFUSALS) if arrived else False
