@@ -8,7 +8,7 @@ import msgspec
 from ray.serve import Application, Deployment
 
 from service.messages.options import ServiceOptions
-from service.ray_serve.gpus import takes_gpu
+from service.ray_serve.gpus import check_index, takes_gpu
 from service.replica.deployment import BatchTextGenerator
 from service.replica.hub import Hub
 
@@ -19,15 +19,19 @@ def build(options: ServiceOptions | dict[str, Any]) -> Application:
     """The application for these options: replicas that generate, and the hub that they share.
 
     As a builder that a Serve config file or `serve run service.app:build device=cpu` names, it is given a dict.
+    Raises `StartError` for a GPU that cannot be had.
     """
     if isinstance(options, dict):
         options = msgspec.convert(options, ServiceOptions, strict=False)  # a command line's values are texts
+    check_index(options)
+    has_gpu = takes_gpu(options)
     replicas = cast(Deployment, BatchTextGenerator).options(
         num_replicas=options.replicas,
         max_ongoing_requests=options.max_ongoing_requests,
-        ray_actor_options={"num_cpus": 1, "num_gpus": int(takes_gpu(options))},
+        ray_actor_options={"num_cpus": 1, "num_gpus": int(has_gpu)},
     )
-    return replicas.bind(options, cast(Deployment, Hub).bind(options.settings))
+    hub = cast(Deployment, Hub).bind(options.settings, options.device if has_gpu else None)
+    return replicas.bind(options, hub)
 
 
 generator = build(ServiceOptions())

@@ -8,11 +8,14 @@ from typing import Final
 
 import psutil
 
+from service.engine.model.child import run_module
+from service.engine.model.device import REFUSED
 from service.launch import ports
 from service.messages.life import NoClusterError, StartError
 from service.messages.run_options import RunOptions
 
 ADDRESS_LIMIT_S: Final = 5.0
+DEVICE_LIMIT_S: Final = 60.0
 RAY_BYTES: Final = 1_200_000_000
 COPY_FACTOR: Final = 1.2  # of the weights, while a replica loads them
 
@@ -54,6 +57,23 @@ def check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), ADDRESS_LIMIT_S).close()
     except (OSError, OverflowError) as error:
         raise NoClusterError(address) from error
+
+
+def check_device(device: str) -> None:
+    """Raise `StartError` where this machine has no such device. Asks torch, in a child process; takes seconds.
+
+    Asked before Ray, which would wait for a GPU for ever.
+    """
+    outcome = run_module("service.engine.model.device", device, limit_s=DEVICE_LIMIT_S)
+    if outcome.timed_out:
+        raise StartError(
+            f"torch did not find out within {DEVICE_LIMIT_S:g} s whether the device {device} is there. See that "
+            "nvidia-smi answers, or choose the device cpu."
+        )
+    if outcome.code == REFUSED:
+        raise StartError(outcome.last_line)
+    if not outcome.is_success:
+        raise StartError(f"torch could not look for the device {device}: {outcome.last_line}. Choose the device cpu.")
 
 
 def check_memory_for_ray() -> None:

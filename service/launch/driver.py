@@ -28,8 +28,9 @@ from service.messages.life import Failed, Ready, Stage, StartError, Starting
 from service.messages.run_options import read_token
 from service.messages.workload import TEXT
 from service.ray_serve.deployed import deployed_file
-from service.workloads.catalog import WorkloadError, about
+from service.workloads.catalog import WorkloadError, about, computes_on_device
 
+DEVICES_EVERYWHERE = ("auto", "cpu")
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -47,6 +48,7 @@ class Driver:
     def __init__(self, plan: DriverPlan, emit: Callable[[DriverMessage], None]) -> None:
         self._plan = plan
         self._options = plan.options
+        self._service = plan.options.service
         self._emit = emit
         self._stages = StageReporter(emit)
         self._cluster: Cluster | None = None
@@ -54,16 +56,14 @@ class Driver:
 
     def start(self) -> None:
         """Go through all stages to `Ready`; raises `StartError`, `ModelError` or `WorkloadError`."""
-        service = self._options.service
         self._emit(Starting(instance=self._plan.instance, stages=self._stages_ahead()))
         with self._stages.running("check"):
             self._check()
         if self._options.address is None and self._has_model:
-            folder = resolve(service.model, self._stages.model_progress)
-            checks.check_memory_for_model(folder.path, service.replicas)
+            folder = resolve(self._service.model, self._stages.model_progress)
+            checks.check_memory_for_model(folder.path, self._service.replicas)
         with self._stages.running("ray"):
-            self._cluster = cluster = self._choose_cluster()
-            self._emit(VitalProcesses(cluster.start()))
+            cluster = self._start_ray()
         with self._stages.running("serve"):
             host, port = cluster.start_serve()
         with self._stages.running("load"):
@@ -81,25 +81,42 @@ class Driver:
 
     def _stages_ahead(self) -> tuple[Stage, ...]:
         # On a cluster of somebody else's each replica gets the model where it runs, as part of loading it.
-        model, is_own_ray = self._options.service.model, self._options.address is None
+        model, is_own_ray = self._service.model, self._options.address is None
         pending = pending_stages(model) if is_own_ray and self._has_model else ()
-        workload = self._options.service.workload
+        workload = self._service.workload
         return stages_to(os.path.basename(model), pending, is_own_ray=is_own_ray, workload=workload)
 
     @property
     def _has_model(self) -> bool:
-        return self._options.service.workload == TEXT.name
+        return self._service.workload == TEXT.name
 
     def _check(self) -> None:
-        about(self._options.service.workload)
+        about(self._service.workload)
         if self._options.address is not None:
             checks.check_address(self._options.address)
         else:
             checks.check_memory_for_ray()
             checks.check_port(self._options)
+            self._check_device()
+
+    def _check_device(self) -> None:
+        device = self._service.device
+        if device not in DEVICES_EVERYWHERE and computes_on_device(self._service.workload):
+            checks.check_device(device)
+
+    def _start_ray(self) -> Cluster:
+        # Ray is imported here, within the stage that is called after it, and not before a download.
+        from service.ray_serve import gpus
+
+        if self._options.address is None:
+            self._service = gpus.pin_gpu(self._service)
+        gpus.check_index(self._service)
+        self._cluster = cluster = self._choose_cluster()
+        self._emit(VitalProcesses(cluster.start()))
+        gpus.check_count(self._service)
+        return cluster
 
     def _choose_cluster(self) -> Cluster:
-        # Ray is imported here, within the stage that is called after it, and not before a download.
         if self._options.address is None:
             from service.ray_serve.local_cluster import OwnRay
 
@@ -111,8 +128,8 @@ class Driver:
     def _load(self) -> None:
         from service.ray_serve import application
 
-        application.deploy(self._options.app, self._options.service)
-        application.wait_until_running(self._options.service.replicas, self._stages.progress)
+        application.deploy(self._options.app, self._service)
+        application.wait_until_running(self._service.replicas, self._stages.progress)
 
     def _have_answered(self, host: str, port: int) -> Ready:
         from service.launch.first_answer import Caller
@@ -127,7 +144,7 @@ class Driver:
             dtype=answers.dtype,
             context_length=answers.context_length,
             workload=answers.workload,
-            replicas=self._options.service.replicas,
+            replicas=self._service.replicas,
             started_in_s=round(time.monotonic() - self._plan.started_s, 3),
         )
 

@@ -11,6 +11,7 @@ from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.messages.telemetry import Deployment
 from service.ray_serve.controller import ServeApplication
+from service.ray_serve.gpus import require_gpu
 from service.ray_serve.loopback import keep_replica_on_loopback
 from service.ray_serve.redeployer import Redeployer
 from service.replica.frames import FrameLog, frame_interval_s
@@ -33,8 +34,14 @@ GENERATOR = "BatchTextGenerator"
 class Hub:
     """Every method may be called by every replica at any time; those that wait are answered within seconds."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, gpu_device: str | None = None) -> None:
+        """With the `gpu_device` that replicas compute on, where that is a GPU; raises `StartError` if there is none.
+
+        A replica that waits for a GPU cannot say so itself, and under `serve run` the cluster is known only here.
+        """
         keep_replica_on_loopback()
+        if gpu_device is not None:
+            require_gpu(gpu_device)
         self._board = SettingsBoard(settings)
         self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
         self._replicas = 0

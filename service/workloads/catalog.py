@@ -36,6 +36,11 @@ def about(name: str) -> WorkloadAbout:
     return TEXT if name == TEXT.name else find(name).about()
 
 
+def computes_on_device(name: str) -> bool:
+    """Whether the workload that is named so makes use of a GPU; raises `WorkloadError`."""
+    return name == TEXT.name or find(name).computes_on_device
+
+
 def find(name: str) -> type[Workload]:
     """The class of a workload other than `text`; the user's own module is imported. Raises `WorkloadError`."""
     if name in FUNCTIONS:

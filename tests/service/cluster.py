@@ -41,10 +41,7 @@ class Cluster:
     @contextlib.contextmanager
     def serve_run(self, *arguments: str | Path, port: int | None = None) -> Iterator[str]:
         """`serve run` with these arguments; gives the address at which its application answers."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{port or free_port()}\n")
-        self._process.stdin.flush()
-        url = self._told("url")
+        url = self._start_serve(port)
         with (
             tempfile.TemporaryFile("w+") as log,
             subprocess.Popen([SERVE, "run", *arguments], env=self.environment, stdout=log, stderr=log) as serve,
@@ -57,6 +54,28 @@ class Cluster:
                 pytest.fail(f"{error}\n{log.read()[-4000:]}")
             finally:
                 serve.send_signal(signal.SIGINT)
+
+    def serve_run_refused(self, *arguments: str) -> str:
+        """`serve run` of what cannot start, with these arguments: what it says before it ends."""
+        self._start_serve()
+        command = [SERVE, "run", *arguments]
+        ended = subprocess.run(
+            command,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        return ended.stdout
+
+    def _start_serve(self, port: int | None = None) -> str:
+        """Start Serve unless it runs; the address of its proxy."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{port or free_port()}\n")
+        self._process.stdin.flush()
+        return self._told("url")
 
     @contextlib.contextmanager
     def another_machine(self) -> Iterator[None]:

@@ -22,10 +22,10 @@ from service.ray_serve.loopback import keep_replica_on_loopback
 from service.replica.hub import Hub
 from service.replica.loading import LoadingNews
 
-REFUSED_DEVICE = "refused"
-GRADUAL_DEVICE = "gradual"
+REFUSED_DTYPE = "refused"
+GRADUAL_DTYPE = "gradual"
 GATE = "BATCHSCOPE_TEST_GATE"
-"""Names the pipe from which a replica on the gradual device reads before it is loaded."""
+"""Names the pipe from which a replica of the gradual dtype reads before it is loaded."""
 
 PROGRESS = LoadProgress("graphs", 7, 32)
 
@@ -36,14 +36,14 @@ api.add_middleware(cast(Any, doors_from_environment))
 @serve.deployment(name="BatchTextGenerator", ray_actor_options={"num_cpus": 0.1}, max_constructor_retry_count=1)
 @serve.ingress(api)
 class StandIn:
-    """Answers what the driver asks of every application; one device it refuses, with another it loads gradually."""
+    """Answers what the driver asks of every application; one dtype it refuses, with another it loads gradually."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, options: ServiceOptions, hub: DeploymentHandle[Any] | None
     ) -> None:
         keep_replica_on_loopback()
-        if options.device == REFUSED_DEVICE:
-            raise ModelError("This device is refused: choose another one.")
+        if options.dtype == REFUSED_DTYPE:
+            raise ModelError("This dtype is refused: choose another one.")
         if hub is not None:
             news = LoadingNews(partial(hub.note_loading.remote, "stand-in"))
             news.note(PROGRESS)
@@ -69,5 +69,5 @@ class StandIn:
 
 
 def build(options: ServiceOptions) -> Application:
-    hub = cast(Deployment, Hub).bind(options.settings) if options.device == GRADUAL_DEVICE else None
+    hub = cast(Deployment, Hub).bind(options.settings) if options.dtype == GRADUAL_DTYPE else None
     return cast(Deployment, StandIn).options(num_replicas=options.replicas).bind(options, hub)

@@ -25,7 +25,7 @@ from service.launch.reaper import Lineage
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.ray_serve.doors import INSTANCE_HEADER, MAX_BODY_BYTES
 from tests.service.conftest import STATES, ServiceProcess
-from tests.service.stand_in import GATE, GRADUAL_DEVICE, PROGRESS, REFUSED_DEVICE
+from tests.service.stand_in import GATE, GRADUAL_DTYPE, PROGRESS, REFUSED_DTYPE
 
 STAND_IN = ("--app", "tests.service.stand_in:build")
 GONE_LIMIT_S = 5.0
@@ -136,7 +136,7 @@ def run(model_folder: ModelFolder, tmp_path_factory: pytest.TempPathFactory) -> 
     os.mkfifo(gate)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(GATE, str(gate))
-        with running("--device", GRADUAL_DEVICE) as run:
+        with running("--dtype", GRADUAL_DTYPE) as run:
             run.read_until(lambda state: isinstance(state, StageProgress) and state.unit == PROGRESS.unit)
             gate.write_bytes(b"go on")
             run.until_ready()
@@ -264,9 +264,23 @@ def test_that_it_ends_in_order_when_asked(run: Run, ready: Ready) -> None:
 
 
 def test_that_a_replica_that_cannot_load_is_told_in_its_own_words() -> None:
-    with running("--device", REFUSED_DEVICE) as run:
+    with running("--dtype", REFUSED_DTYPE) as run:
         failed = run.read_until(lambda state: isinstance(state, Failed))
-        assert failed == Failed(reason="This device is refused: choose another one.", exit_code=1)
+        assert failed == Failed(reason="This dtype is refused: choose another one.", exit_code=1)
+        assert run.read_to_end() == []
+        assert run.service.process.wait(10) == 1
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_that_a_gpu_that_is_not_there_is_refused_before_ray_starts(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with running("--device", device) as run:
+        failed = run.read_until(lambda state: isinstance(state, Failed))
+        reason = f"This machine has no CUDA GPU that torch can use, so not {device}; choose auto or cpu."
+        assert failed == Failed(reason=reason, exit_code=1)
+        assert {state.name for state in run.states if isinstance(state, StageProgress)} == {"check"}
         assert run.read_to_end() == []
         assert run.service.process.wait(10) == 1
 

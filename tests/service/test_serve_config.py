@@ -9,13 +9,15 @@ import pytest
 import requests
 
 from service.analysis.compare.serve_config import serve_config
+from service.messages.life import Failed, StageProgress
 from service.messages.options import ServiceOptions
 from service.messages.settings import Scale, Settings
 from service.messages.telemetry import ReplicaStatus
 from tests.service.cluster import Cluster
-from tests.service.conftest import Telemetry, error_of
+from tests.service.conftest import ServiceProcess, Telemetry, error_of
 from tests.service.ports import free_port
 
+NO_GPU = "Ray finds no GPU for the device cuda. Choose the device cpu"
 SETTINGS = Settings(max_batch_size=5, batch_wait_timeout_s=0.125, max_queued_requests=77)
 
 
@@ -60,3 +62,28 @@ def test_that_replicas_that_serve_scales_by_itself_are_left_to_it(cluster: Clust
     assert error_of(refusal)["param"] == "replicas"
     assert "autoscaling_config" in error_of(refusal)["message"]
     assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]
+
+
+@pytest.mark.timeout(180)
+def test_that_serve_run_refuses_a_gpu_that_the_cluster_lacks(cluster: Cluster) -> None:
+    log = cluster.serve_run_refused("service.app:build", "workload=house-price", "device=cuda")
+    assert NO_GPU in log
+
+
+def test_that_serve_run_refuses_a_gpu_by_number(cluster: Cluster) -> None:
+    log = cluster.serve_run_refused("service.app:build", "workload=house-price", "device=cuda:1")
+    assert "Ray chooses the GPU of each replica, so that the device cuda:1 cannot be had here." in log
+
+
+def test_that_the_service_refuses_a_gpu_that_the_cluster_lacks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in cluster.environment.items():
+        monkeypatch.setenv(name, value)
+    process = ServiceProcess("--address", cluster.address, "--workload", "house-price", "--device", "cuda")
+    states = list(process.states())
+    assert process.stop() == 1
+    failed = states[-1]
+    assert isinstance(failed, Failed)
+    assert failed.reason.startswith(NO_GPU)
+    assert {state.name for state in states if isinstance(state, StageProgress)} == {"check", "ray"}

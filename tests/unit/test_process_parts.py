@@ -131,6 +131,40 @@ def test_that_an_address_that_ray_alone_can_read_is_left_to_it() -> None:
     checks.check_address("auto")
 
 
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [
+        ("cuda", "This machine has no CUDA GPU that torch can use, so not cuda; choose auto or cpu."),
+        ("cuda:1", "This machine has no CUDA GPU that torch can use, so not cuda:1; choose auto or cpu."),
+        ("gpu", "There is no device called 'gpu'; the devices are auto, cpu, mps, cuda and cuda:N."),
+    ],
+)
+def test_that_a_device_that_is_not_there_is_refused_in_words(
+    device: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(StartError) as refusal:
+        checks.check_device(device)
+    assert str(refusal.value) == reason
+
+
+def test_that_a_device_that_is_there_is_not_refused() -> None:
+    checks.check_device("cpu")
+
+
+def test_that_a_driver_that_does_not_answer_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "DEVICE_LIMIT_S", 0.0)
+    with pytest.raises(StartError, match=r"did not find out within 0 s whether the device cuda is there\. See that"):
+        checks.check_device("cuda")
+
+
+def test_that_a_torch_that_cannot_be_loaded_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(StartError, match=r"not look for the device cuda: .*libcudart\.so\.13 is missing\. Choose"):
+        checks.check_device("cuda")
+
+
 def test_that_a_model_that_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
     with (tmp_path / "model.safetensors").open("wb") as weights:
         weights.truncate(10**13)

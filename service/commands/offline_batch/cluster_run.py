@@ -24,7 +24,7 @@ from ray.exceptions import RayError
 from service.commands.offline_batch.local_run import Line, LineEngine, LinePlan, RunError, lines_of
 from service.commands.offline_batch.results import BadLine, Outcome, OutcomeList, Result, ResultFiles
 from service.launch.checks import check_address
-from service.ray_serve.gpus import gpu_count, takes_gpu
+from service.ray_serve.gpus import check_index, gpu_count, require_gpu, takes_gpu
 from service.ray_serve.joining import join
 
 BUNDLE_BATCHES: Final = 4
@@ -116,10 +116,11 @@ def _dataset(plan: LinePlan, path: Path, after: int) -> ray.data.Dataset:
 
 def _engines_and_machines(plan: LinePlan) -> tuple[int, int]:
     machines = sum(node["Alive"] for node in ray.nodes())  # type: ignore[no-untyped-call]
-    engines = int(gpu_count()) if takes_gpu(plan.service) else machines
-    if not engines:
-        raise RunError(f"The cluster has no GPU, which --device {plan.service.device} asks for.")
-    return engines, machines
+    if not takes_gpu(plan.service):
+        return machines, machines
+    check_index(plan.service)
+    require_gpu(plan.service.device)
+    return int(gpu_count()), machines
 
 
 def _this_machine() -> dict[str, float]:
