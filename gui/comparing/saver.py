@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from service.analysis.compare.comparison import Comparison
-from service.analysis.compare.page import comparison_page, sweep_page
+from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.messages.files import NotWrittenError, write_whole

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from service.analysis.compare.comparison import Comparison
-from service.analysis.compare.page import comparison_page
+from service.analysis.compare.html import comparison_page
 from service.analysis.compare.plan import ComparePlan, PlanError
 from service.analysis.compare.progress import Compared, CompareEvent
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, spelled

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from service.analysis.compare.page import sweep_page
+from service.analysis.compare.html import sweep_page
 from service.analysis.compare.plan import MOST_POINTS, Objective, PlanError, SweepPlan, grid
 from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
 from service.analysis.compare.run import FIGURE_BY_NAME, spelled

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from service.analysis.compare.comparison import Comparison, ServiceFacts, concluded
-from service.analysis.compare.page import comparison_page, sweep_page
+from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.plan import ComparePlan, Objective, Side, SweepPlan
 from service.analysis.compare.run import Run
 from service.analysis.compare.svg import Axis

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, tostring
 
 import numpy as np
+from markupsafe import Markup
 
 from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.inference import Difference
-from service.analysis.compare.markup import element, points
 from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s
 from service.analysis.compare.sweep import Sweep
 
@@ -80,7 +80,7 @@ NAMES_WIDTH: Final = 150
 COLUMNS: Final = 200
 
 
-def cumulative_plot(comparison: Comparison) -> Element:
+def cumulative_plot(comparison: Comparison) -> Markup:
     """What share of the requests was answered within which time, and the gap between A and B."""
     a, b = (np.sort(pooled_latencies_s(runs)) for runs in (comparison.a, comparison.b))
     x = seconds_axis(np.concatenate((a, b)), LEFT, WIDTH - RIGHT)
@@ -92,13 +92,13 @@ def cumulative_plot(comparison: Comparison) -> Element:
         HEIGHT,
         "Cumulative latency of A and B",
         *_grid(x, y, lambda value: f"{value:g} s", lambda value: f"{value:.0f} %"),
-        element("polygon", points=points(xs + xs[::-1], a_ys + b_ys[::-1]), class_="gap"),
-        element("polyline", points=points(xs, a_ys), class_="a"),
-        element("polyline", points=points(xs, b_ys), class_="b"),
+        _element("polygon", points=_points(xs + xs[::-1], a_ys + b_ys[::-1]), class_="gap"),
+        _element("polyline", points=_points(xs, a_ys), class_="a"),
+        _element("polyline", points=_points(xs, b_ys), class_="b"),
     )
 
 
-def ratio_plot(differences: Sequence[Difference], decisive: str) -> Element:
+def ratio_plot(differences: Sequence[Difference], decisive: str) -> Markup:
     """Each figure of B over A's, with its interval; the line in the middle is "the same"."""
     height = TOP + ROW * len(differences) + BOTTOM
     reach = 1.1 * max(max(each.high, 1 / each.low) for each in differences)
@@ -108,16 +108,16 @@ def ratio_plot(differences: Sequence[Difference], decisive: str) -> Element:
         y = TOP + ROW * (row + 0.5)
         kind = "decisive" if each.figure == decisive else "interval"
         marks += [
-            element("text", FIGURE_BY_NAME[each.figure].title, x=NAMES_WIDTH - 12, y=y + 4, text_anchor="end"),
-            element("line", x1=x.at(each.low), x2=x.at(each.high), y1=y, y2=y, class_=kind),
-            element("circle", cx=x.at(each.ratio), cy=y, r=4, class_=kind),
+            _element("text", FIGURE_BY_NAME[each.figure].title, x=NAMES_WIDTH - 12, y=y + 4, text_anchor="end"),
+            _element("line", x1=x.at(each.low), x2=x.at(each.high), y1=y, y2=y, class_=kind),
+            _element("circle", cx=x.at(each.ratio), cy=y, r=4, class_=kind),
         ]
-    same = element("line", x1=x.at(1.0), x2=x.at(1.0), y1=TOP, y2=height - BOTTOM, class_="same")
+    same = _element("line", x1=x.at(1.0), x2=x.at(1.0), y1=TOP, y2=height - BOTTOM, class_="same")
     ticks = [_x_tick(x.at(value), height, f"{value:g}") for value in x.ticks()]
     return _svg(height, "B over A, with 95 % confidence intervals", *ticks, same, *marks)
 
 
-def sweep_plot(sweep: Sweep) -> Element:
+def sweep_plot(sweep: Sweep) -> Markup:
     """A dot a setting: throughput over latency, the Pareto front as a line, the objective, the best."""
     known = [
         (place, latency, rate)
@@ -131,13 +131,13 @@ def sweep_plot(sweep: Sweep) -> Element:
     front, best = sweep.front(), sweep.best()
     at = {place: (x.at(latency), y.at(rate)) for place, latency, rate in known}
     marks = [
-        element("polyline", points=points(*zip(*(at[place] for place in front), strict=True)), class_="front"),
+        _element("polyline", points=_points(*zip(*(at[place] for place in front), strict=True)), class_="front"),
         *[_dot(sweep, place, *at[place], place in front, place == best) for place, _, _ in known],
     ]
     if objective:
         line = x.at(objective.limit_s)
-        marks.insert(0, element("line", x1=line, x2=line, y1=TOP, y2=HEIGHT - BOTTOM, class_="objective"))
-        marks.insert(1, element("text", objective.text, x=line - 6, y=TOP + 10, text_anchor="end", class_="note"))
+        marks.insert(0, _element("line", x1=line, x2=line, y1=TOP, y2=HEIGHT - BOTTOM, class_="objective"))
+        marks.insert(1, _element("text", objective.text, x=line - 6, y=TOP + 10, text_anchor="end", class_="note"))
     titles = (FIGURE_BY_NAME[sweep.latency].title, "throughput, req/s")
     return _svg(
         HEIGHT,
@@ -149,7 +149,7 @@ def sweep_plot(sweep: Sweep) -> Element:
 
 def _dot(sweep: Sweep, place: int, x: float, y: float, is_front: bool, is_best: bool) -> Element:
     kind = "best" if is_best else "on-front" if is_front else "beaten"
-    return element("circle", element("title", sweep.label(place)), cx=x, cy=y, r=7 if is_best else 4, class_=kind)
+    return _element("circle", _element("title", sweep.label(place)), cx=x, cy=y, r=7 if is_best else 4, class_=kind)
 
 
 def _share_within(rising: np.ndarray[tuple[int], np.dtype[np.float64]], value: float) -> float:
@@ -159,25 +159,40 @@ def _share_within(rising: np.ndarray[tuple[int], np.dtype[np.float64]], value: f
 def _grid(x: Axis, y: Axis, x_label: Callable[[float], str], y_label: Callable[[float], str]) -> list[Element]:
     lines = [_x_tick(x.at(value), HEIGHT, x_label(value)) for value in x.ticks()]
     for value in y.ticks():
-        lines.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y.at(value), y2=y.at(value), class_="grid"))
-        lines.append(element("text", y_label(value), x=LEFT - 8, y=y.at(value) + 4, text_anchor="end"))
+        lines.append(_element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y.at(value), y2=y.at(value), class_="grid"))
+        lines.append(_element("text", y_label(value), x=LEFT - 8, y=y.at(value) + 4, text_anchor="end"))
     return lines
 
 
 def _x_tick(x: float, height: int, label: str) -> Element:
-    return element(
+    return _element(
         "g",
-        element("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid"),
-        element("text", label, x=x, y=height - BOTTOM + 18, text_anchor="middle"),
+        _element("line", x1=x, x2=x, y1=TOP, y2=height - BOTTOM, class_="grid"),
+        _element("text", label, x=x, y=height - BOTTOM + 18, text_anchor="middle"),
     )
 
 
-def _svg(height: int, title: str, *children: Element) -> Element:
-    return element(
-        "svg",
-        element("title", title),
-        *children,
-        viewBox=f"0 0 {WIDTH} {height}",
-        role="img",
-        xmlns="http://www.w3.org/2000/svg",
-    )
+def _svg(height: int, title: str, *children: Element) -> Markup:
+    attributes = {"viewBox": f"0 0 {WIDTH} {height}", "role": "img", "xmlns": "http://www.w3.org/2000/svg"}
+    svg = _element("svg", _element("title", title), *children, **attributes)
+    return Markup(tostring(svg, encoding="unicode", method="html"))
+
+
+def _element(tag: str, *children: Element | str, **attributes: object) -> Element:
+    """`tag` with its children; `class_` and `text_anchor` become `class` and `text-anchor`."""
+    made = Element(tag, {name.rstrip("_").replace("_", "-"): _value(value) for name, value in attributes.items()})
+    for child in children:
+        if isinstance(child, str):
+            made.text = child
+        else:
+            made.append(child)
+    return made
+
+
+def _points(xs: Iterable[float], ys: Iterable[float]) -> str:
+    """Coordinates of a polyline or polygon."""
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
+
+
+def _value(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
