@@ -72,7 +72,7 @@ class EarlyFormation(Generic[Item]):
         return entry.future
 
     def take(self, now_s: float, free_since_s: float, *, more_may_come: bool = True) -> Batch[Item] | None:
-        """The oldest sealed batch, on a tick; those of its entries whose submitter has gone are still in it."""
+        """The oldest sealed batch, on a tick; entries whose submitter left since it was sealed are still in it."""
         leaves_s = self.deadline_s(free_since_s)
         if leaves_s is None or (more_may_come and now_s < leaves_s):
             return None
@@ -95,7 +95,8 @@ class EarlyFormation(Generic[Item]):
         for entry in entries:
             self._waiting.pop(entry, None)
         rules = Rules.of(in_force.settings, in_force.version)
-        for members, reason in rules.divided(entries):
+        staying = [entry for entry in entries if not entry.future.done()]  # Ray seals those who left as well
+        for members, reason in rules.divided(staying, is_full=len(entries) >= rules.max_batch_size):
             batch = Batch(tuple(members), reason, now_s, rules.version, rules.max_batch_size, "early")
             self._sealed.append(batch)
             self._on_formed(batch)

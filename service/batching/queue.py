@@ -124,11 +124,13 @@ class BatchQueue(Generic[Item]):
 
         Where no more may come, because nothing is submitted here any longer, there is nothing to wait for.
         """
-        release = self._release(free_since_s)
-        if release is None or (more_may_come and now_s < release.at_s):
-            return None
-        reason = release.reason if more_may_come or release.reason == "full" else "drained"
-        return Batch(self._take(release.size), reason, now_s, self._rules.version, self._rules.max_batch_size)
+        while release := self._release(free_since_s):
+            if more_may_come and now_s < release.at_s:
+                return None
+            reason = release.reason if more_may_come or release.reason == "full" else "drained"
+            if entries := self._take(release.size):
+                return Batch(entries, reason, now_s, self._rules.version, self._rules.max_batch_size)
+        return None
 
     def deadline_s(self, free_since_s: float) -> float | None:
         """When a batch is released if nobody comes or goes; ``None`` while the queue is empty."""
@@ -139,10 +141,11 @@ class BatchQueue(Generic[Item]):
         return self._rules.release(self._entries, free_since_s)
 
     def _take(self, count: int) -> tuple[Entry[Item], ...]:
+        """The oldest, but for those whose submitter has left in this very moment."""
         entries = tuple(itertools.islice(self._entries, count))
         for entry in entries:
             del self._entries[entry]
-        return entries
+        return tuple(entry for entry in entries if not entry.future.done())
 
 
 async def wait_for_change(changed: asyncio.Event, deadline_s: float | None, now_s: float) -> None:

@@ -88,9 +88,13 @@ class Rules:
                 return places, each.enqueued_s
         return len(waiting), None
 
-    def divided(self, sealed: Sequence[Who]) -> Iterator[tuple[Sequence[Who], ReleaseReason]]:
-        """What was sealed as one batch, in as many as hold its tokens, and why each leaves."""
-        last: ReleaseReason = "full" if len(sealed) >= self.max_batch_size else self._reason_of_small
+    def divided(self, sealed: Sequence[Who], *, is_full: bool) -> Iterator[tuple[Sequence[Who], ReleaseReason]]:
+        """Entries that were sealed together, in as many batches as hold their tokens, and why each leaves.
+
+        Args:
+            is_full: they were sealed because no more could join them; some may have left since.
+        """
+        last: ReleaseReason = "full" if is_full else self._reason_of_small
         while sealed:
             count, _ = self.fitting(sealed)
             yield sealed[:count], "full" if count < len(sealed) else last

@@ -33,6 +33,7 @@ from service.ray_serve.doors import doors_from_environment
 from service.ray_serve.loopback import keep_replica_on_loopback
 from service.ray_serve.redeployer import USUAL_PATIENCE_S
 from service.ray_serve.whole_request import take_bodies_from_scopes
+from service.replica.background import start_for_life
 from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
 from service.replica.device import DeviceMeter
 from service.replica.errors import error_response, install_error_handlers
@@ -103,7 +104,9 @@ class BatchTextGenerator:
         self._generation = Generation(replica, self._loaded.engine, threads, in_force)
         self._meter = DeviceMeter(self._loaded.device)
         self._tasks = [
-            loop.create_task(work) for work in (self._generation.run(), self._follow_settings(), self._report())
+            start_for_life(self._generation.run(), "Running batches"),
+            start_for_life(self._follow_settings(), "Following the settings"),
+            start_for_life(self._report(), "Reporting telemetry"),
         ]
 
     # -- asking -------------------------------------------------------------------------------------------------------

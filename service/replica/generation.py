@@ -6,10 +6,10 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
@@ -31,6 +31,13 @@ SHORT_PROMPT = 500
 """Characters that take less time to encode than to hand to a thread, where they would wait for the interpreter."""
 
 FinishReason = Literal["stop", "length"]
+
+NEXT_STATES: Final[Mapping[RequestState, frozenset[RequestState]]] = {
+    "waiting": frozenset({"formed", "failed", "cancelled", "refused"}),
+    "formed": frozenset({"running", "failed", "cancelled"}),
+    "running": frozenset({"done", "failed", "cancelled"}),
+}
+"""Where a request goes from each state; from a final one nowhere."""
 
 
 class GenerationError(Exception):
@@ -77,6 +84,11 @@ class GenerationRequest:
     @property
     def is_final(self) -> bool:
         return self.state in FINAL_STATES
+
+    def enter(self, state: RequestState) -> None:
+        """Go on to `state`. No other place changes it, so what has ended stays as it ended."""
+        assert state in NEXT_STATES.get(self.state, ()), f"{self.job.id} was {self.state} and cannot become {state}"
+        self.state = state
 
     @property
     def tokens(self) -> int:
@@ -155,7 +167,8 @@ class Generation:
             request.answered = self.batcher.submit(request, request.tokens)
         except QueueFullError as error:
             self.recorder.count(received=1, refused=1)
-            request.state, request.error, request.finished_s = "refused", str(error), request.enqueued_s
+            request.enter("refused")
+            request.error, request.finished_s = str(error), request.enqueued_s
             self.recorder.note_request(request)
             raise
         request.answered.add_done_callback(lambda answered: self._on_answered(request, answered))
@@ -235,7 +248,8 @@ class Generation:
         """They run from now on, but for those that have ended meanwhile; returns the others."""
         present, now_s = [request for request in requests if not request.is_final], time.monotonic()
         for request in present:
-            request.state, request.started_s = "running", now_s
+            request.enter("running")
+            request.started_s = now_s
             self.recorder.note_request(request)
         self.running += len(present)
         return present
@@ -243,7 +257,7 @@ class Generation:
     def take_joining(self, running: Sequence[GenerationRequest]) -> list[GenerationRequest]:
         """Those who join the running ones now."""
         tokens = sum(request.tokens for request in running)
-        return [entry.item for entry in self.batcher.take_joining(len(running), tokens) if not entry.item.is_final]
+        return [entry.item for entry in self.batcher.take_joining(len(running), tokens)]
 
     def begin_stretch(self, members: list[GenerationRequest], reason: ReleaseReason) -> str:
         """An open batch goes on with these members, some of whom may be new to it; returns its new id."""
@@ -252,7 +266,8 @@ class Generation:
         stretch = self.batches.resumed(ids, reason, in_force.settings.max_batch_size, in_force.version)
         for request in members:
             if request.batch is None:
-                request.state, request.formed_s, request.batch = "formed", now_s, stretch
+                request.enter("formed")
+                request.formed_s, request.batch = now_s, stretch
         return stretch
 
     def note_step(self, progress: list[Progress], at_s: float) -> None:
@@ -282,9 +297,10 @@ class Generation:
 
     def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
         id = self._batch_ids[batch] = self.batches.formed(batch, [entry.item.job.id for entry in batch.entries])
-        for entry in batch.entries:
-            entry.item.state, entry.item.formed_s, entry.item.batch = "formed", batch.formed_s, id
-            self.recorder.note_request(entry.item)
+        for request in (entry.item for entry in batch.entries):
+            request.enter("formed")
+            request.formed_s, request.batch = batch.formed_s, id
+            self.recorder.note_request(request)
 
     def _on_answered(self, request: GenerationRequest, answered: asyncio.Future[None]) -> None:
         """The future ends here, by cancellation, or because Ray's decorator failed."""
@@ -305,7 +321,8 @@ class Generation:
             assert request.started_s is not None
             self.running -= 1
             self.batcher.note_run_time(time.monotonic() - request.started_s)
-        request.state, request.error, request.finished_s = state, error, time.monotonic()
+        request.enter(state)
+        request.error, request.finished_s = error, time.monotonic()
         request.timer.cancel()
         del self._under_way[request.job.id]
         self.recorder.count(completed=state == "done", failed=state == "failed", cancelled=state == "cancelled")

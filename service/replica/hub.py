@@ -14,6 +14,7 @@ from service.ray_serve.controller import ServeApplication
 from service.ray_serve.gpus import require_gpu
 from service.ray_serve.loopback import keep_replica_on_loopback
 from service.ray_serve.redeployer import Redeployer
+from service.replica.background import start_for_life
 from service.replica.frames import FrameLog, frame_interval_s
 from service.replica.recorder import ReplicaReport
 from service.replica.settings_board import SettingsBoard
@@ -49,7 +50,7 @@ class Hub:
         self._loads: dict[str, LoadProgress] = {}
         application = ServeApplication(serve.get_replica_context().app_name, GENERATOR)
         self._redeployer = Redeployer(application, self._loads, self._note_left)
-        self._frames = asyncio.get_running_loop().create_task(self._close_frames())
+        self._frames = start_for_life(self._close_frames(), "Closing telemetry frames")
 
     async def note_loading(self, replica: str, progress: LoadProgress) -> None:
         """How far a replica, by Serve's name for it, is with loading its model."""

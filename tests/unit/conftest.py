@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # torch takes seconds to import, and most unit tests do without
+if TYPE_CHECKING:  # torch takes seconds to import, and most unit tests do without; so it is with Ray
     from service.engine.engine import TextEngine
+
+
+@pytest.fixture(scope="session")
+def _batch_queue_that_ends_silently() -> Iterator[None]:
+    """Ray's queue asks for an event loop when it is collected, and makes one where there is none."""
+    from ray.serve import batching
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(batching._BatchQueue, "__del__")
+        yield
+
+
+@pytest.fixture
+def replica_context(_batch_queue_that_ends_silently: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's `@serve.batch` as in a replica, which it asks how many requests that may hold."""
+    from ray import serve
+
+    context = SimpleNamespace(_deployment_config=SimpleNamespace(max_ongoing_requests=100_000))
+    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
 
 
 @pytest.fixture(scope="session")

@@ -101,6 +101,17 @@ async def test_that_cancelling_frees_the_place_in_the_queue() -> None:
 
 
 @in_virtual_time
+async def test_an_entry_that_is_cancelled_in_the_moment_of_release_is_in_no_batch() -> None:
+    q = queue(2, 0.0)
+    for future in [q.submit(item) for item in ("gone", "gone too", "gone as well")]:
+        future.cancel()
+    q.submit("stays")
+    batch = q.take(now_s(), now_s(), more_may_come=False)
+    assert batch is not None
+    assert items(batch) == ["stays"]
+
+
+@in_virtual_time
 async def test_that_an_answer_reaches_the_one_who_asked() -> None:
     q = queue(2, 1.0)
     one, two = q.submit(1), q.submit(2)

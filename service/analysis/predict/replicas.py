@@ -194,7 +194,8 @@ class Early(Replica):
             self._seal(at_s)
 
     def _seal(self, at_s: float) -> None:
-        for members, reason in self._rules.divided(self._forming):
+        is_full = len(self._forming) >= self._rules.max_batch_size
+        for members, reason in self._rules.divided(self._forming, is_full=is_full):
             self._sealed.append((at_s, list(members), reason))
         self._sealed_requests += len(self._forming)
         self._forming = []

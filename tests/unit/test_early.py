@@ -1,0 +1,84 @@
+"""Early formation, sealed by Ray's own decorator: what becomes of those who leave before their batch runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from service.batching.batcher import Batcher
+from service.batching.queue import Batch
+from service.messages.settings import Settings, VersionedSettings
+from service.replica.background import start_for_life
+from tests.unit.gated_replica import ENOUGH, GatedReplica
+
+pytestmark = pytest.mark.usefixtures("replica_context")
+
+EARLY = Settings(formation="early", max_batch_size=4, batch_wait_timeout_s=0.02, max_queued_requests=64)
+
+
+@pytest_asyncio.fixture
+async def replica(replica_context: None) -> AsyncIterator[GatedReplica]:
+    replica = GatedReplica(EARLY)
+    yield replica
+    await replica.close()
+
+
+async def test_a_request_that_is_cancelled_before_its_batch_is_sealed_harms_nobody(replica: GatedReplica) -> None:
+    gone = await replica.submit("gone")
+    stays = await replica.submit("stays")
+    replica.generation.give_up(gone)
+    replica.allow(ENOUGH)
+    await replica.ended()
+    assert (gone.state, gone.batch, stays.state) == ("cancelled", None, "done")
+    assert replica.engine.batches == [[stays.job.id]]
+
+
+async def test_a_batch_of_cancelled_requests_is_never_formed(replica: GatedReplica) -> None:
+    for request in [await replica.submit() for _ in range(4)]:
+        replica.generation.give_up(request)
+    stays = await replica.submit("stays")
+    replica.allow(ENOUGH)
+    await replica.ended()
+    assert stays.batch == "r1-b1"
+
+
+async def test_a_request_that_is_cancelled_in_a_sealed_batch_does_not_run(replica: GatedReplica) -> None:
+    runs = await replica.submit("runs")
+    await replica.until(lambda: runs.state == "running")
+    gone, stays = await replica.submit("gone"), await replica.submit("stays")
+    await replica.until(lambda: gone.state == "formed")
+    replica.generation.give_up(gone)
+    replica.allow(ENOUGH)
+    await replica.ended()
+    assert (gone.state, gone.started_s, stays.state) == ("cancelled", None, "done")
+
+
+async def test_a_batch_that_ray_sealed_full_says_so_also_without_those_who_left() -> None:
+    formed: list[Batch[str]] = []
+    batcher = Batcher(VersionedSettings(version=1, settings=EARLY), on_formed=formed.append)
+    for future in [batcher.submit(item) for item in "abcd"][:3]:
+        future.cancel()
+    assert await batcher.next_batch() in formed
+    assert [([entry.item for entry in batch.entries], batch.release_reason) for batch in formed] == [(["d"], "full")]
+
+
+async def test_work_that_ends_unexpectedly_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        raise KeyError("r1-1")
+
+    task = start_for_life(work(), "Running batches")
+    await asyncio.wait((task,))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("Running batches has ended unexpectedly")
+    assert record.exc_info is not None
+    assert record.exc_info[0] is KeyError
+
+
+async def test_work_that_is_stopped_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    task = start_for_life(asyncio.sleep(60), "Running batches")
+    task.cancel()
+    await asyncio.wait((task,))
+    assert not caplog.records
