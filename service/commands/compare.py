@@ -19,7 +19,7 @@ from service.commands.options import add_measuring_options, check_folders, serve
 from service.commands.runs import settings_in_force
 from service.commands.sides import side
 from service.load.options import SentenceParser
-from service.load.workload import ask_workload
+from service.load.run import ask_workload
 from service.messages.files import write_whole
 
 ROUNDS = 4

@@ -12,13 +12,18 @@ import msgspec
 from tqdm import tqdm
 
 from service.analysis.observed.descriptions import describe_pattern, spelled_length
-from service.load import main as control
-from service.load.options import PATTERNS, SentenceParser, add_load_options, add_server_options, load_of, seconds
-from service.load.process import fastest_loop, on_signals, spare_collector
+from service.load.options import (
+    PATTERNS,
+    SentenceParser,
+    add_load_options,
+    add_server_options,
+    load_of,
+    seconds,
+)
+from service.load.process import fastest_loop, on_signals, run_controlled, spare_collector
 from service.load.report import LoadReport, Spread
-from service.load.run import LoadError, LoadProgress, run_load
+from service.load.run import LoadError, LoadProgress, ask_workload, run_load
 from service.load.trace_file import TraceError, read_trace
-from service.load.workload import ask_workload
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad, Trace
 from service.messages.workload import TEXT
@@ -32,7 +37,7 @@ INTERRUPTED: Final = 130
 def main(argv: list[str]) -> int:
     """0 after a run with answers, 1 without any, 2 if it could not be run, 130 if it was interrupted."""
     if "--control" in argv:
-        return control.main(argv)
+        return run_controlled(argv)
     parser = _parser()
     options = parser.parse_args(argv)
     about = ask_workload(parser, options)

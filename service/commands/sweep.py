@@ -30,7 +30,7 @@ from service.commands.options import add_measuring_options, check_folders, serve
 from service.commands.runs import put_in_force, settings_in_force
 from service.commands.sides import assignments
 from service.load.options import SentenceParser, load_of
-from service.load.workload import ask_workload
+from service.load.run import ask_workload
 from service.messages.files import write_whole
 from service.messages.settings import Settings
 

@@ -1,4 +1,4 @@
-"""Takes requests to an OpenAI-compatible server and listens to what answers, a stream or one piece."""
+"""Sends requests to an OpenAI-compatible server and reads the answers, streamed or in one piece."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ class Client:
             self._model = served
 
     async def workload(self) -> WorkloadAbout:
-        """What a service of ours says that it computes; any other server is taken to continue prompts."""
+        """The workload that a service of ours reports; any other server is taken to continue prompts."""
         timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
         try:
             async with self._session.get(f"{self._url}/workload", timeout=timeout) as response:
                 body = await _read_at_most(response, MOST_ERROR_BYTES)
                 return msgspec.json.decode(body, type=WorkloadAbout) if response.status == 200 else TEXT
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
-            return TEXT  # whoever sends to it will say what is wrong with it
+            return TEXT  # the first request then says what is wrong with the server
 
     def start(self, flight: Flight, observer: Observer) -> None:
         task = asyncio.create_task(self._ask(flight, observer))
@@ -209,7 +209,7 @@ def _take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | No
 
 
 def _take_piece(data: bytes, flight: Flight) -> Answer | None:
-    """Add a completion, or a chunk of one, to the flight; the answer if it tells of a failure."""
+    """Add a completion, or a chunk of one, to the flight; returns the answer if it reports a failure."""
     try:
         chunk = decode_chunk(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
@@ -223,7 +223,7 @@ def _take_piece(data: bytes, flight: Flight) -> Answer | None:
         flight.tokens = chunk.usage.completion_tokens
         flight.prompt_tokens = chunk.usage.prompt_tokens
     elif text:
-        flight.tokens += 1  # all that a server which does not count tells: most send a token an event
+        flight.tokens += 1  # an estimate for a server that reports no usage: most servers send one token an event
     if chunk.finish_reason in FAILED_FINISH_REASONS:
         return Answer("failed", f"The server ended the request: {chunk.finish_reason}.")
     return None

@@ -1,4 +1,4 @@
-"""One request under way and what became of it."""
+"""One request as the load generator sends it, and how it ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Literal, Protocol
 
 from service.messages.load import ClientOutcome, ClientRequest
 
-SHOWN_PROMPT_CHARS = (
-    400  # a report repeats the prompt up to 20 times a second: a long one is cut there, never when sent
-)
+SHOWN_PROMPT_CHARS = 400
+"""A report repeats the prompt up to 20 times a second, so it holds this much of it; the prompt is sent whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Flight:
 
 
 class Observer(Protocol):
-    """Who is told of a flight; each flight is `concluded` exactly once, whatever happens."""
+    """Is called at the stages of a flight; each flight is `concluded` exactly once, whatever happens."""
 
     def sent(self, flight: Flight) -> None: ...
     def progressed(self, flight: Flight) -> None: ...
@@ -86,7 +85,7 @@ class Observer(Protocol):
 
 
 class Sender(Protocol):
-    """Who takes flights to the server."""
+    """Takes flights to the server."""
 
     def start(self, flight: Flight, observer: Observer) -> None: ...
     def cancel(self, flight: Flight) -> None: ...

@@ -1,7 +1,7 @@
-"""The load itself: obeys commands, launches requests, keeps the ledger.
+"""The load: carries out commands, launches requests, keeps the ledger.
 
-It knows neither HTTP nor an event loop: requests leave through a `Sender`, time comes from a `Clock`, and a `Journal`
-hears of everything that changes. All calls come from one thread.
+This module knows neither HTTP nor an event loop. Requests leave through a `Sender`, time comes from a `Clock`, and a
+`Journal` receives every change. All calls come from one thread.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import secrets
 from typing import Literal, Protocol
 
-from service.load.asking import Asking
 from service.load.clock import Clock
 from service.load.flight import Answer, Flight, Sender
 from service.load.lag import LagWindow
+from service.load.loop_factory import CannotRunError, Plan, make_loop, plan
 from service.load.loops import Loop
-from service.load.making import CannotRunError, Plan, make_loop, plan
+from service.load.request_sampler import RequestSampler
 from service.messages.load import (
     Cancel,
     ClientOutcome,
@@ -32,12 +32,11 @@ from service.messages.load import (
 UNREACHABLE_STOPS_AFTER_S = 2.0
 MOST_CONNECTIONS = 20_000  # the range of ports that a client may use towards one server is hardly larger
 
-
 NO_LOAD = RunLoad(pattern=ClosedLoop(users=1), prompts=())
 
 
 class Journal(Protocol):
-    """Who hears of everything that changes."""
+    """Is called with everything that changes."""
 
     def flight_changed(self, flight: Flight) -> None: ...
     def load_changed(self) -> None: ...
@@ -45,7 +44,7 @@ class Journal(Protocol):
 
 
 class Generator:
-    """Obeys load commands; at most one load runs at a time, fired prompts beside it."""
+    """Carries out load commands; at most one load runs at a time, and fired prompts run beside it."""
 
     def __init__(self, sender: Sender, clock: Clock, journal: Journal, max_connections: int = MOST_CONNECTIONS) -> None:
         self._sender = sender
@@ -62,7 +61,7 @@ class Generator:
         self._plan: Plan | None = None
         self._loop: Loop | None = None
         self._is_paused = False
-        self._asking = Asking(NO_LOAD)
+        self._sampler = RequestSampler(NO_LOAD)
         self._unreachable_since_s: float | None = None
 
     # What stands -----------------------------------------------------------------------------------------------------
@@ -89,7 +88,7 @@ class Generator:
     # Commands --------------------------------------------------------------------------------------------------------
 
     def obey(self, command: LoadCommand) -> None:
-        """Do what `command` says, or tell the journal in words why not."""
+        """Carry out `command`, or report to the journal in words why that is refused."""
         match command:
             case Fire():
                 self._fire(command)
@@ -135,14 +134,14 @@ class Generator:
         """Whether the loop that runs could take the change; open loops begin anew with another seed."""
         if self._loop is None or (before.seed != load.seed and not isinstance(load.pattern, ClosedLoop)):
             return False
-        self._asking = self._asking.revised(before, load)
+        self._sampler = self._sampler.revised(before, load)
         return self._loop.change(load.pattern)
 
     def _start_loop(self, planned: Plan) -> None:
         if self._loop is not None:
             self._loop.stop()
         self._unreachable_since_s = None
-        self._asking = Asking(planned.load, planned.trace)
+        self._sampler = RequestSampler(planned.load, planned.trace)
         self._loop = make_loop(planned, self._clock, self._arrive, self._stop)
         if self._is_paused:
             self._loop.pause()
@@ -180,12 +179,13 @@ class Generator:
         if self._plan is None:
             return None
         load = self._plan.load
-        asked = self._asking.draw(load)  # also for one that is dropped, so that the n-th arrival always asks the same
+        # Drawn for a dropped arrival too, so that the n-th arrival always asks for the same.
+        spec = self._sampler.draw(load)
         if not isinstance(load.pattern, ClosedLoop) and self._is_full(load):
             self._dropped += 1
             self._journal.load_changed()
             return None
-        return self._launch("load", asked.prompt, asked.max_tokens, load.temperature, intended_s, load.stream)
+        return self._launch("load", spec.prompt, spec.max_tokens, load.temperature, intended_s, load.stream)
 
     def _is_full(self, load: RunLoad) -> bool:
         return self._load_under_way >= load.max_outstanding or len(self._under_way) >= self._max_connections
@@ -215,7 +215,7 @@ class Generator:
         self._sender.start(flight, self)
         return flight
 
-    # What the sender tells -------------------------------------------------------------------------------------------
+    # Reports of the sender -------------------------------------------------------------------------------------------
 
     def sent(self, flight: Flight) -> None:
         if flight.sent_s is not None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.load.lengths import NOTATION, parse_length
+from service.load.request_sampler import NOTATION, parse_length
 from service.messages.load import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern, RunLoad
 from service.messages.settings import SettingError
 from service.messages.text import parse_number
@@ -59,7 +59,7 @@ class _Choice(NamedTuple):
 
 CHOICES: Final[dict[str, _Choice]] = {
     "count": _Choice("--count", _number("count", True), 64, "requests at once"),
-    "users": _Choice("--users", _number("users", True), 16, "users, each of whom waits for the answer"),
+    "users": _Choice("--users", _number("users", True), 16, "users, each of which waits for its answer"),
     "think_s": _Choice("--think-s", _number("think_s"), 0.0, "from an answer to the user's next request"),
     "think": _Choice("--think", str, "fixed", "how they think: fixed or exponential"),
     "rate_per_s": _Choice("--rate", _number("rate_per_s"), 4.0, "requests a second"),
@@ -79,10 +79,10 @@ def add_address_options(
     parser: argparse.ArgumentParser,
     *,
     is_required: bool = True,
-    told: str = "the server, such as http://127.0.0.1:8000",
+    help: str = "the server, such as http://127.0.0.1:8000",
 ) -> None:
     """Which server: `url` and `token`."""
-    parser.add_argument("--url", type=_url, required=is_required, help=told)
+    parser.add_argument("--url", type=_url, required=is_required, help=help)
     parser.add_argument("--token-file", type=_token, dest="token", help="file that holds the server's bearer token")
 
 
@@ -100,8 +100,8 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         names = ", ".join(name for name, kind in PATTERNS.items() if field in kind.__struct_fields__)
         usual = "" if choice.usual is None else f" (default: {_spelled(choice.usual)})"
         choices = ("fixed", "exponential") if field == "think" else None
-        told = f"{names}: {choice.help}{usual}"
-        group.add_argument(choice.flag, dest=field, type=choice.parse, choices=choices, help=told)
+        text = f"{names}: {choice.help}{usual}"
+        group.add_argument(choice.flag, dest=field, type=choice.parse, choices=choices, help=text)
     group.add_argument("--tokens", type=_length, default=24, help=f"tokens a request: {NOTATION} (default: 24)")
     group.add_argument("--prompt", action="append", help="a prompt to draw from; may be given again")
     group.add_argument("--prompts-file", type=_prompts, help="file with a prompt a line")

@@ -1,21 +1,38 @@
-"""What a process that generates load arranges for itself, so that it is not what is measured."""
+"""The load generator as a process, arranged so that the process itself is not what is measured.
+
+`python -m service load --control --url URL` reads load commands on standard input and writes load events on standard
+output.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
+import logging
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from service.load.generator import MOST_CONNECTIONS
+from service.load.client import Client, UnreachableError
+from service.load.clock import LoopClock
+from service.load.control import MOST_LINE_BYTES, BadCommandError, CommandReader, LineWriter, parse_command
+from service.load.generator import MOST_CONNECTIONS, Generator
+from service.load.options import add_server_options
+from service.load.reporter import Reporter
+from service.messages.clock import monotonic_clock_id
+from service.messages.load import Cancel, StopLoad
 
+STDIN: Final = 0
+STDOUT: Final = 1
 OTHER_FILES: Final = 64
+LAST_WORDS_TIMEOUT_S: Final = 1.0
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """What makes event loops: uvloop's where it is installed."""
+    """Returns the factory of event loops: uvloop's where uvloop is installed."""
     try:
         import uvloop
     except ImportError:
@@ -24,13 +41,13 @@ def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def spare_collector() -> None:
-    """What is loaded by now stays: no need to look through it again and again while requests are timed."""
+    """Exclude everything loaded by now from garbage collection, which would otherwise run while requests are timed."""
     gc.collect()
     gc.freeze()
 
 
 def allow_connections() -> int:
-    """Raise the limit of open files as far as it goes; the connections that it leaves room for."""
+    """Raise the limit of open files as far as possible; returns how many connections it allows."""
     try:
         import resource
     except ImportError:
@@ -50,3 +67,73 @@ def on_signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):  # Windows
             loop.add_signal_handler(number, end)
+
+
+def run_controlled(argv: list[str]) -> int:
+    """Run until standard input ends; 0 after an orderly end, 2 if the options are wrong."""
+    options = _parse(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="load: %(message)s")
+    connections = allow_connections()
+    spare_collector()
+    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+        runner.run(_serve_commands(options.url, options.token, options.model, connections))
+    return 0
+
+
+async def _serve_commands(url: str, token: str | None, model: str | None, connections: int) -> None:
+    loop = asyncio.get_running_loop()
+    clock = LoopClock(loop)
+    ended = asyncio.Event()
+    on_signals(loop, ended.set)
+    writer = LineWriter(STDOUT, loop, lambda: reporter.on_output_free(), ended.set)
+    reporter = Reporter(writer, clock, monotonic_clock_id())
+    async with Client(url, token, model) as client:
+        with suppress(UnreachableError):  # each request will say so
+            await client.learn_model()
+        generator = Generator(client, clock, reporter, connections)
+
+        def on_line(line: bytes | None) -> None:
+            _obey_line(line, generator, reporter)
+
+        writer.start()
+        reporter.watch(generator)
+        CommandReader(STDIN, loop, on_line, ended.set).start()
+        await ended.wait()
+        generator.obey(StopLoad())
+        generator.obey(Cancel())
+        await client.idle()
+        await _write_last_words(reporter, writer)
+
+
+def _obey_line(line: bytes | None, generator: Generator, reporter: Reporter) -> None:
+    if line is None:
+        reporter.refused(f"A command is longer than {MOST_LINE_BYTES // 1024**2} MiB.")
+        return
+    if not line.strip():
+        return
+    try:
+        generator.obey(parse_command(line))
+    except BadCommandError as e:
+        reporter.refused(str(e))
+
+
+async def _write_last_words(reporter: Reporter, writer: LineWriter) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORDS_TIMEOUT_S):
+            await writer.wait_until_free()
+            reporter.write_now()
+            await writer.wait_until_free()
+
+
+class _Options(argparse.Namespace):
+    control: bool
+    url: str
+    token: str | None
+    model: str | None
+
+
+def _parse(argv: list[str]) -> _Options:
+    parser = argparse.ArgumentParser(prog="python -m service load", description="Send load to a completion server.")
+    parser.add_argument("--control", action="store_true", required=True, help="obey JSON lines on standard input")
+    add_server_options(parser)
+    return parser.parse_args(argv, namespace=_Options())

@@ -1,4 +1,4 @@
-"""What a run of load came to: every request, the figures over them, and what spoils those."""
+"""The report of a run of load: every request, the figures over them, and what spoils those figures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReportedRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, flight: Flight, start_s: float) -> ReportedRequest:
-        """What became of `flight`, which has ended."""
+        """The outcome of `flight`, which has ended."""
         assert flight.outcome is not None
         return cls(
             id=flight.id,
@@ -67,12 +67,12 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures over requests; those that have no request to be taken from are ``None``.
+    """Figures over requests; a figure without any request to take it from is ``None``.
 
     Attributes:
-        ran_s: from the start to the last answer; what the rates are taken over.
-        latency_s: of those answered, from the intended send time to the last token.
-        time_to_first_token_s: likewise, to the first.
+        ran_s: from the start to the last answer; the rates are taken over this span.
+        latency_s: of answered requests, from the intended send time to the last token.
+        time_to_first_token_s: of answered requests, from the intended send time to the first token.
         lag_ms: how late the generator itself sent.
     """
 
@@ -131,10 +131,10 @@ def load_figures(requests: Sequence[ReportedRequest]) -> LoadFigures:
 
 
 def tokens_between(requests: Iterable[ReportedRequest], start_s: float, end_s: float) -> float:
-    """How many tokens came in that time, if those of a request came evenly between its first and its last.
+    """The number of tokens in that span, if the tokens of a request came evenly between its first and its last.
 
-    Of an answer in one piece they came evenly since the request was sent. Under a closed loop this tells what is
-    reached while all users are there: at the end, one after the other has gone.
+    The tokens of an answer in one piece are taken to have come evenly since the request was sent. In a closed loop the
+    span between start and end of the arrivals has all users present, which the end of the run has not.
     """
     return sum(_tokens_between(request, start_s, end_s) for request in requests)
 
@@ -163,7 +163,7 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def spoilers(totals: ClientTotals, figures: LoadFigures, requests: Iterable[ReportedRequest]) -> tuple[str, ...]:
-    """What the figures do not tell of, or tell wrongly, in sentences."""
+    """Sentences on what the figures leave out or get wrong."""
     errors = Counter(request.error for request in requests if request.outcome == "failed" and request.error)
     sentences = [_lag_warning(figures)]
     if totals.dropped:

@@ -1,4 +1,4 @@
-"""Tells what changed, throttled at the source."""
+"""Writes the frames of a load, throttled at the source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Output(Protocol):
 
 
 class State(Protocol):
-    """What the frames tell besides the requests."""
+    """The part of a frame that is not a request."""
 
     @property
     def pattern(self) -> Pattern | None: ...
@@ -42,8 +42,8 @@ class State(Protocol):
 class Reporter:
     """Writes a `LoadFrame` at most every 50 ms with each changed request once, and a heartbeat while a load runs.
 
-    Memory is bounded whatever the reader does: flights are forgotten once their end is reported, and where reports pile
-    up because nobody reads them, the oldest are lost; the totals stay right.
+    Memory is bounded whatever the reader does. A flight is forgotten once its end is reported. When the output is not
+    read, the oldest unreported flights are lost, and the totals stay right.
     """
 
     def __init__(self, output: Output, clock: Clock, clock_id: str) -> None:
@@ -83,7 +83,7 @@ class Reporter:
             self._set_next_timer(self._state)
 
     def write_now(self) -> None:
-        """Write what there is to tell, if the output is free."""
+        """Write the news, if the output is free."""
         if self._state is None or not self._output.is_free:
             return
         refusals = [LoadRefused(reason=reason) for reason in self._refusals]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import time
 from collections.abc import Callable
@@ -13,11 +14,12 @@ from service.load.client import Client, UnreachableError
 from service.load.clock import LoopClock
 from service.load.flight import Flight
 from service.load.generator import Generator
+from service.load.options import load_of
 from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
 from service.messages.clock import monotonic_clock_id
 from service.messages.load import Cancel, ClientTotals, RunLoad, StopLoad
-from service.messages.workload import TEXT
+from service.messages.workload import TEXT, WorkloadAbout
 
 FINISH_WITHIN_S: Final = 120.0
 PROGRESS_INTERVAL_S: Final = 0.2
@@ -51,12 +53,10 @@ async def run_load(
     stop: asyncio.Event | None = None,
     finish_within_s: float = FINISH_WITHIN_S,
 ) -> LoadReport:
-    """Send `load` for at most `duration_s`, let what is under way finish, and tell what came of it.
+    """Send `load` for at most `duration_s`, wait for the answers, and return the report.
 
-    `unit` is what the server's answers are counted in, in the plural.
-
-    `stop` ends it at once and breaks off what is under way; so does the end of `finish_within_s` after the last
-    arrival. Raises `LoadError` where nothing could be sent.
+    `unit` is what the answers are counted in, in the plural. `stop` ends the run at once and cancels the requests under
+    way, as does the end of `finish_within_s` after the last arrival. Raises `LoadError` where nothing could be sent.
     """
     async with Client(url, token, model) as client:
         try:
@@ -87,13 +87,13 @@ class _Run:
         self._generator.obey(self._load)
         if self._refusals:
             raise LoadError(self._refusals[0])
-        teller = asyncio.create_task(self._tell(on_progress, start_s))
+        reporter = asyncio.create_task(self._report_progress(on_progress, start_s))
         await self._over_or(stop, self._duration_s)
         self._generator.obey(StopLoad())
         await self._over_or(stop, finish_within_s)
         self._generator.obey(Cancel())
         await self._client.idle()
-        teller.cancel()
+        reporter.cancel()
         on_progress(self._progress(start_s))
         return self._report(started, start_s)
 
@@ -103,7 +103,7 @@ class _Run:
         for wait in waits:
             wait.cancel()
 
-    async def _tell(self, on_progress: OnProgress, start_s: float) -> None:
+    async def _report_progress(self, on_progress: OnProgress, start_s: float) -> None:
         while True:
             on_progress(self._progress(start_s))
             await asyncio.sleep(PROGRESS_INTERVAL_S)
@@ -140,7 +140,7 @@ class _Run:
             requests=requests,
         )
 
-    # What the generator tells ----------------------------------------------------------------------------------------
+    # Reports of the generator ----------------------------------------------------------------------------------------
 
     def flight_changed(self, flight: Flight) -> None:
         if flight.outcome is not None:
@@ -154,3 +154,22 @@ class _Run:
 
     def refused(self, reason: str) -> None:
         self._refusals.append(reason)
+
+
+def ask_workload(parser: argparse.ArgumentParser, options: argparse.Namespace) -> WorkloadAbout:
+    """The workload of the server; its examples become the prompts where the options name none.
+
+    The load is checked first, so that a mistake in it is reported without a server.
+    """
+    load_of(parser, options)
+    about = asyncio.run(_workload_at(options.url, options.token))
+    if not about.generates:
+        options.tokens = 1
+        if not (options.prompt or options.prompts_file):
+            options.prompt = list(about.examples)
+    return about
+
+
+async def _workload_at(url: str, token: str | None) -> WorkloadAbout:
+    async with Client(url, token) as client:
+        return await client.workload()

@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from service.load.flight import Answer
 from service.load.generator import Generator
-from service.load.schedule_loop import MOST_ARRIVALS_AT_ONCE
-from service.load.user_loop import PAUSE_AFTER_FAILURE_S
+from service.load.loops import MOST_ARRIVALS_AT_ONCE, PAUSE_AFTER_FAILURE_S
 from service.messages.load import (
     Burst,
     Cancel,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.analysis.observed.descriptions import spelled_length
-from service.load.lengths import Lengths, parse_length, quantile
+from service.load.request_sampler import Lengths, parse_length, quantile
 from service.messages.load import Length, LognormalLength, UniformLength
 
 LENGTHS = st.one_of(

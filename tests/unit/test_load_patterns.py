@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.load.patterns.arrivals import OpenArrivals, rated_arrivals
-from service.load.patterns.burst import BurstArrivals
+from service.load.patterns.arrivals import BurstArrivals, OpenArrivals, ReplayArrivals, rated_arrivals
 from service.load.patterns.rates import rate_of
-from service.load.patterns.replay import ReplayArrivals
 from service.messages.load import Burst, ConstantRate, GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps, Trace
 
 RATED: tuple[Pattern, ...] = (

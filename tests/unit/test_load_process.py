@@ -14,6 +14,7 @@ from typing import BinaryIO
 import msgspec
 import pytest
 
+from service.load.process import run_controlled
 from service.messages.load import (
     Burst,
     Cancel,
@@ -293,10 +294,9 @@ async def test_that_a_reader_who_goes_ends_it(server: StubServer) -> None:
 def test_that_wrong_options_are_said_in_words(
     options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from service.load.main import main
 
     with pytest.raises(SystemExit) as end:
-        main(list(options))
+        run_controlled(list(options))
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("what", nargs="?", choices=MEASURED, default="both", help="(default: both)")
-    add_address_options(parser, is_required=False, told="a service that is up (default: one is started on a free port)")
+    add_address_options(parser, is_required=False, help="a service that is up (default: one is started on a free port)")
     add("--batch-sizes", type=_sizes, help=f"(default: {_spelled(CPU_SIZES)}; on a GPU {_spelled(GPU_SIZES)})")
     add("--tokens", type=_tokens, default=usual.tokens, help="generated for each prompt (default: %(default)s)")
     add("--rounds", type=number_of_rounds, help=f"runs of each size (default: {usual.rounds})")

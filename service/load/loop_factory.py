@@ -1,4 +1,4 @@
-"""From the declaration of a load to what carries it out."""
+"""Makes the loop that a load declares."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from service.load.clock import Clock
-from service.load.loops import Arrive, Loop
-from service.load.patterns.arrivals import OpenArrivals, rated_arrivals
-from service.load.patterns.burst import BurstArrivals
-from service.load.patterns.replay import ReplayArrivals
-from service.load.schedule_loop import ScheduleLoop
+from service.load.loops import Arrive, Loop, ScheduleLoop, UserLoop
+from service.load.patterns.arrivals import BurstArrivals, OpenArrivals, ReplayArrivals, rated_arrivals
 from service.load.trace_file import TraceEntry, TraceError, read_trace
-from service.load.user_loop import UserLoop
 from service.messages.load import Burst, ClosedLoop, RunLoad, Trace
 
 
 class CannotRunError(ValueError):
-    """A load that cannot be run; the text is a sentence that says why."""
+    """The load cannot be run; the text is a sentence that says why."""
 
 
 class Plan(NamedTuple):
@@ -28,7 +24,7 @@ class Plan(NamedTuple):
 
 
 def plan(load: RunLoad, running: Plan | None, max_connections: int) -> Plan:
-    """What to run for `load`; raises `CannotRunError`. A trace that is being replayed is not read again."""
+    """Check `load` and read its trace, unless `running` replays that trace already; raises `CannotRunError`."""
     trace = _trace(load, running)
     if not load.prompts and not (trace and all(entry.prompt is not None for entry in trace)):
         raise CannotRunError("A load needs at least one prompt.")

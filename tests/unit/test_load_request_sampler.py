@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from service.load.asking import Asking, Filler, PromptDeck
+from service.load.request_sampler import Filler, PromptDeck, RequestSampler
 from service.load.trace_file import TraceEntry
 from service.messages.load import Burst, Length, RunLoad, UniformLength
 
@@ -38,7 +38,7 @@ def test_that_prompts_without_a_word_are_continued_all_the_same() -> None:
 
 
 def test_that_each_thing_asked_has_a_stream_of_its_own() -> None:
-    plain, varied = Asking(load()), Asking(load())
+    plain, varied = RequestSampler(load()), RequestSampler(load())
     short = [plain.draw(load()) for _ in range(20)]
     long = [varied.draw(load(max_tokens=UniformLength(low=1, high=99))) for _ in range(20)]
     assert [asked.prompt for asked in short] == [asked.prompt for asked in long]
@@ -47,7 +47,7 @@ def test_that_each_thing_asked_has_a_stream_of_its_own() -> None:
 
 def test_that_new_prompts_do_not_begin_the_lengths_again() -> None:
     wanted = load(max_tokens=UniformLength(low=1, high=1000))
-    asking, undisturbed = Asking(wanted), Asking(wanted)
+    asking, undisturbed = RequestSampler(wanted), RequestSampler(wanted)
     for each in (asking, undisturbed):
         each.draw(wanted)
     other = RunLoad(pattern=Burst(count=1), prompts=("new",), max_tokens=wanted.max_tokens)
@@ -62,7 +62,7 @@ def test_that_what_a_trace_leaves_open_is_up_to_the_load() -> None:
         TraceEntry(offset_s=0.0, prompt_words=2),
         TraceEntry(offset_s=0.0),
     )
-    asking = Asking(wanted, trace)
+    asking = RequestSampler(wanted, trace)
     drawn = [asking.draw(wanted) for _ in trace]
     assert drawn[0] == ("said in the trace", 3)
     assert [(len(asked.prompt.split()), asked.max_tokens) for asked in drawn[1:]] == [(2, 9), (5, 9)]
