@@ -57,7 +57,7 @@ class BatchDistributionPlot(Chart):
 
     def draw(self) -> None:
         layout = self.laid_out(self._ticks(), self._scale.axis)
-        self._bars.set_layers(layout, layout.strips[0], self._layers(layout))
+        self._bars.set_layers(layout, layout.sharp_strip(), self._layers(layout))
         self._draw_outline(layout)
         self._draw_cap(layout)
 
@@ -88,7 +88,7 @@ class BatchDistributionPlot(Chart):
 
     def _edges(self, layout: Layout) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], ...]:
         edges = np.round(np.linspace(0, layout.view.columns, self._bar_count + 1)).astype(np.int64)
-        return edges[:-1], edges[1:] - BAR_GAP
+        return edges[:-1], edges[1:] - round(BAR_GAP * layout.ratio)
 
     def _layers(self, layout: Layout) -> list[Layer]:
         """Cumulated, the tallest behind."""
@@ -96,7 +96,7 @@ class BatchDistributionPlot(Chart):
             return []
         left, right = self._edges(layout)
         top = np.cumsum(np.stack(list(self._sizes.by_reason.values())), axis=0)
-        strip, columns = layout.strips[0], layout.view.columns
+        strip, columns = layout.sharp_strip(), layout.view.columns
         layers = [bars_layer(self._inks[r], strip, columns, left, right, top[n]) for n, r in enumerate(REASONS)]
         return layers[::-1]
 
@@ -104,7 +104,7 @@ class BatchDistributionPlot(Chart):
         before = self._before.outline if self._before is not None else np.zeros(0)
         self._outline.setVisible(len(before) > 0)
         if len(before):
-            starts = layout.left + np.linspace(0, layout.view.columns, len(before) + 1)
+            starts = layout.x(np.linspace(0.0, 1.0, len(before) + 1))
             xs, ys = step_line(starts[:-1], layout.strips[0].y(before), starts[-1])
             self._outline.setData(np.floor(xs) + 0.5, np.floor(ys) + 0.5)
 

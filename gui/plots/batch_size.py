@@ -8,11 +8,10 @@ from typing import Final
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtGui import QColor
 
 from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
 from gui.plots.canvas import curve
-from gui.plots.columns import SOFT, ColumnsItem, Ink, Layer, bars_layer, plain_layer, stepped_layer
+from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer, plain_layer, stepped_layer
 from gui.plots.frame import Layout, Strip
 from gui.plots.paint import blended, brush, color, pen
 from gui.plots.panel import PlotPanel
@@ -65,8 +64,8 @@ class BatchSizePanel(PlotPanel):
             self._inks[reason] = Ink.of(color(ink, palette.bar_alpha))
             self._marks[reason].setBrush(brush(ink))
         area = Ink.of(color(palette.joined, 2 * palette.bar_alpha))
-        below_edge = blended(palette.joined, palette.plot, 2 * palette.bar_alpha + SOFT).rgb()
-        self._mean = replace(area, edge=QColor(palette.joined).rgb(), below_edge=below_edge)
+        ground = blended(palette.joined, palette.plot, 2 * palette.bar_alpha).name()
+        self._mean = replace(area, edge=palette.joined, ground=ground)
         self._most = Ink.of(color(palette.joined, palette.bar_alpha))
         self._cap.setPen(pen(palette.t2, LINE_MARKER, DASH_CAP))
 
@@ -77,9 +76,9 @@ class BatchSizePanel(PlotPanel):
     def draw(self, layout: Layout) -> None:
         assert self._sizes is not None
         self.header.declare(batch_size.declared(self._sizes))
-        strip, active = layout.strips[0], self._sizes.active
+        strip, active = layout.sharp_strip(), self._sizes.active
         layers = [] if active is None else self._rows_layers(strip, active)
-        layers += [self._bars_of(layout, reason, bars) for reason, bars in self._sizes.bars.items()]
+        layers += [self._bars_of(layout, strip, reason, bars) for reason, bars in self._sizes.bars.items()]
         self._bars.set_layers(layout, strip, layers)
         for reason in REASONS:
             self._draw_marks(layout, reason)
@@ -96,16 +95,16 @@ class BatchSizePanel(PlotPanel):
         """How many ran at most behind how many did on average; the two differ where a column holds many changes."""
         return [plain_layer(self._most, strip, active.most), stepped_layer(self._mean, strip, active.mean, active.mean)]
 
-    def _bars_of(self, layout: Layout, reason: ReleaseReason, bars: Bars) -> Layer:
+    def _bars_of(self, layout: Layout, strip: Strip, reason: ReleaseReason, bars: Bars) -> Layer:
         left, right = _edges(layout, bars)
-        return bars_layer(self._inks[reason], layout.strips[0], layout.view.columns, left, right, bars.size)
+        return bars_layer(self._inks[reason], strip, layout.view.columns, left, right, bars.size)
 
     def _draw_marks(self, layout: Layout, reason: ReleaseReason) -> None:
         assert self._sizes is not None
         xs, ys = [], []
         for bars in (self._sizes.bars[reason], self._sizes.marked[reason]):
             left, right = _edges(layout, bars)
-            xs.append(np.floor((left + right) / 2)[bars.marks] + layout.left + 0.5)
+            xs.append(np.floor((left + right) / 2 / layout.ratio)[bars.marks] + layout.left + 0.5)
             ys.append(np.round(layout.strips[0].y(bars.size[bars.marks])) + 0.5)
         middles = np.concatenate(xs)
         if len(middles) or len(self._marks[reason].data):
@@ -115,4 +114,4 @@ class BatchSizePanel(PlotPanel):
 def _edges(layout: Layout, bars: Bars) -> tuple[Ints, Ints]:
     """The columns of pixels in which they begin, and those before which they end."""
     left, right = (np.floor(layout.view.positions(times)).astype(np.int64) for times in (bars.left, bars.right))
-    return left, np.maximum(right - BAR_GAP, left + 1)
+    return left, np.maximum(right - round(BAR_GAP * layout.ratio), left + round(layout.ratio))

@@ -102,6 +102,11 @@ class Canvas(pg.GraphicsView):
         self.wheeled.emit(event.position(), event.angleDelta(), event.modifiers())
         event.accept()
 
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.DevicePixelRatioChange and hasattr(self, "clips"):
+            self.resized.emit()  # the window is on another screen: there are more pixels to draw on, or fewer
+        return bool(super().event(event))
+
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)
         if hasattr(self, "clips"):

@@ -117,7 +117,9 @@ class Chart(QWidget):
     def laid_out(self, ticks: Sequence[Tick], axis: Axis) -> Layout:
         """Place grid and ticks; where everything lies from now on."""
         strip = Strip(0, self.room, self.plot.axis_units[0], axis)
-        self._layout = Layout(self.canvas.size(), (strip,), TimeRange(0.0, 1.0, self.columns), tuple(ticks))
+        ratio = self.canvas.devicePixelRatioF()
+        axis_range = TimeRange(0.0, 1.0, int(self.columns * ratio), ratio)
+        self._layout = Layout(self.canvas.size(), (strip,), axis_range, tuple(ticks))
         self.canvas.set_layout(self._layout, NO_MARKS)
         self._show_pointer(self._layout)
         return self._layout

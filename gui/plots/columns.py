@@ -1,14 +1,16 @@
-"""Areas and bars made of columns of whole pixels: numpy paints them, so the cost does not grow with the data."""
+"""Areas and bars made of columns of the screen's pixels: numpy paints them, so the cost does not grow with the data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
 import pyqtgraph as pg
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QImage, QPainter
@@ -19,25 +21,22 @@ from gui.plots.frame import Layout, Strip
 from gui.plots.paint import blended
 from service.analysis.observed.columns import Floats, Ints
 
-SOFT: Final = 0.25  # the second row of an edge that is a pixel and a quarter wide
+EDGE: Final = 1.25  # pixels of the widget that an edge is wide; the part of the last row is softened
 LEAST_STRENGTH: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Ink:
-    """Colours of a layer: its area, and its upper edge with the row below that; no edge where that is ``None``."""
+    """Colours of a layer: its area, its upper edge if it has one, and what a soft edge lets shine through."""
 
     area: int
-    edge: int | None = None
-    below_edge: int = 0
+    edge: str | None = None
+    ground: str = ""
 
     @classmethod
     def of(cls, color: QColor, edge: str | None = None) -> Ink:
         """An area that may let shine through what is behind it, with an opaque edge."""
-        area = _premultiplied(color)
-        if edge is None:
-            return cls(area)
-        return cls(area, QColor(edge).rgb(), blended(edge, color.name(), SOFT).rgb())
+        return cls(_premultiplied(color), edge, color.name())
 
 
 @dataclass(frozen=True)
@@ -50,34 +49,35 @@ class Layer:
 
 
 class ColumnsItem(pg.GraphicsObject):
-    """Layers from back to front within one strip."""
+    """Layers from back to front within one strip, which is in the screen's pixels."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._place = (0, 0)
         self._rect = QRectF()
         self._pixels: NDArray[np.uint32] | None = None
         self._image: QImage | None = None
 
     def set_layers(self, layout: Layout, strip: Strip, layers: Sequence[Layer]) -> None:
-        self._set_pixels(layout, strip, painted(layers, strip.height, layout.view.columns))
+        self._set_pixels(layout, strip, painted(layers, strip.height, layout.view.columns, strip.ratio))
 
     def boundingRect(self) -> QRectF:
         return self._rect
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._image is not None:
-            painter.drawImage(*self._place, self._image)
+            painter.drawImage(self._rect.topLeft(), self._image)
 
     def _set_pixels(self, layout: Layout, strip: Strip, pixels: NDArray[np.uint32]) -> None:
-        rect = QRectF(layout.left, strip.top, layout.view.columns, strip.height)
+        rows, columns = pixels.shape
+        left, ratio = round(layout.left * strip.ratio), strip.ratio
+        rect = QRectF(left / ratio, strip.top / ratio, columns / ratio, rows / ratio)
         if rect != self._rect:
             self.prepareGeometryChange()
-            self._rect, self._place = rect, (layout.left, strip.top)
+            self._rect = rect
         self._pixels = pixels  # the image only borrows them
-        rows, columns = self._pixels.shape
         kind = QImage.Format.Format_ARGB32_Premultiplied
-        self._image = QImage(self._pixels.data, columns, rows, 4 * columns, kind)
+        self._image = QImage(pixels.data, columns, rows, 4 * columns, kind)
+        self._image.setDevicePixelRatio(ratio)
         self.update()
 
 
@@ -86,37 +86,50 @@ class PointsItem(ColumnsItem):
 
     def set_points(self, layout: Layout, strip: Strip, times: Floats, values: Floats, ink: QColor) -> None:
         columns = np.floor(layout.view.positions(times)).astype(np.int64)
-        self._set_pixels(layout, strip, dotted(columns, _rows(strip, values), strip.height, layout.view.columns, ink))
+        size = strip.height, layout.view.columns
+        self._set_pixels(layout, strip, dotted(columns, _rows(strip, values), *size, ink, strip.ratio))
 
 
-def dotted(columns: Ints, rows: Ints, height: int, width: int, ink: QColor) -> NDArray[np.uint32]:
+def dotted(columns: Ints, rows: Ints, height: int, width: int, ink: QColor, ratio: float = 1.0) -> NDArray[np.uint32]:
     """A picture of points that are `MARK_LATENCY` wide, with soft edges, however many there are."""
-    margin = 2
+    disc = _disc(MARK_LATENCY * ratio)
+    margin = _reach(MARK_LATENCY * ratio)
     there = np.zeros((height + 2 * margin, width + 2 * margin), np.bool_)
     inside = (columns >= 0) & (columns < width) & (rows < height)
     there[rows[inside] + margin, columns[inside] + margin] = True
     level = np.zeros((height, width), np.uint8)
-    for step, (_, offsets) in enumerate(DISC, start=1):
+    for step, (_, offsets) in enumerate(disc, start=1):
+        covered = np.zeros_like(level, np.bool_)
         for down, right in offsets:
             top, left = margin - down, margin - right
-            level[there[top : top + height, left : left + width]] = step
-    colors = [0] + [_premultiplied(_faded(ink, strength)) for strength, _ in DISC]
+            covered |= there[top : top + height, left : left + width]
+        level[covered] = step
+    colors = [0] + [_premultiplied(_faded(ink, strength)) for strength, _ in disc]
     return np.array(colors, np.uint32)[level]
 
 
+@cache
 def _disc(diameter: float) -> list[tuple[float, list[tuple[int, int]]]]:
     """How strongly the pixels about the centre of a disc are covered by it: strengths, rising, with their pixels."""
     pixels: dict[float, list[tuple[int, int]]] = {}
-    for down in range(-2, 3):
-        for right in range(-2, 3):
+    reach = range(-_reach(diameter), _reach(diameter) + 1)
+    for down in reach:
+        for right in reach:
             strength = min(max(diameter / 2 + 0.5 - math.hypot(down, right), 0.0), 1.0)
             if strength > LEAST_STRENGTH:
                 pixels.setdefault(round(strength, 2), []).append((down, right))
     return sorted(pixels.items())
 
 
-def painted(layers: Sequence[Layer], rows: int, columns: int) -> NDArray[np.uint32]:
+def _reach(diameter: float) -> int:
+    """How far from its centre a disc covers pixels."""
+    return math.floor(diameter / 2 + 0.5 - LEAST_STRENGTH)
+
+
+def painted(layers: Sequence[Layer], rows: int, columns: int, ratio: float = 1.0) -> NDArray[np.uint32]:
     """The picture of the layers, the last in front."""
+    full_rows = int(EDGE * ratio)
+    softness = EDGE * ratio - full_rows
     picture = np.zeros((rows, columns), np.uint32)
     row = np.arange(rows, dtype=np.int32)[:, None]
     for layer in layers:
@@ -125,8 +138,9 @@ def painted(layers: Sequence[Layer], rows: int, columns: int) -> NDArray[np.uint
         np.copyto(picture, np.uint32(layer.ink.area), where=is_area)
         if layer.ink.edge is not None and layer.edge_ends is not None:
             ends = layer.edge_ends.astype(np.int32)
-            np.copyto(picture, np.uint32(layer.ink.below_edge), where=is_area & (row == ends + 1))
-            np.copyto(picture, np.uint32(layer.ink.edge), where=is_area & (row <= ends))
+            soft = blended(layer.ink.edge, layer.ink.ground, softness).rgb()
+            np.copyto(picture, np.uint32(soft), where=is_area & (row == ends + full_rows))
+            np.copyto(picture, np.uint32(QColor(layer.ink.edge).rgb()), where=is_area & (row < ends + full_rows))
     return picture
 
 
@@ -134,8 +148,8 @@ def stepped_layer(ink: Ink, strip: Strip, low: Floats, high: Floats) -> Layer:
     """A layer up to `high` whose edge spans all values of a column and reaches up to those of its neighbours."""
     tops = _rows(strip, high)
     ends = np.maximum(tops, _rows(strip, low))
-    padded = np.concatenate((tops[:1], tops, tops[-1:]))
-    neighbours = np.maximum(padded[:-2], padded[2:]) - 1
+    width = int(EDGE * strip.ratio)
+    neighbours = sliding_window_view(np.pad(tops, width, mode="edge"), 2 * width + 1).max(axis=1) - width
     return Layer(ink, tops, np.minimum(np.maximum(ends, neighbours), strip.height - 1))
 
 
@@ -172,6 +186,3 @@ def _premultiplied(color: QColor) -> int:
 
 def _rows(strip: Strip, values: Floats) -> Ints:
     return np.clip(np.round(strip.y(values)) - strip.top, 0, strip.height).astype(np.int64)
-
-
-DISC: Final = _disc(MARK_LATENCY)

@@ -23,12 +23,13 @@ UNIT_ROOM: Final = GAP_2 + FONT_CAPTION + GAP_1  # what the unit needs above the
 
 @dataclass(frozen=True)
 class Strip:
-    """A y axis and the stretch of pixels that it has."""
+    """A y axis and the stretch of pixels that it has: the widget's, or with a `ratio` to them the screen's."""
 
     top: int
     bottom: int
     unit: str = ""
     axis: Axis | None = None
+    ratio: float = 1.0
 
     @property
     def height(self) -> int:
@@ -47,7 +48,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies on a canvas, in its pixels."""
+    """Where everything lies on a canvas, in its pixels; the columns of the view are the screen's."""
 
     size: QSize
     strips: tuple[Strip, ...]
@@ -63,6 +64,11 @@ class Layout:
         return max(self.size.width() - PLOT_MARGIN_RIGHT, PLOT_GUTTER + 1)
 
     @property
+    def ratio(self) -> float:
+        """The screen's pixels in one of the widget."""
+        return self.view.ratio
+
+    @property
     def top(self) -> int:
         return self.strips[0].top
 
@@ -71,14 +77,20 @@ class Layout:
         return self.strips[-1].bottom
 
     def x(self, times: Floats) -> Floats:
-        result: Floats = self.left + self.view.positions(times)
+        result: Floats = self.left + self.view.positions(times) / self.ratio
         return result
 
     def x_of(self, at_s: float) -> float:
-        return self.left + self.view.position(at_s)
+        return self.left + self.view.position(at_s) / self.ratio
 
     def time_at(self, x: float) -> float:
-        return self.view.time_at(x - self.left)
+        return self.view.time_at((x - self.left) * self.ratio)
+
+    def sharp_strip(self, number: int = 0) -> Strip:
+        """A strip in the screen's own pixels."""
+        strip = self.strips[number]
+        top, bottom = (round(y * self.ratio) for y in (strip.top, strip.bottom))
+        return Strip(top, bottom, strip.unit, strip.axis, self.ratio)
 
 
 @dataclass(frozen=True)

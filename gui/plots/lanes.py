@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
@@ -41,15 +41,25 @@ class LanesItem(Overlay):
         pixels[:, :bar_height] = self._bar[stages][:, None]
         if bar_height < grid.height:
             pixels[:, bar_height:] = self._between[stages][:, None]
-        self._pixels = pixels.reshape(lanes * grid.height, columns)
-        self._image = QImage(
-            self._pixels.data, columns, lanes * grid.height, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied
-        )
+        self._pixels = _stretched(pixels.reshape(lanes * grid.height, columns), layout.ratio)
+        kind = QImage.Format.Format_ARGB32_Premultiplied
+        self._image = QImage(self._pixels.data, columns, len(self._pixels), 4 * columns, kind)
+        self._image.setDevicePixelRatio(layout.ratio)
         self._lie(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is not None and self._image is not None:
-            painter.drawImage(self._layout.left, self._layout.top, self._image)
+            ratio = self._layout.ratio
+            place = (self._layout.left, self._layout.top)
+            painter.drawImage(QPointF(*(round(part * ratio) / ratio for part in place)), self._image)
+
+
+def _stretched(pixels: NDArray[np.uint32], ratio: float) -> NDArray[np.uint32]:
+    """As many rows as the screen has for them; lanes are whole pixels of the widget high."""
+    if ratio == 1:
+        return pixels
+    rows = np.arange(round(len(pixels) * ratio))
+    return pixels[np.minimum(((rows + 0.5) / ratio).astype(np.int64), len(pixels) - 1)]
 
 
 class LaneSurroundings(Overlay):

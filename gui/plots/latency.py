@@ -50,7 +50,7 @@ class LatencyPanel(PlotPanel):
         assert self._latencies is not None
         strip = layout.strips[0]
         times, values = self._latencies.points
-        self._points.set_points(layout, strip, times, values, self._ink)
+        self._points.set_points(layout, layout.sharp_strip(), times, values, self._ink)
         for name, (times, values) in self._latencies.lines.items():
             known = len(values) and not np.isnan(values).all()
             self._lines[name].setVisible(bool(known))

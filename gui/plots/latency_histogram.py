@@ -66,11 +66,12 @@ class LatencyHistogram(Chart):
         return {name: sample for name, sample in named if sample is not None and len(sample.values)}
 
     def _draw_bars(self, layout: Layout, bins: Bins | None) -> None:
-        strip, columns = layout.strips[0], layout.view.columns
+        strip, columns = layout.sharp_strip(), layout.view.columns
         layers = []
         if bins is not None:
             edges = np.round(self._axis.shares(bins.edges) * columns).astype(np.int64)
-            layers = [bars_layer(self._ink, strip, columns, edges[:-1], edges[1:] - BAR_GAP, bins.shares)]
+            gap = round(BAR_GAP * layout.ratio)
+            layers = [bars_layer(self._ink, strip, columns, edges[:-1], edges[1:] - gap, bins.shares)]
         self._bars.set_layers(layout, strip, layers)
 
     def _draw_outline(self, layout: Layout, bins: Bins | None) -> None:

@@ -39,7 +39,7 @@ from service.analysis.observed.history import History
 
 MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3
-SHARE_OF_COLUMN: Final = 0.2
+SHARE_OF_PIXEL: Final = 0.2
 SLOWEST_S: Final = 0.1
 SETTLED_S: Final = 1.0  # what happened longer ago has been told of
 
@@ -248,7 +248,7 @@ class PlotPanel(QWidget):
         return self._view(self._moment).end_s if self._moment is not None else None
 
     def seconds_per_pixel(self) -> float:
-        return self._view(self._moment).column_s if self._moment is not None else 0.0
+        return self._view(self._moment).pixel_s if self._moment is not None else 0.0
 
     # -------------------------------------------------------------------------------------------------------- inner
 
@@ -262,7 +262,7 @@ class PlotPanel(QWidget):
             return False
         if self._is_settled(view.end_s):
             return False
-        return not 0 <= moment.now_s - self._computed_s < min(view.column_s * SHARE_OF_COLUMN, SLOWEST_S)
+        return not 0 <= moment.now_s - self._computed_s < min(view.pixel_s * SHARE_OF_PIXEL, SLOWEST_S)
 
     def _is_settled(self, at_s: float) -> bool:
         """Whether nothing more will be told of that moment."""
@@ -270,8 +270,9 @@ class PlotPanel(QWidget):
         return last_s is not None and at_s < last_s - SETTLED_S
 
     def _view(self, moment: Moment) -> TimeRange:
-        columns = self.canvas.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT
-        return TimeRange.ending_at(moment.end_s, moment.window_s, columns)
+        ratio = self.canvas.devicePixelRatioF()
+        columns = int((self.canvas.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT) * ratio)
+        return TimeRange.ending_at(moment.end_s, moment.window_s, columns, ratio)
 
     def _layout_at(self, moment: Moment) -> Layout:
         view = self._view(moment)
@@ -282,7 +283,7 @@ class PlotPanel(QWidget):
         return Layout(self.canvas.size(), strips, view, self._ticks(view, moment))
 
     def _ticks(self, view: TimeRange, moment: Moment) -> tuple[Tick, ...]:
-        most = max(2, min(6, view.columns // TICK_WIDTH))
+        most = max(2, min(6, int(view.columns / view.ratio) // TICK_WIDTH))
         if moment.wall_offset_s is None:
             ticks = relative_ticks(view, most)
         else:

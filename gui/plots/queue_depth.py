@@ -44,7 +44,7 @@ class QueueDepthPanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._depths is not None
-        strip, low, high = layout.strips[0], self._depths.low, self._depths.high
+        strip, low, high = layout.sharp_strip(), self._depths.low, self._depths.high
         self._areas.set_layers(
             layout,
             strip,

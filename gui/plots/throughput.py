@@ -77,7 +77,8 @@ class ThroughputPanel(PlotPanel):
                 self._curves[strip].setData(layout.x(times), axis.y(values))
                 middles = layout.view.start_s + (np.arange(layout.view.columns) + 0.5) * layout.view.column_s
                 heights = np.interp(middles, times, values, left=np.nan, right=np.nan)
-                self._grounds[strip].set_layers(layout, axis, [plain_layer(self._ground, axis, heights)])
+                sharp = layout.sharp_strip(strip)
+                self._grounds[strip].set_layers(layout, sharp, [plain_layer(self._ground, sharp, heights)])
         self._draw_offered(layout)
         self._capacity.set_line(layout, self.capacity)
 
@@ -93,7 +94,7 @@ class ThroughputPanel(PlotPanel):
         return throughput.readout(self.history, at_s, self.seconds_per_pixel())
 
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
-        tokens, requests, _ = throughput.values_at(self.history, at_s, layout.view.column_s)
+        tokens, requests, _ = throughput.values_at(self.history, at_s, layout.view.pixel_s)
         values = ((TOKENS, tokens), (REQUESTS, requests))
         return [Dot(layout.strips[n].y_of(value), self.palette_.running) for n, value in values if value == value]
 

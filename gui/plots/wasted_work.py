@@ -38,7 +38,7 @@ class WastedWorkPanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._wasted is not None
-        strip, found = layout.strips[0], self._wasted
+        strip, found = layout.sharp_strip(), self._wasted
         layers = [
             plain_layer(self._padding, strip, found.vacant + found.padding),
             plain_layer(self._vacant, strip, found.vacant),

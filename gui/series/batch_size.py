@@ -89,7 +89,7 @@ def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
     finished = np.minimum(columns["finished"][visible], view.end_s)
     reason = columns["reason"][visible]
     is_open = columns["formation"][visible] == CONTINUOUS
-    is_wide = (finished - started >= MARK_ROOM * view.column_s) | (reason < FIRST_OF_RUNNING)
+    is_wide = (finished - started >= MARK_ROOM * view.pixel_s) | (reason < FIRST_OF_RUNNING)
     largest = float(size.max()) if len(size) else 0.0
     bars, marked, count = {}, {}, {}
     for code, name in enumerate(REASONS):
@@ -126,7 +126,9 @@ def summary(history: History, sizes: BatchSizes) -> Readout:
 def _bars(started: Floats, finished: Floats, size: Floats, view: TimeRange) -> Bars:
     if len(started) > view.columns:
         started, finished, size = _largest_per_column(started, size, view)
-    chosen = one_per_cell(view.grid_columns((started + finished) / 2), size.astype(np.int64), MARK_CELL)
+    chosen = one_per_cell(
+        view.grid_columns((started + finished) / 2), size.astype(np.int64), round(MARK_CELL * view.ratio)
+    )
     return Bars(started, finished, size, chosen)
 
 

@@ -21,7 +21,7 @@ from service.messages.workload import TEXT
 TOKENS_WINDOW_S: Final = 1.0
 REQUESTS_WINDOW_S: Final = 2.0  # twice over, since requests end by whole batches
 FRESH_S: Final = 1.5
-COLUMNS_AVERAGED: Final = 3  # in a long window of time what is faster than this would only be a hedge of lines
+PIXELS_AVERAGED: Final = 3  # in a long window of time what is faster than this would only be a hedge of lines
 
 PLOT: Final = Declaration(
     name="throughput",
@@ -79,8 +79,8 @@ def throughput(history: History, view: TimeRange) -> Throughput:
     if history.last_s is not None:
         last = max(first - 1, min(last, step_of(history.last_s) - 1))  # none, where the last is before the view
     times = (np.arange(first, last + 1) + 1) * STEP_S
-    tokens = _blank_without_service(history, times, _tokens_per_s(history, first, last, view.column_s))
-    requests = _blank_without_service(history, times, _requests_per_s(history, first, last, view.column_s))
+    tokens = _blank_without_service(history, times, _tokens_per_s(history, first, last, view.pixel_s))
+    requests = _blank_without_service(history, times, _requests_per_s(history, first, last, view.pixel_s))
     return Throughput(
         tokens=_held(history, view, (times[::every], tokens[::every])),
         requests=_held(history, view, (times[::every], requests[::every])),
@@ -88,9 +88,9 @@ def throughput(history: History, view: TimeRange) -> Throughput:
     )
 
 
-def readout(history: History, at_s: float, column_s: float = 0.0) -> Readout:
+def readout(history: History, at_s: float, pixel_s: float = 0.0) -> Readout:
     """The rates at that moment."""
-    tokens, requests, offered = values_at(history, at_s, column_s)
+    tokens, requests, offered = values_at(history, at_s, pixel_s)
     return {
         f"{history.unit}/s": rounded(tokens, 0),
         "requests/s": rounded(requests, 1),
@@ -98,25 +98,25 @@ def readout(history: History, at_s: float, column_s: float = 0.0) -> Readout:
     }
 
 
-def values_at(history: History, at_s: float, column_s: float = 0.0) -> tuple[float, float, float]:
-    """Tokens, requests and offered requests a second, as a plot with such columns shows them; NaN where unknown."""
+def values_at(history: History, at_s: float, pixel_s: float = 0.0) -> tuple[float, float, float]:
+    """Tokens, requests and offered requests a second, as a plot with such pixels shows them; NaN where unknown."""
     if history.last_s is None or history.first_s is None or at_s < history.first_s:
         return math.nan, math.nan, math.nan
     step = min(step_of(at_s), step_of(history.last_s)) - 1
     rates = [x for x in history.load_story.offered if x[0] <= at_s]
     offered = rates[-1][1] if rates else None
-    tokens = _tokens_per_s(history, step, step, column_s)
-    requests = _requests_per_s(history, step, step, column_s)
+    tokens = _tokens_per_s(history, step, step, pixel_s)
+    requests = _requests_per_s(history, step, step, pixel_s)
     return float(tokens[0]), float(requests[0]), math.nan if offered is None else offered
 
 
-def _tokens_per_s(history: History, first: int, last: int, column_s: float) -> Floats:
-    width = _width(TOKENS_WINDOW_S, column_s)
+def _tokens_per_s(history: History, first: int, last: int, pixel_s: float) -> Floats:
+    width = _width(TOKENS_WINDOW_S, pixel_s)
     return _sliding_sum(history.batches.tokens.read(first - width + 1, last), width) / (width * STEP_S)
 
 
-def _requests_per_s(history: History, first: int, last: int, column_s: float) -> Floats:
-    width = _width(REQUESTS_WINDOW_S, column_s)
+def _requests_per_s(history: History, first: int, last: int, pixel_s: float) -> Floats:
+    width = _width(REQUESTS_WINDOW_S, pixel_s)
     begin = first - 2 * (width - 1)
     finished, _, _ = samples_between(history.requests.samples, begin * STEP_S, (last + 1) * STEP_S)
     steps = np.clip(np.floor(finished / STEP_S).astype(np.int64) - begin, 0, last - begin)
@@ -124,9 +124,9 @@ def _requests_per_s(history: History, first: int, last: int, column_s: float) ->
     return _sliding_sum(_sliding_sum(counts, width) / width, width) / (width * STEP_S)
 
 
-def _width(window_s: float, column_s: float) -> int:
+def _width(window_s: float, pixel_s: float) -> int:
     """Steps of time to average over."""
-    return math.ceil(max(window_s, COLUMNS_AVERAGED * column_s) / STEP_S)
+    return math.ceil(max(window_s, PIXELS_AVERAGED * pixel_s) / STEP_S)
 
 
 def _sliding_sum(values: Floats, width: int) -> Floats:

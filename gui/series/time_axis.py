@@ -51,7 +51,7 @@ def chip_text(at_s: float, view: TimeRange) -> str:
     """
     ago_s = max(view.end_s - at_s, 0.0)
     if ago_s < 2 * MINUTE_S:
-        return "now" if ago_s < view.column_s else f"−{ago_s:.1f} s"
+        return "now" if ago_s < view.pixel_s else f"−{ago_s:.1f} s"
     return f"−{int(ago_s // MINUTE_S)} min {int(ago_s % MINUTE_S):02d} s"
 
 

@@ -15,23 +15,31 @@ class TimeRange:
     """From `start_s` to `end_s`, in `columns` of equal length whose edges are multiples of that length.
 
     So a moment falls into the same column of the grid however the range moves, and nothing that is drawn shimmers.
+
+    Attributes:
+        columns: of the screen's own pixels.
+        ratio: how many of them are a pixel of the widget, more than 1 on a screen of high density.
     """
 
     start_s: float
     end_s: float
     columns: int
+    ratio: float = 1.0
 
     @classmethod
-    def ending_at(cls, end_s: float, span_s: float, columns: int) -> TimeRange:
-        """The range of whole columns whose last one contains `end_s`.
+    def ending_at(cls, end_s: float, span_s: float, columns: int, ratio: float = 1.0) -> TimeRange:
+        """The range of whole columns whose last one contains `end_s`; it moves by pixels of the widget if it can.
 
         >>> TimeRange.ending_at(10.3, span_s=4.0, columns=8)
-        TimeRange(start_s=6.5, end_s=10.5, columns=8)
+        TimeRange(start_s=6.5, end_s=10.5, columns=8, ratio=1.0)
+        >>> TimeRange.ending_at(10.3, span_s=4.0, columns=16, ratio=2.0)
+        TimeRange(start_s=6.5, end_s=10.5, columns=16, ratio=2.0)
         """
         columns = max(columns, 1)
         column_s = span_s / columns
-        last = math.floor(end_s / column_s) + 1
-        return cls((last - columns) * column_s, last * column_s, columns)
+        step = int(ratio) if ratio == int(ratio) else 1
+        last = (math.floor(end_s / (step * column_s)) + 1) * step
+        return cls((last - columns) * column_s, last * column_s, columns, ratio)
 
     @property
     def span_s(self) -> float:
@@ -40,6 +48,11 @@ class TimeRange:
     @property
     def column_s(self) -> float:
         return self.span_s / self.columns
+
+    @property
+    def pixel_s(self) -> float:
+        """How long a pixel of the widget lasts."""
+        return self.column_s * self.ratio
 
     def positions(self, times: Floats) -> Floats:
         """Where moments lie, in columns from the left edge."""

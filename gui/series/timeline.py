@@ -246,7 +246,7 @@ class _Canvas:
         """A bar of at least one pixel for every interval that is not empty."""
         real = np.flatnonzero((starts < ends) & (lane >= self._lanes.start) & (lane < self._lanes.stop))
         left = self._columns(starts[real])
-        right = np.minimum(np.maximum(self._columns(ends[real]), left + 1), self._view.columns)
+        right = np.minimum(np.maximum(self._columns(ends[real]), left + round(self._view.ratio)), self._view.columns)
         row = (lane[real] - self._lanes.start) * self._shape[1]
         weight = WEIGHTS[np.broadcast_to(stage, starts.shape)[real]]
         self._places += [row + left, row + right]
