@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, RunError, lines_of, measure
 from service.commands.offline_batch.results import ResultFiles, ResultsError, errors_path
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 from service.load.options import SentenceParser
 from service.messages.life import StartError
 from service.messages.options import ServiceOptions

@@ -28,8 +28,7 @@ from torch import Tensor
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.passes import ForwardPass, Part
 from service.engine.row import Row
-from service.engine.sampling import Draw, next_tokens
-from service.engine.transfer import on_device
+from service.engine.sampling import Draw, next_tokens, on_device
 from service.messages.telemetry import BatchWork
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores

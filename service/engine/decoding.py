@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from service.engine.batch import Batch, Forward, Step, make_step
-from service.engine.failure import Failure, attempt
-from service.engine.home import Home
+from service.engine.compute_thread import Home
 from service.engine.job import Emit, Progress
-from service.engine.memory_limit import MemoryLimit
 from service.engine.open_batch import OpenBatch, sum_of
+from service.engine.out_of_memory import Failure, MemoryLimit, attempt
 from service.engine.row import Row
 from service.messages.telemetry import BatchWork
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
 from service.engine.batch import Forward
+from service.engine.compute_thread import Home
 from service.engine.decoding import Decoding
 from service.engine.detokenize import Detokenizer
 from service.engine.encode import Encoder, InvalidText
-from service.engine.home import Home
 from service.engine.job import Admit, Emit
-from service.engine.memory_limit import MemoryLimit
+from service.engine.out_of_memory import MemoryLimit
 from service.engine.row import Row
 from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork

@@ -42,11 +42,10 @@ def load_engine(
     cores = max(1, usable_cores() // options.replicas)
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
+    from service.engine.compute_thread import Home, prepare_engine_thread
     from service.engine.engine import TextEngine
-    from service.engine.home import Home
     from service.engine.model.load import choose_device, choose_dtype, load
     from service.engine.model.resolve import resolve
-    from service.engine.threads import prepare_engine_thread
 
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
@@ -60,8 +59,8 @@ def _load_function(options: ServiceOptions) -> LoadedEngine:
 
     workload, device = find(options.workload)(), "cpu"
     if workload.computes_on_device:
+        from service.engine.compute_thread import prepare_engine_thread
         from service.engine.model.load import choose_device
-        from service.engine.threads import prepare_engine_thread
 
         device = choose_device(options.device)
         prepare_engine_thread(device, max(1, usable_cores() // options.replicas))

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.engine.batch import Batch, Forward
-from service.engine.failure import Failure
-from service.engine.memory_limit import MemoryLimit
+from service.engine.out_of_memory import Failure, MemoryLimit
 from service.engine.row import Row
 from service.messages.telemetry import BatchWork
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-
-from service.engine.transfer import on_device
 
 _NUCLEUS_TOKENS = 1024  # so many of the likeliest tokens are sorted; the whole vocabulary only if they fall short
 
@@ -67,3 +66,9 @@ def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
     below_total = torch.nextafter(total, torch.zeros_like(total))  # rounding must not lead past the last weight
     threshold = torch.minimum(uniform * total, below_total)
     return torch.searchsorted(cumulative, threshold, right=True)[:, 0]
+
+
+def on_device(values: Any, device: torch.device) -> Tensor:
+    """`values` (nested sequences of numbers) as a tensor there; a GPU copies them when it comes to it, nobody waits."""
+    tensor = torch.tensor(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -18,7 +18,7 @@ from typing import NoReturn, Protocol
 
 import msgspec
 
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
 from service.launch import checks
 from service.launch.plan import DriverMessage, DriverPlan, VitalProcesses

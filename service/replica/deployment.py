@@ -21,10 +21,10 @@ from ray.serve.handle import DeploymentHandle
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from service.engine.compute_thread import EngineThreads
 from service.engine.job import Line
 from service.engine.loading import load_engine
 from service.engine.sequence import SamplingParams
-from service.engine.thread_pool import EngineThreads
 from service.messages.options import ServiceOptions
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus

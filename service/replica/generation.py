@@ -13,9 +13,9 @@ from typing import Final, Literal
 
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
+from service.engine.compute_thread import EngineThreads
 from service.engine.job import Admit, Emit, Engine, Job, Progress
 from service.engine.sequence import SamplingParams
-from service.engine.thread_pool import EngineThreads
 from service.messages.settings import ReleaseReason, VersionedSettings
 from service.messages.telemetry import FINAL_STATES, BatchWork, RequestRecord, RequestState
 from service.replica.batch_log import BatchLog

@@ -13,7 +13,7 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.handle import DeploymentHandle
 
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 from service.messages.life import LoadProgress
 from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT

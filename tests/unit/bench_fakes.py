@@ -7,7 +7,7 @@ import os
 from service.commands.bench.plan import Subject
 from service.commands.bench.report import Rates, Run, Weights
 from service.commands.bench.subjects import ReferenceFacts
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 from service.messages.options import ServiceOptions
 
 RATES = Rates(bytes_per_s=1e9, operations_per_s=1e12)

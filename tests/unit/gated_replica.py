@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from service.engine.compute_thread import EngineThreads
 from service.engine.sequence import SamplingParams
-from service.engine.thread_pool import EngineThreads
 from service.messages.settings import Settings, VersionedSettings
 from service.replica.generation import Generation, GenerationRequest
 from tests.scripted_engine import Fault, ScriptedEngine

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from service.engine.compute_thread import EngineThreads, Home
 from service.engine.engine import TextEngine
-from service.engine.home import Home
 from service.engine.sequence import SamplingParams, Sequence
-from service.engine.thread_pool import EngineThreads
 from tests.unit.tiny_models import run
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from service.engine.engine import TextEngine
 from service.engine.job import Progress
-from service.engine.memory_limit import MemoryLimit
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.passes import Part
 from service.engine.model.resolve import ModelFolder
+from service.engine.out_of_memory import MemoryLimit
 from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 from tests.unit.tiny_models import Listener, run

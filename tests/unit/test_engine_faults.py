@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from service.engine.engine import TextEngine
-from service.engine.failure import Failure, attempt
+from service.engine.out_of_memory import Failure, attempt
 from service.engine.row import Row
 from tests.unit.tiny_models import Listener, loaded, run, sequence, tiny_llama
 

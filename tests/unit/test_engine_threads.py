@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from service.engine import cores, threads
+from service.engine import compute_thread, cores
 from tests.unit.tiny_models import byte_level_tokenizer, tiny_llama
 
 SCRIPT = """
@@ -55,15 +56,15 @@ def test_that_an_engine_computes_on_its_share_of_the_cores_behind_all_else(tiny_
     count, mine, workers, main = json.loads(run.stdout)
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert count == max(1, cores.usable_cores() // replicas)
-    assert mine == own + threads.NICENESS
+    assert mine == own + compute_thread.NICENESS
     assert set(workers) <= {mine}
     assert len(workers) >= count - 1
     assert main == own
 
 
 def test_that_a_gpus_engine_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads.torch, "set_num_threads", None)
-    threads.prepare_engine_thread("cuda:1", 2)
+    monkeypatch.setattr(torch, "set_num_threads", None)
+    compute_thread.prepare_engine_thread("cuda:1", 2)
 
 
 @pytest.mark.parametrize(("text", "granted"), [("max 100000", None), ("150000 100000", 2), ("50000 100000", 1)])

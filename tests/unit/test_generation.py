@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from service.batching.batcher import QueueFullError
+from service.engine.compute_thread import EngineThreads
 from service.engine.job import Admit, Emit, Progress
 from service.engine.sequence import SamplingParams, Sequence
-from service.engine.thread_pool import EngineThreads
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
 from service.replica.generation import Generation, GenerationError, GenerationRequest

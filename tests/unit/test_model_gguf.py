@@ -14,9 +14,9 @@ import pytest
 from service.engine.model import convert
 from service.engine.model.cache import MANIFEST, is_intact
 from service.engine.model.child import PACKAGE_ROOT, run_module
-from service.engine.model.errors import ModelError
 from service.engine.model.gguf_file import GgufError, read_header
 from service.engine.model.load import load
+from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
 from tests.unit.model_files import LAYERS, endless_gguf, write_gguf
 

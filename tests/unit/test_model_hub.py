@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import constants
 
 from service.engine.model import hub
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
 from tests.unit.model_files import Server, send, send_json, served, sha256, write_model_folder
 

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import DynamicCache
 
 from service.engine.model import load as loading
-from service.engine.model.errors import ModelError
 from service.engine.model.lean import LeanLlama
 from service.engine.model.load import choose_device, choose_dtype, computed_in, load
 from service.engine.model.passes import Part
+from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
 from tests.unit.model_files import write_model_folder
 

@@ -13,13 +13,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from service.engine.model import quicken as module
 from service.engine.model.batch_cache import BatchCache
-from service.engine.model.eight_bit import FEW_ROWS, EightBitLinear
-from service.engine.model.errors import ModelError
 from service.engine.model.lean import LeanLlama
+from service.engine.model.linear import FEW_ROWS, EightBitLinear, PackedLinear, SideBySide
 from service.engine.model.load import load
-from service.engine.model.packed import PackedLinear, SideBySide
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.quicken import Linear, quickened
+from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
 from tests.unit.tiny_models import tiny_gpt2
 
@@ -140,7 +139,7 @@ def test_that_weights_in_8_bits_change_little(make: Callable[[], Any]) -> None:
 
 
 def test_that_a_model_that_8_bits_would_change_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.engine.model.eight_bit.LARGEST", 3)
+    monkeypatch.setattr("service.engine.model.linear.LARGEST", 3)
     with pytest.raises(ModelError, match=r"cannot be had in 8 bits.*choose another dtype"):
         quickened(llama(), CPU, eight_bit=True)
 

@@ -179,7 +179,7 @@ def test_that_the_models_own_sentence_is_the_reason() -> None:
     message = (
         "A replica failed to start with exception. Retrying 1 more time(s). Error:\n"
         "Traceback (most recent call last):\n  File x\n"
-        "service.engine.model.errors.ModelError: The model is too large: choose a smaller one.\n"
+        "service.engine.model.report.ModelError: The model is too large: choose a smaller one.\n"
     )
     assert reason_of(message) == "The model is too large: choose a smaller one."
 

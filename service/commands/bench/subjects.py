@@ -69,8 +69,8 @@ class Reference:
         bind_openmp_threads()
         import torch
 
+        from service.engine.compute_thread import prepare_engine_thread
         from service.engine.model.load import choose_device, choose_dtype, computed_in
-        from service.engine.threads import prepare_engine_thread
 
         device = choose_device(options.device)
         prepare_engine_thread(device, cores)

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple, Self
 
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 from service.launch.priority import yield_to_other_sessions
 from service.messages.options import ServiceOptions
 

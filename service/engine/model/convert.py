@@ -16,8 +16,7 @@ from typing import Final
 
 from service.engine.model.cache import Source, part_of, publish_folder, remove
 from service.engine.model.child import Outcome, run_module
-from service.engine.model.errors import ModelError
-from service.engine.model.report import Report
+from service.engine.model.report import ModelError, Report
 
 MIB: Final = 1 << 20
 MEMORY_BYTES: Final = 3 * 1024 * MIB  # Python with torch, and the reader's own objects

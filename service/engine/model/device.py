@@ -12,8 +12,8 @@ REFUSED: Final = 3
 
 
 def main(device: str) -> int:
-    from service.engine.model.errors import ModelError
     from service.engine.model.load import choose_device
+    from service.engine.model.report import ModelError
 
     try:
         choose_device(device)

@@ -11,8 +11,7 @@ from typing import Final
 
 from service.engine.model.cache import part_of, publish_file, remove, sha256_of
 from service.engine.model.child import Outcome, run_module
-from service.engine.model.errors import ModelError
-from service.engine.model.report import Report
+from service.engine.model.report import ModelError, Report
 
 DEFAULT_MODEL: Final = "SmolLM2-135M-Instruct"
 

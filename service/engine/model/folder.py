@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from safetensors import SafetensorError, safe_open
 
-from service.engine.model.errors import ModelError
+from service.engine.model.report import ModelError
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"

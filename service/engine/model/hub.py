@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from service.engine.model.child import Outcome, run_module
-from service.engine.model.errors import ModelError
 from service.engine.model.folder import CONFIG, TOKENIZERS, WEIGHTS, WEIGHTS_INDEX, check_folder
-from service.engine.model.report import Report
+from service.engine.model.report import ModelError, Report
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from service.engine.model.errors import ModelError
 from service.engine.model.passes import ForwardPass
-from service.engine.model.report import LoadReport, keep_quiet
+from service.engine.model.report import LoadReport, ModelError, keep_quiet
 from service.engine.model.resolve import ModelFolder
 
 DTYPES: Final = ("bfloat16", "float32", "float16", "int8")

@@ -16,13 +16,11 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRotaryEmbedding
 
 from service.engine.model.batch_cache import BatchCache
-from service.engine.model.eight_bit import EightBitLinear
-from service.engine.model.errors import ModelError
 from service.engine.model.graphs import GraphedPass, as_cuda_graphs
 from service.engine.model.lean import LeanLlama, MakeLinear
-from service.engine.model.packed import PackedLinear, SideBySide
+from service.engine.model.linear import EightBitLinear, PackedLinear, SideBySide
 from service.engine.model.passes import ForwardPass, OwnPass, Part
-from service.engine.model.report import LoadReport, keep_quiet, reported
+from service.engine.model.report import LoadReport, ModelError, keep_quiet, reported
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,16 @@
-"""How the long stages of getting and loading a model tell how far they are."""
+"""What fetching and loading a model report: how far they are, and why a model cannot be used."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias, TypeVar
 
 from service.messages.life import LoadProgress, StageName, Unit
+
+
+class ModelError(Exception):
+    """The model cannot be had or used; `str()` of it is one sentence for the user that says what to do."""
+
 
 Item = TypeVar("Item")
 

@@ -1,0 +1,111 @@
+"""Threads of the engine: one for each batch that runs, and one of them in which every step is computed.
+
+Importing this module imports no torch, because `service.engine.cores` has to be heeded before torch is imported.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+Result = TypeVar("Result")
+
+
+class Home:
+    """Steps of batches that run side by side in several threads, computed in one of these, in turns.
+
+    Not each in its own: OpenMP keeps a team of threads for everyone that computes, and as soon as all teams together
+    have more threads than there are cores, they sleep at each barrier instead of waiting for it. On two cores that
+    takes more than half of the speed, and the team of a thread that is idle counts.
+    """
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        """To be called in the only thread of `executor`; without one every thread computes for itself."""
+        self._executor = executor
+        self._thread = threading.get_ident()
+        self._guests: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+
+    def compute(self, step: Callable[[], Result]) -> Result:
+        """What `step` returns or raises; those who have asked before it come first."""
+        if self._executor is None:
+            return step()
+        if threading.get_ident() == self._thread:
+            self._compute_for_guests()
+            return step()
+        result: Future[Result] = Future()
+        self._guests.put((step, result))
+        self._executor.submit(self._compute_for_guests)  # in case no batch of its own runs there, which would do it
+        return result.result()
+
+    def _compute_for_guests(self) -> None:
+        for _ in range(self._guests.qsize()):
+            step, result = self._guests.get_nowait()
+            try:
+                result.set_result(step())
+            except BaseException as error:
+                result.set_exception(error)
+
+
+class EngineThreads:
+    """Lends threads to one event loop: the first whenever it is there, because the engine computes in it."""
+
+    def __init__(self, first: ThreadPoolExecutor) -> None:
+        self._numbers = itertools.count(1)
+        self._idle = [(0, first)]  # a heap
+
+    @contextmanager
+    def one(self) -> Iterator[ThreadPoolExecutor]:
+        """A thread that nobody else has meanwhile."""
+        number, thread = heappop(self._idle) if self._idle else self._another()
+        try:
+            yield thread
+        finally:
+            heappush(self._idle, (number, thread))
+
+    def _another(self) -> tuple[int, ThreadPoolExecutor]:
+        return next(self._numbers), ThreadPoolExecutor(1, thread_name_prefix="engine")
+
+
+logger = logging.getLogger(__name__)
+
+NICENESS = 10
+LOWEST_PRIORITY = 19
+
+
+def prepare_engine_thread(device: torch.device | str, cores: int) -> None:
+    """Set the calling thread up to compute on `device`; call it first thing in the thread that will.
+
+    On the CPU torch gets so many `cores`, whatever ``OMP_NUM_THREADS`` says: Ray sets it to 1 in an actor. The thread
+    is made nice, and torch's threads, which it spawns at its first computation, inherit that, so that the event loop,
+    the proxy and the window are served before the model.
+    """
+    import torch
+
+    if torch.device(device).type != "cpu":
+        return
+    _be_nice()
+    torch.set_num_threads(cores)
+
+
+def _be_nice() -> None:
+    """Lower the priority of this thread below its process's; only Linux has one for each thread."""
+    if sys.platform != "linux":
+        return
+    thread = threading.get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + NICENESS
+    try:
+        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, LOWEST_PRIORITY))
+    except OSError as error:
+        logger.warning("The engine's thread keeps its priority: %s", error)

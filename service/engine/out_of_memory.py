@@ -1,0 +1,78 @@
+"""Failures of a model, running out of memory among them, and the largest batch that fit since the last of those."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import torch
+
+REMEMBERED_S: Final = 60.0  # what a row needs depends on its length: after so long more are tried again
+
+T = TypeVar("T")
+
+
+class MemoryLimit:
+    """Remembers the size that is left when a batch did not fit."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._rows: int | None = None
+        self._until_s = 0.0
+
+    @property
+    def rows(self) -> int | None:
+        """So many at most; ``None`` where nothing is known."""
+        return self._rows if self._clock() < self._until_s else None
+
+    def lower(self, rows: int) -> None:
+        """More than so many did not fit."""
+        self._rows, self._until_s = max(rows, 1), self._clock() + REMEMBERED_S
+
+    def parts(self, rows: Sequence[T]) -> list[list[T]]:
+        """As few parts as fit, of about the same size."""
+        most = self.rows
+        if not rows or most is None:
+            return [list(rows)]
+        count = -(-len(rows) // most)
+        return [list(rows[i * len(rows) // count : (i + 1) * len(rows) // count]) for i in range(count)]
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception in words."""
+
+    text: str
+    is_out_of_memory: bool
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def attempt(action: Callable[[], T]) -> T | Failure:
+    """What `action` returns, or why it failed. Anything a model raises counts, `SystemExit` too, but not Ctrl+C."""
+    try:
+        return action()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        logger.debug("The model raised", exc_info=error)
+        return Failure(_in_words(error), _is_out_of_memory(error))
+
+
+def _in_words(error: BaseException) -> str:
+    name = type(error).__name__
+    return f"{name}: {error}" if str(error) else name
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """torch has a class for it on accelerators; its allocator for the CPU raises a bare `RuntimeError`."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(mark in str(error) for mark in ("can't allocate", "out of memory"))
