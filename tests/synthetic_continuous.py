@@ -1,6 +1,6 @@
 """The engine of a simulated run under `continuous`: requests join and leave between two steps.
 
-It tells of stretches with the same members, as the service does: each is a batch, released because somebody `joined`,
+It tells of segments with the same members, as the service does: each is a batch, released because somebody `joined`,
 or `left` and nobody joined.
 """
 
@@ -33,34 +33,34 @@ class OpenRun:
 
     def go(self, first: SyntheticBatch) -> float:
         """Run the batch that was formed, and all that join it; returns when the engine is free."""
-        stretch, joined, left = first, first.members, dict[int, int]()
+        segment, joined, left = first, first.members, dict[int, int]()
         first.is_open = True
         at_s = first.formed_s
-        while stretch.members:
+        while segment.members:
             left |= {member.number: member.tokens for member in joined}
-            at_s = self._run_stretch(stretch, joined, left, at_s)
-            stretch, joined = self._next(stretch, left, at_s)
+            at_s = self._run_segment(segment, joined, left, at_s)
+            segment, joined = self._next(segment, left, at_s)
         self.batches.pop()
         return at_s
 
-    def _run_stretch(
-        self, stretch: SyntheticBatch, joined: list[SyntheticRequest], left: dict[int, int], at_s: float
+    def _run_segment(
+        self, segment: SyntheticBatch, joined: list[SyntheticRequest], left: dict[int, int], at_s: float
     ) -> float:
         """Steps until somebody leaves or joins; in the first the prompts of those who joined are read."""
-        stretch.started_s = at_s
+        segment.started_s = at_s
         prompts, padding = padded(joined)
         prefill_s = PROMPT_TOKEN_S * prompts
         at_s += prefill_s
-        steps, rows = 0, len(stretch.members)
-        while not steps or (min(left[m.number] for m in stretch.members) > 0 and not self._coming(rows, at_s)):
+        steps, rows = 0, len(segment.members)
+        while not steps or (min(left[m.number] for m in segment.members) > 0 and not self._coming(rows, at_s)):
             steps, at_s = steps + 1, at_s + self.step_s(rows)
-            for member in stretch.members:
+            for member in segment.members:
                 left[member.number] -= 1
             for member in joined if steps == 1 else ():
-                member.started_s, member.first_token_s, member.batch = stretch.started_s, at_s, stretch
-        stretch.finished_s = at_s
-        stretch.tokens = [steps] * rows
-        stretch.work = BatchWork(
+                member.started_s, member.first_token_s, member.batch = segment.started_s, at_s, segment
+        segment.finished_s = at_s
+        segment.tokens = [steps] * rows
+        segment.work = BatchWork(
             steps=steps,
             computed=prompts + steps * rows - len(joined),
             padding=padding,
@@ -83,9 +83,9 @@ class OpenRun:
         for member in joined:
             member.formed_s = at_s
         reason: ReleaseReason = "joined" if joined else "left"
-        stretch = SyntheticBatch(before.number + 1, version, settings, reason, at_s, [*staying, *joined], is_open=True)
-        self.batches.append(stretch)
-        return stretch, joined
+        segment = SyntheticBatch(before.number + 1, version, settings, reason, at_s, [*staying, *joined], is_open=True)
+        self.batches.append(segment)
+        return segment, joined
 
     def _coming(self, running: int, at_s: float) -> list[SyntheticRequest]:
         _, settings = self.settings_at(at_s)

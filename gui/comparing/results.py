@@ -17,7 +17,8 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from service.analysis.compare.comparison import Comparison
-from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s, spelled
+from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s
+from service.messages.text import format_figure
 
 NOTHING_YET: Final = "Both are sent the same, round by round; then a sentence says whether B differs."
 PADDING: Final = tokens.PANEL_PADDING
@@ -80,7 +81,7 @@ class CompareResults(QWidget):
         rows = []
         for each in comparison.differences:
             figure = FIGURE_BY_NAME[each.figure]
-            values = (spelled(value, figure.unit) for value in (each.a, each.b))
+            values = (format_figure(value, figure.unit) for value in (each.a, each.b))
             rows.append([figure.title, *values, each.short_text, each.interval_text])
         decisive = {n for n, each in enumerate(comparison.differences) if each.figure == comparison.plan.figure}
         self.figures.show_rows(rows, strong=decisive)

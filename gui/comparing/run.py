@@ -11,7 +11,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column
 from gui.widgets.progress import Progress as Bar
 from service.analysis.compare.progress import Progress
-from service.messages.text import spelled_time
+from service.messages.text import format_time
 
 
 class RunControls(QWidget):
@@ -54,7 +54,7 @@ class RunControls(QWidget):
     def show_progress(self, progress: Progress) -> None:
         """Runs that are done, the present one, and the time left."""
         self._bar.show_fraction(progress.done / progress.total if progress.total else 0.0)
-        left = f", {spelled_time(progress.left_s)} left" if progress.left_s else ""
+        left = f", {format_time(progress.left_s)} left" if progress.left_s else ""
         self.set_note(f"{progress.doing}{left}")
 
     def set_note(self, text: str) -> None:

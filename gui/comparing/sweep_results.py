@@ -13,9 +13,10 @@ from gui.look.tokens import Palette
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
-from service.analysis.compare.run import FIGURES, spelled, spoiling
+from service.analysis.compare.run import FIGURES, spoiling
 from service.analysis.compare.sweep import Sweep
 from service.messages.settings import Settings
+from service.messages.text import format_figure
 
 NOTHING_YET: Final = "Every setting under the same load: then the best that keeps the objective is named."
 PADDING: Final = tokens.PANEL_PADDING
@@ -124,5 +125,7 @@ class SweepResults(QWidget):
 
 def _figures(sweep: Sweep, place: int) -> str:
     point = sweep.points[place]
-    shown = [f"{each.title} {spelled(point.figure(each.name), each.unit)}" for each in FIGURES if each.name in SHOWN]
+    shown = [
+        f"{each.title} {format_figure(point.figure(each.name), each.unit)}" for each in FIGURES if each.name in SHOWN
+    ]
     return ", ".join(shown) + "".join(f" {sentence}" for sentence in spoiling(point.runs))

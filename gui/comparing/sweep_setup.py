@@ -20,7 +20,7 @@ from service.analysis.compare.progress import SETTLE_S
 from service.analysis.observed.descriptions import setting_value
 from service.messages.load import RunLoad
 from service.messages.settings import Bounds, Settings
-from service.messages.text import spelled_time
+from service.messages.text import format_time
 
 ROUNDS: Final = Bounds(1, 100, integral=True)
 LIMIT: Final = Bounds(0.01, 600, integral=False)
@@ -77,7 +77,7 @@ class SweepSetup(QWidget):
     def show_points(self, count: int) -> None:
         """How many settings that makes, and how long they take."""
         seconds = count * self.rounds.number * (self.duration.number + SETTLE_S)
-        self.points.setText(f"{count} settings, at least {spelled_time(seconds)}")
+        self.points.setText(f"{count} settings, at least {format_time(seconds)}")
 
     def show_refusal(self, name: str, rule: str) -> None:
         """Say under the values which rule one of them breaks; an empty rule takes it back."""

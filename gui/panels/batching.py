@@ -30,7 +30,7 @@ from service.messages.settings import (
     Settings,
     VersionedSettings,
 )
-from service.messages.text import spelled_ms
+from service.messages.text import format_ms
 
 TITLE: Final = "Batching"
 RELEASE: Final = ("allow_small_batch", "stride_s", "max_batch_tokens")
@@ -102,7 +102,7 @@ class BatchingPanel(QWidget):
                 del self._wanted[field]
         self._drop_impossible()
         self._version = f"v{versioned.version}"
-        self._after = "" if in_force_after_ms is None else f"after {spelled_ms(in_force_after_ms)}"
+        self._after = "" if in_force_after_ms is None else f"after {format_ms(in_force_after_ms)}"
         self._show_head()
         self._show_all()
 

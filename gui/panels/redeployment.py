@@ -16,7 +16,7 @@ from gui.widgets.layouts import column, row
 from gui.widgets.setting import ErrorLine, Setting
 from service.messages.settings import SCALE_BOUNDS, Scale
 from service.messages.telemetry import Deployment
-from service.messages.text import spelled_ms
+from service.messages.text import format_ms
 
 MARK: Final = "ph.arrows-clockwise"
 MARK_MEANS: Final = "Takes a redeployment; loses nothing"
@@ -145,7 +145,7 @@ class RedeploymentRows(QWidget):
             return MARK_MEANS
         if began_s is None:
             return self.news
-        return f"Redeployed in {spelled_ms((deployment.at_s - began_s) * 1e3)}"
+        return f"Redeployed in {format_ms((deployment.at_s - began_s) * 1e3)}"
 
     def _show_all(self) -> None:
         scale = self._recorded or self.scale

@@ -18,7 +18,7 @@ from gui.widgets.labels import ElidedLabel, dress, label
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.model_field import ModelField
 from gui.widgets.segmented import Segmented
-from service.messages.text import spelled_time
+from service.messages.text import format_time
 
 
 class _Face(NamedTuple):
@@ -126,7 +126,7 @@ class Toolbar(QWidget):
         self._copy.setVisible(url is not None)
 
     def set_uptime_s(self, seconds: float | None) -> None:
-        self._uptime.setText("" if seconds is None else f"up {spelled_time(int(seconds))}")
+        self._uptime.setText("" if seconds is None else f"up {format_time(int(seconds))}")
         self._place_state()
 
     def set_models(self, specs: Sequence[str], functions: Sequence[str], chosen: str) -> None:

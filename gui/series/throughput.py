@@ -103,7 +103,7 @@ def values_at(history: History, at_s: float, pixel_s: float = 0.0) -> tuple[floa
     if history.last_s is None or history.first_s is None or at_s < history.first_s:
         return math.nan, math.nan, math.nan
     step = min(step_of(at_s), step_of(history.last_s)) - 1
-    rates = [x for x in history.load_story.offered if x[0] <= at_s]
+    rates = [x for x in history.load_timeline.offered if x[0] <= at_s]
     offered = rates[-1][1] if rates else None
     tokens = _tokens_per_s(history, step, step, pixel_s)
     requests = _requests_per_s(history, step, step, pixel_s)
@@ -154,7 +154,7 @@ def _held(history: History, view: TimeRange, line: tuple[Floats, Floats]) -> tup
 
 
 def _offered(history: History, view: TimeRange) -> tuple[Floats, Floats]:
-    begun = [(at_s, rate) for at_s, rate in history.load_story.offered if at_s < view.end_s]
+    begun = [(at_s, rate) for at_s, rate in history.load_timeline.offered if at_s < view.end_s]
     if not begun:
         return np.zeros(0), np.zeros(0)
     starts = np.maximum(np.array([at_s for at_s, _ in begun]), view.start_s)

@@ -13,7 +13,7 @@ from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.html import comparison_page
 from service.analysis.compare.plan import ComparePlan, PlanError
 from service.analysis.compare.progress import Compared, CompareEvent
-from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, spelled
+from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION
 from service.commands.measuring import CANNOT, JsonLines, TerminalBar, carry_out, compare, plan_from_input, run_command
 from service.commands.options import add_measuring_options, check_folders, server_of
 from service.commands.runs import settings_in_force
@@ -21,6 +21,7 @@ from service.commands.sides import side
 from service.load.options import SentenceParser
 from service.load.run import ask_workload
 from service.messages.files import write_whole
+from service.messages.text import format_figure
 
 ROUNDS = 4
 
@@ -117,6 +118,6 @@ def _lines(comparison: Comparison) -> Sequence[str]:
     rows = [row("mean of the rounds", "A", "B", "B / A", "95 % CI")]
     for each in comparison.differences:
         figure = FIGURE_BY_NAME[each.figure]
-        values = (spelled(value, figure.unit) for value in (each.a, each.b))
+        values = (format_figure(value, figure.unit) for value in (each.a, each.b))
         rows.append(row(figure.title, *values, each.short_text, each.interval_text))
     return [f"A → B: {comparison.title}", *rows, "", comparison.verdict, *comparison.caveats]

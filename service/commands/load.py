@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 import msgspec
 from tqdm import tqdm
 
-from service.analysis.observed.descriptions import describe_pattern, spelled_length
+from service.analysis.observed.descriptions import describe_pattern, format_length
 from service.load.options import (
     PATTERNS,
     SentenceParser,
@@ -142,7 +142,7 @@ def table(report: LoadReport) -> str:
     }
     losses = "".join(f", {count:,} {what}" for what, count in lost.items() if count)
     is_text = report.unit == TEXT.unit
-    length = f"{spelled_length(report.max_tokens)} tokens, " if is_text else ""
+    length = f"{format_length(report.max_tokens)} tokens, " if is_text else ""
     lines = [
         f"{report.pattern.__struct_config__.tag}: {describe_pattern(report.pattern)}, "
         f"{length}seed {report.seed}, at {report.url} ({report.model or '–'})",

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from service.analysis.compare.comparison import concluded
 from service.analysis.compare.plan import ComparePlan, PlanError, PlannedRun, SweepPlan
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, Swept
-from service.analysis.compare.run import Run
+from service.analysis.compare.run import MeasuredRun
 from service.analysis.compare.sweep import Sweep
 from service.commands.options import Server
 from service.commands.remote import NotIdleError, ServiceUnreachableError
@@ -32,7 +32,7 @@ from service.load.process import allow_connections, fastest_loop, on_signals, sp
 from service.load.run import LoadError
 from service.messages.files import NotWrittenError
 from service.messages.settings import SettingError
-from service.messages.text import spelled_time
+from service.messages.text import format_time
 
 STOPPED: Final = 130  # as a shell tells of Ctrl-C
 CANNOT: Final = 2
@@ -97,7 +97,7 @@ class TerminalBar:
         self._bar.total = max(progress.total, 1)
         self._bar.n = progress.done
         self._bar.set_description_str(progress.doing, refresh=False)
-        self._bar.set_postfix_str(f"{spelled_time(progress.left_s)} left" if progress.left_s else "")
+        self._bar.set_postfix_str(f"{format_time(progress.left_s)} left" if progress.left_s else "")
 
 
 class JsonLines:
@@ -114,7 +114,7 @@ class JsonLines:
 
 async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEvent], None]) -> None:
     """Carry out `plan`; from the second round on, what the rounds so far say is told after each."""
-    runs: dict[str | int, list[Run]] = {"A": [], "B": []}
+    runs: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
     plan.check()
     async with MeasuredService.at(server, tell) as service:
         facts = await service.facts()
@@ -122,7 +122,7 @@ async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEven
         if plan.matches_throughput:
             plan = plan.matched(await service.throughput(plan.a, plan.duration_s))
 
-        def take(planned: PlannedRun, run: Run) -> None:
+        def take(planned: PlannedRun, run: MeasuredRun) -> None:
             a, b = runs["A"], runs["B"]
             runs[planned.key].append(run)
             if len(a) == len(b) >= 2:
@@ -139,7 +139,7 @@ async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Cal
         swept.refuse_other(plan, facts)
         to_come = [run for run in plan.runs() if run.round >= len(swept.points[int(run.key)].runs)]
 
-        def take(planned: PlannedRun, run: Run) -> None:
+        def take(planned: PlannedRun, run: MeasuredRun) -> None:
             nonlocal swept
             swept = swept.with_run(int(planned.key), run, time.time())
             tell(Swept(sweep=swept))
@@ -151,7 +151,7 @@ async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Cal
 
 
 def carry_out(work: Work, listener: Listener, *, ends_with_input: bool) -> int:
-    """Run `work` to its end; 0, `STOPPED`, or `CANNOT` after a sentence that says why."""
+    """MeasuredRun `work` to its end; 0, `STOPPED`, or `CANNOT` after a sentence that says why."""
     allow_connections()
     spare_collector()
     try:

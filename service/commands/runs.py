@@ -13,7 +13,7 @@ import numpy as np
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.plan import PlannedRun, Side
 from service.analysis.compare.progress import Pace, Progress
-from service.analysis.compare.run import Run
+from service.analysis.compare.run import MeasuredRun
 from service.analysis.observed.batches import mean_size
 from service.commands.options import Server
 from service.commands.remote import RemoteService, ServiceWatch
@@ -95,7 +95,11 @@ class MeasuredService:
                 await self.run(settings, load, seconds, finish_within_s=WARM_UP_ENDS_WITHIN_S)
 
     async def measure(
-        self, runs: Sequence[PlannedRun], duration_s: float, take: Callable[[PlannedRun, Run], None], done: int = 0
+        self,
+        runs: Sequence[PlannedRun],
+        duration_s: float,
+        take: Callable[[PlannedRun, MeasuredRun], None],
+        done: int = 0,
     ) -> None:
         """Make `runs`, telling how it goes on, and hand out each with what was measured; `done` were made before."""
         pace = Pace(duration_s)
@@ -110,7 +114,7 @@ class MeasuredService:
             pace.note(planned.key, time.monotonic() - begun_s)
             take(planned, run)
 
-    async def _run_planned(self, planned: PlannedRun, duration_s: float, tell: Callable[[str], None]) -> Run:
+    async def _run_planned(self, planned: PlannedRun, duration_s: float, tell: Callable[[str], None]) -> MeasuredRun:
         tell(planned.title)
         report, batches = await self.run(
             planned.settings, planned.load, duration_s, lambda progress: tell(_doing(planned, progress))
@@ -153,7 +157,7 @@ def _doing(planned: PlannedRun, progress: LoadProgress) -> str:
     return f"{planned.title}, waiting for {totals.outstanding} answer{'s' if totals.outstanding != 1 else ''}"
 
 
-def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> Run:
+def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
     """What is compared of a run; raises `MeasuringError` if not one request was answered."""
     totals = report.totals
     if not totals.ok:
@@ -166,7 +170,7 @@ def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> Run:
         if request.outcome in ("ok", "cancelled") and request.finished_s is not None
     ]
     lag_ms = report.lag_ms
-    return Run(
+    return MeasuredRun(
         seed=report.seed,
         ran_s=report.ran_s,
         latencies_s=tuple(latencies_s),

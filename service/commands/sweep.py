@@ -12,7 +12,7 @@ import msgspec
 from service.analysis.compare.html import sweep_page
 from service.analysis.compare.plan import MOST_POINTS, Objective, PlanError, SweepPlan, grid
 from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
-from service.analysis.compare.run import FIGURE_BY_NAME, spelled
+from service.analysis.compare.run import FIGURE_BY_NAME
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.descriptions import setting_value
@@ -33,6 +33,7 @@ from service.load.options import SentenceParser, load_of
 from service.load.run import ask_workload
 from service.messages.files import write_whole
 from service.messages.settings import Settings
+from service.messages.text import format_figure
 
 
 def main(argv: list[str]) -> int:
@@ -176,7 +177,7 @@ def _lines(swept: Sweep) -> Sequence[str]:
     front, best = swept.front(), swept.best()
     lines = [f"{'settings':<{width}}{rate.unit:>10}{latency.title + ' (s)':>10}"]
     for place, (label, point) in enumerate(zip(labels, swept.points, strict=True)):
-        values = "".join(f"{spelled(point.figure(each.name)):>10}" for each in (rate, latency))
+        values = "".join(f"{format_figure(point.figure(each.name)):>10}" for each in (rate, latency))
         remark = "   best" if place == best else "   on the front" if place in front else ""
         lines.append(f"{label:<{width}}{values}{remark}")
     return [*lines, "", swept.verdict()]

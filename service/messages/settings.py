@@ -11,7 +11,6 @@ Formation: TypeAlias = Literal["late", "early", "continuous"]
 ReleaseReason: TypeAlias = Literal["full", "timeout", "drained", "joined", "left"]
 
 FORMATIONS: Final[tuple[Formation, ...]] = ("late", "early", "continuous")
-RELEASE_REASONS: Final[tuple[ReleaseReason, ...]] = ("full", "timeout", "drained", "joined", "left")
 
 
 SECONDS: Final = ("batch_wait_timeout_s", "stride_s")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 
-def spelled_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """
-    >>> spelled_time(9.6), spelled_time(61.0), spelled_time(3725.0)
+    >>> format_time(9.6), format_time(61.0), format_time(3725.0)
     ('10 s', '1 min 1 s', '1 h 2 min')
     """
     whole = round(seconds)
@@ -18,14 +18,62 @@ def spelled_time(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def spelled_ms(milliseconds: float) -> str:
+def format_ms(milliseconds: float) -> str:
     """
-    >>> spelled_ms(3.2), spelled_ms(0.4), spelled_ms(1530)
+    >>> format_ms(3.2), format_ms(0.4), format_ms(1530)
     ('3 ms', '0.4 ms', '1.5 s')
     """
     if milliseconds >= 1000:
         return f"{milliseconds / 1000:.1f} s"
     return f"{milliseconds:.0f} ms" if milliseconds >= 1 else f"{milliseconds:.1f} ms"
+
+
+def seconds(duration_s: float) -> str:
+    """As many digits as mean something.
+
+    >>> seconds(0.0512), seconds(1.234), seconds(81.6)
+    ('0.051 s', '1.2 s', '82 s')
+    """
+    if duration_s >= 10:
+        return f"{duration_s:.0f} s"
+    return f"{duration_s:.1f} s" if duration_s >= 1 else f"{duration_s:.3f} s".replace("0.000 s", "0 s")
+
+
+def format_figure(value: float | None, unit: str = "") -> str:
+    """Three digits that count, and the unit.
+
+    >>> format_figure(0.41239, "s"), format_figure(12.345, "req/s"), format_figure(312.4), format_figure(None, "s")
+    ('0.412 s', '12.3 req/s', '312', '–')
+    """
+    if value is None:
+        return "–"
+    decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:.{decimals}f} {unit}".rstrip()
+
+
+def per_second(rate: float) -> str:
+    """
+    >>> per_second(4.04), per_second(123.4)
+    ('4.0 requests/s', '123 requests/s')
+    """
+    return f"{rate:.1f} requests/s" if rate < 100 else f"{rate:.0f} requests/s"
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.014), percent(0.462)
+    ('1.4 %', '46 %')
+    """
+    return f"{100 * share:.{1 if 0 < share < 0.02 else 0}f} %"
+
+
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "request"), counted(3, "batch")
+    ('1 request', '3 batches')
+    """
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
 
 
 def parse_number(text: str) -> float:

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from service.analysis.observed.descriptions import spelled_length
+from service.analysis.observed.descriptions import format_length
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import TERMS, CostModel
 from service.analysis.predict.observation import Observation
@@ -118,8 +118,8 @@ async def run(url: str, remote: RemoteService, settings: Settings, scenario: Sce
     async with _telemetry(remote, history), _generator(url, history) as generator:
         assert generator.stdin is not None
         generator.stdin.write(msgspec.json.encode(scenario.load) + b"\n")
-        await until(lambda: bool(history.load_story.marks))
-        begin_s = history.load_story.marks[0].at_s
+        await until(lambda: bool(history.load_timeline.marks))
+        begin_s = history.load_timeline.marks[0].at_s
         await asyncio.sleep(begin_s + scenario.seconds - history.now_s())
         generator.stdin.write(msgspec.json.encode(StopLoad()) + b"\n")
         await until(lambda: history.load is not None and is_over(history.load))
@@ -234,7 +234,7 @@ async def check(url: str, scenario: Scenario) -> list[tuple[bool, bool]]:
         await run(url, remote, scenario.observed, replace(scenario, seconds=WARM_UP_S))
         observed = await see(url, remote, scenario.observed, scenario)
         predictor = Predictor.of(observed.observation)
-        print(f"{scenario.pattern}, {spelled_length(scenario.tokens)} tokens a request, {scenario.seconds:g} s a run")
+        print(f"{scenario.pattern}, {format_length(scenario.tokens)} tokens a request, {scenario.seconds:g} s a run")
         titles = ("p50 (s)", "p95 (s)", "requests/s")
         print(
             " " * 16 + "".join(f"{title:<24}" for title in titles) + "mean batch    machine, load average", flush=True

@@ -11,7 +11,7 @@ import pytest
 from service.analysis.compare.comparison import Comparison, ServiceFacts, concluded
 from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.plan import ComparePlan, Objective, Side, SweepPlan
-from service.analysis.compare.run import Run
+from service.analysis.compare.run import MeasuredRun
 from service.analysis.compare.svg import Axis
 from service.analysis.compare.sweep import Sweep
 from service.messages.load import Poisson, RunLoad
@@ -22,10 +22,10 @@ FACTS = ServiceFacts(url="http://127.0.0.1:8000", model="<script>model</script>"
 VOID = {"meta"}
 
 
-def run(seed: int, slowness: float, **counts: int) -> Run:
+def run(seed: int, slowness: float, **counts: int) -> MeasuredRun:
     draw = random.Random(f"{seed}-{slowness}")
     latencies = tuple(slowness * draw.lognormvariate(0, 0.3) for _ in range(40))
-    return Run(seed=seed, ran_s=10.0, latencies_s=latencies, tokens=960, mean_batch=2.0, **counts)
+    return MeasuredRun(seed=seed, ran_s=10.0, latencies_s=latencies, tokens=960, mean_batch=2.0, **counts)
 
 
 def comparison(b: float = 3.0, **counts: int) -> Comparison:

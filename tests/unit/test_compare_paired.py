@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from service.analysis.compare.inference import differences, paired_difference, sentence
-from service.analysis.compare.run import Run
+from service.analysis.compare.run import MeasuredRun
 
 COMPARISONS = 2000
 REQUESTS = 40
@@ -96,8 +96,8 @@ def test_that_it_says_how_many_rounds_would_settle_it_where_they_are_few() -> No
 
 
 def test_that_figures_that_a_run_lacks_are_left_out() -> None:
-    answered = Run(seed=1, ran_s=2.0, latencies_s=(0.5, 0.7), tokens=48, mean_batch=1.5)
-    silent = Run(seed=2, ran_s=2.0, latencies_s=())
+    answered = MeasuredRun(seed=1, ran_s=2.0, latencies_s=(0.5, 0.7), tokens=48, mean_batch=1.5)
+    silent = MeasuredRun(seed=2, ran_s=2.0, latencies_s=())
 
     assert {each.figure for each in differences([answered, answered], [answered, answered])} >= {"p95_s", "mean_batch"}
     assert differences([answered, silent], [answered, answered]) == ()

@@ -6,7 +6,7 @@ import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.plan import Objective, SweepPlan
-from service.analysis.compare.run import Run
+from service.analysis.compare.run import MeasuredRun
 from service.analysis.compare.sweep import Sweep
 from service.messages.load import ClosedLoop, RunLoad
 from service.messages.settings import Settings
@@ -14,11 +14,11 @@ from service.messages.settings import Settings
 LOAD = RunLoad(pattern=ClosedLoop(users=8), prompts=("Once",))
 
 
-def run(requests_per_s: float, latency_s: float, **counts: int) -> Run:
-    return Run(seed=0, ran_s=100 / requests_per_s, latencies_s=(latency_s,) * 100, **counts)
+def run(requests_per_s: float, latency_s: float, **counts: int) -> MeasuredRun:
+    return MeasuredRun(seed=0, ran_s=100 / requests_per_s, latencies_s=(latency_s,) * 100, **counts)
 
 
-def sweep(*runs: Run | None, objective: Objective | None = None) -> Sweep:
+def sweep(*runs: MeasuredRun | None, objective: Objective | None = None) -> Sweep:
     """One point a run, with `max_batch_size` 1, 2, 3, …; ``None``: not measured yet."""
     points = tuple(Settings(max_batch_size=size + 1) for size in range(len(runs)))
     begun = Sweep.begun(ServiceFacts(url="http://s"), SweepPlan(points=points, load=LOAD, objective=objective))

@@ -46,7 +46,7 @@ def running_at(history: History, at_s: float) -> set[int]:
     return set((np.flatnonzero((columns["started"] <= at_s) & (columns["finished"] > at_s)) + columns.first).tolist())
 
 
-def stretches(history: History) -> list[int]:
+def segments(history: History) -> list[int]:
     columns = history.batches.columns
     places = np.flatnonzero((columns["formation"] == CONTINUOUS) & np.isfinite(columns["finished"]))
     return (places + columns.first).tolist()
@@ -59,8 +59,8 @@ def middle_s(history: History, batch: int) -> float:
 # -------------------------------------------------------------------------------------------------------- what is known
 
 
-def test_that_the_members_of_a_stretch_are_all_who_run_in_it_whenever_they_joined(history: History) -> None:
-    for row in stretches(history):
+def test_that_the_members_of_a_segment_are_all_who_run_in_it_whenever_they_joined(history: History) -> None:
+    for row in segments(history):
         members = members_of(history, row)
         assert set(members) == running_at(history, middle_s(history, row))
         assert len(members) == history.batches.columns.get(row, "size")
@@ -117,9 +117,9 @@ def test_that_a_bar_runs_from_its_start_to_its_end_through_all_stretches(history
         assert timeline.STAGES[drawn.pop()] in ("joined", "timeout")
 
 
-def test_that_the_batch_under_the_pointer_is_the_stretch_that_ran_then(history: History) -> None:
+def test_that_the_batch_under_the_pointer_is_the_segment_that_ran_then(history: History) -> None:
     lanes = Lanes.dealt(history, 64)
-    row = stretches(history)[-20]
+    row = segments(history)[-20]
     block = timeline.block_of(history, row, lanes)
     assert block is not None
     assert len(block.lanes) == history.batches.columns.get(row, "size")
@@ -141,7 +141,7 @@ def test_that_many_changes_a_column_are_averaged_over_some_columns() -> None:
     assert set(rows.most.tolist()) == {2.0, 10.0}
 
 
-def test_that_stretches_are_an_area_and_only_wide_ones_have_a_mark(history: History) -> None:
+def test_that_segments_are_an_area_and_only_wide_ones_have_a_mark(history: History) -> None:
     far, near = (batch_size.batch_sizes(history, lately(history, span_s)) for span_s in (20.0, 1.0))
     assert not any(len(bars.left) for bars in far.bars.values()), "these are of whole batches"
     assert far.active is not None

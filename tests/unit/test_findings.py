@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from service.analysis.findings.finding import Finding
-from service.analysis.findings.ranking import SETTLES, findings
+from service.analysis.findings.ranking import SUPPRESSES, findings
 from service.analysis.observed.history import History
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings
@@ -71,10 +71,10 @@ def test_that_warnings_come_first_and_nothing_is_said_twice() -> None:
     assert len(set(rules)) == len(rules)
 
 
-@pytest.mark.parametrize("rule", SETTLES)
+@pytest.mark.parametrize("rule", SUPPRESSES)
 def test_that_what_a_finding_settles_is_not_said_beside_it(rule: str) -> None:
-    assert rule not in SETTLES[rule]
-    assert not any(rule in SETTLES.get(settled, ()) for settled in SETTLES[rule]), "each would silence the other"
+    assert rule not in SUPPRESSES[rule]
+    assert not any(rule in SUPPRESSES.get(settled, ()) for settled in SUPPRESSES[rule]), "each would silence the other"
 
 
 def test_that_every_finding_has_evidence_with_numbers_and_every_warning_an_advice() -> None:

@@ -319,11 +319,11 @@ def test_that_changes_of_load_are_marked_and_a_dragged_slider_makes_one_mark(his
         (20.4, Poisson(rate_per_s=6.4)),
     ):
         history.add_load(load(at_s, pattern=pattern))
-    assert [(mark.at_s, mark.text) for mark in history.load_story.marks] == [
+    assert [(mark.at_s, mark.text) for mark in history.load_timeline.marks] == [
         (10.0, "load 2.6 req/s"),
         (20.0, "load 2.6 → 6.4 req/s"),
     ]
-    assert history.load_story.offered == [(10.0, 2.6), (20.0, 3), (20.4, 6.4)]
+    assert history.load_timeline.offered == [(10.0, 2.6), (20.0, 3), (20.4, 6.4)]
 
 
 @pytest.mark.parametrize(

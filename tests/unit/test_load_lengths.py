@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.observed.descriptions import spelled_length
+from service.analysis.observed.descriptions import format_length
 from service.load.request_sampler import Lengths, parse_length, quantile
 from service.messages.load import Length, LognormalLength, UniformLength
 
@@ -70,7 +70,7 @@ def test_that_the_same_stream_gives_the_same_order_of_short_and_long() -> None:
 
 @given(length=LENGTHS)
 def test_that_what_is_spelled_is_read_again(length: Length) -> None:
-    assert parse_length(spelled_length(length)) == length
+    assert parse_length(format_length(length)) == length
 
 
 @pytest.mark.parametrize(

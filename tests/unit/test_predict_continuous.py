@@ -20,7 +20,7 @@ from service.analysis.predict.executed import Executed
 from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
-from service.analysis.predict.replicas import Run
+from service.analysis.predict.replicas import SimulatedRun
 from service.analysis.predict.simulation import Start, simulate
 from service.batching import batcher as batcher_module
 from service.batching.batcher import Batcher
@@ -117,11 +117,11 @@ def test_that_requests_join_and_leave_when_the_batcher_says(
     engine = EngineOfSteps(read_ms / 1e3 + 0.31e-6, step_ms / 1e3 + 0.13e-6, 0.0007)
     run = simulate(rules, engine, arriving(times_s, tokens), until_s=1e9)
     real, finished_s = run_in_virtual_time(run_by_the_batcher(times_s, tokens, rules, engine))
-    assert stretches(run, times_s) == real
+    assert segments(run, times_s) == real
     assert [r.finished_s for r in run.requests] == pytest.approx(finished_s, abs=1e-6)
 
 
-def stretches(run: Run, times_s: Sequence[float]) -> Stretches:
+def segments(run: SimulatedRun, times_s: Sequence[float]) -> Stretches:
     return [([times_s.index(m.arrival.intended_s) for m in b.members], str(b.release_reason)) for b in run.batches]
 
 
@@ -177,16 +177,16 @@ def steady(**values: Any) -> SyntheticRun:
     return SyntheticRun(60.0, (Step(0.0, 4.0, settings),), seed=5, tokens_spread=16, step_s=0.029, per_request_s=0.0022)
 
 
-def test_that_stretches_tell_the_price_of_a_step_and_of_a_row() -> None:
+def test_that_segments_tell_the_price_of_a_step_and_of_a_row() -> None:
     cost = CostModel.of_history(observed(steady()))
     assert cost is not None
     for rows in (1, 4, 8, 12):
         assert cost.step_s + cost.row_s * rows == pytest.approx(0.029 + 0.0022 * rows, rel=0.12)
     assert cost.tokens == pytest.approx(24, rel=0.1)
-    assert cost.stretch == 1.0
+    assert cost.longest_over_mean == 1.0
 
 
-def test_that_stretches_become_pieces_that_are_long_enough_to_tell_something() -> None:
+def test_that_segments_become_pieces_that_are_long_enough_to_tell_something() -> None:
     history = observed(steady())
     executed = Executed.of_history(history)
     table = history.batches.columns
@@ -232,7 +232,7 @@ def test_that_a_batch_under_way_is_half_done_on_average() -> None:
     history, _ = filled_history(run, until_s=55.0)
     observation = Observation.of_history(history)
     assert observation is not None
-    ((running,),) = observation.standing.running
+    ((running,),) = observation.backlog.running
     assert running is not None
     columns = history.requests.columns
     present = (columns["started"] <= history.now_s()) & (columns["finished"] > history.now_s())

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ray.serve import batching
 
-from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop, Way
-from service.analysis.predict.replicas import Run
+from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop, ReturnDelays
+from service.analysis.predict.replicas import SimulatedRun
 from service.analysis.predict.simulation import Start, simulate
 from service.batching import batcher
 from service.batching.batcher import Batcher
@@ -49,15 +49,15 @@ def early(max_batch_size: int, batch_wait_timeout_s: float) -> Settings:
     return Settings(formation="early", max_batch_size=max_batch_size, batch_wait_timeout_s=batch_wait_timeout_s)
 
 
-def formed_at(run: Run) -> list[float]:
+def formed_at(run: SimulatedRun) -> list[float]:
     return [batch.formed_s for batch in run.batches]
 
 
-def started_at(run: Run) -> list[float]:
+def started_at(run: SimulatedRun) -> list[float]:
     return [batch.started_s for batch in run.batches]
 
 
-def sizes(run: Run) -> list[int]:
+def sizes(run: SimulatedRun) -> list[int]:
     return [len(batch.members) for batch in run.batches]
 
 
@@ -216,7 +216,7 @@ def test_that_users_wait_for_their_answers_and_think() -> None:
 
 def test_that_users_who_are_answered_together_come_back_together() -> None:
     """Half of the bursts are 100 ms late, but in none of them are two users more than 10 ms apart."""
-    bursts = tuple(tuple(Way(0.0, late_s + 0.002 * n) for n in range(6)) for late_s in (0.0, 0.1))
+    bursts = tuple(tuple(ReturnDelays(0.0, late_s + 0.002 * n) for n in range(6)) for late_s in (0.0, 0.1))
     users = ClosedLoop(12, lambda at_s, before_s: Arrival(at_s, at_s + before_s, 1), Random(1), bursts)
     run = simulate(late(16, 0.05), EngineOfOneTime(1.0), users, until_s=30.0)
     assert set(sizes(run)) == {12}

@@ -107,8 +107,8 @@ def test_that_what_is_drawn_is_the_same_as_when_it_came(tmp_path: Path) -> None:
     for ours, theirs in zip(recorded.percentiles.grids, live.percentiles.grids, strict=True):
         np.testing.assert_allclose(ours.read(steps.start, steps.stop), theirs.read(steps.start, steps.stop))
     assert recorded.settings_marks() == live.settings_marks()
-    assert recorded.load_story.marks == live.load_story.marks
-    assert recorded.load_story.offered == live.load_story.offered
+    assert recorded.load_timeline.marks == live.load_timeline.marks
+    assert recorded.load_timeline.offered == live.load_timeline.offered
     assert recorded.statuses.patterns == live.statuses.patterns
     np.testing.assert_array_equal(recorded.statuses.load["at"], live.statuses.load["at"])
     np.testing.assert_array_equal(recorded.statuses.replicas["at"], live.statuses.replicas["at"])

@@ -123,7 +123,7 @@ def test_that_another_load_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16, let_go=True)
     await_prediction(qtbot, loaded)
     history = loaded.workings.history
-    history.load_story.marks.append(OuterMark(history.now_s(), "Poisson 4 → 8 requests/s"))
+    history.load_timeline.marks.append(OuterMark(history.now_s(), "Poisson 4 → 8 requests/s"))
     loaded.workings.foresight.check()
     assert "predicted" not in below(loaded, "p50_s")
 
@@ -132,7 +132,7 @@ def test_that_another_number_of_replicas_ends_it(qtbot: QtBot, loaded: Batchscop
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
     history = loaded.workings.history
-    history.deployment_story.marks.append(OuterMark(history.now_s(), "replicas 1 → 2"))
+    history.deployment_timeline.marks.append(OuterMark(history.now_s(), "replicas 1 → 2"))
     qtbot.waitUntil(lambda: "predicted" not in below(loaded, "p50_s"))
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from service.analysis.compare.inference import Difference, differences, sentence
 from service.analysis.compare.plan import ComparePlan
-from service.analysis.compare.run import FIGURE_BY_NAME, Run, spoiling
+from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun, spoiling
 from service.analysis.observed.descriptions import describe_settings_change, load_text
 
 
@@ -47,8 +47,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     service: ServiceFacts
     measured_at: float
     plan: ComparePlan
-    a: tuple[Run, ...]
-    b: tuple[Run, ...]
+    a: tuple[MeasuredRun, ...]
+    b: tuple[MeasuredRun, ...]
     differences: tuple[Difference, ...]
     verdict: str
     warnings: tuple[str, ...]
@@ -76,7 +76,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 
 
 def concluded(
-    service: ServiceFacts, measured_at: float, plan: ComparePlan, a: Sequence[Run], b: Sequence[Run]
+    service: ServiceFacts, measured_at: float, plan: ComparePlan, a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]
 ) -> Comparison:
     """What these rounds say; there are as many of `a` as of `b`, and at least two."""
     found = differences(a, b)
@@ -94,7 +94,7 @@ def concluded(
     )
 
 
-def _warnings(a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
+def _warnings(a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> tuple[str, ...]:
     sentences: list[str] = []
     for name, runs in (("A", a), ("B", b)):
         sentences.extend(f"{name}: {sentence}" for sentence in spoiling(runs))

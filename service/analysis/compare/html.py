@@ -15,11 +15,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service.analysis.compare.comparison import Comparison, ServiceFacts
-from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, Run, spelled, spoiling
+from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, MeasuredRun, spoiling
 from service.analysis.compare.svg import cumulative_plot, ratio_plot, sweep_plot
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.descriptions import load_text
 from service.messages.settings import Settings
+from service.messages.text import format_figure
 
 SAME_LOAD: Final = "In each round both sides were sent the same arrivals, prompts and lengths, to an idle service; "
 OWN_LOADS: Final = "In each round either side was sent its own load, from one seed, to an idle service; "
@@ -103,7 +104,7 @@ def _differences(comparison: Comparison) -> Section:
     for each in comparison.differences:
         figure = FIGURE_BY_NAME[each.figure]
         title = Markup("<strong>{}</strong>").format(figure.title) if each == comparison.decisive else figure.title
-        values = (spelled(value, figure.unit) for value in (each.a, each.b))
+        values = (format_figure(value, figure.unit) for value in (each.a, each.b))
         rows.append((title, *values, each.short_text, each.interval_text))
     return Section("Figures", header=("mean of the rounds", "A", "B", "B over A", "95 % interval"), rows=rows)
 
@@ -126,8 +127,8 @@ def _points(sweep: Sweep) -> Section:
     return Section("Points", header=("settings", *ROUND_TITLES, ""), rows=rows)
 
 
-def _figures(runs: Sequence[Run]) -> list[str]:
-    return [spelled(figure.of(runs) if runs else None) for figure in ROUND_FIGURES]
+def _figures(runs: Sequence[MeasuredRun]) -> list[str]:
+    return [format_figure(figure.of(runs) if runs else None) for figure in ROUND_FIGURES]
 
 
 def _settings(title: str, columns: dict[str, Settings]) -> Section:

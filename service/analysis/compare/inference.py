@@ -22,7 +22,8 @@ import msgspec
 import numpy as np
 from scipy.special import stdtrit
 
-from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, FigureName, Run
+from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, FigureName, MeasuredRun
+from service.messages.text import percent
 
 FOLD: Final = 1.8  # from here on a factor reads better than a percentage
 
@@ -74,14 +75,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return f"{_signed(self.low - 1)} to {_signed(self.high - 1)}"
 
 
-def percent(share: float) -> str:
-    """
-    >>> percent(0.014), percent(0.37)
-    ('1.4 %', '37 %')
-    """
-    return f"{100 * share:.{1 if share < 0.02 else 0}f} %"
-
-
 def _digits(ratio: float) -> str:
     decimals = 3 if ratio < 0.1 else 2 if ratio < 10 else 1 if ratio < 100 else 0
     return f"{ratio:.{decimals}f}"
@@ -117,7 +110,7 @@ def paired_difference(figure: FigureName, a: Sequence[float], b: Sequence[float]
     )
 
 
-def differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
+def differences(a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> tuple[Difference, ...]:
     """Every figure that all runs have; `a` and `b` are runs of the same rounds in the same order."""
     found = []
     for figure in FIGURES:

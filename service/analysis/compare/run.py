@@ -14,7 +14,7 @@ SPOILING_SHARE: Final = 0.05  # of the median latency
 FigureName: TypeAlias = Literal["p50_s", "p95_s", "p99_s", "mean_s", "requests_per_s", "tokens_per_s", "mean_batch"]
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured from an idle service to an idle service.
 
     Attributes:
@@ -57,7 +57,7 @@ class Figure:
     name: FigureName
     title: str
     unit: str
-    of: Callable[[Sequence[Run]], float | None]
+    of: Callable[[Sequence[MeasuredRun]], float | None]
 
     @property
     def is_latency(self) -> bool:
@@ -68,33 +68,33 @@ class Figure:
         return self.name.removesuffix("_s") if self.is_latency else self.name
 
 
-def _percentile(percent: float) -> Callable[[Sequence[Run]], float | None]:
-    def of(runs: Sequence[Run]) -> float | None:
+def _percentile(percent: float) -> Callable[[Sequence[MeasuredRun]], float | None]:
+    def of(runs: Sequence[MeasuredRun]) -> float | None:
         latencies = pooled_latencies_s(runs)
         return float(np.percentile(latencies, percent)) if len(latencies) else None
 
     return of
 
 
-def _mean_s(runs: Sequence[Run]) -> float | None:
+def _mean_s(runs: Sequence[MeasuredRun]) -> float | None:
     latencies = pooled_latencies_s(runs)
     return float(np.mean(latencies)) if len(latencies) else None
 
 
-def _rate(count: Callable[[Run], int]) -> Callable[[Sequence[Run]], float | None]:
-    def of(runs: Sequence[Run]) -> float | None:
+def _rate(count: Callable[[MeasuredRun], int]) -> Callable[[Sequence[MeasuredRun]], float | None]:
+    def of(runs: Sequence[MeasuredRun]) -> float | None:
         ran_s = sum(run.ran_s for run in runs)
         return sum(count(run) for run in runs) / ran_s if ran_s > 0 else None
 
     return of
 
 
-def _mean_batch(runs: Sequence[Run]) -> float | None:
+def _mean_batch(runs: Sequence[MeasuredRun]) -> float | None:
     known = [run.mean_batch for run in runs if run.mean_batch is not None]
     return float(np.mean(known)) if known else None
 
 
-def pooled_latencies_s(runs: Sequence[Run]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def pooled_latencies_s(runs: Sequence[MeasuredRun]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """All latencies of these runs, in seconds."""
     return np.fromiter((latency_s for run in runs for latency_s in run.latencies_s), dtype=np.float64)
 
@@ -112,7 +112,7 @@ FIGURE_BY_NAME: Final = {figure.name: figure for figure in FIGURES}
 FIGURE_BY_OPTION: Final = {figure.option: figure for figure in FIGURES}
 
 
-def spoiling(runs: Sequence[Run]) -> list[str]:
+def spoiling(runs: Sequence[MeasuredRun]) -> list[str]:
     """What must be known to read the latencies of these runs rightly."""
     sent = sum(len(run.latencies_s) + run.refused + run.failed for run in runs)
     counts = (
@@ -125,21 +125,9 @@ def spoiling(runs: Sequence[Run]) -> list[str]:
     return [*sentences, *_lag(runs)]
 
 
-def _lag(runs: Sequence[Run]) -> list[str]:
+def _lag(runs: Sequence[MeasuredRun]) -> list[str]:
     lag_ms = max((run.lag_p99_ms for run in runs if run.lag_p99_ms is not None), default=0.0)
     p50_s = FIGURE_BY_NAME["p50_s"].of(runs)
     if p50_s is None or lag_ms <= max(HARMLESS_LAG_MS, 1e3 * p50_s * SPOILING_SHARE):
         return []
     return [f"The load generator itself sent late (p99 {lag_ms:.0f} ms), so part of the latency is its own."]
-
-
-def spelled(value: float | None, unit: str = "") -> str:
-    """Three digits that count, and the unit.
-
-    >>> spelled(0.41239, "s"), spelled(12.345, "req/s"), spelled(312.4), spelled(None, "s")
-    ('0.412 s', '12.3 req/s', '312', '–')
-    """
-    if value is None:
-        return "–"
-    decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:.{decimals}f} {unit}".rstrip()

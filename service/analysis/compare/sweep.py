@@ -8,7 +8,7 @@ import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.plan import Objective, PlanError, SweepPlan
-from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, Run
+from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, MeasuredRun
 from service.analysis.observed.descriptions import settings_text
 from service.messages.settings import Settings
 
@@ -21,7 +21,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One of the sweep's settings and its runs so far, one a round."""
 
     settings: Settings
-    runs: tuple[Run, ...] = ()
+    runs: tuple[MeasuredRun, ...] = ()
 
     def figure(self, name: FigureName) -> float | None:
         """Its value over all rounds; ``None`` as long as nothing is known."""
@@ -75,7 +75,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
                 "Go on with the same options, or name another file."
             )
 
-    def with_run(self, place: int, run: Run, measured_at: float) -> Sweep:
+    def with_run(self, place: int, run: MeasuredRun, measured_at: float) -> Sweep:
         """One run further."""
         points = list(self.points)
         points[place] = msgspec.structs.replace(points[place], runs=(*points[place].runs, run))

@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from service.analysis.findings.finding import per_second
 from service.analysis.findings.recent import MOMENTS, Queues, RecentBatches, queues, recent_batches
 from service.analysis.observed.batches import Regime
 from service.analysis.observed.columns import Bools, Floats, Ints
@@ -18,6 +17,7 @@ from service.analysis.observed.rolling import WINDOW_S
 from service.analysis.predict.cost import Capacity, CostModel
 from service.messages.load import Burst, ClosedLoop, OnOff
 from service.messages.settings import BOUNDS, Settings
+from service.messages.text import per_second
 from service.messages.workload import TEXT
 
 LEAST_BATCHES: Final = 5
@@ -207,7 +207,9 @@ class Facts:
         """The rate that the load generator aims at, where it has one."""
         if self.history.statuses.pattern_at(self.at_s) is None:
             return None
-        return next((rate for since_s, rate in reversed(self.history.load_story.offered) if since_s <= self.at_s), None)
+        return next(
+            (rate for since_s, rate in reversed(self.history.load_timeline.offered) if since_s <= self.at_s), None
+        )
 
     @cached_property
     def steady_since_s(self) -> float:

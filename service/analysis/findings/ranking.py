@@ -59,7 +59,7 @@ RULES: Final[tuple[Rule, ...]] = (
 SEVERITIES: Final = ("warning", "check", "info")
 
 # Where the first is said, the others say the same less well, or what its cause makes meaningless.
-SETTLES: Final[Mapping[str, frozenset[str]]] = {
+SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
     "sealed_early": frozenset({"batch_of_one", "load_share"}),
     "ongoing_capped": frozenset({"batch_of_one", "timeout_too_long", "timeout_waited"}),
     "batch_of_one": frozenset({"batch_size_limits"}),
@@ -79,7 +79,7 @@ def findings(history: History, at_s: float | None = None) -> tuple[Finding, ...]
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """What these facts say, the most useful first."""
     found = [finding for rule in RULES if (finding := rule(facts)) is not None]
-    settled = frozenset().union(*(SETTLES.get(finding.rule, frozenset()) for finding in found))
+    settled = frozenset().union(*(SUPPRESSES.get(finding.rule, frozenset()) for finding in found))
     said = [finding for finding in found if finding.rule not in settled]
     return tuple(sorted(said, key=lambda finding: SEVERITIES.index(finding.severity)))
 

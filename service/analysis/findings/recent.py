@@ -21,7 +21,7 @@ REACH_S: Final = 120.0  # what is told of a batch began at most so long before
 class RecentBatches:
     """Batches of one regime that were formed in a span of time, one entry each, in the order they were formed.
 
-    In `continuous` they are stretches with the same rows.
+    In `continuous` they are segments with the same rows.
 
     Attributes:
         row: of the batch table.

@@ -53,7 +53,7 @@ MOST_KEPT: Final = 500
 
 
 @dataclass
-class LoadStory:
+class LoadTimeline:
     """What the load was, in order of time.
 
     Attributes:
@@ -85,7 +85,7 @@ class LoadStory:
 
 
 @dataclass
-class DeploymentStory:
+class DeploymentTimeline:
     """
     Attributes:
         marks: redeployments, in order of time; when they were asked for.

@@ -15,7 +15,7 @@ from service.analysis.observed.descriptions import describe_settings_change
 from service.analysis.observed.rolling import Grid
 from service.messages.settings import FORMATIONS, ReleaseReason, Settings, SettingsChange
 from service.messages.telemetry import BatchRecord, BatchWork
-from service.messages.text import spelled_ms
+from service.messages.text import format_ms
 
 MAX_ROWS: Final = 60_000
 REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)
@@ -233,7 +233,7 @@ class BatchTable:
         previous, settings = self._settings.get((service, obeyed)), self._settings.get((service, version))
         text = describe_settings_change(previous, settings) if previous and settings else "settings changed"
         change = self._changes.get((service, version))
-        detail = f"in force after {spelled_ms(change.in_force_after_ms)}" if change else ""
+        detail = f"in force after {format_ms(change.in_force_after_ms)}" if change else ""
         return SettingsMark(record.formed_s, regime, version, text, detail)
 
     @staticmethod

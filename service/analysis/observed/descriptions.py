@@ -109,7 +109,7 @@ def describe_pattern(pattern: Pattern | None) -> str:
     return "none"
 
 
-def spelled_length(length: Length) -> str:
+def format_length(length: Length) -> str:
     """As a command line takes it, too."""
     match length:
         case UniformLength(low=low, high=high):
@@ -166,7 +166,7 @@ def load_text(load: RunLoad) -> str:
     >>> load_text(RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",), max_tokens=24))
     '4.0 req/s, 24 tokens a request'
     """
-    words = "" if load.prompt_words is None else f", prompts of {spelled_length(load.prompt_words)} words"
-    tokens = "" if load.max_tokens == 1 else f", {spelled_length(load.max_tokens)} tokens a request"
+    words = "" if load.prompt_words is None else f", prompts of {format_length(load.prompt_words)} words"
+    tokens = "" if load.max_tokens == 1 else f", {format_length(load.max_tokens)} tokens a request"
     whole = "" if load.stream else ", not streamed"
     return f"{describe_pattern(load.pattern)}{words}{tokens}{whole}"

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from service.analysis.observed.annotations import DeploymentStory, LoadStory, Outages, OuterMark, SettingsMark
+from service.analysis.observed.annotations import DeploymentTimeline, LoadTimeline, Outages, OuterMark, SettingsMark
 from service.analysis.observed.batches import BatchTable, Regime
 from service.analysis.observed.requests import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
@@ -34,7 +34,7 @@ class History:
         requests, batches: the tables; see `RequestTable` and `BatchTable`.
         percentiles: of latency, rolling.
         statuses: of the replicas and the load generator, over time.
-        load_story: how the load changed.
+        load_timeline: how the load changed.
         outages: when there was no service, or less of it.
         kept_s: how far back one can look.
         sender_clock: the load generator's on the service's clock.
@@ -63,8 +63,8 @@ class History:
         self.percentiles = RollingPercentiles(span_s)
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
-        self.load_story = LoadStory()
-        self.deployment_story = DeploymentStory()
+        self.load_timeline = LoadTimeline()
+        self.deployment_timeline = DeploymentTimeline()
         self.outages = Outages()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
@@ -140,7 +140,7 @@ class History:
         previous = self.load.pattern if self.load is not None else None
         if frame.pattern != previous:
             has_failed = self.outages.failed_since_s is not None
-            self.load_story.note(previous, frame.pattern, at_s, has_failed=has_failed)
+            self.load_timeline.note(previous, frame.pattern, at_s, has_failed=has_failed)
         self.load = frame
         self.statuses.add_load(frame, at_s)
         self._advance(at_s)
@@ -166,7 +166,7 @@ class History:
         if self.last_s is not None and not self._begins_anew:
             self._end_service(self.now_s())
         self.outages.close(self.now_s())
-        self.deployment_story.begin_service()
+        self.deployment_timeline.begin_service()
         self._begins_anew = True
         self._last_number = 0
         self.revision += 1
@@ -213,7 +213,7 @@ class History:
 
     def outer_marks(self) -> list[OuterMark]:
         """Changes of what the batching meets, of load and of replicas, in order of time."""
-        return sorted([*self.load_story.marks, *self.deployment_story.marks], key=lambda mark: mark.at_s)
+        return sorted([*self.load_timeline.marks, *self.deployment_timeline.marks], key=lambda mark: mark.at_s)
 
     def regime_at(self, at_s: float) -> Regime | None:
         return self.batches.regime_at(at_s)
@@ -273,7 +273,7 @@ class History:
             self._changes = [*self._changes[-MOST_CHANGES:], change]
         self.batches.note_settings(self._service, frame.in_force.version, frame.in_force.settings)
         self.in_force = frame.in_force
-        self.deployment_story.note(frame.deployment, frame.at_s)
+        self.deployment_timeline.note(frame.deployment, frame.at_s)
 
     def _add_replicas(self, frame: TelemetryFrame) -> None:
         if frame.replicas:
@@ -329,7 +329,7 @@ class History:
         self.requests.drop_before(oldest_s)
         self.batches.drop_before(oldest_s)
         self.statuses.drop_before(oldest_s)
-        self.load_story.drop_before(oldest_s)
-        self.deployment_story.drop_before(oldest_s)
+        self.load_timeline.drop_before(oldest_s)
+        self.deployment_timeline.drop_before(oldest_s)
         self.outages.drop_before(oldest_s)
         self.revision += 1

@@ -106,7 +106,7 @@ NICENESS: Final = 5  # the service and the window come first
 
 
 def main() -> int:
-    """Run until standard input ends, which it does with the window, however that went."""
+    """SimulatedRun until standard input ends, which it does with the window, however that went."""
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     import_module("scipy.optimize")  # what takes long is done before the first question

@@ -29,12 +29,11 @@ WIDE: Final = 0.25  # a relative standard error beyond which a time is not worth
 
 @dataclass(frozen=True)
 class Capacity:
-    """What busy engines reach with full batches, and the standard error of it as a share."""
+    """The rates that busy engines reach with full batches."""
 
     max_batch_size: int
     requests_per_s: float
     tokens_per_s: float
-    relative_error: float
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class CostModel:
         residuals: measured over fitted time of the batches that it was fitted to; their spread is what a single
             batch differs by.
         tokens, prompt_tokens: of a request, on average.
-        told_each: pieces of answers for each token, as `Executed` has them.
-        stretch: steps of a batch over the mean tokens of its members; 1 where all ask for as many.
+        pieces_per_token: pieces of answers for each token, as `Executed` has them.
+        longest_over_mean: tokens of a batch's longest completion over the mean of its members.
         sizes: smallest and largest size that was seen.
         is_open: whether it tells of batches that others join, so that the place of one that ends is taken at once.
     """
@@ -61,8 +60,8 @@ class CostModel:
     residuals: Floats
     tokens: float
     prompt_tokens: float
-    told_each: float
-    stretch: float
+    pieces_per_token: float
+    longest_over_mean: float
     sizes: tuple[int, int]
     is_open: bool
 
@@ -88,7 +87,7 @@ class CostModel:
     @classmethod
     def _of_fit(cls, fit: Fit, executed: Executed) -> CostModel:
         shared = (executed.size > 1) & ~executed.is_open
-        stretch = executed.steps[shared] * executed.size[shared] / executed.tokens[shared]
+        longest = executed.steps[shared] * executed.size[shared] / executed.tokens[shared]
         requests = float(executed.begun.sum()) or float(executed.size.sum())
         return cls(
             **dict(zip(TERMS, map(float, fit.prices), strict=True)),
@@ -96,8 +95,8 @@ class CostModel:
             residuals=fit.residuals,
             tokens=float(executed.tokens.sum()) / requests,
             prompt_tokens=float(executed.prompt_tokens.sum()) / requests,
-            told_each=executed.told_each,
-            stretch=max(float(stretch.mean()), 1.0) if len(stretch) else 1.0,
+            pieces_per_token=executed.pieces_per_token,
+            longest_over_mean=max(float(longest.mean()), 1.0) if len(longest) else 1.0,
             sizes=(int(executed.size.min()), int(executed.size.max())),
             is_open=False,
         )
@@ -138,8 +137,7 @@ class CostModel:
         """The capacity line at `max_batch_size`, for requests of average length."""
         batch_s = self.batch_s(max_batch_size) * float(self.residuals.mean())
         requests_per_s = replicas * max_batch_size / batch_s
-        error = self.batch_error_s(max_batch_size) / self.batch_s(max_batch_size)
-        return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens * self.told_each, error)
+        return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens * self.pieces_per_token)
 
     def drawn(self, random: np.random.Generator) -> CostModel:
         """Another model that the batches would allow as well."""
@@ -160,8 +158,9 @@ class CostModel:
     def _work(self, size: float, tokens: float | None, prompt_tokens: float | None) -> Floats:
         each = self.tokens if tokens is None else tokens
         read = self.prompt_tokens if prompt_tokens is None else prompt_tokens
-        stretch = self.stretch if size > 1 and tokens is None else 1.0
-        return np.array([1.0, size * read, each * (1.0 if self.is_open else stretch), size * each])
+        is_padded = size > 1 and tokens is None and not self.is_open
+        steps = each * (self.longest_over_mean if is_padded else 1.0)
+        return np.array([1.0, size * read, steps, size * each])
 
     def _error(self, work: Floats) -> float:
         return math.sqrt(max(float(work @ self.covariance @ work), 0.0))

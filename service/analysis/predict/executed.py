@@ -13,7 +13,7 @@ from service.analysis.observed.history import History
 
 MOST_BATCHES: Final = 300
 LONGEST_AGO_S: Final = 300.0
-PIECE_S: Final = 0.5  # stretches of a continuous batch are put together to pieces that run so long
+PIECE_S: Final = 0.5  # segments of a continuous batch are put together to pieces that run so long
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Executed:
         )
 
     @property
-    def told_each(self) -> float:
+    def pieces_per_token(self) -> float:
         """Pieces of answers for each token of work: 1, unless a function streams."""
         return float(self.told.sum() / self.tokens.sum())
 
@@ -98,7 +98,7 @@ class Executed:
         return Executed(*(getattr(self, field.name)[order] for field in fields(self)))
 
     def _in_pieces(self, slot: Ints) -> Executed:
-        """A stretch is as short as a step, and so is mostly noise; several of one engine in a row tell more."""
+        """A segment is as short as a step, and so is mostly noise; several of one engine in a row tell more."""
         if not self.is_open.any():
             return self
         _, piece = np.unique(self._pieces(slot), axis=0, return_inverse=True)

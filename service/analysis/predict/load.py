@@ -28,7 +28,7 @@ class Arrival:
     prompt_tokens: int = 0
 
 
-class Way(NamedTuple):
+class ReturnDelays(NamedTuple):
     """How a user comes back: from the answer to the next request, and on to the queue."""
 
     gap_s: float
@@ -86,11 +86,11 @@ class ClosedLoop:
     users: int
     make: Callable[[float, float], Arrival]
     random: Random
-    bursts: Sequence[Sequence[Way]] = ((Way(0.0, 0.0),),)
+    bursts: Sequence[Sequence[ReturnDelays]] = ((ReturnDelays(0.0, 0.0),),)
     think_s: Callable[[], float] = at_once
     return_s: Callable[[], float] = at_once
     pause_after_refusal_s: float = 1.0
-    _burst: Sequence[Way] = ()
+    _burst: Sequence[ReturnDelays] = ()
     _answered_s: float | None = None
 
     def first(self, until_s: float) -> Iterable[Arrival]:

@@ -22,7 +22,7 @@ TAILS: Final = 100  # batches from which the end of a batch is told
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Conditions:
     """What a simulation has to know of the service besides its settings and its engine.
 
     Attributes:
@@ -46,7 +46,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Backlog:
     """What a simulation begins with, for each replica; times count from that moment.
 
     Attributes:
@@ -65,8 +65,8 @@ def _left_s(running: Running, cost: CostModel) -> float:
     return max(cost.batch_s(running.size) - running.for_s, 0.0)
 
 
-def surroundings(history: History, at_s: float) -> Surroundings:
-    return Surroundings(
+def conditions(history: History, at_s: float) -> Conditions:
+    return Conditions(
         replicas=max(len(history.replicas), 1),
         tail_s=_tail_s(history, at_s),
         max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
@@ -74,10 +74,10 @@ def surroundings(history: History, at_s: float) -> Surroundings:
     )
 
 
-def standing(history: History, at_s: float) -> Standing:
+def backlog(history: History, at_s: float) -> Backlog:
     """The queues and the running batches at `at_s`."""
     slots = range(max(len(history.replicas), 1))
-    return Standing(
+    return Backlog(
         tuple(tuple(_waiting(history.requests.columns, slot, at_s)) for slot in slots),
         tuple(tuple(_running(history, slot, at_s)) for slot in slots),
     )
@@ -127,8 +127,8 @@ class Observation:
 
     load: PresentLoad
     executed: Executed
-    surroundings: Surroundings
-    standing: Standing
+    conditions: Conditions
+    backlog: Backlog
 
     @classmethod
     def of_history(cls, history: History, at_s: float | None = None, over_s: float = OBSERVED_S) -> Observation | None:
@@ -137,9 +137,9 @@ class Observation:
         load, executed = present_load(history, latest_s, over_s), Executed.of_history(history, latest_s)
         if load is None or len(executed) < LEAST_BATCHES:
             return None
-        if executed.told_each > 1.0:
+        if executed.pieces_per_token > 1.0:
             load = replace(load, requests=load.requests.of_calls())
-        return cls(load, executed, surroundings(history, latest_s), standing(history, latest_s))
+        return cls(load, executed, conditions(history, latest_s), backlog(history, latest_s))
 
 
 def as_list(array: object) -> list[Any]:

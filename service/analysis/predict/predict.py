@@ -13,9 +13,9 @@ import numpy as np
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Load
-from service.analysis.predict.observation import Observation, Surroundings
+from service.analysis.predict.observation import Conditions, Observation
 from service.analysis.predict.present_load import OBSERVED_S, PresentLoad
-from service.analysis.predict.replicas import Run
+from service.analysis.predict.replicas import SimulatedRun
 from service.analysis.predict.simulation import FittedEngine, SimulatedFigures, Start, figures_of, is_growing, simulate
 from service.messages.settings import Settings
 
@@ -84,18 +84,18 @@ class Predictor:
 
     load: PresentLoad
     cost: CostModel
-    around: Surroundings
+    conditions: Conditions
     start: Start
 
     @classmethod
     def of(cls, observation: Observation) -> Predictor:
         cost = CostModel.of_batches(observation.executed)
         assert cost is not None, "an observation holds enough batches"
-        return cls(observation.load, cost, observation.surroundings, observation.standing.as_start(cost))
+        return cls(observation.load, cost, observation.conditions, observation.backlog.as_start(cost))
 
     def predict(self, settings: Settings) -> Prediction | None:
         """``None`` for another number of batches at a time: what they cost side by side is not known before."""
-        if settings.places != self.around.places:
+        if settings.places != self.conditions.places:
             return None
         is_saturated = self.is_saturated(settings)
         replays = [self._figures(settings, seed, is_saturated, drawn=False) for seed in range(REPLAYS)]
@@ -132,7 +132,7 @@ class Predictor:
         load = self.load.resampled(end_s, random) if drawn else self.load.replayed(end_s, random)
         start = self.start if is_saturated else None
         figures = figures_of(self._run(settings, load, end_s, cost, random, start), begin_s, end_s)
-        return figures._replace(tokens_per_s=figures.tokens_per_s * cost.told_each)
+        return figures._replace(tokens_per_s=figures.tokens_per_s * cost.pieces_per_token)
 
     @property
     def _round_s(self) -> float:
@@ -142,7 +142,7 @@ class Predictor:
 
     def _limit(self, settings: Settings) -> int | None:
         """What Ray lets a replica hold, where that is less than it could hold by its settings."""
-        limit = self.around.max_ongoing_requests
+        limit = self.conditions.max_ongoing_requests
         return None if limit is None or limit >= settings.max_ongoing_requests else limit
 
     def _run(
@@ -153,13 +153,13 @@ class Predictor:
         cost: CostModel,
         random: Random,
         start: Start | None = None,
-    ) -> Run:
+    ) -> SimulatedRun:
         return simulate(
             settings,
-            FittedEngine(cost, random, self.around.tail_s),
+            FittedEngine(cost, random, self.conditions.tail_s),
             load,
             until_s,
-            replicas=self.around.replicas,
+            replicas=self.conditions.replicas,
             max_ongoing_requests=self._limit(settings),
             start=start,
             seed=random.getrandbits(32),

@@ -13,7 +13,7 @@ import numpy as np
 from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import FIRST_FINAL_CODE
-from service.analysis.predict.load import Arrival, ClosedLoop, Load, OpenLoop, Way
+from service.analysis.predict.load import Arrival, ClosedLoop, Load, OpenLoop, ReturnDelays
 from service.messages.load import ClosedLoop as ClosedPattern
 from service.messages.load import Pattern
 
@@ -103,17 +103,20 @@ def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
     return users if np.std(_follow_s(requests, users)) < np.std(np.diff(begins)) else 0
 
 
-def bursts_of(pattern: Pattern | None, requests: Requests, users: int) -> tuple[tuple[Way, ...], ...]:
+def bursts_of(pattern: Pattern | None, requests: Requests, users: int) -> tuple[tuple[ReturnDelays, ...], ...]:
     """The ways of those who came back at once: as declared, straight from an answer, or as much later as was seen."""
     before_s = filled(requests.before_s)
     if isinstance(pattern, ClosedPattern):
-        return _together(requests.intended_s, [Way(0.0, each) for each in before_s.tolist()])
+        return _together(requests.intended_s, [ReturnDelays(0.0, each) for each in before_s.tolist()])
     answers, gaps_s = np.sort(requests.answered_s[np.isfinite(requests.answered_s)]), _follow_s(requests, users)
-    ways = [Way(max(gap_s, 0.0), each) for gap_s, each in zip(gaps_s.tolist(), before_s[users:].tolist(), strict=False)]
+    ways = [
+        ReturnDelays(max(gap_s, 0.0), each)
+        for gap_s, each in zip(gaps_s.tolist(), before_s[users:].tolist(), strict=False)
+    ]
     return _together(answers[: len(ways)], ways)
 
 
-def _together(times_s: Floats, ways: list[Way]) -> tuple[tuple[Way, ...], ...]:
+def _together(times_s: Floats, ways: list[ReturnDelays]) -> tuple[tuple[ReturnDelays, ...], ...]:
     """Groups of `ways` whose times follow one another closely."""
     starts = [0, *(np.flatnonzero(np.diff(times_s) > TOGETHER_S) + 1).tolist(), len(ways)]
     return tuple(tuple(ways[start:end]) for start, end in pairwise(starts))
@@ -155,7 +158,7 @@ class PresentLoad:
     start_s: float
     span_s: float
     users: int
-    bursts: tuple[tuple[Way, ...], ...]
+    bursts: tuple[tuple[ReturnDelays, ...], ...]
     thinking_s: tuple[float, ...]
 
     @property
@@ -190,8 +193,8 @@ class PresentLoad:
     def _intervals_s(self) -> list[float]:
         """Between arrivals, the last one until the first would come again."""
         times = self.requests.intended_s
-        around = self.span_s - float(times[-1] - times[0])
-        return [*np.diff(times).tolist(), around]
+        until_first_s = self.span_s - float(times[-1] - times[0])
+        return [*np.diff(times).tolist(), until_first_s]
 
     def _arriving(self, due: Iterable[tuple[float, int]], random: Random) -> OpenLoop:
         before = filled(self.requests.before_s).tolist()
@@ -218,7 +221,7 @@ class PresentLoad:
 
 def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> PresentLoad | None:
     """The load of the last `over_s` before `at_s`, or since it changed; ``None`` where there was hardly any."""
-    start_s = max([at_s - over_s, *(mark.at_s for mark in history.load_story.marks if mark.at_s <= at_s)])
+    start_s = max([at_s - over_s, *(mark.at_s for mark in history.load_timeline.marks if mark.at_s <= at_s)])
     if history.first_s is not None:
         start_s = max(start_s, history.first_s)
     requests = observed_requests(history, start_s, at_s)

@@ -45,7 +45,7 @@ class SimulatedRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedBatch:
-    """In `continuous` a stretch of steps with the same members; `is_open` says that others could join."""
+    """In `continuous` a segment of steps with the same members; `is_open` says that others could join."""
 
     members: list[SimulatedRequest]
     release_reason: ReleaseReason
@@ -57,17 +57,17 @@ class SimulatedBatch:
 
 
 @dataclass
-class Run:
+class SimulatedRun:
     """What was simulated: requests in order of arrival at the queue, batches in order of their start.
 
-    Stretches of a batch that others join stand in the order of their end.
+    Segments of a batch that others join stand in the order of their end.
     """
 
     requests: list[SimulatedRequest] = field(default_factory=list)
     batches: list[SimulatedBatch] = field(default_factory=list)
 
 
-class House(Protocol):
+class Simulator(Protocol):
     """The simulation, as a replica sees it."""
 
     engine: Engine
@@ -78,18 +78,18 @@ class House(Protocol):
     def started(self, batch: SimulatedBatch, offsets_s: list[float], replica: Replica) -> None:
         """The batch runs; its members are done so long after its start."""
 
-    def ran(self, stretch: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
-        """A stretch of a batch that others join has ended, with which these are done."""
+    def ran(self, segment: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
+        """A segment of a batch that others join has ended, with which these are done."""
 
 
 class Replica:
     """An engine with places for batches and, in each formation, what stands before it."""
 
-    def __init__(self, house: House, number: int, settings: Settings) -> None:
+    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
         self.held = 0
         self._free = settings.places
         self._free_since_s = 0.0
-        self._house = house
+        self._simulator = simulator
         self._number = number
         self._rules = Rules.of(settings)
         self._most_queued = settings.max_queued_requests
@@ -107,7 +107,7 @@ class Replica:
         ends_s = [*until_s, *[0.0] * self._free][: self._free]
         self._free = 0
         for each_s in ends_s:
-            self._house.call_at(each_s, self.on_free, None)
+            self._simulator.call_at(each_s, self.on_free, None)
 
     def on_free(self, at_s: float, _: object) -> None:
         """A batch has ended."""
@@ -123,7 +123,7 @@ class Replica:
     def _consider_at(self, at_s: float) -> None:
         if at_s != self._alarm_s:
             self._alarm_s = at_s
-            self._house.call_at(at_s, self._on_alarm, None)
+            self._simulator.call_at(at_s, self._on_alarm, None)
 
     def _on_alarm(self, at_s: float, _: object) -> None:
         if at_s == self._alarm_s:
@@ -133,18 +133,18 @@ class Replica:
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
         self._free -= 1
         self._free_since_s = at_s
-        house = self._house
-        run_s, offsets_s = house.engine.run([member.arrival for member in members])
+        simulator = self._simulator
+        run_s, offsets_s = simulator.engine.run([member.arrival for member in members])
         batch = SimulatedBatch(members, reason, formed_s, at_s, at_s + run_s, self._number)
-        house.call_at(batch.finished_s, self.on_free, None)
-        house.started(batch, offsets_s, self)
+        simulator.call_at(batch.finished_s, self.on_free, None)
+        simulator.started(batch, offsets_s, self)
 
 
 class Late(Replica):
     """As `BatchQueue`: nothing is sealed before the engine is free."""
 
-    def __init__(self, house: House, number: int, settings: Settings) -> None:
-        super().__init__(house, number, settings)
+    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
+        super().__init__(simulator, number, settings)
         self._waiting: deque[SimulatedRequest] = deque()
 
     @property
@@ -171,8 +171,8 @@ class Late(Replica):
 class Early(Replica):
     """As Ray's `@serve.batch`: sealed by the clock, then first in, first out."""
 
-    def __init__(self, house: House, number: int, settings: Settings) -> None:
-        super().__init__(house, number, settings)
+    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
+        super().__init__(simulator, number, settings)
         self._forming: list[SimulatedRequest] = []
         self._forming_number = 0
         self._sealed: deque[tuple[float, list[SimulatedRequest], ReleaseReason]] = deque()
@@ -187,7 +187,7 @@ class Early(Replica):
         if len(self._forming) >= self._rules.max_batch_size or not self._rules.batch_wait_timeout_s:
             self._seal(at_s)
         elif len(self._forming) == 1:
-            self._house.call_at(at_s + self._rules.batch_wait_timeout_s, self._on_timeout, self._forming_number)
+            self._simulator.call_at(at_s + self._rules.batch_wait_timeout_s, self._on_timeout, self._forming_number)
 
     def _on_timeout(self, at_s: float, number: object) -> None:
         if number == self._forming_number:
@@ -215,7 +215,7 @@ class Early(Replica):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Segment:
     """Steps with the same members.
 
     Attributes:
@@ -246,34 +246,34 @@ class Continuous(Late):
     steps, which takes as long in all.
     """
 
-    def __init__(self, house: House, number: int, settings: Settings) -> None:
-        super().__init__(house, number, settings)
+    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
+        super().__init__(simulator, number, settings)
         self._left: dict[SimulatedRequest, int] = {}  # those that run, with the tokens that they still want
-        self._stretch: Stretch | None = None
+        self._segment: Segment | None = None
         self._ends_after = 0  # steps of it
         self._numbers = 0
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         super().enqueue(at_s, request)
-        stretch = self._stretch
-        if stretch is not None and self._joining:
-            self._end_after(stretch, stretch.steps_until(at_s))
+        segment = self._segment
+        if segment is not None and self._joining:
+            self._end_after(segment, segment.steps_until(at_s))
 
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
         self._free -= 1
         self._begin(at_s, members, reason)
 
     def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason) -> None:
-        engine = self._house.engine
+        engine = self._simulator.engine
         for request in joining:
             request.started_s = at_s
             self._left[request] = request.arrival.tokens
         most = max(min(self._left.values()), 1)
         self._numbers += 1
         read_s = engine.read_s([request.arrival for request in joining])
-        self._stretch = Stretch(self._numbers, reason, at_s, read_s, engine.step_s(len(self._left)), most)
+        self._segment = Segment(self._numbers, reason, at_s, read_s, engine.step_s(len(self._left)), most)
         self._ends_after = most + 1
-        self._end_after(self._stretch, 1 if self._joining else most)
+        self._end_after(self._segment, 1 if self._joining else most)
 
     @property
     def _joining(self) -> int:
@@ -281,14 +281,14 @@ class Continuous(Late):
         tokens = sum(request.tokens for request in self._left) if self._rules.max_batch_tokens else 0
         return self._rules.fitting(self._waiting, len(self._left), tokens)[0]
 
-    def _end_after(self, stretch: Stretch, steps: int) -> None:
+    def _end_after(self, segment: Segment, steps: int) -> None:
         if steps < self._ends_after:
             self._ends_after = steps
-            self._house.call_at(stretch.end_s(steps), self._on_end, (stretch.number, steps))
+            self._simulator.call_at(segment.end_s(steps), self._on_end, (segment.number, steps))
 
     def _on_end(self, at_s: float, which: object) -> None:
-        stretch = self._stretch
-        if stretch is None or which != (stretch.number, self._ends_after):
+        segment = self._segment
+        if segment is None or which != (segment.number, self._ends_after):
             return
         members = list(self._left)
         for request in members:
@@ -296,9 +296,9 @@ class Continuous(Late):
         done = [request for request in members if self._left[request] <= 0]
         for request in done:
             del self._left[request]
-        ran = SimulatedBatch(members, stretch.reason, stretch.begun_s, stretch.begun_s, at_s, self._number, True)
-        self._stretch = None
-        self._house.ran(ran, done, self)
+        ran = SimulatedBatch(members, segment.reason, segment.begun_s, segment.begun_s, at_s, self._number, True)
+        self._segment = None
+        self._simulator.ran(ran, done, self)
         self._go_on(at_s)
 
     def _go_on(self, at_s: float) -> None:

@@ -28,9 +28,9 @@ from service.analysis.predict.replicas import (
     Engine,
     Late,
     Replica,
-    Run,
     SimulatedBatch,
     SimulatedRequest,
+    SimulatedRun,
 )
 from service.messages.settings import Formation, Settings
 
@@ -61,7 +61,7 @@ def simulate(
     max_ongoing_requests: int | None = None,
     start: Start | None = None,
     seed: int = 0,
-) -> Run:
+) -> SimulatedRun:
     """What `load` would see from 0 until `until_s`; what was sent before then is followed to its end."""
     simulation = _Simulation(settings, engine, load, until_s, replicas, max_ongoing_requests, seed)
     if start is not None:
@@ -83,7 +83,7 @@ class _Simulation:
         max_ongoing_requests: int | None,
         seed: int,
     ) -> None:
-        self.run = Run()
+        self.run = SimulatedRun()
         self.engine = engine
         self._load = load
         self._until_s = until_s
@@ -128,12 +128,12 @@ class _Simulation:
             request.started_s = batch.started_s
             self._answer(request, batch.started_s + offset_s, return_s, replica)
 
-    def ran(self, stretch: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
-        """A stretch has ended, with which these are done."""
-        self.run.batches.append(stretch)
+    def ran(self, segment: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
+        """A segment has ended, with which these are done."""
+        self.run.batches.append(segment)
         return_s = self._load.return_s() if left else 0.0
         for request in left:
-            self._answer(request, stretch.finished_s, return_s, replica)
+            self._answer(request, segment.finished_s, return_s, replica)
 
     def _answer(self, request: SimulatedRequest, finished_s: float, return_s: float, replica: Replica) -> None:
         request.finished_s, request.answered_s = finished_s, finished_s + return_s
@@ -241,7 +241,7 @@ class SimulatedFigures(NamedTuple):
     refused_share: float
 
 
-def figures_of(run: Run, begin_s: float, end_s: float) -> SimulatedFigures:
+def figures_of(run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigures:
     """Latencies of those who asked within that time, and what was answered and started within it."""
     asked = [request for request in run.requests if begin_s <= request.arrival.intended_s < end_s]
     served = [r.answered_s - r.arrival.intended_s for r in asked if not r.refused and r.answered_s is not None]
@@ -264,7 +264,7 @@ def figures_of(run: Run, begin_s: float, end_s: float) -> SimulatedFigures:
     )
 
 
-def is_growing(run: Run, until_s: float) -> bool:
+def is_growing(run: SimulatedRun, until_s: float) -> bool:
     """Whether the last two thirds of the arrivals left more behind than they found, or many were refused."""
     intended_s = np.array([request.arrival.intended_s for request in run.requests])
     ends_s = np.array([np.inf if r.answered_s is None else r.answered_s for r in run.requests])

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from service.analysis.compare.plan import PlanError
-from service.analysis.findings.finding import counted
 from service.commands.bench.plan import CPU_SIZES, GPU_SIZES, HTTP, NAMES, QUICK_SIZES, BenchPlan, Subject
 from service.commands.bench.report import BenchReport, Floor, MeasuredOn, Reached
 from service.commands.bench.work import BenchWork
@@ -21,7 +20,7 @@ from service.load.options import SentenceParser, add_address_options
 from service.messages.files import write_whole
 from service.messages.options import ServiceOptions
 from service.messages.settings import BOUNDS, FORMATIONS, Settings
-from service.messages.text import spelled_ms
+from service.messages.text import counted, format_ms
 
 MEASURED: Final[dict[str, tuple[Subject, ...]]] = {
     "engine": ("engine",),
@@ -212,7 +211,7 @@ def spelled_step(seconds: float) -> str:
     """
     milliseconds = 1e3 * seconds
     if milliseconds >= 100:
-        return spelled_ms(milliseconds)
+        return format_ms(milliseconds)
     return f"{milliseconds:.{2 if milliseconds < 10 else 1}f} ms"
 
 

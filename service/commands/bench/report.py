@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from service.analysis.findings.finding import counted
 from service.commands.bench.plan import HTTP, BenchPlan, Subject
+from service.messages.text import counted
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):

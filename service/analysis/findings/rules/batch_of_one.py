@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts
-from service.analysis.findings.finding import Finding, per_second, percent
+from service.analysis.findings.finding import Finding
+from service.messages.text import per_second, percent
 
 BUSY = 0.8
 

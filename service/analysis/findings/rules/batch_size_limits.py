@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts, larger_cap
-from service.analysis.findings.finding import Finding, counted, percent
+from service.analysis.findings.finding import Finding
+from service.messages.text import counted, percent
 
 
 def find(facts: Facts) -> Finding | None:

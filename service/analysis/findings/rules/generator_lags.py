@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding, counted, percent
+from service.analysis.findings.finding import Finding
+from service.messages.text import counted, percent
 
 LEAST_REQUESTS = 10
 LEAST_LAG_MS = 5.0

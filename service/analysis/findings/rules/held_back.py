@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding, counted, seconds
+from service.analysis.findings.finding import Finding
 from service.analysis.findings.recent import RecentBatches
 from service.analysis.findings.rules.timeout_too_long import LEAST_LOSS_S, LEAST_LOSS_SHARE
 from service.analysis.observed.columns import Floats
 from service.messages.settings import LONGEST_WAIT_S
+from service.messages.text import counted, seconds
 
 LEAST_BATCHES = 2  # of half a minute: one that waits to be full may take a third of that
 

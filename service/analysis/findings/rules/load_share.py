@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding, percent
+from service.analysis.findings.finding import Finding
+from service.messages.text import percent
 
 
 def find(facts: Facts) -> Finding | None:

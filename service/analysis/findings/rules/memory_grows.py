@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding, percent, seconds
+from service.analysis.findings.finding import Finding
+from service.messages.text import percent, seconds
 
 REACH_S = 300.0
 LEAST_S = 60.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding, counted, seconds
+from service.analysis.findings.finding import Finding
 from service.analysis.observed.statuses import UNKNOWN
+from service.messages.text import counted, seconds
 
 TELEMETRY_READERS = 2  # each also is a request that the replica holds
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts, larger_cap
-from service.analysis.findings.finding import Finding, seconds
+from service.analysis.findings.finding import Finding
+from service.messages.text import seconds
 
 LEAST_S = 5.0
 LEAST_STARTS = 3

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from service.analysis.findings.facts import Facts, larger_cap
-from service.analysis.findings.finding import Finding, per_second, percent
+from service.analysis.findings.finding import Finding
 from service.analysis.findings.rules.queue_grows import growth
+from service.messages.text import per_second, percent
 
 MARGIN = 1.02
 

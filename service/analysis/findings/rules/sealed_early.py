@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding, counted, per_second, percent, seconds
+from service.analysis.findings.finding import Finding
 from service.analysis.findings.recent import AT_ONCE_S
+from service.messages.text import counted, per_second, percent, seconds
 
 LEAST_BATCHES = 3
 

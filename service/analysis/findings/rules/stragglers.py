@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import WORTH_IT, Facts
-from service.analysis.findings.finding import Finding, counted, per_second, percent, seconds
+from service.analysis.findings.finding import Finding
+from service.messages.text import counted, per_second, percent, seconds
 
 LEAST_BATCHES = 2
 MUCH = 0.25

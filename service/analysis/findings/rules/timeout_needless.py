@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding, counted
+from service.analysis.findings.finding import Finding
 from service.analysis.findings.rules.timeout_too_long import LEAST_LOSS_S, LEAST_LOSS_SHARE
+from service.messages.text import counted
 
 MANY = 0.3
 LEAST_REQUESTS = 5

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding, seconds
+from service.analysis.findings.finding import Finding
 from service.analysis.findings.recent import AT_ONCE_S
 from service.analysis.observed.columns import Bools, Floats, Ints
+from service.messages.text import seconds
 
 MOST_BUSY = 0.85  # beyond that larger batches also keep the queue short, which is not counted here
 LEAST_LOSS_S = 0.01

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding, counted, seconds
+from service.analysis.findings.finding import Finding
 from service.analysis.findings.rules.timeout_too_long import Trade, trade
+from service.messages.text import counted, seconds
 
 HARDLY = 1.1
 

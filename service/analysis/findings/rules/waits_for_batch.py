@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts
-from service.analysis.findings.finding import Finding, seconds
+from service.analysis.findings.finding import Finding
 from service.analysis.observed.columns import Floats
+from service.messages.text import seconds
 
 LEAST_REQUESTS = 10
 LEAST_WAIT_S = 0.1
