@@ -34,7 +34,7 @@ class CapacityLine:
 
 def levels(capacity: Capacity) -> tuple[CapacityLevel, CapacityLevel]:
     """
-    >>> [level.words for level in levels(Capacity(16, 12.53, 301.0, 0.04))]
+    >>> [level.words for level in levels(Capacity(16, 12.53, 301.0))]
     ['capacity 301 at 16', 'capacity 12.5']
     """
     tokens_per_s, requests_per_s = capacity.tokens_per_s, capacity.requests_per_s
@@ -47,7 +47,7 @@ def levels(capacity: Capacity) -> tuple[CapacityLevel, CapacityLevel]:
 def with_capacity(peaks: Sequence[float], line: CapacityLine) -> tuple[float, ...]:
     """The peaks that the scales have to reach: those of the data, and a line that is not out of all proportion.
 
-    >>> line = CapacityLine(0.0, levels(Capacity(16, 12.5, 300.0, 0.04)))
+    >>> line = CapacityLine(0.0, levels(Capacity(16, 12.5, 300.0)))
     >>> with_capacity((200.0, 8.0), line), with_capacity((20.0, 0.8), line)
     ((300.0, 12.5), (20.0, 0.8))
     """

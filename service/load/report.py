@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
 
 from service.load.flight import Flight
-from service.messages.load import ClientOutcome, ClientTotals, Length, Pattern
+from service.messages.load import ClientOutcome, ClientTotals, Length, Pattern, spoiling_lag_ms
 from service.messages.workload import TEXT
-
-HARMLESS_LAG_MS: Final = 5.0
-SPOILING_SHARE: Final = 0.05  # of the median latency
 
 
 class ReportedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +181,7 @@ def _lag_warning(figures: LoadFigures) -> str | None:
     lag_ms, latency_s = figures.lag_ms, figures.latency_s
     if lag_ms is None or latency_s is None:
         return None
-    if lag_ms.p99 <= max(HARMLESS_LAG_MS, 1e3 * latency_s.p50 * SPOILING_SHARE):
+    if lag_ms.p99 <= spoiling_lag_ms(latency_s.p50):
         return None
     return (
         f"The load generator itself sent late (p99 {lag_ms.p99:.0f} ms, beside a median latency of "

@@ -283,3 +283,12 @@ class LoadRefused(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
 
 
 LoadEvent: TypeAlias = LoadFrame | LoadRefused
+
+
+def spoiling_lag_ms(latency_p50_s: float) -> float:
+    """The load generator's lag (p99, in milliseconds) beyond which a latency with this median tells too much of it.
+
+    >>> spoiling_lag_ms(0.01), spoiling_lag_ms(2.0)
+    (5.0, 100.0)
+    """
+    return max(5.0, 0.05 * 1e3 * latency_p50_s)

@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-HARMLESS_LAG_MS: Final = 5.0
-SPOILING_SHARE: Final = 0.05  # of the median latency
+from service.messages.load import spoiling_lag_ms
+
 FigureName: TypeAlias = Literal["p50_s", "p95_s", "p99_s", "mean_s", "requests_per_s", "tokens_per_s", "mean_batch"]
 
 
@@ -128,6 +128,6 @@ def spoiling(runs: Sequence[MeasuredRun]) -> list[str]:
 def _lag(runs: Sequence[MeasuredRun]) -> list[str]:
     lag_ms = max((run.lag_p99_ms for run in runs if run.lag_p99_ms is not None), default=0.0)
     p50_s = FIGURE_BY_NAME["p50_s"].of(runs)
-    if p50_s is None or lag_ms <= max(HARMLESS_LAG_MS, 1e3 * p50_s * SPOILING_SHARE):
+    if p50_s is None or lag_ms <= spoiling_lag_ms(p50_s):
         return []
     return [f"The load generator itself sent late (p99 {lag_ms:.0f} ms), so part of the latency is its own."]

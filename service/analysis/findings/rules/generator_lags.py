@@ -6,18 +6,17 @@ import numpy as np
 
 from service.analysis.findings.facts import Facts
 from service.analysis.findings.finding import Finding
+from service.messages.load import spoiling_lag_ms
 from service.messages.text import counted, percent
 
 LEAST_REQUESTS = 10
-LEAST_LAG_MS = 5.0
-MUCH = 0.05  # of the median latency,
-MUCH_MS = 50.0  # or this where no latency is known
+LAG_ALONE_MS = 50.0  # spoils where no latency is known
 
 
 def find(facts: Facts) -> Finding | None:
     lag_ms, dropped = _lag_p99_ms(facts), _dropped(facts)
     p50_ms = float(np.median(facts.latencies_s)) * 1e3 if len(facts.latencies_s) else None
-    is_late = lag_ms is not None and lag_ms >= max(LEAST_LAG_MS, MUCH * p50_ms if p50_ms else MUCH_MS)
+    is_late = lag_ms is not None and lag_ms > (spoiling_lag_ms(p50_ms / 1e3) if p50_ms else LAG_ALONE_MS)
     if not is_late and not dropped:
         return None
     evidence = []
