@@ -1,33 +1,64 @@
-"""`python -m service`: runs the service, or the command that its first argument names."""
+"""`python -m service WORD …`: runs the command of that word, and without a word the service."""
 
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Final
+from typing import Final, NamedTuple
 
+
+class Command(NamedTuple):
+    """A module with a `main`, and the command in one line."""
+
+    module: str
+    summary: str
+
+
+SERVE: Final = "serve"
 COMMANDS: Final = {
-    "batch": "service.commands.batch",
-    "bench": "service.commands.bench.command",
-    "compare": "service.commands.compare",
-    "deploy-config": "service.commands.deploy_config",
-    "sweep": "service.commands.sweep",
-    "export": "service.commands.export",
-    "explain": "service.commands.explain",
-    "load": "service.commands.load",
-    "record": "service.commands.record",
-    "predict": "service.commands.predict",
+    SERVE: Command("service.commands.serve", "run the service, as without any word"),
+    "load": Command("service.commands.load", "send load to a completion server and report latency and throughput"),
+    "compare": Command("service.commands.compare", "compare two settings of a running service, over several rounds"),
+    "sweep": Command("service.commands.sweep", "measure many settings of a running service, and name the best"),
+    "predict": Command("service.commands.predict", "predict what other settings would give under the present load"),
+    "record": Command("service.commands.record", "record the telemetry of a running service to a file"),
+    "explain": Command("service.commands.explain", "say what a recording shows, and what would change it"),
+    "export": Command("service.commands.export", "take requests, batches or figures out of a recording"),
+    "deploy-config": Command("service.commands.deploy_config", "write the settings as a Ray Serve config file"),
+    "batch": Command("service.commands.batch", "compute a whole file of inputs, without a service"),
+    "bench": Command("service.commands.bench.command", "measure the engine, alone and through HTTP"),
 }
+MISTYPED: Final = 2
 
 
 def main(argv: list[str]) -> int:
     """The exit code of the command; each imports only what it needs."""
-    named = COMMANDS.get(argv[0]) if argv else None
-    if named is not None:
-        return int(import_module(named).main(argv[1:]))
-    from service.launch.supervisor import main as run_service
+    if argv[:1] in (["-h"], ["--help"]):
+        print(f"usage: python -m service [COMMAND] [OPTION ...]\n\n{overview()}\n\noptions of serve:")
+    if not argv or argv[0].startswith("-"):
+        argv = [SERVE, *argv]
+    word, *options = argv
+    if word not in COMMANDS:
+        print(f"{unknown(word)} All of them: python -m service --help", file=sys.stderr)
+        return MISTYPED
+    return int(import_module(COMMANDS[word].module).main(options))
 
-    return run_service(argv)
+
+def overview() -> str:
+    """A line for each command."""
+    lines = [f"  {word:<14}{command.summary}" for word, command in COMMANDS.items()]
+    return "\n".join(["commands (each has its own --help):", *lines])
+
+
+def unknown(word: str) -> str:
+    """The answer to a word that is no command.
+
+    >>> unknown("laod")
+    "There is no command 'laod'. Did you mean load?"
+    """
+    near = get_close_matches(word, COMMANDS, 1)
+    return f"There is no command {word!r}." + (f" Did you mean {near[0]}?" if near else "")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
 from service.analysis.compare.plan import ComparePlan, Side, batching_plan, can_match
-from service.analysis.observed.descriptions import load_text, setting_text
-from service.messages.settings import Bounds, Settings
+from service.analysis.observed.descriptions import load_text
+from service.messages.settings import Bounds, Settings, setting_text
 
 OWN: Final = "own"
 MATCHED: Final = "matched"
@@ -73,7 +73,7 @@ class CompareSetup(QWidget):
     def show_sides(self, a: Side | None, b: Side | None) -> None:
         """Settings and loads of both; settings that differ stand out."""
         names = Settings.__struct_fields__
-        texts = [[setting_text(side.settings, name) if side else "–" for side in (a, b)] for name in names]
+        texts = [[setting_text(getattr(side.settings, name)) if side else "–" for side in (a, b)] for name in names]
         rows = [[name, *values] for name, values in zip(names, texts, strict=True)]
         differ = {number for number, values in enumerate(texts) if a and b and values[0] != values[1]}
         self._sides.show_rows(rows, strong=differ)

@@ -17,9 +17,8 @@ from gui.widgets.layouts import column
 from gui.widgets.number_field import NumberField
 from service.analysis.compare.plan import Objective, SweepPlan
 from service.analysis.compare.progress import SETTLE_S
-from service.analysis.observed.descriptions import setting_value
 from service.messages.load import RunLoad
-from service.messages.settings import Bounds, Settings
+from service.messages.settings import Bounds, Settings, setting_value
 from service.messages.text import format_time
 
 ROUNDS: Final = Bounds(1, 100, integral=True)
@@ -58,7 +57,7 @@ class SweepSetup(QWidget):
         """The values that were entered, for each setting that has any."""
         entered = {name: edit.text() for name, edit in self.values.items()}
         return {
-            name: [setting_value(value.strip()) for value in text.split(",") if value.strip()]
+            name: [setting_value(name, value) for value in text.split(",") if value.strip()]
             for name, text in entered.items()
             if text.strip(" ,")
         }

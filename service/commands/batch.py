@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -12,33 +13,35 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, RunError, lines_of, measure
+from service.commands.cli import (
+    Parser,
+    ProgressBar,
+    UsageError,
+    add_service_options,
+    command,
+    whole,
+)
+from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, lines_of, measure
 from service.commands.offline_batch.results import ResultFiles, ResultsError, errors_path
-from service.engine.model.report import ModelError
-from service.load.options import SentenceParser
 from service.messages.life import StartError
 from service.messages.options import ServiceOptions
-from service.workloads.catalog import WorkloadError, about
+from service.messages.pipes import ExitCode
+from service.workloads.catalog import about
 
 if TYPE_CHECKING:
     from service.commands.offline_batch.cluster_run import ClusterRun
 
-DONE, SOME_BAD, CANNOT, INTERRUPTED = 0, 1, 2, 130
 LARGEST_BATCH: Final = 4096
 
 
+@command
 def main(argv: list[str]) -> int:
     """0 if every line has a result, 1 if some were bad, 2 if it cannot be done, 130 after Ctrl-C."""
     options = _parser().parse_args(argv)
     try:
         return _run(options)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except (ResultsError, WorkloadError, ModelError, StartError, RunError) as error:
-        print(error, file=sys.stderr)
     except OSError as error:
-        print(f"{error.filename or options.input} can't be used: {error.strerror}.", file=sys.stderr)
-    return CANNOT
+        raise UsageError(f"{error.filename or options.input} can't be used: {error.strerror}.") from error
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -59,20 +62,19 @@ def _run(options: argparse.Namespace) -> int:
     bad = f", {files.bad:,} bad lines in {errors_path(options.output)}" if files.bad else ""
     if not is_whole:
         print(f"Stopped; {files.good:,} results in {options.output}{bad}. Go on with --resume.", file=sys.stderr)
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     print(f"{files.good:,} results in {options.output}{bad}.", file=sys.stderr)
-    return SOME_BAD if files.bad else DONE
+    return ExitCode.INCOMPLETE if files.bad else ExitCode.DONE
 
 
 def _compute(options: argparse.Namespace, files: ResultFiles, total: int) -> bool:
     """Whether it came to the end of the input."""
-    from tqdm import tqdm
-
     service = ServiceOptions(workload=options.workload, model=options.model, device=options.device, dtype=options.dtype)
     plan = LinePlan(service=service, batch_size=options.max_batch_size, max_tokens=options.max_tokens)
     make_run = _maker_of_runs(options, plan, after=files.last_line)
-    with tqdm(total=total, initial=files.good + files.bad, unit=" lines", smoothing=0.1, file=sys.stderr) as bar:
-        run = make_run(files, lambda _: bar.update())
+    done = itertools.count(files.good + files.bad + 1)
+    with ProgressBar(ProgressBar.LINES) as bar:
+        run = make_run(files, lambda _: bar.show(next(done), total))
         with _ended_by_ctrl_c(run.stop):
             return run.run()
 
@@ -107,26 +109,19 @@ def _ended_by_ctrl_c(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(prog="python -m service batch", allow_abbrev=False)
-    parser.description = (
+    parser = Parser(
+        "batch",
         "Compute every line of a file of inputs (JSON Lines) with large batches, without a service. Each result is a "
-        'line {"line": N, "output": …}, in the order of the input; bad lines go to OUT.errors.jsonl with what is wrong.'
+        'line {"line": N, "output": …}, in the order of the input. Bad lines go to OUT.errors.jsonl, with the reason.',
+        "prompts.jsonl results.jsonl --max-batch-size 64",
     )
-    default, add = ServiceOptions(), parser.add_argument
+    add = parser.add_argument
     add("input", type=Path, metavar="IN.jsonl", help="of prompts: texts, or objects with prompt and max_tokens")
     add("output", type=Path, metavar="OUT.jsonl")
-    add("--workload", default=default.workload, help="as the service takes it (default: %(default)s)")
-    add("--model", default=default.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
-    add("--device", default=default.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
-    add("--dtype", default=default.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
-    add("--max-batch-size", type=_whole, default=64, help="lines computed at a time (default: %(default)s)")
-    add("--max-tokens", type=_whole, default=24, help="for prompts that name no number (default: %(default)s)")
+    add_service_options(parser, "workload", "model", "device", "dtype")
+    most = whole(1, LARGEST_BATCH)
+    add("--max-batch-size", type=most, default=64, help="lines computed at a time (default: %(default)s)")
+    add("--max-tokens", type=most, default=24, help="for prompts that name no number (default: %(default)s)")
     add("--address", metavar="RAY", help="compute on the Ray cluster at this address, or auto; by Ray Data")
     add("--resume", action="store_true", help="go on with the results that are there")
     return parser
-
-
-def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= LARGEST_BATCH):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {LARGEST_BATCH}")
-    return int(text)

@@ -4,36 +4,54 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from service.analysis.compare.comparison import Comparison
+from service.analysis.compare.comparison import Comparison, concluded
 from service.analysis.compare.html import comparison_page
-from service.analysis.compare.plan import ComparePlan, PlanError
+from service.analysis.compare.plan import ComparePlan, PlanError, PlannedRun, Side
 from service.analysis.compare.progress import Compared, CompareEvent
-from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION
-from service.commands.measuring import CANNOT, JsonLines, TerminalBar, carry_out, compare, plan_from_input, run_command
-from service.commands.options import add_measuring_options, check_folders, server_of
-from service.commands.runs import settings_in_force
-from service.commands.sides import side
-from service.load.options import SentenceParser
-from service.load.run import ask_workload
+from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, MeasuredRun
+from service.commands.cli import (
+    Parser,
+    Server,
+    assignments,
+    check_folders,
+    command,
+    flag,
+    server_of,
+    write_json,
+)
+from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of
+from service.commands.runs import (
+    JsonLines,
+    MeasuredService,
+    TerminalBar,
+    add_measuring_options,
+    carry_out,
+    plan_from_input,
+    settings_in_force,
+)
 from service.messages.files import write_whole
+from service.messages.load import RunLoad
+from service.messages.pipes import ExitCode
+from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
 
 ROUNDS = 4
 
 
+@command
 def main(argv: list[str]) -> int:
     """0 when it was carried out, whatever came of it; 2 if it could not be, 130 if it was interrupted."""
-    return run_command(_parser(), argv, _obey_window, _obey_user)
-
-
-def _obey_user(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    options = _parser().parse_args(argv)
+    if options.control:
+        return _obey_window(server_of(options))
     check_folders(options.json, options.html)
-    plan = _plan(parser, options)
+    plan = _plan(options)
     kept = _Kept(TerminalBar())
     code = carry_out(compare(server_of(options), plan, kept.tell), kept, ends_with_input=False)
     if kept.comparison is not None:
@@ -41,19 +59,28 @@ def _obey_user(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     return code
 
 
+def _obey_window(server: Server) -> int:
+    """The plan comes in on standard input, events go out on standard output."""
+    listener = JsonLines()
+    plan = plan_from_input(msgspec.json.Decoder(ComparePlan), listener)
+    if plan is None:
+        return ExitCode.CANNOT
+    return carry_out(compare(server, plan, listener.tell), listener, ends_with_input=True)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="python -m service compare",
-        description="Compare two settings of a running service: same arrivals, several rounds, "
-        "the difference with a 95 % confidence interval.",
-        epilog="A side names what differs from the settings in force and from the load, "
-        "such as formation=early,max_batch_size=8 or pattern=closed,users=8; one that is not given is as it is.",
+    parser = Parser(
+        "compare",
+        "Compare two settings of a running service: same arrivals, several rounds, the difference with a 95 % "
+        "confidence interval. A side names what differs from the settings in force and from the load, such as "
+        "formation=early,max_batch_size=8 or pattern=closed,users=8; a side that is not given differs in nothing.",
+        "--url http://127.0.0.1:8000 --a formation=late --b formation=continuous --rate 4 --html page.html",
     )
-    add_measuring_options(parser, rounds=ROUNDS)
+    add_measuring_options(parser, ROUNDS)
     parser.add_argument("--a", default=[], action="append", help="what differs in A, such as formation=late")
     parser.add_argument("--b", default=[], action="append", help="what differs in B, such as formation=continuous")
-    told = "what the verdict is about (default: p95)"
-    parser.add_argument("--figure", choices=FIGURE_BY_OPTION, default="p95", help=told)
+    figure = "the figure that the verdict is about (default: p95)"
+    parser.add_argument("--figure", choices=FIGURE_BY_OPTION, default="p95", help=figure)
     parser.add_argument(
         "--match-throughput",
         action="store_true",
@@ -62,24 +89,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _obey_window(options: argparse.Namespace) -> int:
-    """The plan comes in on standard input, events go out on standard output."""
-    listener = JsonLines()
-    plan = plan_from_input(msgspec.json.Decoder(ComparePlan), listener)
-    if plan is None:
-        return CANNOT
-    return carry_out(compare(server_of(options), plan, listener.tell), listener, ends_with_input=True)
-
-
-def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ComparePlan:
-    ask_workload(parser, options)
+def _plan(options: argparse.Namespace) -> ComparePlan:
+    ask_workload(server_of(options), options)
     if not options.a and not options.b:
         raise PlanError("Say how the sides differ, such as --a formation=late --b formation=early.")
     base = asyncio.run(settings_in_force(server_of(options)))
-    a, b = (side(",".join(texts), base, options) for texts in (options.a, options.b))
     plan = ComparePlan(
-        a=a,
-        b=b,
+        a=_side(options.a, base, options),
+        b=_side(options.b, base, options),
         duration_s=options.duration,
         rounds=options.rounds,
         seed=options.seed,
@@ -89,6 +106,42 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Compa
     )
     plan.check()
     return plan
+
+
+def _side(texts: Sequence[str], base: Settings, options: argparse.Namespace) -> Side:
+    """The settings `base` and the load of the options, with the changes that `texts` spell."""
+    changes = assignments(texts)
+    settings = {name: setting_value(name, changes.pop(name)) for name in list(changes) if hasattr(base, name)}
+    return Side(settings=base.revised(settings), load=_load(changes, options))
+
+
+def _load(changes: Mapping[str, str], options: argparse.Namespace) -> RunLoad:
+    parser = Parser("compare", "")
+    add_load_options(parser)
+    common = argparse.Namespace(**vars(options))
+    if "pattern" in changes:
+        for field in CHOICES:  # what belongs to the other pattern
+            setattr(common, field, None)
+    return load_of(parser.parse_args([f"{flag(name)}={value}" for name, value in changes.items()], namespace=common))
+
+
+async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEvent], None]) -> None:
+    """Carry out `plan`; from the second round on, what the rounds so far say is told after each."""
+    runs: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
+    plan.check()
+    async with MeasuredService.at(server, tell) as service:
+        facts = await service.facts()
+        await service.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
+        if plan.matches_throughput:
+            plan = plan.matched(await service.throughput(plan.a, plan.duration_s))
+
+        def take(planned: PlannedRun, run: MeasuredRun) -> None:
+            a, b = runs["A"], runs["B"]
+            runs[planned.key].append(run)
+            if len(a) == len(b) >= 2:
+                tell(Compared(comparison=concluded(facts, time.time(), plan, a, b)))
+
+        await service.measure(list(plan.runs()), plan.duration_s, take)
 
 
 class _Kept:
@@ -106,8 +159,7 @@ class _Kept:
 
 
 def _hand_out(comparison: Comparison, json: Path | None, html: Path | None) -> None:
-    if json is not None:
-        write_whole(json, msgspec.json.encode(comparison) + b"\n")
+    write_json(json, comparison)
     if html is not None:
         write_whole(html, comparison_page(comparison).encode())
     print("\n".join(_lines(comparison)))

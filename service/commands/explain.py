@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
@@ -14,14 +13,14 @@ import msgspec
 
 from service.analysis.findings.finding import Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time
-from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import Recording, open_recording
-from service.load.options import SentenceParser
-from service.messages.files import NotWrittenError, write_whole
-from service.messages.text import parse_number
+from service.commands.cli import Parser, UsageError, command, number, write_json
+from service.messages.pipes import ExitCode
+from service.messages.settings import Bounds
 
 SIGNS: Final[Mapping[Severity, str]] = {"warning": "!", "check": "✓", "info": "·"}
 WIDTH: Final = 100
+LONGEST_S: Final = 1e9
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,29 +60,20 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Explained, ...]
 
 
+@command
 def main(argv: list[str]) -> int:
     """0 if the recording could be read, whatever was found; 2 if not."""
-    options = _parse(argv)
-    try:
-        recording = open_recording(options.recording)
-        explanation = explain(recording, options.at)
-        if options.json is not None:
-            write_whole(options.json, msgspec.json.format(msgspec.json.encode(explanation), indent=2) + b"\n")
-    except (RecordingError, NotWrittenError, MomentError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    options = _parser().parse_args(argv)
+    explanation = explain(open_recording(options.recording), options.at)
+    write_json(options.json, explanation, indent=2)
     print(as_text(explanation))
-    return 0
-
-
-class MomentError(ValueError):
-    """The moment lies outside the recording; reads as a sentence for the user."""
+    return ExitCode.DONE
 
 
 def explain(recording: Recording, at_s: float | None) -> Explanation:
-    """What was found at `at_s` seconds from the beginning, or in all of it. Raises `MomentError`."""
+    """What was found at `at_s` seconds from the beginning, or in all of it. Raises `UsageError`."""
     if at_s is not None and not 0 <= at_s <= recording.duration_s:
-        raise MomentError(f"--at must be from 0 to {recording.duration_s:.1f}, the seconds that were recorded.")
+        raise UsageError(f"--at must be from 0 to {recording.duration_s:.1f}, the seconds that were recorded.")
     history = recording.history
     end_s = history.now_s()
     begin_s = end_s - recording.duration_s
@@ -145,19 +135,15 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = SentenceParser(prog="python -m service explain", description=__doc__, allow_abbrev=False)
-    parser.description = (
-        "Say what a recording shows: each finding with its evidence, what would change it, and when it held."
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "explain",
+        "Say what a recording shows: each finding with its evidence, what would change it, and when it held.",
+        "run.bsr",
+        "run.bsr --at 12.5 --json findings.json",
     )
     parser.add_argument("recording", type=Path, help="a file that `python -m service record` or the window wrote")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the findings to this file too")
-    parser.add_argument("--at", type=_seconds, metavar="SECONDS", help="only what held so long after the beginning")
-    return parser.parse_args(argv)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from error
+    at = number(Bounds(0, LONGEST_S, integral=False))
+    parser.add_argument("--at", type=at, metavar="SECONDS", help="only what held so long after the beginning")
+    return parser

@@ -1,134 +1,102 @@
-"""`python -m service load`: sends load to any completion server, or with `--control` does what another program says."""
+"""`python -m service load`: sends load to any completion server, or does what the lines on standard input say."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
-from tqdm import tqdm
 
 from service.analysis.observed.descriptions import describe_pattern, format_length
-from service.load.options import (
-    PATTERNS,
-    SentenceParser,
-    add_load_options,
+from service.commands.cli import (
+    Parser,
+    ProgressBar,
+    Server,
     add_server_options,
-    load_of,
+    check_folders,
+    command,
     seconds,
+    server_of,
+    write_json,
 )
-from service.load.process import fastest_loop, on_signals, run_controlled, spare_collector
+from service.commands.load_options import PATTERNS, add_load_options, ask_workload, load_of
+from service.load.process import fastest_loop, obey_lines, on_signals, spare_collector
 from service.load.report import LoadReport, Spread
-from service.load.run import LoadError, LoadProgress, ask_workload, run_load
-from service.load.trace_file import TraceError, read_trace
-from service.messages.files import NotWrittenError, write_whole
+from service.load.run import LoadProgress, run_load
+from service.load.trace_file import read_trace
 from service.messages.load import RunLoad, Trace
+from service.messages.pipes import ExitCode
 from service.messages.workload import TEXT
 
-BAR: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
 USUAL_DURATION_S: Final = 20.0
 AFTER_THE_LAST_S: Final = 1.0
-INTERRUPTED: Final = 130
 
 
+@command
 def main(argv: list[str]) -> int:
     """0 after a run with answers, 1 without any, 2 if it could not be run, 130 if it was interrupted."""
-    if "--control" in argv:
-        return run_controlled(argv)
-    parser = _parser()
-    options = parser.parse_args(argv)
-    about = ask_workload(parser, options)
-    load = load_of(parser, options)
-    duration_s = options.duration or _natural_duration_s(parser, load)
-    if options.json is not None and not options.json.parent.is_dir():
-        parser.error(f"there is no folder {options.json.parent} to write the report to")
-    try:
-        report, was_interrupted = _run(options, load, duration_s, about.unit)
-        print(table(report))
-        if options.json is not None:
-            write_whole(options.json, msgspec.json.encode(report) + b"\n")
-    except (LoadError, NotWrittenError) as e:
-        print(e, file=sys.stderr)
-        return 2
+    options = _parser().parse_args(argv)
+    server = server_of(options)
+    if options.control:
+        obey_lines(*server)
+        return ExitCode.DONE
+    check_folders(options.json)
+    about = ask_workload(server, options)
+    load = load_of(options)
+    report, was_interrupted = _run(server, load, options.duration or _natural_duration_s(load), about.unit)
+    print(table(report))
+    write_json(options.json, report)
     if was_interrupted:
-        return INTERRUPTED
-    return 0 if report.totals.ok else 1
+        return ExitCode.INTERRUPTED
+    return ExitCode.DONE if report.totals.ok else ExitCode.INCOMPLETE
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="python -m service load",
-        description="Send load to a completion server, ours or any that speaks OpenAI's API, and tell what came of it.",
-        epilog=f"Patterns: {', '.join(PATTERNS)}. With --control it obeys commands on standard input instead.",
+    parser = Parser(
+        "load",
+        f"Send load to a completion server, ours or any that speaks OpenAI's API, and report latency, throughput and "
+        f"losses. The patterns are {', '.join(PATTERNS)}.",
+        "--url http://127.0.0.1:8000 --pattern poisson --rate 8 --duration 30",
+        "--url http://127.0.0.1:8000 --pattern closed --users 16 --json report.json",
     )
     add_server_options(parser)
     parser.add_argument("--duration", type=seconds, help="seconds to send for (default: 20, or the whole trace)")
     parser.add_argument("--json", type=Path, help="file for the report: every request, and the figures")
+    parser.add_argument("--control", action="store_true", help="obey JSON lines on standard input instead")
     add_load_options(parser)
     return parser
 
 
-def _natural_duration_s(parser: argparse.ArgumentParser, load: RunLoad) -> float:
+def _natural_duration_s(load: RunLoad) -> float:
     if not isinstance(load.pattern, Trace):
         return USUAL_DURATION_S
-    try:
-        return read_trace(load.pattern.path)[-1].offset_s * load.pattern.time_scale + AFTER_THE_LAST_S
-    except TraceError as e:
-        parser.error(str(e))
+    return read_trace(load.pattern.path)[-1].offset_s * load.pattern.time_scale + AFTER_THE_LAST_S
 
 
-def _run(options: argparse.Namespace, load: RunLoad, duration_s: float, unit: str) -> tuple[LoadReport, bool]:
+def _run(server: Server, load: RunLoad, duration_s: float, unit: str) -> tuple[LoadReport, bool]:
     spare_collector()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        return runner.run(_run_until_interrupted(options, load, duration_s, unit))
+        return runner.run(_run_until_interrupted(server, load, duration_s, unit))
 
 
 async def _run_until_interrupted(
-    options: argparse.Namespace, load: RunLoad, duration_s: float, unit: str
+    server: Server, load: RunLoad, duration_s: float, unit: str
 ) -> tuple[LoadReport, bool]:
     stop = asyncio.Event()
     on_signals(asyncio.get_running_loop(), stop.set)
-    with _Bar() as bar:
-        report = await run_load(
-            options.url,
-            load,
-            duration_s,
-            token=options.token,
-            model=options.model,
-            unit=unit,
-            on_progress=bar.show,
-            stop=stop,
-        )
+    url, token, model = server
+    with ProgressBar(ProgressBar.SECONDS) as bar:
+
+        def show(progress: LoadProgress) -> None:
+            totals = progress.totals
+            doing = "sending" if progress.elapsed_s < progress.duration_s else "finishing"
+            remark = f"{totals.sent:,} sent, {totals.outstanding:,} under way"
+            bar.show(progress.elapsed_s, progress.duration_s, doing, remark)
+
+        report = await run_load(url, load, duration_s, token=token, model=model, unit=unit, on_progress=show, stop=stop)
     return report, stop.is_set()
-
-
-class _Bar:
-    """Progress on standard error: time, and what has become of the requests; nothing before there is some."""
-
-    def __init__(self) -> None:
-        self._bar: tqdm[NoReturn] | None = None
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def show(self, progress: LoadProgress) -> None:
-        if self._bar is None:
-            every_s = 0.1 if sys.stderr.isatty() else 5.0  # a log shall not be flooded
-            self._bar = tqdm(
-                desc="sending", total=progress.duration_s, bar_format=BAR, mininterval=every_s, file=sys.stderr
-            )
-        totals = progress.totals
-        is_sending = progress.elapsed_s < progress.duration_s
-        self._bar.set_description_str("sending" if is_sending else "finishing", refresh=False)
-        self._bar.set_postfix_str(f"{totals.sent:,} sent, {totals.outstanding:,} under way", refresh=False)
-        self._bar.update(min(progress.elapsed_s, progress.duration_s) - self._bar.n)
 
 
 def table(report: LoadReport) -> str:

@@ -7,36 +7,29 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import Final, NoReturn, Self
+from typing import Self
 
-from tqdm import tqdm
-
-from service.analysis.recording.format import RecordingError, RecordingHeader, program_version
+from service.analysis.recording.format import RecordingHeader, program_version
 from service.analysis.recording.writer import RecordingWriter
-from service.commands.remote import RemoteService, ServiceUnreachableError
-from service.load.options import SentenceParser, add_address_options, seconds
+from service.commands.cli import Parser, ProgressBar, add_address_options, command, seconds
+from service.commands.remote import RemoteService
 from service.load.process import on_signals
 from service.messages.clock import monotonic_clock_id
+from service.messages.pipes import ExitCode
 from service.messages.telemetry import FINAL_STATES, TelemetryEvent, TelemetryFrame
 
-BAR: Final = "recording {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
-OPEN_BAR: Final = "recording {n:.1f} s{postfix}"
-INTERRUPTED: Final = 130
 
-
+@command
 def main(argv: list[str]) -> int:
     """0 when it was recorded, also until Ctrl-C; 2 if it could not be; 130 if it was broken off before it began."""
-    options = _parse(argv)
+    options = _parser().parse_args(argv)
     recorder = Recorder(options.out, options.url, options.overwrite)
     try:
         with recorder:
             asyncio.run(record(recorder, options.token, options.seconds))
-    except (RecordingError, ServiceUnreachableError) as error:
-        print(error, file=sys.stderr)
-        return 2
     finally:
         print(recorder.summary, file=sys.stderr)
-    return 0 if recorder.has_begun else INTERRUPTED
+    return ExitCode.DONE if recorder.has_begun else ExitCode.INTERRUPTED
 
 
 async def record(recorder: Recorder, token: str | None, duration_s: float | None) -> None:
@@ -51,7 +44,7 @@ async def record(recorder: Recorder, token: str | None, duration_s: float | None
                         limit.reschedule(loop.time() + duration_s)
                     recorder.take(event, duration_s)
         except TimeoutError:
-            recorder.finish()
+            recorder.finish(duration_s)
 
 
 class Recorder:
@@ -62,7 +55,7 @@ class Recorder:
         self._path = path
         self._overwrite = overwrite
         self._writer: RecordingWriter | None = None
-        self._bar: tqdm[NoReturn] | None = None
+        self._bar = ProgressBar(ProgressBar.SECONDS)
         self._requests = 0
         self._began_s = self._last_s = 0.0
 
@@ -70,8 +63,7 @@ class Recorder:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
         if self._writer is not None:
             self._writer.close()
 
@@ -92,17 +84,16 @@ class Recorder:
         if self._writer is None:
             self._began_s = self._last_s
             self._writer = RecordingWriter(self._path, self._header(event), overwrite=self._overwrite)
-            self._bar = _bar(duration_s)
         self._writer.add(self._last_s, event)
         if isinstance(event, TelemetryFrame):
             self._requests += sum(record.state in FINAL_STATES for record in event.requests)
-        self._show_progress()
+        self._show_progress(duration_s)
 
-    def finish(self) -> None:
+    def finish(self, duration_s: float | None) -> None:
         """The time is over, or Ctrl-C was pressed."""
         if self._writer is not None:
             self._last_s = time.monotonic()
-            self._show_progress()
+            self._show_progress(duration_s)
             self._writer.close(self._last_s)
 
     def _header(self, event: TelemetryEvent) -> RecordingHeader:
@@ -118,28 +109,21 @@ class Recorder:
             dtype=replica.dtype if replica else None,
         )
 
-    def _show_progress(self) -> None:
-        assert self._bar is not None
+    def _show_progress(self, duration_s: float | None) -> None:
         assert self._writer is not None
-        self._bar.set_postfix_str(f"{self._requests:,} requests, {self._writer.bytes_written:,} bytes", refresh=False)
-        passed_s = self._last_s - self._began_s
-        self._bar.update(min(passed_s, self._bar.total or passed_s) - self._bar.n)
+        remark = f"{self._requests:,} requests, {self._writer.bytes_written:,} bytes"
+        self._bar.show(self._last_s - self._began_s, duration_s, "recording", remark)
 
 
-def _bar(duration_s: float | None) -> tqdm[NoReturn]:
-    every_s = 0.1 if sys.stderr.isatty() else 5.0  # a log shall not be flooded
-    bar_format = OPEN_BAR if duration_s is None else BAR
-    return tqdm(total=duration_s, bar_format=bar_format, mininterval=every_s, file=sys.stderr)
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = SentenceParser(
-        prog="python -m service record",
-        description="Record what a running service tells, to be opened by the window, explain and export.",
-        epilog="The recording can be read up to its last second, however it ends.",
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "record",
+        "Record the telemetry of a running service, for the window, explain and export. The recording can be read up "
+        "to its last second, however it ends.",
+        "--url http://127.0.0.1:8000 --seconds 60 run.bsr",
     )
     add_address_options(parser)
     parser.add_argument("--seconds", type=seconds, help="how long (default: until Ctrl-C)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
     parser.add_argument("out", type=Path, metavar="OUT", help="the file, such as run.bsr")
-    return parser.parse_args(argv)
+    return parser

@@ -13,6 +13,7 @@ import msgspec
 from service.messages.event_stream import EventReader, EventTooLongError
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, TelemetryEvent, TelemetryFrame
+from service.messages.text import UserError
 
 ANSWER_TIMEOUT_S = 15.0
 SILENCE_S = 3.0  # the service says something twice a second
@@ -20,7 +21,7 @@ GIVE_UP_AFTER_S = 5.0
 RETRY_S = 0.2
 
 
-class ServiceUnreachableError(Exception):
+class ServiceUnreachableError(UserError):
     """The service does not answer, or not as ours does; the text is a sentence that says what to do."""
 
 
@@ -117,7 +118,7 @@ SPEAKS_WITHIN_S: Final = 10.0
 IDLE_WITHIN_S: Final = 60.0
 
 
-class NotIdleError(Exception):
+class NotIdleError(UserError):
     """Somebody else's requests are in the way; the text is a sentence that says what to do."""
 
 

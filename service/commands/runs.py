@@ -1,35 +1,57 @@
-"""Runs of load on a running service, each from idle to idle under settings of its own."""
+"""Runs of load on a running service, each from idle to idle under settings of its own.
+
+A comparison or a sweep goes on for minutes. It ends early by Ctrl-C, by SIGTERM or, where a window started it, at the
+end of standard input. What was measured by then is kept, and the service gets its settings from before back.
+"""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import os
+import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from typing import Final, Self
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 import numpy as np
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.analysis.compare.plan import PlannedRun, Side
-from service.analysis.compare.progress import Pace, Progress
+from service.analysis.compare.plan import WARM_UP_S, PlannedRun, Side
+from service.analysis.compare.progress import CompareEvent, Pace, Progress, Refused
 from service.analysis.compare.run import MeasuredRun
 from service.analysis.observed.batches import mean_size
-from service.commands.options import Server
+from service.commands.cli import ProgressBar, Server, add_server_options, number, rounds, seconds
+from service.commands.load_options import add_load_options
 from service.commands.remote import RemoteService, ServiceWatch
+from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
 from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
-from service.messages.settings import Settings
+from service.messages.pipes import ExitCode
+from service.messages.settings import Bounds, SettingError, Settings
 from service.messages.telemetry import BatchRecord
+from service.messages.text import UserError, format_time
 
 Tell = Callable[[Progress], None]
+Work = Coroutine[Any, Any, None]
+Plan = TypeVar("Plan")
+
+DURATION_S: Final = 10.0
+LONGEST_WARM_UP_S: Final = 3600.0
+STDIN: Final = 0
+READ_BYTES: Final = 4096
 WARM_UP: Final = "warming up"
 WARM_UP_ENDS_WITHIN_S: Final = 15.0  # after its last request: nobody waits for what is not counted
 MATCHING: Final = "measuring the throughput of A"
 
 
-class MeasuringError(Exception):
+class MeasuringError(UserError):
     """Nothing could be measured; the text is a sentence that says what to do."""
 
 
@@ -189,3 +211,105 @@ def _mean_batch(batches: Sequence[BatchRecord]) -> float | None:
     size = np.array([float(batch.size) for batch, _ in ran])
     run_s = np.array([(batch.finished_s or started_s) - started_s for batch, started_s in ran])
     return mean_size(size, run_s, np.array([batch.formation == "continuous" for batch, _ in ran], np.bool_))
+
+
+# -- what `compare` and `sweep` have in common ------------------------------------------------------------------------
+
+
+def add_measuring_options(parser: argparse.ArgumentParser, usual_rounds: int) -> None:
+    """Add the server, the load, how long it runs, and where the result goes."""
+    add = parser.add_argument
+    add_server_options(parser)
+    add("--duration", type=seconds, default=DURATION_S, help="seconds to send for, in each run (default: 10)")
+    add("--rounds", type=rounds, default=usual_rounds, help=f"runs of each setting (default: {usual_rounds})")
+    warm_up = number(Bounds(0, LONGEST_WARM_UP_S, integral=False))
+    add("--warm-up", type=warm_up, default=WARM_UP_S, help="seconds of load before; not counted (default: %(default)g)")
+    add("--json", type=Path, help="file for the result: plan, every run, and what they say")
+    add("--html", type=Path, help="file for a report with plots, a page that needs nothing else")
+    add("--control", action="store_true", help="plan in on standard input, events out: for the window")
+    add_load_options(parser)
+
+
+class Listener(Protocol):
+    """Takes the events of a comparison or a sweep."""
+
+    def tell(self, event: CompareEvent) -> None: ...
+    def close(self) -> None: ...
+
+
+class TerminalBar:
+    """A progress bar on standard error; a refusal as a sentence below it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bar = ProgressBar(ProgressBar.RUNS, leaves=False, clock=clock)
+        self._done = -1
+        self.close = self._bar.close
+
+    def tell(self, event: CompareEvent) -> None:
+        match event:
+            case Progress():
+                remark = f"{format_time(event.left_s)} left" if event.left_s else ""
+                is_further, self._done = event.done != self._done, event.done
+                self._bar.show(event.done, max(event.total, 1), event.doing, remark, at_once=is_further)
+            case Refused(reason=reason):
+                self._bar.say(reason)
+
+
+class JsonLines:
+    """Every event as a line of JSON on standard output."""
+
+    def tell(self, event: CompareEvent) -> None:
+        with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
+            sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+            sys.stdout.buffer.flush()
+
+    def close(self) -> None:
+        pass
+
+
+def carry_out(work: Work, listener: Listener, *, ends_with_input: bool) -> ExitCode:
+    """Run `work` to its end; `DONE`, `INTERRUPTED`, or `CANNOT` after a sentence that says why."""
+    allow_connections()
+    spare_collector()
+    try:
+        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+            runner.run(_until_stopped(work, ends_with_input))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return ExitCode.INTERRUPTED
+    except UserError as error:
+        listener.tell(Refused(reason=str(error)))
+        return ExitCode.CANNOT
+    finally:
+        listener.close()
+    return ExitCode.DONE
+
+
+async def _until_stopped(work: Work, ends_with_input: bool) -> None:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    on_signals(loop, partial(_cancel, task))
+    if ends_with_input:
+        threading.Thread(target=_await_end_of_input, args=(loop, task), daemon=True).start()
+    await task
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    """Once: a second Ctrl-C must not keep the service from getting its settings back."""
+    if not task.cancelling():
+        task.cancel()
+
+
+def _await_end_of_input(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
+    while os.read(STDIN, READ_BYTES):  # not sys.stdin, whose lock the program's end waits for
+        pass
+    with suppress(RuntimeError):  # the loop has closed meanwhile
+        loop.call_soon_threadsafe(_cancel, task)
+
+
+def plan_from_input(decoder: msgspec.json.Decoder[Plan], listener: Listener) -> Plan | None:
+    """The plan that a window writes as the first line of standard input; the listener hears why there is none."""
+    try:
+        return decoder.decode(sys.stdin.buffer.readline())
+    except (msgspec.MsgspecError, SettingError) as error:
+        listener.tell(Refused(reason=f"The plan was not understood: {error}."))
+        return None

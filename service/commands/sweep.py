@@ -4,46 +4,45 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from service.analysis.compare.html import sweep_page
-from service.analysis.compare.plan import MOST_POINTS, Objective, PlanError, SweepPlan, grid
+from service.analysis.compare.plan import MOST_POINTS, Objective, PlanError, PlannedRun, SweepPlan, grid
 from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
-from service.analysis.compare.run import FIGURE_BY_NAME
+from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
-from service.analysis.observed.descriptions import setting_value
-from service.commands.measuring import (
-    CANNOT,
+from service.commands.cli import Parser, Server, assignments, check_folders, command, server_of, write_json
+from service.commands.load_options import ask_workload, load_of
+from service.commands.runs import (
     JsonLines,
     Listener,
+    MeasuredService,
     TerminalBar,
+    add_measuring_options,
     carry_out,
     plan_from_input,
-    run_command,
-    sweep,
+    put_in_force,
+    settings_in_force,
 )
-from service.commands.options import add_measuring_options, check_folders, server_of
-from service.commands.runs import put_in_force, settings_in_force
-from service.commands.sides import assignments
-from service.load.options import SentenceParser, load_of
-from service.load.run import ask_workload
 from service.messages.files import write_whole
-from service.messages.settings import Settings
+from service.messages.pipes import ExitCode
+from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
 
 
+@command
 def main(argv: list[str]) -> int:
     """0 when all was measured, 2 if that can't be, 130 if it was interrupted: `--resume` then goes on."""
-    return run_command(_parser(), argv, _obey_window, _obey_user)
-
-
-def _obey_user(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    options = _parser().parse_args(argv)
+    if options.control:
+        return _obey_window(server_of(options))
     check_folders(options.json, options.html, options.config)
-    plan = _plan(parser, options)
+    plan = _plan(options)
     before = _before(options.json, options.resume)
     kept = _Kept(TerminalBar(), before, options.json)
     code = carry_out(sweep(server_of(options), plan, before, kept.tell), kept, ends_with_input=False)
@@ -52,14 +51,24 @@ def _obey_user(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     return code
 
 
+def _obey_window(server: Server) -> int:
+    """The plan, or a sweep to go on with, comes in on standard input, events go out on standard output."""
+    listener = JsonLines()
+    task = plan_from_input(msgspec.json.Decoder(SweepTask), listener)
+    if task is None:
+        return ExitCode.CANNOT
+    return carry_out(sweep(server, task.plan, task.before, listener.tell), listener, ends_with_input=True)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="python -m service sweep",
-        description="Measure many settings of a running service under one load: throughput over latency, "
-        "and the best that keeps an objective.",
-        epilog="With --json every run is kept as soon as it is done; after an interruption --resume goes on.",
+    parser = Parser(
+        "sweep",
+        "Measure many settings of a running service under one load: throughput over latency, and the best settings "
+        "that keep an objective. With --json every run is kept as soon as it is done; after an interruption --resume "
+        "goes on.",
+        "--url http://127.0.0.1:8000 --grid max_batch_size=1,4,16 --objective 'p95<=1.0' --json sweep.json",
     )
-    add_measuring_options(parser, rounds=1)
+    add_measuring_options(parser, 1)
     parser.add_argument("--grid", action="append", default=[], help="a setting's values, such as max_batch_size=1,4,16")
     parser.add_argument("--list", type=Path, help="file with settings, a JSON object a line, instead of a grid")
     parser.add_argument("--objective", help="what the best must keep, such as p95<=1.0 (seconds)")
@@ -69,18 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _obey_window(options: argparse.Namespace) -> int:
-    """The plan, or a sweep to go on with, comes in on standard input, events go out on standard output."""
-    listener = JsonLines()
-    task = plan_from_input(msgspec.json.Decoder(SweepTask), listener)
-    if task is None:
-        return CANNOT
-    work = sweep(server_of(options), task.plan, task.before, listener.tell)
-    return carry_out(work, listener, ends_with_input=True)
-
-
-def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> SweepPlan:
-    ask_workload(parser, options)
+def _plan(options: argparse.Namespace) -> SweepPlan:
+    ask_workload(server_of(options), options)
     if bool(options.grid) == (options.list is not None):
         raise PlanError(
             "Give either values with --grid, such as --grid max_batch_size=1,4,16, or a --list of settings."
@@ -89,7 +88,7 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Sweep
     base = asyncio.run(settings_in_force(server_of(options)))
     return SweepPlan(
         points=grid(base, _axes(options.grid)) if options.grid else _listed(options.list, base),
-        load=load_of(parser, options),
+        load=load_of(options),
         duration_s=options.duration,
         rounds=options.rounds,
         seed=options.seed,
@@ -99,8 +98,8 @@ def _plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Sweep
 
 
 def _axes(texts: Sequence[str]) -> dict[str, Sequence[object]]:
-    named = [item for text in texts for item in assignments(text).items()]
-    return {name: [setting_value(value.strip()) for value in values.split(",")] for name, values in named}
+    named = assignments(texts).items()
+    return {name: [setting_value(name, value) for value in values.split(",")] for name, values in named}
 
 
 def _listed(path: Path, base: Settings) -> tuple[Settings, ...]:
@@ -138,6 +137,25 @@ def _read(path: Path) -> Sweep:
         raise PlanError(f"{path} is no sweep, and is left as it is: {error}. Name another file.") from error
 
 
+async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Callable[[CompareEvent], None]) -> None:
+    """Measure what `before` lacks of `plan`; what has been measured is told after each run."""
+    async with MeasuredService.at(server, tell) as service:
+        facts = await service.facts()
+        swept = before or Sweep.begun(facts, plan)
+        swept.refuse_other(plan, facts)
+        to_come = [run for run in plan.runs() if run.round >= len(swept.points[int(run.key)].runs)]
+
+        def take(planned: PlannedRun, run: MeasuredRun) -> None:
+            nonlocal swept
+            swept = swept.with_run(int(planned.key), run, time.time())
+            tell(Swept(sweep=swept))
+
+        if to_come:
+            await service.warm_up([(plan.points[0], plan.load)], plan.warm_up_s)
+        await service.measure(to_come, plan.duration_s, take, done=len(list(plan.runs())) - len(to_come))
+        tell(Swept(sweep=swept))
+
+
 class _Kept:
     """Writes what has been measured after every run, and passes everything on."""
 
@@ -150,8 +168,7 @@ class _Kept:
     def tell(self, event: CompareEvent) -> None:
         if isinstance(event, Swept):
             self.sweep = event.sweep
-            if self._path is not None:
-                write_whole(self._path, msgspec.json.encode(event.sweep) + b"\n")
+            write_json(self._path, event.sweep)
         self._listener.tell(event)
 
 

@@ -12,7 +12,7 @@ from service.engine.model.child import run_module
 from service.engine.model.device import REFUSED
 from service.launch import ports
 from service.messages.life import NoClusterError, StartError
-from service.messages.run_options import RunOptions
+from service.messages.options import RunOptions
 
 ADDRESS_LIMIT_S: Final = 5.0
 DEVICE_LIMIT_S: Final = 60.0

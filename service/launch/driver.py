@@ -25,7 +25,7 @@ from service.launch.plan import DriverMessage, DriverPlan, VitalProcesses
 from service.launch.priority import yield_to_other_sessions
 from service.launch.stages import StageReporter, stages_to
 from service.messages.life import Failed, Ready, Stage, StartError, Starting
-from service.messages.run_options import read_token
+from service.messages.options import read_token
 from service.messages.workload import TEXT
 from service.ray_serve.deployed import deployed_file
 from service.workloads.catalog import WorkloadError, about, computes_on_device

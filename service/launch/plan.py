@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from service.messages.life import ServiceState
-from service.messages.run_options import RunOptions
+from service.messages.options import RunOptions
 
 
 class DriverPlan(msgspec.Struct, frozen=True, kw_only=True):

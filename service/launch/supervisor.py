@@ -16,9 +16,8 @@ import secrets
 import signal
 import sys
 import tempfile
-import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ from service.launch.state_lines import StateLines
 from service.launch.sweeper import SweepPlan
 from service.launch.watch import ended, parent_ended
 from service.messages.life import Failed, Stopped, Stopping
-from service.messages.run_options import OptionError, RunOptions, parse
+from service.messages.options import RunOptions
 from service.ray_serve.environment import driver_environment, with_source_root
 
 GRACE_S: Final = 1.0
@@ -52,16 +51,9 @@ class End:
 ASKED: Final = End()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the service until it ends; returns 0 after an orderly end, 1 after `Failed`, 2 for options not understood."""
-    started_s = time.monotonic()
+def run_service(options: RunOptions, started_s: float) -> int:
+    """Run the service until it ends; returns 0 after an orderly end, 1 after `Failed`."""
     lines = StateLines(sys.stdout.fileno())
-    try:
-        options = parse(arguments)
-    except OptionError as error:
-        lines.put(Failed(reason=str(error), exit_code=2))
-        lines.close()
-        return 2
     try:
         return asyncio.run(Supervisor(options, lines, started_s).run())
     finally:

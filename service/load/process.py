@@ -6,7 +6,6 @@ output.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import logging
@@ -20,7 +19,6 @@ from service.load.client import Client, UnreachableError
 from service.load.clock import LoopClock
 from service.load.control import MOST_LINE_BYTES, BadCommandError, CommandReader, LineWriter, parse_command
 from service.load.generator import MOST_CONNECTIONS, Generator
-from service.load.options import add_server_options
 from service.load.reporter import Reporter
 from service.messages.clock import monotonic_clock_id
 from service.messages.load import Cancel, StopLoad
@@ -69,15 +67,13 @@ def on_signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None
             loop.add_signal_handler(number, end)
 
 
-def run_controlled(argv: list[str]) -> int:
-    """Run until standard input ends; 0 after an orderly end, 2 if the options are wrong."""
-    options = _parse(argv)
+def obey_lines(url: str, token: str | None, model: str | None) -> None:
+    """Send what the commands on standard input say to the server at `url`, until standard input ends."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="load: %(message)s")
     connections = allow_connections()
     spare_collector()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        runner.run(_serve_commands(options.url, options.token, options.model, connections))
-    return 0
+        runner.run(_serve_commands(url, token, model, connections))
 
 
 async def _serve_commands(url: str, token: str | None, model: str | None, connections: int) -> None:
@@ -123,17 +119,3 @@ async def _write_last_words(reporter: Reporter, writer: LineWriter) -> None:
             await writer.wait_until_free()
             reporter.write_now()
             await writer.wait_until_free()
-
-
-class _Options(argparse.Namespace):
-    control: bool
-    url: str
-    token: str | None
-    model: str | None
-
-
-def _parse(argv: list[str]) -> _Options:
-    parser = argparse.ArgumentParser(prog="python -m service load", description="Send load to a completion server.")
-    parser.add_argument("--control", action="store_true", required=True, help="obey JSON lines on standard input")
-    add_server_options(parser)
-    return parser.parse_args(argv, namespace=_Options())

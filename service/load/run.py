@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Callable
@@ -14,18 +13,18 @@ from service.load.client import Client, UnreachableError
 from service.load.clock import LoopClock
 from service.load.flight import Flight
 from service.load.generator import Generator
-from service.load.options import load_of
 from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
 from service.messages.clock import monotonic_clock_id
 from service.messages.load import Cancel, ClientTotals, RunLoad, StopLoad
-from service.messages.workload import TEXT, WorkloadAbout
+from service.messages.text import UserError
+from service.messages.workload import TEXT
 
 FINISH_WITHIN_S: Final = 120.0
 PROGRESS_INTERVAL_S: Final = 0.2
 
 
-class LoadError(RuntimeError):
+class LoadError(UserError):
     """The load could not be run; the text is a sentence that says why."""
 
 
@@ -154,22 +153,3 @@ class _Run:
 
     def refused(self, reason: str) -> None:
         self._refusals.append(reason)
-
-
-def ask_workload(parser: argparse.ArgumentParser, options: argparse.Namespace) -> WorkloadAbout:
-    """The workload of the server; its examples become the prompts where the options name none.
-
-    The load is checked first, so that a mistake in it is reported without a server.
-    """
-    load_of(parser, options)
-    about = asyncio.run(_workload_at(options.url, options.token))
-    if not about.generates:
-        options.tokens = 1
-        if not (options.prompt or options.prompts_file):
-            options.prompt = list(about.examples)
-    return about
-
-
-async def _workload_at(url: str, token: str | None) -> WorkloadAbout:
-    async with Client(url, token) as client:
-        return await client.workload()

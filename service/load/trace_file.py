@@ -17,11 +17,12 @@ from typing import Final
 import msgspec
 
 from service.messages.load import Count
+from service.messages.text import UserError
 
 MOST_TRACE_BYTES: Final = 64 * 1024**2
 
 
-class TraceError(ValueError):
+class TraceError(UserError, ValueError):
     """A trace cannot be replayed; the text is a sentence that says why."""
 
 

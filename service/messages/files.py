@@ -12,10 +12,12 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from service.messages.text import UserError
+
 OWNER_ONLY: Final = 0o600
 
 
-class NotWrittenError(Exception):
+class NotWrittenError(UserError):
     """A file could not be written; the one that was there before is untouched. Reads as a sentence for the user."""
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from service.messages.text import UserError
 from service.messages.workload import TEXT, WorkloadAbout
 
 StageName: TypeAlias = Literal["check", "fetch", "convert", "ray", "serve", "load", "answer"]
@@ -16,7 +17,7 @@ Unit: TypeAlias = Literal["bytes", "layers", "graphs", "replicas"]
 _LOADED_IN_ORDER: Final[tuple[Unit, ...]] = ("layers", "graphs")
 
 
-class StartError(Exception):
+class StartError(UserError):
     """The service cannot start; `str()` of it is a sentence for the user that says what to do."""
 
 

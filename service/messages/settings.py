@@ -7,6 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from service.messages.text import UserError, parse_number
+
 Formation: TypeAlias = Literal["late", "early", "continuous"]
 ReleaseReason: TypeAlias = Literal["full", "timeout", "drained", "joined", "left"]
 
@@ -18,7 +20,7 @@ LONGEST_WAIT_S: Final = 10.0
 """So long a batch waits to be full where none may leave small, so that nobody waits for ever."""
 
 
-class SettingError(ValueError):
+class SettingError(UserError, ValueError):
     """A value was refused; nothing changed.
 
     Attributes:
@@ -42,10 +44,20 @@ class Bounds(msgspec.Struct, frozen=True):
     high: float
     integral: bool
 
+    def __str__(self) -> str:
+        return f"{'a whole number' if self.integral else 'a number'} from {self.low:g} to {self.high:g}"
+
+    def parse(self, text: str) -> float | str:
+        """The number that `text` spells (whole ones in digits only), or `text`, which `check` refuses."""
+        try:
+            number = parse_number(text)
+        except ValueError:
+            return text
+        return int(text) if self.integral and text.strip().lstrip("+-").isdigit() else number
+
     def check(self, field: str, value: object) -> None:
         """Raise `SettingError` unless `value` is a finite number (whole where `integral`) in the interval."""
-        kind = "a whole number" if self.integral else "a number"
-        rule = f"Must be {kind} from {self.low:g} to {self.high:g}."
+        rule = f"Must be {self}."
         right_type = isinstance(value, int) if self.integral else isinstance(value, int | float)
         if isinstance(value, bool) or not right_type:
             raise SettingError(field, rule)
@@ -96,7 +108,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.formation not in FORMATIONS:
             raise SettingError("formation", f"Must be one of {', '.join(FORMATIONS)}.")
         if not isinstance(self.allow_small_batch, bool):
-            raise SettingError("allow_small_batch", "Must be true or false; on a command line, on or off.")
+            raise SettingError("allow_small_batch", "Must be on or off (true or false).")
         for field, bounds in BOUNDS.items():
             bounds.check(field, getattr(self, field))
         if problem := self._problem:
@@ -171,6 +183,35 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 known = " and ".join(self.__struct_fields__)
                 raise SettingError(str(field), f"Unknown here. What takes a redeployment are {known}.")
         return msgspec.structs.replace(self, **changes)
+
+
+SWITCH: Final[Mapping[str, bool]] = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+
+
+def setting_value(name: str, text: str) -> object:
+    """The value that `text` spells for a field of `Settings` or `Scale`; other text is left for the field to refuse.
+
+    >>> setting_value("max_batch_size", "8"), setting_value("stride_s", "0.05"), setting_value("formation", "late")
+    (8, 0.05, 'late')
+    >>> [setting_value("allow_small_batch", text) for text in ("off", "true", "0", "maybe")]
+    [False, True, False, 'maybe']
+    """
+    text = text.strip()
+    if isinstance(getattr(Settings(), name, None), bool):
+        return SWITCH.get(text.lower(), text)
+    bounds = BOUNDS.get(name) or SCALE_BOUNDS.get(name)
+    return bounds.parse(text) if bounds else text
+
+
+def setting_text(value: object) -> str:
+    """The value of a setting as `setting_value` reads it.
+
+    >>> [setting_text(value) for value in (0.05, 16, False, "late")]
+    ['0.05', '16', 'off', 'late']
+    """
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class VersionedSettings(msgspec.Struct, frozen=True, kw_only=True):

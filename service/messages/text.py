@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 
 
+class UserError(Exception):
+    """A mistake or a state that the user can mend; its text is a sentence that says what to do."""
+
+
 def format_time(seconds: float) -> str:
     """
     >>> format_time(9.6), format_time(61.0), format_time(3725.0)

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from service.messages.run_options import is_loopback
+from service.messages.options import is_loopback
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from service.messages.run_options import RunOptions, read_token
+from service.messages.options import RunOptions, read_token
 from service.ray_serve.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
 
 SOURCE_ROOT = Path(__file__).resolve().parents[2]

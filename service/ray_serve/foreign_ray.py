@@ -11,7 +11,7 @@ from ray import serve
 from ray.serve import context
 
 from service.messages.life import StartError
-from service.messages.run_options import RunOptions, is_loopback
+from service.messages.options import RunOptions, is_loopback
 from service.ray_serve import application
 from service.ray_serve.environment import door_variables
 from service.ray_serve.joining import join

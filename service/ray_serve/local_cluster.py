@@ -11,7 +11,7 @@ import psutil
 import ray
 
 from service.messages.life import PortTakenError, StartError
-from service.messages.run_options import RunOptions
+from service.messages.options import RunOptions
 from service.messages.settings import SCALE_BOUNDS
 from service.ray_serve import application
 

@@ -7,7 +7,7 @@ from typing import Any
 import ray
 from ray.serve._private import replica as serve_replica
 
-from service.messages.run_options import is_loopback
+from service.messages.options import is_loopback
 
 _serve_replica: Any = serve_replica  # what is replaced in it is not public
 

@@ -8,6 +8,7 @@ import re
 import traceback
 from typing import Final
 
+from service.messages.text import UserError
 from service.messages.workload import TEXT, WorkloadAbout
 from service.workloads.adder import Adder
 from service.workloads.house_price import HousePrice
@@ -18,7 +19,7 @@ OWN_NAME: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 BUILT_IN: Final = (TEXT, *(each.about() for each in FUNCTIONS.values()))
 
 
-class WorkloadError(ValueError):
+class WorkloadError(UserError, ValueError):
     """There is no such workload, or it breaks the contract; the text is a sentence that says what to do."""
 
 

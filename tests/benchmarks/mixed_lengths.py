@@ -18,7 +18,7 @@ from statistics import median
 from typing import Final
 
 from service.commands.bench.other_work import OtherWork
-from service.commands.options import Server
+from service.commands.cli import Server
 from service.commands.runs import MeasuredService
 from service.load.report import LoadReport, tokens_between
 from service.messages.load import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, RunLoad, UniformLength

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from service.commands.batch import CANNOT, INTERRUPTED, SOME_BAD
+from service.messages.pipes import ExitCode
 from tests.service.cluster import Cluster
 from tests.service.conftest import ROOT
 
@@ -113,13 +113,13 @@ def test_that_two_machines_do_each_line_once_and_in_order_through_a_kill_and_ctr
     (files.folder / "meeting.py").write_text(MEETING.replace("FOLDER", str(files.folder)))
     options = ("--workload", "meeting:Meeting", "--max-batch-size", "8")
     assert files.run_until(100, "SIGKILL", *options) == -signal.SIGKILL
-    assert files.run_until(200, "SIGINT", *options, "--resume") == INTERRUPTED
+    assert files.run_until(200, "SIGINT", *options, "--resume") == ExitCode.INTERRUPTED
     before = files.read("out.jsonl")
     assert 200 < len(before) < LINES - len(BAD)
 
     code, said = files.run(*options, "--resume")
 
-    assert code == SOME_BAD
+    assert code == ExitCode.INCOMPLETE
     assert f"{LINES - len(BAD)} results in out.jsonl, {len(BAD)} bad lines in out.errors.jsonl." in said
     assert "lines/s]" in said
     results, errors = files.read("out.jsonl"), files.read("out.errors.jsonl")
@@ -133,5 +133,5 @@ def test_that_two_machines_do_each_line_once_and_in_order_through_a_kill_and_ctr
 
 def test_that_a_device_that_no_machine_has_is_told_in_a_sentence(files: Files) -> None:
     code, said = files.run("--workload", "house-price", "--device", "cuda")
-    assert code == CANNOT
+    assert code == ExitCode.CANNOT
     assert said.splitlines()[-1].startswith("Ray finds no GPU for the device cuda. Choose the device cpu")

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from service.commands.batch import CANNOT, DONE, INTERRUPTED, SOME_BAD, main
+from service.commands.batch import main
 from service.commands.offline_batch.local_run import FileRun, JobMaker, lines_of
 from service.commands.offline_batch.results import ResultFiles, errors_path
 from service.engine.job import Engine
+from service.messages.pipes import ExitCode
 from service.workloads import adder
 from tests.scripted_engine import Fault, ScriptedEngine
 
@@ -66,7 +67,7 @@ def test_that_of_ten_thousand_lines_every_good_one_is_answered_once_in_order_and
 ) -> None:
     bad = range(50, 10_001, 100)
     files.write("three" if number in bad else number for number in range(1, 10_001))
-    assert files.run("--workload", "adder", "--max-batch-size", "256") == SOME_BAD
+    assert files.run("--workload", "adder", "--max-batch-size", "256") == ExitCode.INCOMPLETE
     assert files.results == [(number, number + 1) for number in range(1, 10_001) if number not in bad]
     assert [line for line, _ in files.errors] == list(bad)
     assert files.errors[0][1].startswith("This line is no JSON: ")
@@ -78,7 +79,7 @@ def test_that_of_ten_thousand_lines_every_good_one_is_answered_once_in_order_and
 @pytest.mark.usefixtures("quick_adder")
 def test_that_blank_lines_count_as_lines_and_ask_for_nothing(files: Files) -> None:
     files.write([1, "", "   ", 4])
-    assert files.run("--workload", "adder") == DONE
+    assert files.run("--workload", "adder") == ExitCode.DONE
     assert files.results == [(1, 2), (4, 5)]
     assert files.errors == []
 
@@ -138,7 +139,7 @@ def test_that_after_a_kill_half_way_nothing_is_missing_and_nothing_twice(deadly:
     with errors_path(deadly.output).open("ab") as errors:
         errors.write(b'{"line":1000,"error":"told before the results that come first","input":"bad"}\n')
 
-    assert run_deadly(deadly, "--resume") == SOME_BAD
+    assert run_deadly(deadly, "--resume") == ExitCode.INCOMPLETE
 
     assert_exact(deadly)
     assert deadly.results[: len(before)] == before
@@ -146,19 +147,19 @@ def test_that_after_a_kill_half_way_nothing_is_missing_and_nothing_twice(deadly:
 
 @pytest.mark.parametrize("deadly", ["SIGINT"], indirect=True)
 def test_that_ctrl_c_lets_those_that_run_end_and_the_run_can_go_on(deadly: Files) -> None:
-    assert run_deadly(deadly) == INTERRUPTED
+    assert run_deadly(deadly) == ExitCode.INTERRUPTED
     assert (601, 601) in deadly.results
     assert deadly.results[-1][0] < 1000
-    assert run_deadly(deadly, "--resume") == SOME_BAD
+    assert run_deadly(deadly, "--resume") == ExitCode.INCOMPLETE
     assert_exact(deadly)
 
 
 @pytest.mark.usefixtures("quick_adder")
 def test_that_going_on_with_what_is_complete_changes_nothing(files: Files) -> None:
     files.write([1, "bad", 3, "bad"])
-    assert files.run("--workload", "adder") == SOME_BAD
+    assert files.run("--workload", "adder") == ExitCode.INCOMPLETE
     first = files.output.read_bytes(), errors_path(files.output).read_bytes()
-    assert files.run("--workload", "adder", "--resume") == SOME_BAD
+    assert files.run("--workload", "adder", "--resume") == ExitCode.INCOMPLETE
     assert (files.output.read_bytes(), errors_path(files.output).read_bytes()) == first
 
 
@@ -169,7 +170,7 @@ def test_that_going_on_with_what_is_complete_changes_nothing(files: Files) -> No
 def test_that_results_are_not_overwritten_unasked(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     files.write([1])
     files.output.write_text('{"line":1,"output":"mine"}\n')
-    assert files.run("--workload", "adder") == CANNOT
+    assert files.run("--workload", "adder") == ExitCode.CANNOT
     assert "Go on with --resume, or name another file." in capsys.readouterr().err
     assert files.results == [(1, "mine")]
 
@@ -186,7 +187,7 @@ def test_that_what_belongs_to_another_run_is_left_as_it_is(
 ) -> None:
     files.write([1])
     files.output.write_text(content)
-    assert files.run("--workload", "adder", "--resume") == CANNOT
+    assert files.run("--workload", "adder", "--resume") == ExitCode.CANNOT
     assert sentence in capsys.readouterr().err
     assert files.output.read_text() == content
 
@@ -194,14 +195,14 @@ def test_that_what_belongs_to_another_run_is_left_as_it_is(
 def test_that_impossible_files_and_workloads_are_told_in_a_sentence(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert files.run() == CANNOT
+    assert files.run() == ExitCode.CANNOT
     assert f"{files.input} can't be used: No such file or directory." in capsys.readouterr().err
     files.write([1])
-    assert main([str(files.input), str(files.input)]) == CANNOT
+    assert main([str(files.input), str(files.input)]) == ExitCode.CANNOT
     assert "cannot go into the file of the inputs" in capsys.readouterr().err
-    assert main([str(files.input), str(tmp_path / "no folder" / "out")]) == CANNOT
+    assert main([str(files.input), str(tmp_path / "no folder" / "out")]) == ExitCode.CANNOT
     assert "can't be written: No such file or directory." in capsys.readouterr().err
-    assert files.run("--workload", "nothing") == CANNOT
+    assert files.run("--workload", "nothing") == ExitCode.CANNOT
     assert "There is no workload 'nothing'" in capsys.readouterr().err
 
 
@@ -212,16 +213,16 @@ def test_that_without_ray_data_a_cluster_is_refused_with_what_to_install(
     monkeypatch.delitem(sys.modules, "service.commands.offline_batch.cluster_run", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     files.write([1])
-    assert files.run("--workload", "adder", "--address", "auto") == CANNOT
+    assert files.run("--workload", "adder", "--address", "auto") == ExitCode.CANNOT
     assert "Install it with pip install 'ray[data]', or leave --address out." in capsys.readouterr().err
-    assert files.run("--workload", "adder") == DONE
+    assert files.run("--workload", "adder") == ExitCode.DONE
 
 
 def test_that_a_cluster_that_is_not_there_is_told_in_a_sentence(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files.write([1])
-    assert files.run("--workload", "adder", "--address", "127.0.0.1:1") == CANNOT
+    assert files.run("--workload", "adder", "--address", "127.0.0.1:1") == ExitCode.CANNOT
     assert "There is no Ray cluster to be reached at 127.0.0.1:1." in capsys.readouterr().err
 
 

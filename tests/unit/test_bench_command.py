@@ -25,7 +25,7 @@ from service.commands.bench.starting import Bench, NotStartedError, own_service
 from service.commands.bench.subjects import ReferenceFacts
 from service.commands.bench.work import BenchWork
 from service.commands.bench.worker import WorkerError
-from service.commands.options import Server
+from service.commands.cli import Server
 from service.commands.runs import MeasuredService, MeasuringError
 from service.load.report import LoadReport
 from service.messages.load import ClientTotals, ClosedLoop, RunLoad

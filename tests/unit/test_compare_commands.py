@@ -20,7 +20,7 @@ from service.analysis.compare.plan import ComparePlan, Side, SweepPlan
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, SweepTask
 from service.analysis.compare.sweep import Sweep
 from service.commands import compare, deploy_config, sweep
-from service.commands.options import Server
+from service.commands.cli import Server
 from service.commands.runs import put_in_force
 from service.messages.load import ClosedLoop, Poisson, RunLoad
 from service.messages.settings import Settings

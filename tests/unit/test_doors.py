@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.messages.run_options import is_loopback
+from service.messages.options import is_loopback
 from service.ray_serve import doors
 from service.ray_serve.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
 

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 import pytest
 
-from service.load.process import run_controlled
+from service.commands.load import main
 from service.messages.load import (
     Burst,
     Cancel,
@@ -296,7 +296,7 @@ def test_that_wrong_options_are_said_in_words(
 ) -> None:
 
     with pytest.raises(SystemExit) as end:
-        run_controlled(list(options))
+        main(list(options))
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 

@@ -62,6 +62,13 @@ def test_that_it_says_what_the_settings_would_give(tmp_path: Path, capsys: pytes
     assert f"{report.prediction.p95_s.value:.3f}" in shown
 
 
+def test_that_settings_are_spelled_as_in_every_command(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    assert run("--set", "allow_small_batch=off,max_batch_size=8", "--json", str(path)) == 0
+    report = msgspec.json.decode(path.read_bytes(), type=Report)
+    assert report.prediction.settings == NOW.revised({"allow_small_batch": False, "max_batch_size": 8})
+
+
 def test_that_saturation_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--set", "max_batch_size=1") == 0
     assert "Saturated: requests come faster" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from service.launch.stages import StageReporter, stages_to
 from service.launch.state_lines import StateLines
 from service.launch.watch import ended
 from service.messages.life import ServiceState, StageProgress, StartError, Stopping
-from service.messages.run_options import RunOptions
+from service.messages.options import RunOptions
 from service.ray_serve import doors
 from service.ray_serve.environment import driver_environment
 from service.ray_serve.snapshot import reason_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.messages.options import ServiceOptions
-from service.messages.run_options import OptionError, RunOptions, parse
+from service.commands.serve import OptionError, parse
+from service.messages.options import RunOptions, ServiceOptions
 from service.messages.settings import Settings
 
 TOKEN = "0123456789abcdef"
@@ -45,6 +45,27 @@ def test_that_a_refused_setting_is_told_with_its_rule(size: str) -> None:
         parse([f"--max-batch-size={size}"])
 
 
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ("--replicas 0", "--replicas: Must be a whole number from 1 to 64."),
+        ("--replicas 65", "--replicas: Must be a whole number from 1 to 64."),
+        ("--max-ongoing-requests 0", "--max-ongoing-requests: Must be a whole number from 1 to 999999."),
+        ("--formation never", "--formation: Must be one of late, early, continuous."),
+        ("--allow-small-batch perhaps", "--allow-small-batch: Must be on or off (true or false)."),
+    ],
+)
+def test_that_every_refusal_names_the_option_and_its_rule(words: str, rule: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse(words.split())
+    assert str(refused.value) == rule
+
+
+@pytest.mark.parametrize("text", ["off", "false", "False", "0"])
+def test_that_a_switch_is_spelled_as_everywhere(text: str) -> None:
+    assert parse(["--allow-small-batch", text]).service.settings.allow_small_batch is False
+
+
 @pytest.mark.parametrize("port", ["-1", "65536", "x", "8000.0", "８０００", "", "1e3"])
 def test_that_a_port_is_a_port(port: str) -> None:
     with pytest.raises(OptionError, match="not a whole number from 0 to 65535"):
@@ -56,10 +77,6 @@ def test_that_a_port_is_a_port(port: str) -> None:
     [
         ["--nonsense"],
         ["extra"],
-        ["--replicas", "0"],
-        ["--replicas", "65"],
-        ["--max-ongoing-requests", "0"],
-        ["--formation", "never"],
         ["--por"],
     ],
 )

@@ -12,11 +12,10 @@ from gui.session.processes.child import Ending
 from gui.session.processes.owner import ChildOwner
 from service.analysis.compare.plan import ComparePlan
 from service.analysis.compare.progress import CompareEvent, SweepTask
+from service.messages.pipes import ExitCode
 
 GRACE_MS: Final = 10_000  # to break off what is under way, and to give the service its settings back
 SERVICE: Final = (sys.executable, "-m", "service")
-STOPPED: Final = 130
-REFUSED: Final = 2
 Kind: TypeAlias = Literal["compare", "sweep"]
 
 
@@ -54,5 +53,5 @@ class CompareProcess(ChildOwner):
         self.told.emit(event)
 
     def _on_child_ended(self, ending: Ending) -> None:
-        is_expected = ending.asked or ending.exit_code in (0, REFUSED, STOPPED)
+        is_expected = ending.asked or ending.exit_code in (ExitCode.DONE, ExitCode.CANNOT, ExitCode.INTERRUPTED)
         self.ended.emit("" if is_expected else ending.sentence("The measuring process"))

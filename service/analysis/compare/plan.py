@@ -12,6 +12,7 @@ import msgspec
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, FigureName
 from service.messages.load import ClosedLoop, RunLoad
 from service.messages.settings import Settings
+from service.messages.text import UserError
 
 Rounds = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 LEAST_ROUNDS: Final = 2
@@ -22,7 +23,7 @@ MOST_POINTS: Final = 1000
 USERS_A_PLACE: Final = 2  # of a batch, so that the next one is complete when it ends
 
 
-class PlanError(ValueError):
+class PlanError(UserError, ValueError):
     """The plan cannot be carried out; the text is a sentence that says what to do."""
 
 

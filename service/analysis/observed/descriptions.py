@@ -23,11 +23,9 @@ from service.messages.load import (
     Trace,
     UniformLength,
 )
-from service.messages.settings import Scale, Settings
-from service.messages.text import parse_number
+from service.messages.settings import Scale, Settings, setting_text
 
 UNITS: Final = {"batch_wait_timeout_s": "{:.3f}", "stride_s": "{:.3f}"}
-SWITCH: Final = {"on": True, "off": False}
 
 
 def describe_settings_change(previous: Settings, settings: Settings) -> str:
@@ -124,40 +122,13 @@ def _rate(rate_per_s: float) -> str:
     return f"{rate_per_s:.1f}" if rate_per_s < 100 else f"{rate_per_s:.0f}"
 
 
-def setting_value(text: str) -> object:
-    """A number or a switch where it is one.
-
-    >>> setting_value("8"), setting_value("0.05"), setting_value("late"), setting_value("off")
-    (8, 0.05, 'late', False)
-    """
-    if text in SWITCH:
-        return SWITCH[text]
-    try:
-        number = parse_number(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else number
-
-
-def setting_text(settings: Settings, name: str) -> str:
-    """
-    >>> settings = Settings(batch_wait_timeout_s=0.05, allow_small_batch=False)
-    >>> [setting_text(settings, name) for name in ("batch_wait_timeout_s", "max_batch_size", "allow_small_batch")]
-    ['0.05', '16', 'off']
-    """
-    value = getattr(settings, name)
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def settings_text(settings: Settings, names: tuple[str, ...] = Settings.__struct_fields__) -> str:
     """Names and values.
 
     >>> settings_text(Settings(), ("formation", "max_batch_size"))
     'formation late, max_batch_size 16'
     """
-    return ", ".join(f"{name} {setting_text(settings, name)}" for name in names)
+    return ", ".join(f"{name} {setting_text(getattr(settings, name))}" for name in names)
 
 
 def load_text(load: RunLoad) -> str:

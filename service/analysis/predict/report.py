@@ -10,7 +10,7 @@ from service.analysis.observed.history import History
 from service.analysis.predict.cost import Capacity
 from service.analysis.predict.predict import Estimate, Prediction
 from service.analysis.predict.present_load import observed_requests
-from service.messages.settings import Settings
+from service.messages.settings import Settings, setting_text
 from service.messages.workload import TEXT
 
 
@@ -107,7 +107,7 @@ def _spelled_load(prediction: Prediction) -> str:
 
 
 def _spelled(settings: Settings) -> str:
-    return ", ".join(f"{name}={getattr(settings, name)}" for name in Settings.__struct_fields__)
+    return ", ".join(f"{name}={setting_text(getattr(settings, name))}" for name in Settings.__struct_fields__)
 
 
 def _warnings(then: Prediction) -> list[str]:

@@ -17,6 +17,7 @@ import msgspec
 from service.messages.life import Ready
 from service.messages.load import LoadFrame
 from service.messages.telemetry import FramesMissed, TelemetryFrame
+from service.messages.text import UserError
 
 SUFFIX: Final = ".bsr"
 FORMAT_VERSION: Final = 1
@@ -26,7 +27,7 @@ MOST_BYTES: Final = 4 * 2**30  # decompressed, in all
 LONGEST_S: Final = 24 * 3600.0
 
 
-class RecordingError(Exception):
+class RecordingError(UserError):
     """A recording cannot be written or read at all; the text is a sentence that says why and what to do."""
 
 

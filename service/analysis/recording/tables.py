@@ -15,6 +15,7 @@ from service.analysis.observed.one_batch import BatchSummary, batch_summary
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import Figures, figures
 from service.messages.settings import Settings
+from service.messages.text import UserError
 
 Kind: TypeAlias = Literal["text", "whole", "number", "switch", "seconds", "moment"]
 Value: TypeAlias = str | int | float | bool | None
@@ -200,7 +201,7 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
 SUFFIXES: Final = (".csv", ".parquet")
 
 
-class ExportError(Exception):
+class ExportError(UserError):
     """It cannot be exported like this; the text is a sentence that says what to do."""
 
 

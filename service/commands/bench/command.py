@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from service.analysis.compare.plan import PlanError
 from service.commands.bench.plan import CPU_SIZES, GPU_SIZES, HTTP, NAMES, QUICK_SIZES, BenchPlan, Subject
 from service.commands.bench.report import BenchReport, Floor, MeasuredOn, Reached
 from service.commands.bench.work import BenchWork
-from service.commands.measuring import CANNOT, USER_ERRORS, TerminalBar, carry_out
-from service.commands.options import Server, check_folders, number_of_rounds
-from service.load.options import SentenceParser, add_address_options
-from service.messages.files import write_whole
+from service.commands.cli import (
+    Parser,
+    Server,
+    UsageError,
+    add_address_options,
+    add_service_options,
+    check_folders,
+    command,
+    rounds,
+    whole,
+    write_json,
+)
+from service.commands.runs import TerminalBar, carry_out
 from service.messages.options import ServiceOptions
 from service.messages.settings import BOUNDS, FORMATIONS, Settings
 from service.messages.text import counted, format_ms
@@ -31,21 +38,18 @@ MOST_TOKENS: Final = 1024
 QUICK_BATCHES: Final = 2
 
 
+@command
 def main(argv: list[str]) -> int:
     """0 when it was carried out, 2 if it could not be, 130 if it was interrupted: then what was measured is told."""
     options = _parser().parse_args(argv)
     server = None if options.url is None else Server(options.url, options.token)
-    try:
-        check_folders(options.json)
-        if server is not None and options.what == "engine":
-            raise PlanError("The engine alone has no address. Leave --url out, or measure bench http.")
-        work = BenchWork(_plan(options), _subjects(options), server)
-        bar = TerminalBar()
-        code = carry_out(work.carry_out(bar.tell), bar, ends_with_input=False)
-        _hand_out(work, options.json)
-    except USER_ERRORS as error:
-        print(error, file=sys.stderr)
-        return CANNOT
+    check_folders(options.json)
+    if server is not None and options.what == "engine":
+        raise UsageError("The engine alone has no address. Leave --url out, or measure bench http.")
+    work = BenchWork(_plan(options), _subjects(options), server)
+    bar = TerminalBar()
+    code = carry_out(work.carry_out(bar.tell), bar, ends_with_input=False)
+    _hand_out(work, options.json)
     return code
 
 
@@ -54,33 +58,39 @@ def _hand_out(work: BenchWork, json: Path | None) -> None:
     if report is None:
         return
     print(table(report))
-    if json is not None:
-        write_whole(json, msgspec.json.encode(report) + b"\n")
+    write_json(json, report)
 
 
 def _parser() -> argparse.ArgumentParser:
-    usual, service = BenchPlan(), ServiceOptions()
-    parser = SentenceParser(
-        prog="python -m service bench",
-        description="Measure the engine alone and through HTTP, beside transformers' generate and the floors that the "
-        "machine's memory and matrix products set, all in the same run. Nothing else should run meanwhile.",
-        epilog="Ratios are what counts: times are those of this machine at this moment.",
+    usual = BenchPlan()
+    parser = Parser(
+        "bench",
+        "Measure the engine alone and through HTTP, beside transformers' generate and the floors that the machine's "
+        "memory and matrix products set, all in the same run. Nothing else should run meanwhile. The ratios are what "
+        "counts: times are those of this machine at this moment.",
+        "--quick",
+        "engine --batch-sizes 1,16 --json bench.json",
     )
     add = parser.add_argument
     add("what", nargs="?", choices=MEASURED, default="both", help="(default: both)")
-    add_address_options(parser, is_required=False, help="a service that is up (default: one is started on a free port)")
+    add_address_options(
+        parser, is_required=False, meaning="a service that is up (default: one is started on a free port)"
+    )
     add("--batch-sizes", type=_sizes, help=f"(default: {_spelled(CPU_SIZES)}; on a GPU {_spelled(GPU_SIZES)})")
-    add("--tokens", type=_tokens, default=usual.tokens, help="generated for each prompt (default: %(default)s)")
-    add("--rounds", type=number_of_rounds, help=f"runs of each size (default: {usual.rounds})")
-    add("--formation", choices=FORMATIONS, default=service.settings.formation, help="(default: %(default)s)")
+    add(
+        "--tokens",
+        type=whole(1, MOST_TOKENS),
+        default=usual.tokens,
+        help="generated for each prompt (default: %(default)s)",
+    )
+    add("--rounds", type=rounds, help=f"runs of each size (default: {usual.rounds})")
+    add("--formation", choices=FORMATIONS, default=usual.service.settings.formation, help="(default: %(default)s)")
     add(
         "--quick",
         action="store_true",
         help=f"one round of {_spelled(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores",
     )
-    add("--model", default=service.model, help="a local folder, a GGUF file or a hub id (default: %(default)s)")
-    add("--device", default=service.device, help="auto, cpu, cuda, cuda:1, mps (default: %(default)s)")
-    add("--dtype", default=service.dtype, help="auto, bfloat16, float16, float32, int8 (default: %(default)s)")
+    add_service_options(parser, "model", "device", "dtype")
     add("--json", type=Path, help="file for the result: every run, and what they say")
     return parser
 
@@ -110,13 +120,6 @@ def _sizes(text: str) -> tuple[int, ...]:
             f"{text!r} are no sizes such as 1,16,32, whole numbers from {bounds.low:g} to {bounds.high:g}"
         )
     return tuple(sorted(set(sizes)))
-
-
-def _tokens(text: str) -> int:
-    tokens = int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= tokens <= MOST_TOKENS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {MOST_TOKENS}")
-    return tokens
 
 
 def _spelled(sizes: tuple[int, ...]) -> str:

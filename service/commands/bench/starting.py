@@ -20,14 +20,14 @@ from service.commands.bench.plan import HTTP, BenchPlan, Subject
 from service.commands.bench.report import MeasuredOn, Rates, Run
 from service.commands.bench.subjects import EngineAlone, Reference, ReferenceFacts
 from service.commands.bench.worker import Worker
-from service.commands.options import Server
+from service.commands.cli import Server
 from service.commands.runs import MeasuredService, MeasuringError
 from service.messages.life import Failed, Ready, ServiceState, StageProgress
-from service.messages.options import ServiceOptions
-from service.messages.run_options import is_loopback
+from service.messages.options import ServiceOptions, is_loopback
+from service.messages.text import UserError
 
 
-class NotStartedError(Exception):
+class NotStartedError(UserError):
     """The service did not start; the text is a sentence that says why."""
 
 

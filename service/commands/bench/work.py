@@ -12,7 +12,7 @@ from service.commands.bench.plan import HTTP, NAMES, WARM_UP_TOKENS, BenchPlan, 
 from service.commands.bench.report import BenchReport, Rates, Run, concluded
 from service.commands.bench.starting import Bench, NotStartedError, Tell, started
 from service.commands.bench.worker import WorkerError
-from service.commands.options import Server
+from service.commands.cli import Server
 from service.commands.runs import WARM_UP, MeasuringError
 
 

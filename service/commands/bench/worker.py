@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple, Self
 from service.engine.model.report import ModelError
 from service.launch.priority import yield_to_other_sessions
 from service.messages.options import ServiceOptions
+from service.messages.text import UserError
 
 ENDS_WITHIN_S: Final = 5.0
 
 
-class WorkerError(Exception):
+class WorkerError(UserError):
     """A worker could not do what it was asked; the text is a sentence for the user."""
 
 

@@ -15,6 +15,7 @@ from service.engine.loading import load_engine
 from service.engine.sequence import SamplingParams
 from service.messages.options import ServiceOptions
 from service.messages.telemetry import BatchWork
+from service.messages.text import UserError
 from service.messages.workload import TEXT
 from service.workloads.catalog import about
 
@@ -90,7 +91,7 @@ AHEAD_BATCHES: Final = 16
 """So many batches of lines are read beyond the oldest that is not done, however long that takes."""
 
 
-class RunError(Exception):
+class RunError(UserError):
     """A run cannot go on; the text is a sentence that says why."""
 
 

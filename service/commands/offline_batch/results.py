@@ -15,6 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from service.messages.text import UserError
+
 WRITE_EVERY_S: Final = 1.0
 """What came since then is computed again after a kill."""
 
@@ -37,7 +39,7 @@ class BadLine(msgspec.Struct, frozen=True, kw_only=True):
 Outcome: TypeAlias = Result | BadLine
 
 
-class ResultsError(Exception):
+class ResultsError(UserError):
     """The files cannot be used; the text is a sentence that says what to do."""
 
 

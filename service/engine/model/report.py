@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias, TypeVar
 
 from service.messages.life import LoadProgress, StageName, Unit
+from service.messages.text import UserError
 
 
-class ModelError(Exception):
+class ModelError(UserError):
     """The model cannot be had or used; `str()` of it is one sentence for the user that says what to do."""
 
 

@@ -1,0 +1,156 @@
+"""The options that declare a load."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args
+
+import msgspec
+
+from service.commands.cli import Server, UsageError, number
+from service.load.client import Client
+from service.load.request_sampler import NOTATION, parse_length
+from service.messages.load import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern, RunLoad
+from service.messages.workload import WorkloadAbout
+
+MOST_PROMPTS_BYTES: Final = 16 * 1024**2
+PATTERNS: Final[dict[str, type[msgspec.Struct]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Pattern)}
+
+_count, _rate, _span = (number(LOAD_BOUNDS[name]) for name in ("count", "rate_per_s", "span_s"))
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    return tuple(_rate(part.strip()) for part in text.split(","))
+
+
+class _Choice(NamedTuple):
+    """An option that some patterns have; `usual` is ``None`` where it must be given."""
+
+    flag: str
+    parse: Callable[[str], Any]
+    usual: Any
+    help: str
+
+
+CHOICES: Final[dict[str, _Choice]] = {
+    "count": _Choice("--count", _count, 64, "requests at once"),
+    "users": _Choice("--users", number(LOAD_BOUNDS["users"]), 16, "users, each of which waits for its answer"),
+    "think_s": _Choice("--think-s", number(LOAD_BOUNDS["think_s"]), 0.0, "from an answer to the user's next request"),
+    "think": _Choice("--think", str, "fixed", "how think times are drawn: fixed or exponential"),
+    "rate_per_s": _Choice("--rate", _rate, 4.0, "requests a second"),
+    "shape": _Choice("--shape", number(LOAD_BOUNDS["shape"]), 0.5, "of the intervals: below 1 clustered, above 1 even"),
+    "on_s": _Choice("--on-s", _span, 5.0, "how long requests arrive"),
+    "off_s": _Choice("--off-s", _span, 5.0, "how long none do"),
+    "rate_to_per_s": _Choice("--rate-to", _rate, 16.0, "rate at the end of the ramp"),
+    "over_s": _Choice("--over-s", _span, 30.0, "how long the ramp takes"),
+    "rates_per_s": _Choice("--rates", _rates, (2.0, 4.0, 8.0), "rates one after the other, such as 2,4,8"),
+    "step_s": _Choice("--step-s", _span, 10.0, "how long each of them holds"),
+    "path": _Choice("--trace", str, None, "file of arrivals, JSON Lines with offset_s, prompt, max_tokens"),
+    "time_scale": _Choice("--time-scale", number(LOAD_BOUNDS["time_scale"]), 1.0, "0.5 replays it twice as fast"),
+}
+
+
+def add_load_options(parser: argparse.ArgumentParser) -> None:
+    """Add what `load_of` makes a load of."""
+    group = parser.add_argument_group("the load")
+    group.add_argument("--pattern", choices=PATTERNS, default="poisson", help="(default: poisson)")
+    for field, choice in CHOICES.items():
+        names = ", ".join(name for name, kind in PATTERNS.items() if field in kind.__struct_fields__)
+        usual = "" if choice.usual is None else f" (default: {_text(choice.usual)})"
+        choices = ("fixed", "exponential") if field == "think" else None
+        meaning = f"{names}: {choice.help}{usual}"
+        group.add_argument(choice.flag, dest=field, type=choice.parse, choices=choices, help=meaning)
+    group.add_argument("--tokens", type=_length, default=24, help=f"tokens a request: {NOTATION} (default: 24)")
+    group.add_argument("--prompt", action="append", help="a prompt to draw from; may be given again")
+    group.add_argument("--prompts-file", type=_prompts, help="file with a prompt a line")
+    group.add_argument("--prompt-words", type=_length, help="cut or continue prompts to that many words")
+    group.add_argument("--temperature", type=number(LOAD_BOUNDS["temperature"]), default=0.0, help="(default: 0)")
+    group.add_argument("--no-stream", dest="stream", action="store_false", help="ask for each answer in one piece")
+    group.add_argument("--seed", type=int, default=0, help="the same seed gives the same arrivals and requests")
+    group.add_argument(
+        "--max-outstanding",
+        type=_count,
+        default=1024,
+        help="arrivals beyond so many unanswered requests are dropped and counted (default: 1024)",
+    )
+
+
+def load_of(options: argparse.Namespace) -> RunLoad:
+    """The load that the options declare; raises `UsageError` where they contradict each other."""
+    prompts = (*(options.prompt or ()), *(options.prompts_file or ()))
+    return RunLoad(
+        pattern=_pattern(options),
+        prompts=prompts or USUAL_PROMPTS,
+        max_tokens=options.tokens,
+        prompt_words=options.prompt_words,
+        temperature=options.temperature,
+        stream=options.stream,
+        seed=options.seed,
+        max_outstanding=options.max_outstanding,
+    )
+
+
+def ask_workload(server: Server, options: argparse.Namespace) -> WorkloadAbout:
+    """The workload of the server; options that name no prompts get its examples.
+
+    A mistake in the load is reported before the server is asked. Raises `UsageError`.
+    """
+    load_of(options)
+    about = asyncio.run(_workload_at(server))
+    if not about.generates:
+        options.tokens = 1
+        if not (options.prompt or options.prompts_file):
+            options.prompt = list(about.examples)
+    return about
+
+
+async def _workload_at(server: Server) -> WorkloadAbout:
+    async with Client(server.url, server.token) as client:
+        return await client.workload()
+
+
+def _pattern(options: argparse.Namespace) -> Pattern:
+    name, kind = options.pattern, PATTERNS[options.pattern]
+    fields = {field: choice.usual for field, choice in CHOICES.items() if field in kind.__struct_fields__}
+    given = {field: value for field in CHOICES if (value := getattr(options, field)) is not None}
+    for field in given.keys() - fields.keys():
+        flags = ", ".join(CHOICES[field].flag for field in fields)
+        raise UsageError(f"{CHOICES[field].flag} does not belong to the pattern {name}, which has {flags}.")
+    fields |= given
+    for field, value in fields.items():
+        if value is None:
+            raise UsageError(f"The pattern {name} needs {CHOICES[field].flag}.")
+    try:
+        pattern: Pattern = msgspec.convert({"pattern": name, **fields}, type=Pattern)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"The pattern {name} cannot be like this: {error}.") from error
+    return pattern
+
+
+def _text(value: object) -> str:
+    return ",".join(f"{item:g}" for item in value) if isinstance(value, tuple) else f"{value}"
+
+
+def _length(text: str) -> Length:
+    try:
+        return parse_length(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _prompts(path: str) -> tuple[str, ...]:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MOST_PROMPTS_BYTES + 1)
+        lines = content.decode().splitlines()
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"the prompts cannot be read from {path}: {error}") from error
+    if len(content) > MOST_PROMPTS_BYTES:
+        raise argparse.ArgumentTypeError(f"{path} is larger than {MOST_PROMPTS_BYTES // 1024**2} MiB")
+    prompts = tuple([line for line in lines if line.strip()])
+    if not prompts:
+        raise argparse.ArgumentTypeError(f"{path} holds no prompt")
+    return prompts

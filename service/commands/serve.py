@@ -1,0 +1,135 @@
+"""`python -m service` and its word `serve`: runs the service until it is asked to end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import msgspec
+
+from service.commands.cli import Parser, add_service_options, add_struct_options, whole
+from service.messages.life import Failed
+from service.messages.options import DEFAULT_APP, LOOPBACK, RunOptions, ServiceOptions, is_loopback, read_token
+from service.messages.pipes import ExitCode
+from service.messages.settings import LONGEST_WAIT_S, Scale, SettingError, Settings
+from service.messages.text import UserError
+
+MIN_TOKEN_LENGTH: Final = 16
+SETTINGS_HELP: Final = {
+    "formation": "late: a batch forms when the engine is free; early: as Ray's decorator seals it; "
+    "continuous: requests join and leave between two steps",
+    "max_batch_size": "requests a batch holds at most",
+    "batch_wait_timeout_s": "seconds a free engine waits for a batch to fill",
+    "allow_small_batch": f"off: a batch leaves only when it is full, or after {LONGEST_WAIT_S:g} s",
+    "stride_s": "batches leave only on ticks of this period; 0: at once",
+    "max_batch_tokens": "tokens of the prompts and outputs of a batch at most; 0: any number",
+    "max_concurrent_batches": "batches a replica runs at a time",
+    "max_queued_requests": "requests that wait in a replica before it refuses more",
+}
+SCALE_HELP: Final = {
+    "replicas": "copies of the model",
+    "max_ongoing_requests": "requests that Ray lets a replica hold; a low number caps every batch",
+}
+
+
+class OptionError(UserError):
+    """The command line cannot be obeyed."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the service until it ends; 0 after an orderly end, 1 after `Failed`, 2 for options not understood."""
+    started_s = time.monotonic()
+    try:
+        options = parse(argv)
+    except OptionError as error:
+        failed = Failed(reason=str(error), exit_code=ExitCode.CANNOT)
+        sys.stdout.buffer.write(msgspec.json.encode(failed) + b"\n")
+        sys.stdout.flush()
+        return ExitCode.CANNOT
+    from service.launch.supervisor import run_service
+
+    return run_service(options, started_s)
+
+
+def parse(arguments: Sequence[str]) -> RunOptions:
+    """The options that `arguments` spell; raises `OptionError`."""
+    parsed = parser().parse_args(arguments)
+    options = RunOptions(
+        service=_service(parsed),
+        host=LOOPBACK if parsed.host == "localhost" else parsed.host,
+        port=parsed.port,
+        address=parsed.address,
+        token_file=parsed.token_file,
+        app=parsed.app,
+        parent_pid=parsed.parent_pid,
+    )
+    _check_token(options)
+    return options
+
+
+def parser() -> Parser:
+    """The parser of the service's own options."""
+    made = _ServeParser(
+        "serve",
+        "Run the text generator on Ray Serve. Each state is a JSON line on standard output; the log goes to standard "
+        "error. The service ends on SIGTERM, on Ctrl-C and when its parent process ends.",
+        "--model ./my-model --formation continuous --max-batch-size 32",
+    )
+    add = made.add_argument
+    add_service_options(made, "workload", "model", "device", "dtype")
+    add("--host", default=LOOPBACK, help="address to listen on; any but loopback needs --token-file")
+    add("--port", type=whole(0, 65535), help="port to listen on (default: 8000 or the next free one; 0: any free one)")
+    add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
+    add("--address", metavar="RAY", help="run on the Ray cluster at this address instead of a local one")
+    add("--parent-pid", type=whole(1, 2**31), help="end with this process instead of the one that started it")
+    add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
+    add_struct_options(made, Scale(), SCALE_HELP)
+    add_struct_options(made.add_argument_group("settings, in force until they are changed"), Settings(), SETTINGS_HELP)
+    return made
+
+
+class _ServeParser(Parser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        raise OptionError(f"The options are not understood: {message}. See python -m service --help.")
+
+
+def _service(parsed: argparse.Namespace) -> ServiceOptions:
+    given = vars(parsed)
+    try:
+        settings = Settings().revised({name: given[name] for name in SETTINGS_HELP})
+        scale = Scale().revised({name: given[name] for name in SCALE_HELP})
+    except SettingError as error:
+        raise OptionError(f"--{error.field.replace('_', '-')}: {error.rule}") from error
+    named = {name: given[name] for name in ("workload", "model", "device", "dtype")}
+    return ServiceOptions(**named, **msgspec.structs.asdict(scale), settings=settings)
+
+
+def _check_token(options: RunOptions) -> None:
+    if options.token_file is not None:
+        _check_token_file(options.token_file)
+    elif not is_loopback(options.host):
+        raise OptionError(
+            f"Listening on {options.host} would let other machines in: give a bearer token with --token-file FILE, or "
+            "leave --host out to listen on 127.0.0.1 only."
+        )
+
+
+def _check_token_file(path: str) -> None:
+    try:
+        token = read_token(path)
+        mode = os.stat(path).st_mode
+    except (OSError, UnicodeError) as error:
+        raise OptionError(f"The token file {path} cannot be read: {error}.") from error
+    if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:
+        raise OptionError(
+            f"The token file {path} must hold one word of at least {MIN_TOKEN_LENGTH} characters, such as the output "
+            "of: openssl rand -hex 32."
+        )
+    if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise OptionError(f"The token file {path} can be read by others: run chmod 600 on it.")
