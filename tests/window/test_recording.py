@@ -4,13 +4,13 @@ import os
 import threading
 from pathlib import Path
 
-import gui.exporter
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+import gui.control.exporter
 import gui.recordings.viewer
 from gui.app import Batchscope
 from gui.arguments import Arguments
@@ -204,7 +204,7 @@ def test_that_closing_a_second_time_gives_an_export_up_and_says_so(
 def test_that_no_export_keeps_the_window_open_for_ever(
     qtbot: QtBot, make_batchscope: MakeBatchscope, busy_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gui.exporter, "LONGEST_END_MS", 0)
+    monkeypatch.setattr(gui.control.exporter, "LONGEST_END_MS", 0)
     batchscope = make_batchscope()
     open_in(qtbot, batchscope, busy_file)
     batchscope.workings.exporter.write("requests", tmp_path / "requests.csv")
