@@ -9,9 +9,7 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.arguments import parse
 from gui.control.preferences import PreferencesFile
-from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
-from service.messages.load import USUAL_PROMPTS
 from tests.window.conftest import MakeBatchscope
 
 
@@ -68,21 +66,3 @@ def test_that_it_is_remembered_with_its_inputs(make_batchscope: MakeBatchscope, 
 def test_that_the_command_line_names_a_workload_or_a_model() -> None:
     lines = (["--workload", "adder"], ["--workload", "text"], ["--workload", "text", "--model", "gpt2"], [])
     assert [parse(line).model for line in lines] == ["adder", "SmolLM2-135M-Instruct", "gpt2", None]
-
-
-def test_that_all_three_run_one_after_the_other_in_one_window(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
-    batchscope = make_batchscope(ServiceStart())
-    window, session = batchscope.window, batchscope.workings.session
-    for name, unit, answer in (("adder", "numbers", "1"), ("house-price", "houses", "203637")):
-        choose(batchscope, name)
-        window.toolbar.take_step()
-        qtbot.waitUntil(lambda: session.state is LifeCycle.RUNNING, timeout=60_000)
-        window.prompts.set_prompts(window.prompts.prompts[:1])
-        window.prompts.set_copies(1)
-        window.prompts.fire()
-        qtbot.waitUntil(lambda a=answer: any(row.text.startswith(a) for row in window.requests.model.rows()))
-        qtbot.waitUntil(lambda u=unit: window.figures.figure("tokens_per_s").accessibleName() == f"{u}/s")
-        window.toolbar.take_step()
-        qtbot.waitUntil(lambda: session.state is LifeCycle.NOT_STARTED, timeout=30_000)
-    choose(batchscope, "SmolLM2-135M-Instruct")
-    assert window.prompts.prompts == USUAL_PROMPTS
