@@ -82,17 +82,13 @@ class NumberField(QLineEdit):
 
     def rule(self, text: str) -> str | None:
         """The rule that `text` breaks, or ``None``."""
-        low, high = f"{self._bounds.low:g}", f"{self._bounds.high:g}"
-        kind = "a whole number" if self._bounds.integral else "a number"
         try:
             number = parse_number(text.strip())
         except ValueError:
-            return f"Must be {kind} from {low} to {high}."
+            return self._bounds.rule
         if self._bounds.integral and number != int(number):
-            return f"Must be a whole number from {low} to {high}."
-        if not self._bounds.low <= number <= self._bounds.high:
-            return f"Must be from {low} to {high}."
-        return None
+            return self._bounds.rule
+        return None if number in self._bounds else f"Must be {self._bounds.range}."
 
     def commit(self) -> None:
         """As if Enter had been pressed."""

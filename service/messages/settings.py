@@ -38,14 +38,19 @@ class SettingError(UserError, ValueError):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The closed interval a numeric setting must lie in."""
+    """The closed interval a numeric setting must lie in.
+
+    Attributes:
+        least: the smallest value above 0, where `low` is 0 and less than that could not be told apart from 0.
+    """
 
     low: float
     high: float
     integral: bool
+    least: float = 0.0
 
     def __str__(self) -> str:
-        return f"{'a whole number' if self.integral else 'a number'} from {self.low:g} to {self.high:g}"
+        return f"{'a whole number' if self.integral else 'a number'} {self.range}"
 
     def parse(self, text: str) -> float | str:
         """The number that `text` spells (whole ones in digits only), or `text`, which `check` refuses."""
@@ -57,19 +62,31 @@ class Bounds(msgspec.Struct, frozen=True):
 
     def check(self, field: str, value: object) -> None:
         """Raise `SettingError` unless `value` is a finite number (whole where `integral`) in the interval."""
-        rule = f"Must be {self}."
         right_type = isinstance(value, int) if self.integral else isinstance(value, int | float)
         if isinstance(value, bool) or not right_type:
-            raise SettingError(field, rule)
+            raise SettingError(field, self.rule)
         assert isinstance(value, int | float)
-        if not self.low <= value <= self.high:  # also false for NaN
-            raise SettingError(field, rule)
+        if value not in self:
+            raise SettingError(field, self.rule)
+
+    def __contains__(self, number: float) -> bool:
+        return self.low <= number <= self.high and not 0 < number < self.least  # also false for NaN
+
+    @property
+    def rule(self) -> str:
+        """What is accepted, as a sentence."""
+        return f"Must be {self}."
+
+    @property
+    def range(self) -> str:
+        """The interval, as it stands in a sentence."""
+        return f"from {self.least or self.low:g} to {self.high:g}{', or 0' if self.least else ''}"
 
 
 BOUNDS: Final[Mapping[str, Bounds]] = {
     "max_batch_size": Bounds(1, 256, integral=True),
     "batch_wait_timeout_s": Bounds(0, 5, integral=False),
-    "stride_s": Bounds(0, 5, integral=False),
+    "stride_s": Bounds(0, 5, integral=False, least=0.001),
     "max_batch_tokens": Bounds(0, 524_288, integral=True),
     "max_concurrent_batches": Bounds(1, 8, integral=True),
     "max_queued_requests": Bounds(1, 4096, integral=True),
@@ -86,8 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         batch_wait_timeout_s: how long a free engine waits for a batch to fill, from its first request on.
         allow_small_batch: if not, a batch leaves only when it is full, or after `LONGEST_WAIT_S` instead of
             `batch_wait_timeout_s`.
-        stride_s: batches leave only on the ticks of this period; 0: at once. In `early` they are sealed as ever, and
-            leave then.
+        stride_s: batches leave only on the ticks of this period, at least 1 ms; 0: at once. In `early` they are sealed
+            as ever, and leave then.
         max_batch_tokens: what the prompts and `max_tokens` of a batch's members may sum up to; 0: any number. Who needs
             more alone runs alone. In `early` what Ray has sealed is divided.
         max_concurrent_batches: batches a replica runs at a time; those of a text generator take turns, step by step.
@@ -111,6 +128,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingError("allow_small_batch", "Must be on or off (true or false).")
         for field, bounds in BOUNDS.items():
             bounds.check(field, getattr(self, field))
+        for field in SECONDS:  # 5 and 5.0 are one, and so are -0.0 and 0.0
+            msgspec.structs.force_setattr(self, field, float(getattr(self, field)) + 0.0)
         if problem := self._problem:
             raise SettingError("allow_small_batch", problem)
 
@@ -146,11 +165,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 known = ", ".join(self.__struct_fields__)
                 raise SettingError(str(field), f"Unknown setting. The settings are {known}.")
         try:
-            revised = msgspec.structs.replace(self, **changes)
+            return msgspec.structs.replace(self, **changes)
         except SettingError as error:
             raise error if error.field in changes else SettingError(next(iter(changes)), error.rule) from error
-        seconds = {field: float(getattr(revised, field)) + 0.0 for field in SECONDS}  # 5 and 5.0 are one; -0.0 is 0
-        return msgspec.structs.replace(revised, **seconds)
 
 
 SCALE_BOUNDS: Final[Mapping[str, Bounds]] = {

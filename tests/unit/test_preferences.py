@@ -78,6 +78,7 @@ def test_that_an_older_file_with_fewer_fields_and_a_newer_one_with_more_are_read
         b'{"window_s": -1}',
         b'{"settings": {"max_batch_size": 100000}}',
         b'{"settings": {"batch_wait_timeout_s": "0.05"}}',
+        b'{"settings": {"stride_s": 5e-324}}',
         b'{"theme": "pink"}',
         b"x" * 2_000_000,
     ],

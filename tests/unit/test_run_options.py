@@ -66,6 +66,12 @@ def test_that_a_switch_is_spelled_as_everywhere(text: str) -> None:
     assert parse(["--allow-small-batch", text]).service.settings.allow_small_batch is False
 
 
+@pytest.mark.parametrize("stride", ["5e-324", "1e-310", "0.0009", "-5e-324", "nan", "inf", "x"])
+def test_a_period_that_no_clock_can_tell_is_refused(stride: str) -> None:
+    with pytest.raises(OptionError, match=r"--stride-s: Must be a number from 0\.001 to 5, or 0\."):
+        parse([f"--stride-s={stride}"])
+
+
 @pytest.mark.parametrize("port", ["-1", "65536", "x", "8000.0", "８０００", "", "1e3"])
 def test_that_a_port_is_a_port(port: str) -> None:
     with pytest.raises(OptionError, match="not a whole number from 0 to 65535"):
