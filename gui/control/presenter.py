@@ -82,7 +82,7 @@ class Presenter(QObject):
 
     def show_rows(self) -> None:
         """Hand the table the requests that changed."""
-        changed = self._history.take_changed_requests(MOST_ROWS)
+        changed = self._history.requests.take_changed(MOST_ROWS)
         if changed:
             self._window.requests.model.update(map(shown, changed), self._history.now_s())
 

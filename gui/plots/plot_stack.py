@@ -338,7 +338,7 @@ class PlotStack(QWidget):
 
     def marks(self) -> Marks:
         """What stands on every plot over time."""
-        return Marks(self._history.settings_marks(), self._history.outer_marks(), self._history.outages)
+        return Marks(self._history.batches.marks(), self._history.outer_marks(), self._history.outages)
 
     def moment(self) -> Moment:
         """What the common time axis shows."""

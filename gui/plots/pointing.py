@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QPointF, Signal
 from gui.plots.panel import PlotPanel
 from gui.plots.timeline import TimelinePanel
 from service.analysis.observed.history import History
-from service.analysis.observed.one_batch import batch_summary
+from service.analysis.observed.one_batch import batch_running, batch_summary
 
 
 class Pointing(QObject):
@@ -104,7 +104,7 @@ class Pointing(QObject):
             return self.selected
         if self._panel is self._timeline:
             return self._timeline.batch_at(self._place)
-        return self._history.batch_running_at(at_s) if self._panel is self._batch_size else None
+        return batch_running(self._history, at_s) if self._panel is self._batch_size else None
 
     def _hover(self, row: int | None) -> None:
         self._timeline.highlight(row)

@@ -17,7 +17,7 @@ from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Bars, Block, Lanes
 from service.analysis.observed.history import History
-from service.analysis.observed.one_batch import batch_summary
+from service.analysis.observed.one_batch import batch_running, batch_summary
 
 
 class TimelinePanel(PlotPanel):
@@ -143,7 +143,7 @@ class TimelinePanel(PlotPanel):
     def _offset_to_follow(self, grid: LaneGrid) -> int:
         """The lanes of the batch that started last, moved by whole pages since continuous motion cannot be read."""
         end_s = self._moment.end_s if self._moment is not None else 0.0
-        row = self.history.batch_running_at(end_s) if grid.overflows else None
+        row = batch_running(self.history, end_s) if grid.overflows else None
         block = timeline.block_of(self.history, row, self._lanes) if row is not None else None
         if block is None:
             return self._offset

@@ -37,5 +37,5 @@ def profile(history: History, duration_s: float, points: int) -> Profile:
     columns = history.requests.columns
     begun, ended = np.sort(columns["queued"]), np.sort(columns["finished"])
     depth = np.searchsorted(begun, at_s, side="right") - np.searchsorted(ended, at_s, side="right")
-    changes_s = tuple(mark.at_s for mark in history.settings_marks())
+    changes_s = tuple(mark.at_s for mark in history.batches.marks())
     return Profile(start_s, end_s, np.maximum(depth, 0).astype(np.float64), changes_s)

@@ -21,7 +21,7 @@ from gui.series.time_range import TimeRange
 from service.analysis.observed.batches import CONTINUOUS, REASON_CODES, REASONS
 from service.analysis.observed.columns import Floats, Ints
 from service.analysis.observed.history import History
-from service.analysis.observed.one_batch import batch_summary
+from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.messages.settings import ReleaseReason
 
 CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
@@ -107,7 +107,7 @@ def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
 
 def readout(history: History, at_s: float) -> Readout:
     """The batch that ran at that moment, and the cap."""
-    row = history.batch_running_at(at_s)
+    row = batch_running(history, at_s)
     batch = None if row is None else batch_summary(history, row)
     if batch is not None:
         return {batch.reason: str(batch.size), "cap": str(batch.cap)}

@@ -59,7 +59,7 @@ def readout(history: History, at_s: float) -> Readout:
 def values_at(history: History, at_s: float) -> Mapping[str, float]:
     last_s = history.last_s
     step = step_of(at_s if last_s is None else min(at_s, last_s))
-    return dict(zip(NAMES, history.percentiles_at(step), strict=True))
+    return dict(zip(NAMES, [float(grid.read(step, step)[0]) for grid in history.percentiles.grids], strict=True))
 
 
 def _lines(history: History, view: TimeRange) -> Mapping[str, tuple[Floats, Floats]]:

@@ -36,7 +36,7 @@ def present_scope(history: History, end_s: float, window_s: float) -> Scope | No
     if history.first_s is None or history.last_s is None:
         return None
     end_s = min(end_s, history.outages.failed_since_s or end_s, history.last_s)
-    regime = history.regime_at(end_s)
+    regime = history.batches.regime_at(end_s)
     if regime is None:
         return Scope(max(end_s - window_s, history.first_s), end_s, 0, None)
     return _scope(history, regime, end_s, window_s)

@@ -161,7 +161,7 @@ def batch_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | No
     if not len(rows):
         return None
     batch = int(columns["batch"][rows[-1]])
-    return batch_running(history, int(columns["slot"][rows[-1]]), at_s) if is_open(history, batch) else batch
+    return batch_running(history, at_s, int(columns["slot"][rows[-1]])) if is_open(history, batch) else batch
 
 
 def request_at(history: History, at_s: float, lane: int, lanes: Lanes) -> int | None:

@@ -30,7 +30,7 @@ def test_that_the_command_records_what_the_service_does(service: Service, tmp_pa
 
     assert "run.bsr: 3.0 s" in ended(recorder)
     recording = open_recording(path)
-    done = [row for row in recording.history.request_rows() if row.state == "done"]
+    done = [row for row in recording.history.requests.rows() if row.state == "done"]
     assert recording.damage is None
     assert recording.model == service.ready.model
     assert 0 < len(done) <= answered

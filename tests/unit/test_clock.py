@@ -92,7 +92,7 @@ def heard(machines: TwoMachines) -> History:
 @settings(max_examples=60, deadline=None)
 def test_that_the_stages_add_up_across_machines_whatever_their_clocks(pair: dict[str, float]) -> None:
     history = heard(TwoMachines(**pair))
-    rows = history.request_rows()
+    rows = history.requests.rows()
     spans = durations(marks(history.requests.columns, np.array([row.key for row in rows])))
     latencies = np.array([row.latency_s for row in rows])
     np.testing.assert_allclose(spans.sum(axis=1), latencies, rtol=0.01)
@@ -107,7 +107,7 @@ def test_that_no_stage_is_wrong_by_more_than_the_stated_error(pair: dict[str, fl
     error_s = history.sender_clock.error_s
     assert error_s is not None
     assert error_s <= 2 * machines.way_s + 0.02, "what the ways allow, and two clocks may drift"
-    (last,) = durations(marks(history.requests.columns, np.array([history.request_rows()[-1].key])))
+    (last,) = durations(marks(history.requests.columns, np.array([history.requests.rows()[-1].key])))
     _, sent_s, received_s, finished_s, heard_s = machines.requests()[-1]
     names = [stage.name for stage in STAGES]
     rounding_s = 1e-3  # of a latency of seconds on a clock that drifts by a ten-thousandth

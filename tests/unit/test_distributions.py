@@ -43,7 +43,7 @@ def scopes(history: History, window_s: float = 60.0) -> tuple[Scope, Scope]:
 
 def test_that_a_scope_begins_where_its_settings_came_in_force(changed: History) -> None:
     present, before = scopes(changed)
-    mark = changed.settings_marks()[0]
+    mark = changed.batches.marks()[0]
     assert (present.start_s, present.version) == (mark.at_s, 2)
     assert (before.end_s, before.version) == (mark.at_s, 1)
 
@@ -174,7 +174,7 @@ def test_that_nothing_is_known_of_work_before_a_batch_ended() -> None:
 
 
 def test_that_wasted_work_over_time_never_mixes_two_settings(changed: History) -> None:
-    mark_s = changed.settings_marks()[0].at_s
+    mark_s = changed.batches.marks()[0].at_s
     view = TimeRange(mark_s - 20, mark_s + 20, 400)
     found = wasted_over_time(changed, view)
     columns = changed.batches.columns

@@ -52,7 +52,7 @@ def told(*batches: BatchRecord, at_s: float = 30.0) -> History:
 
 
 def drained(history: History) -> str:
-    (mark,) = history.settings_marks()
+    (mark,) = history.batches.marks()
     return mark.drained
 
 

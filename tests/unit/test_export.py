@@ -135,7 +135,7 @@ def parsed(content: bytes) -> list[dict[str, str]]:
 
 
 def test_that_each_request_is_a_line_with_its_words_and_times(history: History) -> None:
-    first, second = parsed(as_csv(requests_table(history.request_rows(), history.wall_time)))
+    first, second = parsed(as_csv(requests_table(history.requests.rows(), history.wall_time)))
 
     assert first["client_id"] == "c1"
     assert first["state"] == "done"
@@ -150,7 +150,7 @@ def test_that_each_request_is_a_line_with_its_words_and_times(history: History) 
 def test_that_a_lone_surrogate_in_a_text_does_not_break_the_file(history: History) -> None:
     from dataclasses import replace
 
-    row = replace(history.request_rows()[0], text="\ud800")
+    row = replace(history.requests.rows()[0], text="\ud800")
 
     assert parsed(as_csv(requests_table([row], history.wall_time)))[0]["completion"] == "?"
 

@@ -34,7 +34,7 @@ def test_that_a_real_run_shows_what_caused_its_trouble_and_nothing_else(scenario
 @RUNS
 def test_that_the_stages_of_every_answered_request_add_up_to_its_latency(scenario: Scenario) -> None:
     history = open_recording(recording_of(scenario)).history
-    answered = [row for row in history.request_rows() if row.state == "done" and row.latency_s is not None]
+    answered = [row for row in history.requests.rows() if row.state == "done" and row.latency_s is not None]
     spans = durations(marks(history.requests.columns, np.array([row.key for row in answered])))
     assert answered
     assert (spans >= 0).all()

@@ -103,7 +103,7 @@ def sent(name: str, **fields: object) -> ClientRequest:
 def test_that_the_service_s_record_and_the_sender_s_become_one_row(history: History) -> None:
     history.add_load(load(10.0, sent("c1", sent_s=9.6)))
     history.add_telemetry(frame(1, 10.1, requests=(request("q1", client_id="c1"),)))
-    (row,) = history.request_rows()
+    (row,) = history.requests.rows()
     assert (row.id, row.client_id, row.source, row.prompt, row.state) == ("q1", "c1", "fire", "Once", "waiting")
     assert (row.intended_s, row.received_s, row.started_at_s) == (9.5, 10.0, 9.5)
 
@@ -111,13 +111,13 @@ def test_that_the_service_s_record_and_the_sender_s_become_one_row(history: Hist
 def test_that_the_order_in_which_the_two_records_come_does_not_matter(history: History) -> None:
     history.add_telemetry(frame(1, 10.1, requests=(request("q1", client_id="c1"),)))
     history.add_load(load(10.2, sent("c1")))
-    assert [(row.id, row.prompt) for row in history.request_rows()] == [("q1", "Once")]
+    assert [(row.id, row.prompt) for row in history.requests.rows()] == [("q1", "Once")]
 
 
 def test_that_a_later_record_replaces_the_earlier_one_and_texts_add_up(history: History) -> None:
     history.add_load(load(10.0, sent("c1", new_text="there ")))
     history.add_load(load(10.5, sent("c1", new_text="was", tokens=2, finished_s=10.4, outcome="ok")))
-    (row,) = history.request_rows()
+    (row,) = history.requests.rows()
     assert (row.text, row.tokens, row.state) == ("there was", 2, "done")
     assert row.latency_s == pytest.approx(0.9)
 
@@ -129,15 +129,15 @@ def test_that_latency_counts_from_the_intended_send_time_or_else_from_receipt(hi
     stranger = request("q2", "done", client_id="curl-7", **done)
     history.add_telemetry(frame(1, 12.1, requests=(known, stranger)))
     assert sorted(history.requests.samples["latency"].tolist()) == pytest.approx([2.0, 2.55])
-    assert [row.source for row in history.request_rows()] == ["fire", "other"]
+    assert [row.source for row in history.requests.rows()] == ["fire", "other"]
 
 
 def test_that_changed_rows_are_handed_out_once(history: History) -> None:
     history.add_telemetry(frame(1, 10.1, requests=(request("q1"), request("q2"))))
-    assert [row.id for row in history.take_changed_requests()] == ["q1", "q2"]
+    assert [row.id for row in history.requests.take_changed()] == ["q1", "q2"]
     history.add_telemetry(frame(2, 10.2, requests=(request("q2", "running", formed_s=10.1, started_s=10.1),)))
-    assert [(row.id, row.state) for row in history.take_changed_requests()] == [("q2", "running")]
-    assert history.take_changed_requests() == []
+    assert [(row.id, row.state) for row in history.requests.take_changed()] == [("q2", "running")]
+    assert history.requests.take_changed() == []
 
 
 def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(history: History) -> None:
@@ -145,9 +145,9 @@ def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(history: Hist
     change = SettingsChange(version=2, previous=V1.settings, settings=new, requested_s=11.0, in_force_s=11.003)
     history.add_telemetry(frame(1, 10.5, batches=(batch(1, 10.2),)))
     history.add_telemetry(frame(2, 11.1, changes=(change,), in_force=VersionedSettings(version=2, settings=new)))
-    assert history.settings_marks() == []
+    assert history.batches.marks() == []
     history.add_telemetry(frame(3, 11.6, batches=(batch(2, 11.3, version=2), batch(3, 11.5, version=2))))
-    (mark,) = history.settings_marks()
+    (mark,) = history.batches.marks()
     assert (mark.at_s, mark.version) == (11.3, 2)
     assert (mark.text, mark.detail) == ("max_batch_size 4 → 16", "in force after 3 ms")
 
@@ -160,7 +160,7 @@ def test_that_versions_no_batch_obeyed_are_told_with_the_next_that_one_did(histo
     )
     history.add_telemetry(frame(1, 10.5, batches=(batch(1, 10.2),)))
     history.add_telemetry(frame(2, 11.5, changes=changes, batches=(batch(2, 11.2, version=3),)))
-    assert [(mark.version, mark.text) for mark in history.settings_marks()] == [(3, "max_batch_size 4 → 16")]
+    assert [(mark.version, mark.text) for mark in history.batches.marks()] == [(3, "max_batch_size 4 → 16")]
 
 
 def test_that_another_replica_s_earlier_batch_moves_the_mark_back(history: History) -> None:
@@ -168,7 +168,7 @@ def test_that_another_replica_s_earlier_batch_moves_the_mark_back(history: Histo
     history.add_telemetry(frame(2, 11.5, batches=(batch(2, 11.3, version=2),)))
     other = batch(1, 11.1, version=2, id="r2-1", replica="r2")
     history.add_telemetry(frame(3, 11.6, batches=(other,)))
-    assert [mark.at_s for mark in history.settings_marks()] == [11.1]
+    assert [mark.at_s for mark in history.batches.marks()] == [11.1]
 
 
 def test_that_a_new_service_s_ids_are_not_those_of_the_one_before(history: History) -> None:
@@ -177,18 +177,18 @@ def test_that_a_new_service_s_ids_are_not_those_of_the_one_before(history: Histo
     history.mark_failure(12.0)
     history.service_started()
     history.add_telemetry(frame(1, 22.0, requests=(request("q1", received_s=21.0),), batches=(batch(1, 21.5),)))
-    assert [row.state for row in history.request_rows()] == ["done", "waiting"]
+    assert [row.state for row in history.requests.rows()] == ["done", "waiting"]
     assert len(history.batches.columns) == 2
-    assert history.settings_marks() == []
+    assert history.batches.marks() == []
 
 
 def test_that_a_frame_that_comes_twice_counts_once_and_one_of_a_new_service_is_seen(history: History) -> None:
     first = frame(5, 11.0, requests=(request("q1"),))
     history.add_telemetry(first)
     history.add_telemetry(first)
-    assert len(history.request_rows()) == 1
+    assert len(history.requests.rows()) == 1
     history.add_telemetry(frame(1, 12.0, requests=(request("q1", received_s=11.5),)))
-    assert [row.state for row in history.request_rows()] == ["failed", "waiting"]
+    assert [row.state for row in history.requests.rows()] == ["failed", "waiting"]
 
 
 def test_that_a_failure_ends_what_was_under_way_until_a_service_starts(history: History, clock: FakeClock) -> None:
@@ -197,7 +197,7 @@ def test_that_a_failure_ends_what_was_under_way_until_a_service_starts(history: 
     assert history.depth_at(11.5) == (1, 0, 0)
     assert history.depth_at(12.5) == (0, 0, 0)
     assert history.outages.failed_since_s == 12.0
-    assert [(row.state, row.error) for row in history.request_rows()] == [("failed", "The service stopped.")]
+    assert [(row.state, row.error) for row in history.requests.rows()] == [("failed", "The service stopped.")]
     clock.now_s = 15.0
     history.service_started()
     assert history.outages.failed_since_s is None
@@ -222,7 +222,7 @@ def test_that_who_was_answered_before_a_stop_has_not_failed_by_it(history: Histo
     history.add_load(load(11.5, sent("c1", sent_s=10.0, finished_s=11.4, outcome="ok")))
     clock.now_s = 12.0
     history.mark_stop()
-    (row,) = history.request_rows()
+    (row,) = history.requests.rows()
     assert (row.state, row.error) == ("done", None)
 
 
@@ -253,7 +253,7 @@ def test_that_the_unit_of_what_is_computed_is_the_services(history: History) -> 
 def test_that_a_lost_replica_s_requests_end_and_the_gap_closes_with_its_successor(history: History) -> None:
     history.add_telemetry(frame(1, 11.0, requests=(request("q1"),), replicas=(status("r1", 11.0),)))
     history.add_telemetry(frame(2, 12.0, lost_replicas=("r1",)))
-    assert [(row.state, row.error) for row in history.request_rows()] == [("failed", "The replica stopped.")]
+    assert [(row.state, row.error) for row in history.requests.rows()] == [("failed", "The replica stopped.")]
     assert [(outage.text, outage.end_s) for outage in history.outages] == [("r1 lost", None)]
     history.add_telemetry(frame(3, 14.0, replicas=(status("r2", 13.5),)))
     assert [outage.end_s for outage in history.outages] == [13.5]
@@ -265,7 +265,7 @@ def test_that_a_replica_that_left_as_it_should_makes_room_and_no_gap(history: Hi
     done = msgspec.structs.replace(request("q1"), state="done", finished_s=11.9)
     history.add_telemetry(frame(1, 11.0, requests=(request("q1"),), replicas=both))
     history.add_telemetry(frame(2, 12.0, requests=(done,), replicas=both, left_replicas=("r1",)))
-    assert [(row.state, row.error) for row in history.request_rows()] == [("done", None)]
+    assert [(row.state, row.error) for row in history.requests.rows()] == [("done", None)]
     assert [replica.replica for replica in history.replicas] == ["r2"]
     assert len(history.outages) == 0
     history.add_telemetry(frame(3, 14.0, replicas=(status("r3", 13.5),)))
@@ -309,7 +309,7 @@ def test_that_missed_frames_leave_a_gap_and_nothing_that_waits_for_ever(history:
     history.add_telemetry(frame(21, 12.0, requests=(request("q2"),)))
     assert [outage.end_s for outage in history.outages] == [12.0]
     history.add_telemetry(frame(22, 15.0))
-    assert [row.state for row in history.request_rows()] == ["failed", "waiting"]
+    assert [row.state for row in history.requests.rows()] == ["failed", "waiting"]
 
 
 def test_that_changes_of_load_are_marked_and_a_dragged_slider_makes_one_mark(history: History) -> None:
@@ -354,7 +354,7 @@ def test_that_the_sender_s_times_are_brought_to_a_far_service_s_clock(clock: Fak
     assert history.now_s() == 520.0
     asked = sent("c1", intended_s=19.0, finished_s=19.5, outcome="ok")
     history.add_load(LoadFrame(at_s=20.0, clock="here", pattern=None, totals=ClientTotals(), requests=(asked,)))
-    (row,) = history.request_rows()
+    (row,) = history.requests.rows()
     assert (row.intended_s, row.finished_s, row.latency_s) == (519.0, 519.5, 0.5)
 
 
@@ -365,11 +365,11 @@ def test_that_ten_minutes_are_kept_and_no_more(history: History) -> None:
             f"q{number}", "done", received_s=at_s - 1, formed_s=at_s - 0.9, started_s=at_s - 0.9, finished_s=at_s
         )
         history.add_telemetry(frame(number, at_s, requests=(done,), batches=(batch(number, at_s - 0.9),)))
-    oldest = min(row.started_at_s for row in history.request_rows())
+    oldest = min(row.started_at_s for row in history.requests.rows())
     assert 2000 - SPAN_S <= oldest <= 2000 - KEPT_S
     assert len(history.batches.columns) < SPAN_S
-    assert len(history.requests._row_of_service) == len(history.request_rows())
-    assert len(history.requests.samples) <= len(history.request_rows()) + 1
+    assert len(history.requests._row_of_service) == len(history.requests.rows())
+    assert len(history.requests.samples) <= len(history.requests.rows()) + 1
 
 
 def test_that_columns_keep_their_rows_while_they_move_in_memory() -> None:
@@ -395,7 +395,7 @@ def test_that_a_grid_spreads_amounts_and_forgets_what_is_old() -> None:
 @pytest.mark.parametrize("run", [picture_run(), early_run(), SyntheticRun(20.0, outside_share=0.5)])
 def test_that_a_whole_run_is_joined_without_loss(run: SyntheticRun) -> None:
     history, _ = filled_history(run)
-    rows = history.request_rows()
+    rows = history.requests.rows()
     assert len(rows) == len(run.requests)
     assert {row.source for row in rows if row.client_id is None} <= {"other"}
     waiting, formed, running = history.depth_at(history.now_s())

@@ -106,7 +106,7 @@ def test_that_what_is_drawn_is_the_same_as_when_it_came(tmp_path: Path) -> None:
     )
     for ours, theirs in zip(recorded.percentiles.grids, live.percentiles.grids, strict=True):
         np.testing.assert_allclose(ours.read(steps.start, steps.stop), theirs.read(steps.start, steps.stop))
-    assert recorded.settings_marks() == live.settings_marks()
+    assert recorded.batches.marks() == live.batches.marks()
     assert recorded.load_timeline.marks == live.load_timeline.marks
     assert recorded.load_timeline.offered == live.load_timeline.offered
     assert recorded.statuses.patterns == live.statuses.patterns
@@ -116,7 +116,7 @@ def test_that_what_is_drawn_is_the_same_as_when_it_came(tmp_path: Path) -> None:
 
 def assert_same_requests(recorded: History, live: History) -> None:
     def told(history: History) -> list[str]:
-        return sorted(repr(replace(row, key=0)) for row in history.request_rows())
+        return sorted(repr(replace(row, key=0)) for row in history.requests.rows())
 
     assert told(recorded) == told(live)
     ours, theirs = (np.sort(history.requests.samples["latency"]) for history in (recorded, live))

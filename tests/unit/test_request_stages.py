@@ -55,7 +55,7 @@ def test_that_they_are_never_negative_and_add_up_whatever_is_unknown(spans: list
 
 def test_that_those_of_every_answered_request_add_up_to_its_latency() -> None:
     history, _ = filled_history(SyntheticRun(30.0, outside_share=0.3))
-    rows = [row for row in history.request_rows() if row.latency_s is not None]
+    rows = [row for row in history.requests.rows() if row.latency_s is not None]
     lines = durations(marks(history.requests.columns, np.array([row.key for row in rows])))
     assert len(rows) > 80
     np.testing.assert_allclose(lines.sum(axis=1), [row.latency_s for row in rows], rtol=1e-9)

@@ -12,7 +12,7 @@ from gui.series import batch_size, latency, queue_depth, throughput, timeline
 from gui.series.time_range import TimeRange
 from gui.series.timeline import FORMED, STAGES, WAITING, Bars, Lanes
 from service.analysis.observed.history import History
-from service.analysis.observed.one_batch import batch_summary
+from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
@@ -56,7 +56,7 @@ def test_that_each_batch_in_view_has_a_bar_by_its_reason(history: History, view:
 
 def test_that_the_cap_is_a_step_at_the_batch_that_obeyed_it(history: History, view: TimeRange) -> None:
     times, caps = batch_size.batch_sizes(history, view).cap
-    (mark,) = [mark for mark in history.settings_marks() if mark.version == 3]
+    (mark,) = [mark for mark in history.batches.marks() if mark.version == 3]
     assert set(caps.tolist()) == {4.0, 16.0}
     assert times[np.flatnonzero(caps == 16)[0]] == pytest.approx(mark.at_s)
     assert times[-1] == view.end_s
@@ -77,7 +77,7 @@ def test_that_many_batches_become_one_bar_a_column_with_the_largest_size() -> No
 
 
 def test_that_the_batch_under_the_pointer_is_read_with_its_cap(history: History) -> None:
-    row = history.batch_running_at(history.now_s() - 10.0)
+    row = batch_running(history, history.now_s() - 10.0)
     assert row is not None
     summary = batch_summary(history, row)
     assert summary is not None
@@ -108,7 +108,7 @@ def test_that_latency_lines_end_where_the_figures_stand_and_break_at_a_change(
     lines = latency.latencies(history, view).lines
     at_s = history.percentiles_at(int(history.last_s // 0.25))  # type: ignore[operator]
     assert [lines[name][1][-1] for name in latency.NAMES] == pytest.approx(at_s)
-    for mark in history.settings_marks():
+    for mark in history.batches.marks():
         times, values = lines["p50"]
         after = np.flatnonzero(times > mark.at_s)[0]
         assert np.isnan(values[after])
@@ -124,7 +124,7 @@ def test_that_percentiles_rise_with_their_level(history: History, view: TimeRang
 
 def test_that_a_percentile_is_that_of_the_ten_seconds_before(history: History) -> None:
     at_s = 1055.0
-    rows = [row for row in history.request_rows() if row.finished_s is not None and at_s - 10 < row.finished_s <= at_s]
+    rows = [row for row in history.requests.rows() if row.finished_s is not None and at_s - 10 < row.finished_s <= at_s]
     expected = np.percentile([row.latency_s for row in rows if row.latency_s is not None], 95)
     assert latency.values_at(history, at_s)["p95"] == pytest.approx(expected)
 
@@ -210,7 +210,7 @@ def test_that_a_batch_is_found_where_it_stands(history: History) -> None:
     lanes = Lanes.dealt(history, 90)
     columns = history.batches.columns
     middle_s = (columns["started"][-20] + columns["finished"][-20]) / 2
-    row = history.batch_running_at(middle_s)
+    row = batch_running(history, middle_s)
     assert row == columns.first + len(columns) - 20
     block = timeline.block_of(history, row, lanes)
     assert block is not None

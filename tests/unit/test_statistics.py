@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.analysis.observed.history import History
-from service.analysis.observed.statistics import UNKNOWN, figures, previous_figures, speedup
+from service.analysis.observed.statistics import UNKNOWN, RanBatches, figures, previous_figures, speedup
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history, picture_run
 
@@ -21,7 +21,7 @@ def test_that_figures_are_those_of_the_last_ten_seconds() -> None:
     run = SyntheticRun(30.0, (Step(0.0, 6.0, Settings(max_batch_size=16)),))
     history, _ = filled_history(run)
     start_s, end_s = history.now_s() - 10, history.now_s()
-    ended = [row for row in history.request_rows() if row.finished_s is not None and start_s < row.finished_s <= end_s]
+    ended = [row for row in history.requests.rows() if row.finished_s is not None and start_s < row.finished_s <= end_s]
     latencies = [row.latency_s for row in ended]
     now = figures(history)
     assert now.requests_per_s == pytest.approx(len(ended) / 10)
@@ -43,7 +43,7 @@ def test_that_tokens_are_counted_while_they_are_generated() -> None:
 def test_that_figures_never_reach_across_a_change() -> None:
     run = picture_run()
     history, _ = filled_history(run, until_s=44.0)
-    (mark,) = [mark for mark in history.settings_marks() if mark.version == 3]
+    (mark,) = [mark for mark in history.batches.marks() if mark.version == 3]
     now, (version, before) = figures(history), previous_figures(history) or (0, UNKNOWN)
     assert history.now_s() - mark.at_s < 10
     assert now.mean_batch == 16
@@ -84,22 +84,21 @@ def test_that_figures_can_be_asked_for_an_earlier_moment() -> None:
     assert then.speedup_over_batch_1 == pytest.approx(now.speedup_over_batch_1), "what came later has no part in it"
 
 
-def as_floats(*values: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    return np.array(values, np.float64)
+def ran(*size_and_run_s: tuple[float, float]) -> RanBatches:
+    """Batches of 24 tokens a request."""
+    size, run_s = np.array(size_and_run_s, np.float64).reshape(-1, 2).T
+    return RanBatches(size, 24 * size, run_s, np.zeros(len(size), np.bool_))
 
 
 def test_that_the_speed_up_follows_from_a_line_where_no_batch_of_one_was_seen() -> None:
     def run_s(size: float) -> float:
         return 24 * (0.030 + 0.002 * size)
 
-    sizes = as_floats(4, 8, 8)
-    history = (sizes, sizes * 24, as_floats(*(run_s(size) for size in sizes)))
-    now = (as_floats(16), as_floats(16 * 24), as_floats(run_s(16)))
-    assert speedup(*now, *history) == pytest.approx((16 / run_s(16)) / (1 / run_s(1)))
+    history = ran(*((size, run_s(size)) for size in (4.0, 8.0, 8.0)))
+    assert speedup(ran((16.0, run_s(16))), history) == pytest.approx((16 / run_s(16)) / (1 / run_s(1)))
 
 
 def test_that_the_speed_up_is_unknown_where_all_batches_had_one_size() -> None:
-    same = (as_floats(8, 8), as_floats(192, 192), as_floats(1.0, 1.1))
-    assert speedup(*same, *same) is None
-    nothing = (as_floats(), as_floats(), as_floats())
-    assert speedup(*nothing, *same) is None
+    same = ran((8.0, 1.0), (8.0, 1.1))
+    assert speedup(same, same) is None
+    assert speedup(ran(), same) is None

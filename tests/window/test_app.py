@@ -263,11 +263,11 @@ def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(qtbot: QtBot,
     fire(running, "one")
     qtbot.waitUntil(lambda: outcomes(running) == ["done"])
     qtbot.keyClick(slider(running, "max_batch_size"), Qt.Key.Key_PageDown)
-    qtbot.waitUntil(lambda: running.workings.history.last_change is not None)
-    assert running.workings.history.settings_marks() == []
+    qtbot.waitUntil(lambda: bool(running.workings.history.changes()))
+    assert running.workings.history.batches.marks() == []
 
     fire(running, "two")
-    qtbot.waitUntil(lambda: len(running.workings.history.settings_marks()) == 1)
+    qtbot.waitUntil(lambda: len(running.workings.history.batches.marks()) == 1)
 
 
 def test_that_a_drag_ends_where_the_hand_lets_go(qtbot: QtBot, running: Batchscope) -> None:

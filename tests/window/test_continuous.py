@@ -18,7 +18,7 @@ from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.series.request_details import request_details
 from service.analysis.observed.history import History
-from service.analysis.observed.one_batch import batch_summary, members_of
+from service.analysis.observed.one_batch import batch_running, batch_summary, members_of
 from service.messages.settings import FORMATIONS
 from tests.synthetic_run import continuous_run, filled_history
 
@@ -79,7 +79,7 @@ def pictured(canvas: object) -> list[str]:
 def test_that_a_stretch_under_the_pointer_is_outlined_with_its_members_and_told_of(stack: PlotStack) -> None:
     history = stack._history
     at_s = history.now_s() - 10.0
-    row = history.batch_running_at(at_s)
+    row = batch_running(history, at_s)
     assert row is not None
     stack.timeline.highlight(row)
     batch = batch_summary(history, row)

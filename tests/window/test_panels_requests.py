@@ -38,7 +38,7 @@ def ids(model: RequestsModel) -> list[str]:
 
 def test_that_a_request_whose_text_is_not_known_is_said_to_be_another_clients() -> None:
     history, _ = filled_history(picture_run())
-    ours = history.request_rows()[0]
+    ours = history.requests.rows()[0]
 
     assert shown(ours).prompt == ours.prompt
     assert shown(replace(ours, prompt="", client_id="curl-7")).prompt == "Another client's request"

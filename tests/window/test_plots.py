@@ -32,7 +32,7 @@ from gui.series.time_range import TimeRange
 from gui.series.timeline import block_of
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
-from service.analysis.observed.one_batch import batch_summary
+from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
@@ -105,7 +105,7 @@ def place_of_batch(stack: PlotStack, history: History, row: int) -> QPointF:
 
 
 def batch_ago(history: History, ago_s: float) -> int:
-    row = history.batch_running_at(history.now_s() - ago_s)
+    row = batch_running(history, history.now_s() - ago_s)
     assert row is not None
     return row
 

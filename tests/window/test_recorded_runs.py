@@ -33,7 +33,7 @@ def show(qtbot: QtBot, batchscope: Batchscope) -> Show:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_that_every_request_of_a_real_run_is_there_with_its_words(qtbot: QtBot, show: Show, name: str) -> None:
-    recorded = open_recording(FOLDER / f"{name}.bsr").history.request_rows()
+    recorded = open_recording(FOLDER / f"{name}.bsr").history.requests.rows()
     model = show(name).window.requests.model
     qtbot.waitUntil(lambda: len(model.rows()) == len(recorded))
 
@@ -91,4 +91,4 @@ def test_that_a_burst_is_seen_to_fill_its_batches(show: Show) -> None:
     sizes = history.batches.columns["size"]
     assert sizes.max() == 32
     assert 16 in sizes.tolist()
-    assert [mark.text for mark in history.settings_marks()][-1].startswith("max_batch_size 16 → 32")
+    assert [mark.text for mark in history.batches.marks()][-1].startswith("max_batch_size 16 → 32")

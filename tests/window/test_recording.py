@@ -379,7 +379,7 @@ def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running
         recorder.record_or_stop()
 
     recording = open_recording(path)
-    row, shown = recording.history.request_rows()[0], running.window.requests.model.rows()[0]
+    row, shown = recording.history.requests.rows()[0], running.window.requests.model.rows()[0]
     assert recording.damage is None
     assert (row.prompt, row.text, row.tokens) == (shown.prompt, shown.text, shown.tokens)
     assert row.received_s is not None
@@ -406,7 +406,7 @@ def test_that_what_was_seen_can_be_kept_afterwards(qtbot: QtBot, running: Batchs
         running.workings.recorder.save(path)
 
     recording = open_recording(path)
-    row, shown = recording.history.request_rows()[0], running.window.requests.model.rows()[0]
+    row, shown = recording.history.requests.rows()[0], running.window.requests.model.rows()[0]
     assert recording.damage is None
     assert (row.prompt, row.text, row.state) == (shown.prompt, shown.text, "done")
     now_s = recording.history.now_s()
@@ -442,7 +442,7 @@ def test_that_a_recording_goes_on_where_the_last_minutes_cannot_be_saved(
 
     recording = open_recording(tmp_path / "a.bsr")
     assert recording.damage is None
-    assert [row.state for row in recording.history.request_rows()] == ["done"]
+    assert [row.state for row in recording.history.requests.rows()] == ["done"]
 
 
 def test_that_the_last_minutes_do_not_overwrite_what_is_being_recorded(

@@ -16,7 +16,7 @@ from gui.main_window import MainWindow
 from gui.panels.requests_model import ROW_ROLE
 from gui.plots.plot_stack import PlotStack
 from service.analysis.observed.history import History
-from service.analysis.observed.one_batch import members_of
+from service.analysis.observed.one_batch import batch_running, members_of
 from tests.synthetic_run import FakeClock, filled_history, picture_run
 
 
@@ -27,7 +27,7 @@ class Desk:
         self.history, self.clock = history, clock
         self.plots = PlotStack(history, DARK)
         self.window = MainWindow(self.plots, theme)
-        self.window.requests.model.update(map(shown, history.request_rows()), history.now_s())
+        self.window.requests.model.update(map(shown, history.requests.rows()), history.now_s())
         self.window.requests.refresh_counts()
         self.inspector = RequestInspector(self.window, self.plots, history, shown, DARK)
 
@@ -52,7 +52,7 @@ class Desk:
 
     def ran_ago(self, ago_s: float) -> int:
         """A request in the middle of a batch that ran then."""
-        batch = self.history.batch_running_at(self.history.now_s() - ago_s)
+        batch = batch_running(self.history, self.history.now_s() - ago_s)
         assert batch is not None
         rows = members_of(self.history, batch)
         return rows[len(rows) // 2]

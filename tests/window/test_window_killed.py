@@ -47,7 +47,7 @@ def test_that_nothing_outlives_a_window_that_dies(window: subprocess.Popen[bytes
 
 def test_that_what_a_killed_window_recorded_can_be_read(window: subprocess.Popen[bytes], recording: Path) -> None:
     assert window.stdout is not None
-    while not open_recording(recording).history.request_rows():
+    while not open_recording(recording).history.requests.rows():
         window.stdout.readline()  # it says something with every frame of the load
     before = open_recording(recording).history.last_s
 

@@ -26,6 +26,9 @@ from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, FigureName, Me
 from service.messages.text import percent
 
 FOLD: Final = 1.8  # from here on a factor reads better than a percentage
+CONFIDENCE: Final = 0.95
+MOST_ROUNDS: Final = 400
+MORE: Final = 4  # times as many rounds halve the interval, or better
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,9 +87,6 @@ def _signed(share: float) -> str:
     return f"{'−' if share < 0 else '+'}{percent(abs(share))}"
 
 
-CONFIDENCE: Final = 0.95
-
-
 def paired_difference(figure: FigureName, a: Sequence[float], b: Sequence[float]) -> Difference:
     """Compare the rounds' figures of A with those of B, round by round; all are positive, and at least two.
 
@@ -127,10 +127,6 @@ def differences(a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> tuple[Dif
 def half_width(spread: float, rounds: int) -> float:
     """Half the interval of the mean logarithm."""
     return float(stdtrit(rounds - 1, 0.5 + CONFIDENCE / 2)) * spread / math.sqrt(rounds)
-
-
-MOST_ROUNDS: Final = 400
-MORE: Final = 4  # times as many rounds halve the interval, or better
 
 
 def sentence(found: Difference) -> str:

@@ -11,6 +11,8 @@ from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.plan import PlannedRun, SweepPlan
 from service.analysis.compare.sweep import Sweep
 
+SETTLE_S: Final = 1.5  # a change of settings, the last answers, and a look whether the service is idle
+
 
 class SweepTask(msgspec.Struct, frozen=True, kw_only=True):
     """What `sweep` is to do; `before` is what an interrupted sweep of the same plan has measured."""
@@ -53,9 +55,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 
 
 CompareEvent: TypeAlias = Progress | Compared | Swept | Refused
-
-
-SETTLE_S: Final = 1.5  # a change of settings, the last answers, and a look whether the service is idle
 
 
 class Pace:

@@ -19,6 +19,12 @@ from service.analysis.compare.sweep import Sweep
 MOST_TICKS: Final = 6
 NARROW: Final = 4.0  # below that, a logarithmic axis has too few powers of ten and their halves
 LOG_FROM: Final = 30.0  # the largest value over one of the smallest
+WIDTH: Final = 720
+HEIGHT: Final = 320
+ROW: Final = 34
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 40
+NAMES_WIDTH: Final = 150
+COLUMNS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -70,14 +76,6 @@ def seconds_axis(values: np.ndarray[tuple[int], np.dtype[np.float64]], begin: fl
     if high < LOG_FROM * low:
         return Axis(0.0, high, begin, end)
     return Axis(low, high, begin, end, is_log=True)
-
-
-WIDTH: Final = 720
-HEIGHT: Final = 320
-ROW: Final = 34
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 16, 40
-NAMES_WIDTH: Final = 150
-COLUMNS: Final = 200
 
 
 def cumulative_plot(comparison: Comparison) -> Markup:

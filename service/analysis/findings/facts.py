@@ -23,6 +23,7 @@ from service.messages.workload import TEXT
 LEAST_BATCHES: Final = 5
 LONG_S: Final = 30.0  # what some facts need, as the rate of arrivals
 MOSTLY: Final = 0.8
+WORTH_IT: Final = 1.05
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Facts:
     @classmethod
     def at(cls, history: History, at_s: float) -> Facts | None:
         """``None`` where nothing can be said: nothing has run yet, or the service had failed."""
-        regime = history.regime_at(at_s)
+        regime = history.batches.regime_at(at_s)
         if regime is None or history.in_force is None or history.outages.has_failed_at(at_s):
             return None
         return cls(history, at_s, regime, regime.settings or history.in_force.settings)
@@ -242,9 +243,6 @@ class Facts:
 
 def share(which: Bools) -> float:
     return float(which.mean()) if len(which) else 0.0
-
-
-WORTH_IT: Final = 1.05
 
 
 @dataclass(frozen=True)

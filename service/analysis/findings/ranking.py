@@ -68,6 +68,9 @@ SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
     "timeout_too_long": frozenset({"timeout_waited"}),
     "batch_size_limits": frozenset({"timeout_waited"}),
 }
+EVERY_S: Final = 1.0
+MOST_MOMENTS: Final = 900
+LEAST_MOMENTS: Final = 3  # what holds at fewer in a row is passed over: it came with a change and went with it
 
 
 def findings(history: History, at_s: float | None = None) -> tuple[Finding, ...]:
@@ -82,11 +85,6 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     settled = frozenset().union(*(SUPPRESSES.get(finding.rule, frozenset()) for finding in found))
     said = [finding for finding in found if finding.rule not in settled]
     return tuple(sorted(said, key=lambda finding: SEVERITIES.index(finding.severity)))
-
-
-EVERY_S: Final = 1.0
-MOST_MOMENTS: Final = 900
-LEAST_MOMENTS: Final = 3  # what holds at fewer in a row is passed over: it came with a change and went with it
 
 
 @dataclass(frozen=True)

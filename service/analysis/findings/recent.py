@@ -15,6 +15,8 @@ from service.messages.settings import Formation, ReleaseReason
 
 AT_ONCE_S: Final = 0.005  # an engine that gets its next batch within this was not kept waiting
 REACH_S: Final = 120.0  # what is told of a batch began at most so long before
+MOMENTS: Final = 61
+STATUS_REACH_S: Final = 3.0  # a replica that said nothing for longer is not there
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,6 @@ def _first_queued(history: History, places: Ints) -> Floats:
     np.minimum.at(first, batch[known], requests["queued"][known])
     formed = batches["formed"][places]
     return np.where(np.isfinite(first[places]), first[places], formed)
-
-
-MOMENTS: Final = 61
-STATUS_REACH_S: Final = 3.0  # a replica that said nothing for longer is not there
 
 
 @dataclass(frozen=True)

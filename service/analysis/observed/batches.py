@@ -1,4 +1,4 @@
-"""Every batch of the last minutes, and from which of them on which settings were obeyed."""
+"""Every batch of the last minutes, and the regimes: spans in which one version of the settings was obeyed."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ FIELDS: Final = {
 
 @dataclass(frozen=True)
 class Regime:
-    """Batches from `start_s` on were formed under one version of the settings of one service.
+    """A span from `start_s` on in which batches were formed under one version of the settings of one service.
 
     Attributes:
-        settings: ``None`` if the service was not heard to name them.
+        settings: ``None`` if the service did not report them.
         in_force_s: when every replica had adopted them; ``None`` for a service's first.
     """
 
@@ -65,11 +65,11 @@ class Regime:
 
 
 class BatchTable:
-    """The batches, and the regimes that they tell of.
+    """The batches, and the regimes that follow from them.
 
     Attributes:
         columns: see `FIELDS`.
-        tokens: how many were generated in each step of time.
+        tokens: number that was generated in each step of time.
         regimes: in order of time; a service's first has no mark.
     """
 
@@ -93,7 +93,7 @@ class BatchTable:
         self._settings[service, change.version] = change.settings
 
     def add(self, service: int, records: Sequence[BatchRecord], slot_of: Callable[[str], int], at_s: float) -> None:
-        """Take in what the service says at `at_s`."""
+        """Add the batches that the service reports at `at_s`."""
         for record in sorted(records, key=lambda record: record.formed_s):
             row = self._row_of.get((service, record.id))
             if row is None:
@@ -114,11 +114,11 @@ class BatchTable:
         return self._ids[row - self.columns.first][1]
 
     def regime_of(self, row: int) -> int:
-        """The regime of a batch; where it is not known, the present one."""
+        """The regime of a batch; the present one where it is unknown."""
         return int(self.columns.get(row, "regime")) if self.columns.has(row) else self.regime
 
     def settings_of(self, row: int) -> Settings | None:
-        """Those that a batch was formed under, where they are known."""
+        """The settings that a batch was formed under, where they are known."""
         number = self.regime_of(row)
         return next((regime.settings for regime in self.regimes if regime.number == number), None)
 
@@ -134,16 +134,17 @@ class BatchTable:
         return next((r for r in self.regimes if r.number == regime.number - 1), None) if regime.mark else None
 
     def drain(self, regime: Regime) -> Drain | None:
-        """How long the settings before went on; ``None`` if nothing formed under them was left."""
+        """How long batches of the settings before ran on; ``None`` if none was left."""
         if regime.mark is None or regime.in_force_s is None:
             return None
         return self._drains.of(regime.number, regime.in_force_s)
 
     def marks(self) -> list[SettingsMark]:
-        return [self._drained(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
+        found = [(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
+        return [mark if drain is None else replace(mark, drained=drain.words) for mark, drain in found]
 
     def close(self, at_s: float, slot: int | None = None) -> None:
-        """Batches under way ended at `at_s`: all of them, or those of one replica."""
+        """End the batches under way at `at_s`: all of them, or those of one replica."""
         columns = self.columns
         is_open = np.isinf(columns["finished"])
         if slot is not None:
@@ -205,7 +206,7 @@ class BatchTable:
             return number
         obeyed = max((v for s, v in self._regime_of_version if s == service), default=None)
         if obeyed is not None and record.settings_version < obeyed:
-            return self._regime_below(key)  # never the newest: nothing was marked for it, and nothing need be now
+            return self._regime_below(key)  # never the newest: it had no mark and needs none now
         number = self.regime + 1
         self._regime_of_version[key] = number
         mark = None if obeyed is None else self._mark(service, obeyed, record, number)
@@ -216,13 +217,13 @@ class BatchTable:
         return number
 
     def _regime_below(self, key: tuple[int, int]) -> int:
-        """That of the newest older settings, so that what was formed late does not count for those that followed."""
+        """The regime of the newest older settings, so that a batch formed late does not count for newer ones."""
         known = self._regime_of_version.items()
         older = [number for (service, version), number in known if service == key[0] and version < key[1]]
         return max(older, default=0)
 
     def _begin_earlier(self, number: int, formed_s: float) -> None:
-        """Another replica's batch, told of later, obeyed before the first we knew."""
+        """Begin a regime with the batch of another replica that was reported later but formed before."""
         regime = self.regimes[-1]
         if regime.number == number and formed_s < regime.start_s:
             mark = regime.mark and replace(regime.mark, at_s=formed_s)
@@ -236,13 +237,9 @@ class BatchTable:
         detail = f"in force after {format_ms(change.in_force_after_ms)}" if change else ""
         return SettingsMark(record.formed_s, regime, version, text, detail)
 
-    @staticmethod
-    def _drained(mark: SettingsMark, drain: Drain | None) -> SettingsMark:
-        return mark if drain is None else replace(mark, drained=drain.words)
-
 
 def mean_size(size: Floats | Ints, run_s: Floats, is_open: Bools) -> float | None:
-    """Requests in a batch; where others join those that run, requests that run at a time.
+    """The mean number of requests in a batch; in `continuous`, of requests that run at a time.
 
     >>> size, run_s = np.array([1.0, 3.0]), np.array([0.5, 1.5])
     >>> [mean_size(size, run_s, np.array([are_open] * 2)) for are_open in (False, True)]

@@ -17,11 +17,10 @@ FIRST_CAPACITY: Final = 1024
 
 
 class Columns:
-    """Rows numbered from 0 for ever; those that were dropped can no longer be read.
+    """Rows numbered from 0 for ever, of which at most `max_rows` are kept; the oldest leave first.
 
-    A column is read as a view (`table["name"]`), which is valid until the next row is added. What is not known yet is
-    blank: infinity in columns of floats (a time that has not come), -1 in columns of integers. A bounded number of
-    rows is kept: beyond `max_rows` the oldest leave.
+    A column is read as a view (`table["name"]`), which is valid until the next row is added. An unknown value is
+    blank: infinity in columns of floats (a time that has not come), -1 in columns of integers.
 
     >>> table = Columns({"size": np.int64}, max_rows=2)
     >>> [table.append({"size": n}) for n in (4, 5, 6)]
@@ -51,7 +50,7 @@ class Columns:
         return self._columns[name][self._start : self._stop]
 
     def append(self, values: Mapping[str, float]) -> int:
-        """Add a row, blank where `values` says nothing, and return its number."""
+        """Add a row, blank where `values` has no entry, and return its number."""
         if len(self) == self._max_rows:
             self.drop_before(self.first + 1)
         if self._stop == self._capacity:
@@ -63,7 +62,7 @@ class Columns:
         return self.first + len(self) - 1
 
     def has(self, row: int) -> bool:
-        return 0 <= row - self.first < self._stop - self._start
+        return self.first <= row < self.next
 
     def get(self, row: int, name: str) -> float:
         value: float = self._columns[name][self._position(row)].item()
@@ -85,10 +84,9 @@ class Columns:
         self.first += dropped
 
     def _position(self, row: int) -> int:
-        place = row - self.first
-        if not 0 <= place < self._stop - self._start:
+        if not self.has(row):
             raise IndexError(f"row {row} is not kept")
-        return self._start + place
+        return self._start + row - self.first
 
     def _make_room(self) -> None:
         count = len(self)

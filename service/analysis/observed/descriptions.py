@@ -29,7 +29,7 @@ UNITS: Final = {"batch_wait_timeout_s": "{:.3f}", "stride_s": "{:.3f}"}
 
 
 def describe_settings_change(previous: Settings, settings: Settings) -> str:
-    """Say what differs, in the settings' own names.
+    """The settings that differ, by their own names.
 
     >>> describe_settings_change(Settings(max_batch_size=4), Settings(max_batch_size=16, batch_wait_timeout_s=0))
     'max_batch_size 4 → 16, batch_wait_timeout_s 0.050 → 0'
@@ -60,7 +60,7 @@ def describe_scale_change(previous: Scale, scale: Scale) -> str:
 
 
 def describe_load_change(previous: Pattern | None, pattern: Pattern | None) -> str:
-    """Say how the load differs.
+    """The change of the load, which is a pattern or ``None``.
 
     >>> describe_load_change(Poisson(rate_per_s=2.6), Poisson(rate_per_s=6.4))
     'load 2.6 → 6.4 req/s'
@@ -108,7 +108,7 @@ def describe_pattern(pattern: Pattern | None) -> str:
 
 
 def format_length(length: Length) -> str:
-    """As a command line takes it, too."""
+    """The length as the command line accepts it."""
     match length:
         case UniformLength(low=low, high=high):
             return f"{low}-{high}"

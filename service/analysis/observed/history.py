@@ -1,4 +1,4 @@
-"""What the window remembers: the last ten minutes of the service and its load, on the service's clock."""
+"""The memory of the window: the last ten minutes of the service and its load, on the service's clock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from service.analysis.observed.annotations import DeploymentTimeline, LoadTimeline, Outages, OuterMark, SettingsMark
-from service.analysis.observed.batches import BatchTable, Regime
+from service.analysis.observed.annotations import DeploymentTimeline, LoadTimeline, Outages, OuterMark
+from service.analysis.observed.batches import BatchTable
 from service.analysis.observed.requests import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
 from service.analysis.observed.rolling import RollingPercentiles
@@ -23,21 +23,21 @@ from service.messages.workload import TEXT
 KEPT_S: Final = 600.0
 MARGIN_S: Final = 60.0  # kept beyond that, so that what began before the window can be drawn into it
 SPAN_S: Final = KEPT_S + MARGIN_S
-DOUBT_S: Final = 3.0  # after missed frames: what the service has not mentioned for so long has ended unseen
+DOUBT_S: Final = 3.0  # after missed frames: a request that the service does not mention for so long has ended
 MOST_CHANGES: Final = 500
 
 
 class History:
-    """The bounded store that frames are added to and that plots, figures and findings read.
+    """A bounded store: frames are added, and plots, figures and findings are read from it.
 
     Attributes:
-        requests, batches: the tables; see `RequestTable` and `BatchTable`.
         percentiles: of latency, rolling.
         statuses: of the replicas and the load generator, over time.
-        load_timeline: how the load changed.
-        outages: when there was no service, or less of it.
-        kept_s: how far back one can look.
-        sender_clock: the load generator's on the service's clock.
+        unit: name of the tokens of requests and batches, in the plural.
+        behind_s: age of the latest frame when it came.
+        first_s, last_s: of the first and the latest frame.
+        kept_s: age of the oldest data that are kept.
+        sender_clock: from the load generator's clock to the service's.
         revision: grows with everything that is added.
     """
 
@@ -68,17 +68,17 @@ class History:
         self.outages = Outages()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
-        self.unit = TEXT.unit  # what the tokens of requests and batches are, in the plural
+        self.unit = TEXT.unit
         self.load: LoadFrame | None = None
         self.behind_s: float | None = None
-        self.first_s: float | None = None  # of the first frame
-        self.last_s: float | None = None  # of the latest frame
+        self.first_s: float | None = None
+        self.last_s: float | None = None
         self._service_offset = ClockOffset(self._clock_id)
         self._load_offset = ClockOffset(self._clock_id)
         self.sender_clock = ClockOffset(self._clock_id)
         self._service = 0
-        self._ended_s = -np.inf  # the latest service that has
-        self._begun_s: list[float] = []  # each service; not before the end of the one before
+        self._ended_s = -np.inf  # the latest end of a service
+        self._begun_s: list[float] = []  # lower bounds of the services' begins: the end of the one before
         self._last_number = 0
         self._changes: list[SettingsChange] = []
         self._doubtful: tuple[float, set[int]] | None = None
@@ -86,7 +86,7 @@ class History:
         self.revision += 1
 
     def become(self, other: History) -> None:
-        """Hold what another history holds, and go by its clock; the other is not to be used any more."""
+        """Take over the content and the clock of another history, which must not be used any more."""
         revision = max(self.revision, other.revision) + 1
         vars(self).update(vars(other))
         self.revision = revision
@@ -95,7 +95,7 @@ class History:
     # ------------------------------------------------------------------------------------------------------- feeding
 
     def add_telemetry(self, frame: TelemetryFrame) -> None:
-        """Take in a frame of the service; one that came before is ignored."""
+        """Add a frame of the service; one that came before is ignored."""
         received_s = self._clock()
         self._service_offset.note(frame.clock, frame.at_s, received_s)
         if frame.number <= self._last_number and not self._is_of_new_service(frame):
@@ -133,7 +133,7 @@ class History:
         self.add_telemetry(last)
 
     def add_load(self, frame: LoadFrame) -> None:
-        """Take in a frame of the load process, and mark a change of its pattern."""
+        """Add a frame of the load process, and mark a change of its pattern."""
         self._note_sender(frame)
         self.requests.add_client_requests(frame.requests, self.sender_clock, self.batches.regime)
         at_s = self.sender_clock.to_ours(frame.at_s)
@@ -153,7 +153,7 @@ class History:
         self.add_load(last)
 
     def add_missed(self, missed: FramesMissed) -> None:
-        """Frames were lost: show a gap, and doubt what was under way until the service mentions it again."""
+        """Note lost frames: a gap, and doubt about requests under way until the service mentions them again."""
         if self.last_s is None:
             return
         self._last_number = max(self._last_number, missed.last)
@@ -162,7 +162,7 @@ class History:
         self.revision += 1
 
     def service_started(self) -> None:
-        """A service began to answer: its ids, versions and frame numbers begin anew, and an outage ends."""
+        """Note that a service began to answer: ids, versions and frame numbers begin anew, and an outage ends."""
         if self.last_s is not None and not self._begins_anew:
             self._end_service(self.now_s())
         self.outages.close(self.now_s())
@@ -172,12 +172,12 @@ class History:
         self.revision += 1
 
     def mark_stop(self) -> None:
-        """The service ended in order, and what was under way with it."""
+        """Note that the service ended in order, and with it the requests under way."""
         self._end_service(self.now_s())
         self.revision += 1
 
     def mark_failure(self, at_s: float | None = None) -> None:
-        """The service died, at `at_s` or now; what was under way has failed."""
+        """Note that the service died, at `at_s` or now; requests under way have failed."""
         at_s = self.now_s() if at_s is None else at_s
         self._end_service(at_s)
         self.outages.open(at_s, "failed")
@@ -190,7 +190,7 @@ class History:
         return self._service_offset.from_ours(self._clock())
 
     def service_begun_s(self, at_s: float) -> float:
-        """What ran before this moment, ran in an earlier service than the one of `at_s`."""
+        """A moment between the service of `at_s` and the one before it; -infinity for the first."""
         return max((begun_s for begun_s in self._begun_s if begun_s <= at_s), default=-np.inf)
 
     def wall_time(self, at_s: float) -> float:
@@ -201,25 +201,15 @@ class History:
     def is_empty(self) -> bool:
         return len(self.requests.columns) == 0 and len(self.batches.columns) == 0
 
-    @property
-    def last_change(self) -> SettingsChange | None:
-        return self._changes[-1] if self._changes else None
-
     def changes(self) -> tuple[SettingsChange, ...]:
         return tuple(self._changes)
 
-    def settings_marks(self) -> list[SettingsMark]:
-        return self.batches.marks()
-
     def outer_marks(self) -> list[OuterMark]:
-        """Changes of what the batching meets, of load and of replicas, in order of time."""
+        """Changes of the load and of the replicas, in order of time."""
         return sorted([*self.load_timeline.marks, *self.deployment_timeline.marks], key=lambda mark: mark.at_s)
 
-    def regime_at(self, at_s: float) -> Regime | None:
-        return self.batches.regime_at(at_s)
-
     def depth_at(self, at_s: float) -> tuple[int, int, int]:
-        """How many requests were waiting, formed and running at that moment."""
+        """Numbers of requests that were waiting, formed and running at that moment."""
         columns = self.requests.columns
         ends = np.minimum(columns["formed"], columns["finished"])
         formed_ends = np.minimum(columns["started"], columns["finished"])
@@ -228,26 +218,10 @@ class History:
         running = np.count_nonzero((columns["started"] <= at_s) & (columns["finished"] > at_s))
         return int(waiting), int(formed), int(running)
 
-    def percentiles_at(self, step: int) -> tuple[float, ...]:
-        return tuple(float(grid.read(step, step)[0]) for grid in self.percentiles.grids)
-
-    def batch_running_at(self, at_s: float) -> int | None:
-        """The row of the batch that ran at that moment; with several replicas the one that started last."""
-        columns = self.batches.columns
-        rows = np.flatnonzero((columns["started"] <= at_s) & (columns["finished"] > at_s))
-        return int(rows[np.argmax(columns["started"][rows])]) + columns.first if len(rows) else None
-
-    def take_changed_requests(self, most: int | None = None) -> list[RequestRow]:
-        """The rows that are new or changed since they were taken last, at most so many, oldest first."""
-        return self.requests.take_changed(most)
-
-    def request_rows(self) -> list[RequestRow]:
-        return self.requests.rows(self.requests.numbers())
-
     # --------------------------------------------------------------------------------------------------------- inner
 
     def _is_of_new_service(self, frame: TelemetryFrame) -> bool:
-        """Whether numbers began anew, rather than a frame having come twice."""
+        """Whether the frame numbers began anew; otherwise the frame came twice."""
         if self.last_s is None or frame.at_s <= self.last_s:
             return False
         self._end_service(self.last_s)
@@ -308,7 +282,7 @@ class History:
             self._doubtful = None
 
     def _note_sender(self, frame: LoadFrame) -> None:
-        """Until requests tell how far the sender's clock is from the service's, go by when their frames came."""
+        """Guess the offset of the sender's clock from the arrival of frames, until requests give a better one."""
         self._load_offset.note(frame.clock, frame.at_s, self._clock())
         self.sender_clock.note_clock(frame.clock)
         self.sender_clock.guess(self._load_offset.offset_s - self._service_offset.offset_s)

@@ -15,11 +15,11 @@ from service.messages.settings import FORMATIONS, Formation, ReleaseReason
 
 @dataclass(frozen=True)
 class BatchSummary:
-    """What is known of a batch.
+    """The known facts of a batch.
 
     Attributes:
         waited_s: shortest and longest time that a member waited before it ran; ``None`` as long as none is known.
-        unit: what its tokens are, in the plural.
+        unit: name of its tokens, in the plural.
         ran_s: so far, if it still runs; ``None`` before it started.
     """
 
@@ -42,10 +42,14 @@ class BatchSummary:
 
 
 def batch_summary(history: History, row: int) -> BatchSummary | None:
-    """What is known of a batch, or ``None`` if it is no longer kept."""
+    """The summary of a batch; ``None`` if it is no longer kept."""
     columns = history.batches.columns
     if not columns.has(row):
         return None
+    number, slot, version, formation, size, cap, reason, tokens = (
+        int(columns.get(row, name))
+        for name in ("number", "slot", "version", "formation", "size", "cap", "reason", "tokens")
+    )
     started_s, finished_s = (
         value if np.isfinite(value := columns.get(row, name)) else None for name in ("started", "finished")
     )
@@ -53,17 +57,17 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
     return BatchSummary(
         row=row,
         id=history.batches.id_of(row),
-        number=int(columns.get(row, "number")),
-        replica=history.slots.name_of(int(columns.get(row, "slot"))),
-        version=int(columns.get(row, "version")),
-        formation=FORMATIONS[int(columns.get(row, "formation"))],
-        size=int(columns.get(row, "size")),
-        cap=int(columns.get(row, "cap")),
-        reason=REASONS[int(columns.get(row, "reason"))],
+        number=number,
+        replica=history.slots.name_of(slot),
+        version=version,
+        formation=FORMATIONS[formation],
+        size=size,
+        cap=cap,
+        reason=REASONS[reason],
         formed_s=columns.get(row, "formed"),
         started_s=started_s,
         finished_s=finished_s,
-        tokens=int(columns.get(row, "tokens")),
+        tokens=tokens,
         waited_s=_waited_s(history.requests, row),
         ran_s=None if started_s is None or until_s is None else max(until_s - started_s, 0.0),
         unit=history.unit,
@@ -71,7 +75,7 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
 
 
 def last_batch(history: History) -> BatchSummary | None:
-    """The newest batch that has finished."""
+    """The batch that finished last."""
     columns = history.batches.columns
     finished = np.where(np.isinf(columns["finished"]), -np.inf, columns["finished"])
     if not len(finished) or np.isinf(finished.max()):
@@ -79,15 +83,18 @@ def last_batch(history: History) -> BatchSummary | None:
     return batch_summary(history, int(np.argmax(finished)) + columns.first)
 
 
-def _waited_s(requests: RequestTable, row: int) -> tuple[float, float] | None:
-    columns = requests.columns
-    members = (columns["batch"] == row) & np.isfinite(columns["started"])
-    waited: Floats = columns["started"][members] - columns["queued"][members]
-    return (float(waited.min()), float(waited.max())) if len(waited) else None
+def batch_running(history: History, at_s: float, slot: int | None = None) -> int | None:
+    """The row of the batch that ran at that moment, in one slot or in any; of several, the one that started last."""
+    columns = history.batches.columns
+    runs = (columns["started"] <= at_s) & (columns["finished"] > at_s)
+    if slot is not None:
+        runs &= columns["slot"] == slot
+    rows = np.flatnonzero(runs)
+    return int(rows[np.argmax(columns["started"][rows])]) + columns.first if len(rows) else None
 
 
 def members_of(history: History, batch: int) -> list[int]:
-    """The rows of a batch's requests, in their order in the queue; nobody where it is no longer kept.
+    """The rows of a batch's requests, in their order in the queue; empty where the batch is no longer kept.
 
     In `continuous` a request belongs to the batch in which it joined, and runs on through those that follow.
     """
@@ -101,9 +108,9 @@ def members_of(history: History, batch: int) -> list[int]:
 
 
 def companions_of(history: History, request: int) -> list[int]:
-    """The rows of its batch's requests, itself among them, in their order in the queue.
+    """The rows of the requests in the batch of `request`, this one included, in their order in the queue.
 
-    In `continuous` of all that ran while it did.
+    In `continuous` the rows of all requests that ran while it did.
     """
     requests = history.requests.columns
     batch = int(requests.get(request, "batch"))
@@ -113,25 +120,22 @@ def companions_of(history: History, request: int) -> list[int]:
     return _in_order(history, _running_between(history, int(slot), started_s, finished_s))
 
 
-def batch_running(history: History, slot: int, at_s: float) -> int | None:
-    """The row of the batch that ran at that moment in the replica of this slot."""
-    columns = history.batches.columns
-    runs = (columns["slot"] == slot) & (columns["started"] <= at_s) & (columns["finished"] > at_s)
-    rows = np.flatnonzero(runs)
-    return int(rows[-1]) + columns.first if len(rows) else None
-
-
 def is_open(history: History, batch: int) -> bool:
-    """Whether others could join it while it ran."""
+    """Whether other requests could join the batch while it ran."""
     columns = history.batches.columns
     return columns.has(batch) and columns.get(batch, "formation") == CONTINUOUS
 
 
+def _waited_s(requests: RequestTable, row: int) -> tuple[float, float] | None:
+    columns = requests.columns
+    members = (columns["batch"] == row) & np.isfinite(columns["started"])
+    waited: Floats = columns["started"][members] - columns["queued"][members]
+    return (float(waited.min()), float(waited.max())) if len(waited) else None
+
+
 def _running_between(history: History, slot: int, start_s: float, end_s: float) -> Ints:
     columns = history.requests.columns
-    runs = (columns["slot"] == slot) & (columns["started"] < end_s) & (columns["finished"] > start_s)
-    result: Ints = np.flatnonzero(runs)
-    return result
+    return np.flatnonzero((columns["slot"] == slot) & (columns["started"] < end_s) & (columns["finished"] > start_s))
 
 
 def _in_order(history: History, places: Ints) -> list[int]:

@@ -1,4 +1,4 @@
-"""Every request of the last minutes: what the service and its sender say of it, joined to one row."""
+"""Every request of the last minutes: the records of the service and of its sender, joined to one row."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class RequestRow:
     """A request as one row of the table; times are on the service's clock.
 
     Attributes:
-        key: grows with arrival and stays.
+        key: number of the row.
         source: "other" came from outside the window.
-        started_at_s: when its latency began to count: the intended send time, or else when it was received.
-        latency_s: until it ended; ``None`` while it is under way.
+        started_at_s: begin of its latency: the intended send time, or else the time of its reception.
+        latency_s: ``None`` while it is under way.
     """
 
     key: int
@@ -90,8 +90,8 @@ class RequestRow:
 
 
 @dataclass(slots=True)
-class _Words:
-    """What of a row is not a number."""
+class _Texts:
+    """The values of a row that are not numbers."""
 
     service_key: Key | None = None
     client_id: str | None = None
@@ -106,7 +106,7 @@ class _Words:
 
 
 class RequestTable:
-    """Joins the service's records and the sender's by the id that the sender gave; the later record of an id wins.
+    """The service's records and the sender's, joined by the id that the sender gave; the later record of an id wins.
 
     Attributes:
         columns: see `FIELDS`.
@@ -116,7 +116,7 @@ class RequestTable:
     def __init__(self) -> None:
         self.columns = Columns(FIELDS, MAX_ROWS)
         self.samples = Columns({"finished": np.float64, "latency": np.float64, "regime": np.int64}, MAX_ROWS)
-        self._words: deque[_Words] = deque()
+        self._texts: deque[_Texts] = deque()
         self._row_of_service: dict[Key, int] = {}
         self._row_of_client: dict[str, int] = {}
         self._arrivals: dict[int, int] = {}
@@ -133,7 +133,7 @@ class RequestTable:
         regime_of: Callable[[int], int],
         clock: ClockOffset,
     ) -> None:
-        """Take in what the service says; `service` numbers the process whose ids these are."""
+        """Add the service's records; `service` numbers the process whose ids these are."""
         if not records:
             return
         rows = [self._row_for_record(service, record, slot_of) for record in records]
@@ -153,23 +153,23 @@ class RequestTable:
         put(rows, "batch", batches)
         put(rows, "regime", regimes)
         for row, record, regime in zip(rows, records, regimes, strict=True):
-            words = self._words_of(row)
-            words.batch = record.batch
-            words.error = record.error or words.error
+            texts = self._texts_of(row)
+            texts.batch = record.batch
+            texts.error = record.error or texts.error
             self._changed[row] = None
             if record.state == "done":
                 self._sample_service(row, record, regime)
                 self._reconcile(row, clock)
 
     def add_client_requests(self, requests: Iterable[ClientRequest], clock: ClockOffset, regime: int) -> None:
-        """Take in what the sender says; `regime` is assumed for requests whose batch is not known yet."""
+        """Add the sender's records; `regime` is assumed for requests whose batch is not known yet."""
         for request in requests:
             row = self._row_for_client(request)
             self._set_client_times(row, request, clock.offset_s)
-            words = self._words_of(row)
-            words.text += request.new_text
-            words.outcome = request.outcome
-            words.error = request.error or words.error
+            texts = self._texts_of(row)
+            texts.text += request.new_text
+            texts.outcome = request.outcome
+            texts.error = request.error or texts.error
             self.columns.set(row, "tokens", max(request.tokens, self.columns.get(row, "tokens")))
             self._changed[row] = None
             if request.outcome == "ok":
@@ -184,23 +184,23 @@ class RequestTable:
         return self._row_of_service.get((service, request_id), -1)
 
     def open_rows(self, slot: int | None = None) -> Ints:
-        """The rows that the service still holds, of all replicas or of one."""
+        """The rows of requests under way, of all replicas or of one."""
         is_open: Bools = np.isinf(self.columns["finished"]) & (self.columns["arrival"] >= 0)
         if slot is not None:
             is_open &= self.columns["slot"] == slot
         return np.flatnonzero(is_open) + self.columns.first
 
     def close(self, rows: Iterable[int], at_s: float, error: str) -> None:
-        """These requests ended at `at_s` without the service's saying so; those that were answered before, well."""
+        """End requests of which the service reports no end: done if the sender was answered, else failed."""
         for row in rows:
             if self.columns.has(row) and math.isinf(self.columns.get(row, "finished")):
-                words = self._words_of(row)
-                is_answered = words.outcome == "ok"
+                texts = self._texts_of(row)
+                is_answered = texts.outcome == "ok"
                 end_s = min(self.columns.get(row, "client_finished"), at_s) if is_answered else at_s
                 self.columns.set(row, "finished", max(end_s, self.columns.get(row, "received")))
                 self.columns.set(row, "state", STATE_CODES["done" if is_answered else "failed"])
                 if not is_answered:
-                    words.error = words.error or error
+                    texts.error = texts.error or error
                 self._changed[row] = None
 
     def drop_before(self, time_s: float) -> None:
@@ -214,26 +214,26 @@ class RequestTable:
     # ------------------------------------------------------------------------------------------------------- reading
 
     def row(self, row: int) -> RequestRow:
-        words = self._words_of(row)
+        texts = self._texts_of(row)
         times = {name: _known(self.columns.get(row, name)) for name, kind in FIELDS.items() if kind is np.float64}
-        state = STATES[int(self.columns.get(row, "state"))] if words.service_key else "waiting"
-        if words.outcome is not None:
-            state = STATE_OF_OUTCOME[words.outcome]
+        state = STATES[int(self.columns.get(row, "state"))] if texts.service_key else "waiting"
+        if texts.outcome is not None:
+            state = STATE_OF_OUTCOME[texts.outcome]
         started_at_s = _first(times["intended"], times["received"], times["sent"]) or 0.0
-        finished_s = times["client_finished" if words.has_sender else "finished"]
+        finished_s = times["client_finished" if texts.has_sender else "finished"]
         return RequestRow(
             key=row,
-            id=words.service_key[1] if words.service_key else None,
-            client_id=words.client_id,
-            source=words.source,
-            prompt=words.prompt,
-            text=words.text,
+            id=texts.service_key[1] if texts.service_key else None,
+            client_id=texts.client_id,
+            source=texts.source,
+            prompt=texts.prompt,
+            text=texts.text,
             state=state,
             tokens=max(int(self.columns.get(row, "tokens")), 0),
             max_tokens=int(self.columns.get(row, "max_tokens")),
-            replica=words.replica,
-            batch=words.batch,
-            error=words.error,
+            replica=texts.replica,
+            batch=texts.batch,
+            error=texts.error,
             intended_s=times["intended"],
             sent_s=times["sent"],
             received_s=times["received"],
@@ -247,19 +247,19 @@ class RequestTable:
         )
 
     def take_changed(self, most: int | None = None) -> list[RequestRow]:
-        """The rows that changed since they were taken last; beyond `most` they are left for the next time."""
+        """The rows that changed since they were last taken; rows beyond `most` are left for the next call."""
         taken = list(itertools.islice(self._changed, most))
         for row in taken:
             del self._changed[row]
         return self.rows(sorted(taken))
 
     def note_all_changed(self) -> None:
-        """Let every row that is kept be taken once more."""
+        """Let `take_changed` return every row once more."""
         self._changed = dict.fromkeys(self.numbers())
 
-    def rows(self, numbers: Iterable[int]) -> list[RequestRow]:
-        """Those of them that are still kept."""
-        return [self.row(row) for row in numbers if self.columns.has(row)]
+    def rows(self, numbers: Iterable[int] | None = None) -> list[RequestRow]:
+        """The rows with these numbers, or all, as far as they are kept."""
+        return [self.row(row) for row in (self.numbers() if numbers is None else numbers) if self.columns.has(row)]
 
     def numbers(self) -> range:
         """The numbers of all rows that are kept, oldest first."""
@@ -273,10 +273,10 @@ class RequestTable:
         if known is not None:
             return known
         row = self._row_of_client.get(record.client_id) if record.client_id is not None else None
-        if row is None or self._words_of(row).service_key is not None:  # an id used twice means two requests
-            row = self._append(_Words(client_id=record.client_id))
-        words = self._words_of(row)
-        words.service_key, words.replica = key, record.replica
+        if row is None or self._texts_of(row).service_key is not None:  # an id used twice means two requests
+            row = self._append(_Texts(client_id=record.client_id))
+        texts = self._texts_of(row)
+        texts.service_key, texts.replica = key, record.replica
         self._row_of_service[key] = row
         slot = slot_of(record.replica)
         arrival = self._arrivals.get(slot, 0)
@@ -287,38 +287,38 @@ class RequestTable:
 
     def _row_for_client(self, request: ClientRequest) -> int:
         row = self._row_of_client.get(request.id)
-        if row is None or (self._words_of(row).outcome is not None and request.outcome is None):
-            row = self._append(_Words(client_id=request.id))
-        words = self._words_of(row)
-        if not words.has_sender:
-            words.has_sender, words.source, words.prompt = True, request.source, request.prompt
+        if row is None or (self._texts_of(row).outcome is not None and request.outcome is None):
+            row = self._append(_Texts(client_id=request.id))
+        texts = self._texts_of(row)
+        if not texts.has_sender:
+            texts.has_sender, texts.source, texts.prompt = True, request.source, request.prompt
             self.columns.set(row, "max_tokens", request.max_tokens)
         return row
 
-    def _append(self, words: _Words) -> int:
+    def _append(self, texts: _Texts) -> int:
         if len(self.columns) == MAX_ROWS:
             self._drop(self.columns.first + 1)
-        self._words.append(words)
+        self._texts.append(texts)
         row = self.columns.append({"tokens": 0})
-        if words.client_id is not None:
-            self._row_of_client[words.client_id] = row
+        if texts.client_id is not None:
+            self._row_of_client[texts.client_id] = row
         return row
 
     def _drop(self, before: int) -> None:
         for row in range(self.columns.first, before):
-            words = self._words.popleft()
-            if words.service_key is not None:
-                self._row_of_service.pop(words.service_key, None)
-            if words.client_id is not None and self._row_of_client.get(words.client_id) == row:
-                del self._row_of_client[words.client_id]
+            texts = self._texts.popleft()
+            if texts.service_key is not None:
+                self._row_of_service.pop(texts.service_key, None)
+            if texts.client_id is not None and self._row_of_client.get(texts.client_id) == row:
+                del self._row_of_client[texts.client_id]
             self._changed.pop(row, None)
         self.columns.drop_before(before)
 
-    def _words_of(self, row: int) -> _Words:
-        return self._words[row - self.columns.first]
+    def _texts_of(self, row: int) -> _Texts:
+        return self._texts[row - self.columns.first]
 
     def _reconcile(self, row: int, clock: ClockOffset) -> None:
-        """Learn from a request whose end both sides have told how far their clocks are apart, and correct its times."""
+        """Learn the offset of the clocks from a request that ended on both sides, and correct the request's times."""
         if clock.is_shared or int(self.columns.get(row, "state")) != STATE_CODES["done"]:
             return
         names = ("sent", "received", "finished", "client_finished", "clock_offset")
@@ -345,9 +345,9 @@ class RequestTable:
     # ------------------------------------------------------------------------------------------------------ samples
 
     def _sample_service(self, row: int, record: RequestRecord, regime: int) -> None:
-        """Count a request that only the service knows; of those with a sender we know the sender's latency counts."""
+        """Sample a request whose sender is unknown; for the others, the sender's latency is the sample."""
         sample = int(self.columns.get(row, "sample"))
-        if not self._words_of(row).has_sender:
+        if not self._texts_of(row).has_sender:
             if record.finished_s is not None:
                 self._sample(row, record.finished_s, record.finished_s - record.received_s, regime)
         elif self.samples.has(sample):

@@ -1,4 +1,4 @@
-"""Figures on a fixed grid of time, kept as data arrive so that drawing ten minutes costs no more than drawing one."""
+"""Figures on a fixed grid of time, kept up to date as data arrive so that drawing them costs little."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import numpy as np
 from service.analysis.observed.columns import Columns, Floats, Ints
 
 STEP_S: Final = 0.25
+WINDOW_S: Final = 10.0
+LEVELS: Final = (50.0, 95.0, 99.0)
+SHARES: Final = np.array(LEVELS) / 100.0
+LATE_S: Final = 1.0  # a request is reported at most so long after its end
 
 
 def step_of(at_s: float) -> int:
@@ -60,7 +64,7 @@ class Grid:
         return values
 
     def _reach(self, step: int) -> bool:
-        """Blank the steps between the newest and `step`; false where `step` is too old to be kept."""
+        """Blank the steps between the newest and `step`; false if `step` is too old to be kept."""
         size = len(self._values)
         if self._newest is None or step - self._newest >= size:
             self._values[:] = self._blank
@@ -71,14 +75,8 @@ class Grid:
         return step > self._newest - size
 
 
-WINDOW_S: Final = 10.0
-LEVELS: Final = (50.0, 95.0, 99.0)
-SHARES: Final = np.array(LEVELS) / 100.0
-LATE_S: Final = 1.0  # what ended longer ago than this is not told of any more
-
-
 class RollingPercentiles:
-    """p50, p95 and p99 at every step of time; NaN where nothing ended under the settings in force then.
+    """p50, p95 and p99 at every step of time; NaN where no request ended under the settings in force.
 
     Attributes:
         grids: one for each of `LEVELS`.
@@ -89,9 +87,9 @@ class RollingPercentiles:
         self._settled: int | None = None
 
     def advance(self, now_s: float, samples: Columns, regime_start: Callable[[float], tuple[int, float]]) -> None:
-        """Compute the steps up to now; the latest again, since what ended then may only now be told of.
+        """Compute the steps up to now; the latest ones again, since a request is reported after its end.
 
-        `regime_start` says for a moment the number and the beginning of the regime it lies in.
+        `regime_start` returns the number and the beginning of the regime of a moment.
         """
         newest = step_of(now_s)
         oldest_s = now_s - len(self.grids[0]) * STEP_S
@@ -107,7 +105,7 @@ class RollingPercentiles:
 
 
 def percentiles(samples: Columns, start_s: float, end_s: float, regime: int) -> Floats:
-    """p50, p95 and p99 of what ended in (start, end] under one regime."""
+    """p50, p95 and p99 of the latencies that ended in (start, end] under one regime."""
     finished: Floats = samples["finished"]
     tail = slice(int(np.searchsorted(finished, start_s - LATE_S)), int(np.searchsorted(finished, end_s + LATE_S)))
     finished = finished[tail]

@@ -25,12 +25,12 @@ MARKS: Final = (
 
 @dataclass(frozen=True)
 class Stage:
-    """The way from one mark of a request to the next.
+    """The span from one mark of a request to the next.
 
     Attributes:
         name: stable, for files.
         title: for users.
-        meaning: what happens in it, as a sentence without an end.
+        meaning: what happens in it, as a sentence without a full stop.
     """
 
     name: str
@@ -46,7 +46,7 @@ STAGES: Final = (
     Stage("sealed", "Sealed", "its batch could no longer grow and waited for the engine"),
     Stage("prefill", "Prefill", "the prompts of its batch were read, up to the first token"),
     Stage("decode", "Decode", "the further tokens"),
-    Stage("delivery", "Way out", "from the replica until the asker had the last of it"),
+    Stage("delivery", "Way out", "from the replica until the client had the last of it"),
 )
 OF_FUNCTIONS: Final = {
     stage.name: stage
@@ -59,7 +59,7 @@ OF_FUNCTIONS: Final = {
 
 
 def stages_of(unit: str) -> tuple[Stage, ...]:
-    """The `STAGES`, in the words of a workload that counts such things.
+    """The `STAGES` in the words of a workload, which is known by the unit of its tokens.
 
     >>> [stage.title for stage in stages_of("houses")][5:]
     ['Call', 'Stream', 'Way out']
@@ -68,9 +68,9 @@ def stages_of(unit: str) -> tuple[Stage, ...]:
 
 
 def marks(columns: Columns, rows: Ints) -> Floats:
-    """The times of the `MARKS` of those rows (numbers of the request table), one line each; infinite is unknown.
+    """The times of the `MARKS` of these rows of the request table, in seconds, one line each; infinite is unknown.
 
-    For a request whose sender we do not know, sent and answered are when it was received and finished.
+    A request whose sender is unknown counts as sent when it was received and as answered when it was finished.
     """
     places = rows - columns.first
     times: Floats = np.stack([columns[name][places] for name in MARKS], axis=1)
@@ -81,10 +81,10 @@ def marks(columns: Columns, rows: Ints) -> Floats:
 
 
 def durations(times: Floats, until_s: float = np.inf) -> Floats:
-    """How long each of the `STAGES` took, in seconds, one line a request, from its `marks`.
+    """The duration of each of the `STAGES`, in seconds, one line a request, from its `marks`.
 
-    A line's sum is the latency, from the intended send time to the end of its answer. A mark that was never reached
-    or is not known leaves its time to the stage before it. A request under way is counted up to `until_s`; without
+    A line's sum is the latency, from the intended send time to the end of the answer. A mark that was never reached
+    or is unknown leaves its time to the stage before it. A request under way is counted up to `until_s`; without
     that its line is NaN.
 
     >>> durations(np.array([[0.0, 0.1, 0.3, 0.3, 1.0, 1.0, 1.5, 2.0, 2.5]])).round(1).tolist()

@@ -1,4 +1,4 @@
-"""What replicas and the load generator report of themselves over time, and which slot a replica holds."""
+"""The reports of replicas and of the load generator on themselves over time, and the slots of the replicas."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from service.messages.load import LoadFrame, Pattern
 from service.messages.settings import Scale
 from service.messages.telemetry import ReplicaStatus
 
+REPLICA_EVERY_S: Final = 1.0
+LOAD_EVERY_S: Final = 0.25
+MAX_ROWS: Final = 60_000
+UNKNOWN: Final = -1
+
 
 class ReplicaSlots:
-    """Slots count from 0; the lowest free one is given to the next replica."""
+    """Slots of the replicas, counted from 0; the lowest free one is given to the next replica."""
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
@@ -27,38 +32,32 @@ class ReplicaSlots:
         return replica in self._slots
 
     def slot_of(self, replica: str) -> int:
-        slot = self._slots.get(replica)
-        if slot is None:
+        """The replica's slot, which it is given if it has none."""
+        if replica not in self._slots:
             taken = set(self._slots.values())
             slot = next(n for n in range(len(taken) + 1) if n not in taken)
             self._slots[replica] = slot
             self._names[slot] = replica
-        return slot
+        return self._slots[replica]
 
     def name_of(self, slot: int) -> str:
         """The replica that holds the slot, or held it last."""
         return self._names.get(slot, "")
 
     def free(self, replica: str) -> int | None:
-        """Take the slot back; ``None`` if the replica has none."""
+        """Free the replica's slot and return it; ``None`` if it has none."""
         return self._slots.pop(replica, None)
 
     def forget_all(self) -> None:
-        """The replicas of a new service have other names, or the same for others."""
+        """Free all slots: the replicas of a new service have other names, or the same for others."""
         self._slots.clear()
 
 
-REPLICA_EVERY_S: Final = 1.0
-LOAD_EVERY_S: Final = 0.25
-MAX_ROWS: Final = 60_000
-UNKNOWN: Final = -1
-
-
 class Statuses:
-    """One line a second for each replica, and one a quarter of a second for the load generator.
+    """A row a second for each replica, and a row a quarter of a second for the load generator.
 
     Attributes:
-        replicas: `max_ongoing` is -1 where the service does not tell it.
+        replicas: `max_ongoing` is -1 where the service does not report it.
         load: totals of the generator, and its lag, infinite while it sent nothing.
         patterns: moments at which the load became another and what it was from then on, ``None`` while it pauses.
     """
@@ -79,24 +78,17 @@ class Statuses:
             if self._replica_due_s.get(slot, -np.inf) <= status.at_s:
                 self._replica_due_s[slot] = status.at_s + REPLICA_EVERY_S
                 ongoing = status.max_ongoing_requests
-                self.replicas.append(
-                    {
-                        "at": status.at_s,
-                        "slot": slot,
-                        "pid": status.pid,
-                        "memory": status.memory_bytes,
-                        "max_ongoing": UNKNOWN if ongoing is None else ongoing,
-                    }
-                )
+                row = {"at": status.at_s, "slot": slot, "pid": status.pid, "memory": status.memory_bytes}
+                self.replicas.append({**row, "max_ongoing": UNKNOWN if ongoing is None else ongoing})
 
     def scale_at(self, at_s: float) -> Scale | None:
-        """How many replicas told of themselves then, and what Ray let each hold; ``None`` where they did not tell."""
-        said = self.replicas
-        recent = (said["at"] > at_s - 2 * REPLICA_EVERY_S) & (said["at"] <= at_s)
-        limits = said["max_ongoing"][recent & (said["max_ongoing"] != UNKNOWN)]
+        """The scale of the deployment at that moment; ``None`` where the replicas did not report it."""
+        reported = self.replicas
+        recent = (reported["at"] > at_s - 2 * REPLICA_EVERY_S) & (reported["at"] <= at_s)
+        limits = reported["max_ongoing"][recent & (reported["max_ongoing"] != UNKNOWN)]
         if not len(limits):
             return None
-        return Scale(replicas=len(np.unique(said["slot"][recent])), max_ongoing_requests=int(limits[-1]))
+        return Scale(replicas=len(np.unique(reported["slot"][recent])), max_ongoing_requests=int(limits[-1]))
 
     def add_load(self, frame: LoadFrame, at_s: float) -> None:
         pattern = None if frame.is_paused else frame.pattern

@@ -22,6 +22,8 @@ from service.analysis.predict.observation import Observation, as_array
 from service.analysis.predict.predict import Prediction, Predictor
 from service.messages.settings import Settings
 
+NICENESS: Final = 5  # the service and the window come first
+
 
 class Observe(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="observe"):
     """What the service was seen to do."""
@@ -100,9 +102,6 @@ def answer(inbox: Inbox, out: BinaryIO) -> None:
         prediction = predictor.predict(question.settings) if predictor is not None else None
         out.write(msgspec.json.encode(Predicted(number=question.number, prediction=prediction)) + b"\n")
         out.flush()
-
-
-NICENESS: Final = 5  # the service and the window come first
 
 
 def main() -> int:

@@ -25,6 +25,17 @@ from service.messages.settings import BOUNDS, Formation
 
 LEAST_BATCHES: Final = 3
 WIDE: Final = 0.25  # a relative standard error beyond which a time is not worth telling
+TERMS: Final = ("overhead_s", "prompt_token_s", "step_s", "row_s")
+HALF_LIFE_S: Final = 90.0  # what is known of the prices fades,
+LEVEL_HALF_LIFE_S: Final = 15.0  # and faster how fast the machine is as a whole
+LEVEL_BATCHES: Final = 4.0  # so many batches are believed half when they say that the machine has changed
+LEAST_NOISE: Final = 0.01
+OUTLIER: Final = 3.0  # residuals beyond so many times the noise are cut down to that
+# Shares of a typical batch's time that each term is thought to have, and how sure that is, before any batch is seen.
+# It decides only what the batches leave open: requests of one length can't tell overhead from steps, and batches of
+# one size can't tell steps from rows.
+PRIOR_SHARES: Final = np.array([0.0, 0.03, 0.6, 0.3])
+PRIOR_WIDTHS: Final = np.array([0.03, 0.1, 1.0, 1.0])
 
 
 @dataclass(frozen=True)
@@ -164,20 +175,6 @@ class CostModel:
 
     def _error(self, work: Floats) -> float:
         return math.sqrt(max(float(work @ self.covariance @ work), 0.0))
-
-
-TERMS: Final = ("overhead_s", "prompt_token_s", "step_s", "row_s")
-HALF_LIFE_S: Final = 90.0  # what is known of the prices fades,
-LEVEL_HALF_LIFE_S: Final = 15.0  # and faster how fast the machine is as a whole
-LEVEL_BATCHES: Final = 4.0  # so many batches are believed half when they say that the machine has changed
-LEAST_NOISE: Final = 0.01
-OUTLIER: Final = 3.0  # residuals beyond so many times the noise are cut down to that
-
-# Shares of a typical batch's time that each term is thought to have, and how sure that is, before any batch is seen.
-# It decides only what the batches leave open: requests of one length can't tell overhead from steps, and batches of
-# one size can't tell steps from rows.
-PRIOR_SHARES: Final = np.array([0.0, 0.03, 0.6, 0.3])
-PRIOR_WIDTHS: Final = np.array([0.03, 0.1, 1.0, 1.0])
 
 
 @dataclass(frozen=True)

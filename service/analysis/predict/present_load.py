@@ -17,6 +17,12 @@ from service.analysis.predict.load import Arrival, ClosedLoop, Load, OpenLoop, R
 from service.messages.load import ClosedLoop as ClosedPattern
 from service.messages.load import Pattern
 
+TOGETHER_S: Final = 0.005  # answers of one batch are read within less
+STEADY_SHARE: Final = 0.75  # users who ask again at once are all there for most of the time
+OBSERVED_S: Final = 30.0
+LEAST_REQUESTS: Final = 8
+BLOCK: Final = 8  # so many intervals stay together when arrivals are drawn anew, so that clusters remain clusters
+
 
 @dataclass(frozen=True)
 class Requests:
@@ -76,10 +82,6 @@ def filled(values: Floats) -> Floats:
     return result
 
 
-TOGETHER_S: Final = 0.005  # answers of one batch are read within less
-STEADY_SHARE: Final = 0.75  # users who ask again at once are all there for most of the time
-
-
 def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
     """How many users a closed loop has, by what its sender says or by what is seen; 0 for an open loop.
 
@@ -137,11 +139,6 @@ def thinking_s(pattern: Pattern | None) -> tuple[float, ...]:
         return (pattern.think_s,)
     shares = (np.arange(64) + 0.5) / 64
     return tuple((-np.log1p(-shares) * pattern.think_s).tolist())
-
-
-OBSERVED_S: Final = 30.0
-LEAST_REQUESTS: Final = 8
-BLOCK: Final = 8  # so many intervals stay together when arrivals are drawn anew, so that clusters remain clusters
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,9 @@ from service.messages.settings import Formation, Settings
 
 MOST_STEPS: Final = 2_000_000  # a simulation ends, whatever it is asked for
 KINDS: Final[Mapping[Formation, type[Replica]]] = {"late": Late, "early": Early, "continuous": Continuous}
+LEAST_S: Final = 1e-4
+GROWTH: Final = 0.05  # a queue that keeps this share of what arrives grows without bound
+REFUSALS: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -182,9 +185,6 @@ class _Simulation:
             self._admit(at_s, self._outside.popleft())
 
 
-LEAST_S: Final = 1e-4
-
-
 class FittedEngine:
     """Takes as long as the cost model says, times what some batch of those that were observed differed by.
 
@@ -224,10 +224,6 @@ class FittedEngine:
             result[end] = elapsed_s
             left -= lengths.count(end)
         return result
-
-
-GROWTH: Final = 0.05  # a queue that keeps this share of what arrives grows without bound
-REFUSALS: Final = 0.01
 
 
 class SimulatedFigures(NamedTuple):

@@ -25,6 +25,13 @@ MOST_MEMBER_BYTES: Final = 64 * 2**20  # decompressed; the longest event of the 
 MOST_FILE_BYTES: Final = 256 * 2**20
 MOST_BYTES: Final = 4 * 2**30  # decompressed, in all
 LONGEST_S: Final = 24 * 3600.0
+MEMBER_S: Final = 1.0
+MEMBER_BYTES: Final = 2**20  # before compression
+COMPRESSION: Final = 6
+GZIP: Final = 16 + zlib.MAX_WBITS
+MAGIC: Final = b"\x1f\x8b\x08"
+PIECE: Final = 64 * 1024
+MOST_FAILURES: Final = 10_000
 
 
 class RecordingError(UserError):
@@ -85,12 +92,6 @@ def program_version() -> str:
         return "unknown"
 
 
-MEMBER_S: Final = 1.0
-MEMBER_BYTES: Final = 2**20  # before compression
-COMPRESSION: Final = 6
-GZIP: Final = 16 + zlib.MAX_WBITS
-
-
 class Packer:
     """Gathers the events of about a second."""
 
@@ -126,11 +127,6 @@ def packed_header(header: RecordingHeader) -> bytes:
 
 def _packed(content: bytes) -> bytes:
     return zlib.compress(content, COMPRESSION, wbits=GZIP)
-
-
-MAGIC: Final = b"\x1f\x8b\x08"
-PIECE: Final = 64 * 1024
-MOST_FAILURES: Final = 10_000
 
 
 class Damage(NamedTuple):

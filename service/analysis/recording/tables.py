@@ -74,6 +74,7 @@ FIGURE_COLUMNS: Final[Mapping[str, Kind]] = {
     **SETTINGS_KINDS,
     **{field.name: "number" for field in fields(Figures)},
 }
+SUFFIXES: Final = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -139,13 +140,13 @@ def moments(history: History) -> list[float]:
 
 def figures_at(history: History, at_s: float) -> FiguresAt:
     """The figures of one moment."""
-    regime = history.regime_at(at_s)
+    regime = history.batches.regime_at(at_s)
     return FiguresAt(at_s, regime.version if regime else None, settings_at(history, at_s), figures(history, at_s))
 
 
 def settings_at(history: History, at_s: float) -> Settings | None:
     """Those that the batches of that moment obeyed, as far as it is known."""
-    regime = history.regime_at(at_s)
+    regime = history.batches.regime_at(at_s)
     return None if regime is None else _settings(history, regime.version, at_s)
 
 
@@ -196,9 +197,6 @@ SUBJECTS: Final[Mapping[str, Subject]] = {
         lambda history: range(history.batches.columns.first, history.batches.columns.next), _batches, batches_table
     ),
 }
-
-
-SUFFIXES: Final = (".csv", ".parquet")
 
 
 class ExportError(UserError):

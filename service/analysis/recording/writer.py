@@ -27,6 +27,9 @@ from service.analysis.recording.format import (
 )
 from service.messages.files import NotWrittenError, is_special, write_whole
 
+KEPT_S: Final = 600.0
+MOST_BYTES: Final = 64 * 2**20  # packed
+
 
 class RecordingWriter:
     """Appends events; each second of them is compressed and handed to the system as one gzip member.
@@ -127,10 +130,6 @@ def _opened(path: Path, mode: Literal["ab", "wb"]) -> FileIO:
         return open(path, mode, buffering=0)
     except OSError as error:
         raise RecordingError(f"Could not record to {path}: {error.strerror}.") from error
-
-
-KEPT_S: Final = 600.0
-MOST_BYTES: Final = 64 * 2**20  # packed
 
 
 class Tape:
