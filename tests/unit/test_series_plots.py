@@ -106,8 +106,10 @@ def test_that_latency_lines_end_where_the_figures_stand_and_break_at_a_change(
     history: History, view: TimeRange
 ) -> None:
     lines = latency.latencies(history, view).lines
-    at_s = history.percentiles_at(int(history.last_s // 0.25))  # type: ignore[operator]
-    assert [lines[name][1][-1] for name in latency.NAMES] == pytest.approx(at_s)
+    assert history.last_s is not None
+    assert {name: lines[name][1][-1] for name in latency.NAMES} == pytest.approx(
+        latency.values_at(history, history.last_s)
+    )
     for mark in history.batches.marks():
         times, values = lines["p50"]
         after = np.flatnonzero(times > mark.at_s)[0]
