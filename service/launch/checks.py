@@ -1,4 +1,4 @@
-"""What is looked at before anything is started."""
+"""Checks before anything is started: ports, memory, the address of a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import psutil
 
 from service.engine.model.child import run_module
 from service.engine.model.device import REFUSED
-from service.launch import ports
 from service.messages.life import NoClusterError, StartError
 from service.messages.options import RunOptions
 
@@ -22,7 +21,7 @@ COPY_FACTOR: Final = 1.2  # of the weights, while a replica loads them
 
 def check_port(options: RunOptions) -> None:
     """Raise `StartError` unless there is a port to listen on."""
-    if ports.any_free_port(options.host) is None:
+    if any_free_port(options.host) is None:
         raise StartError(
             f"Nothing can listen on {options.host}: it is no address of this machine. Give one that is with --host, or "
             "leave it out for 127.0.0.1."
@@ -33,14 +32,14 @@ def check_port(options: RunOptions) -> None:
 def choose_port(options: RunOptions) -> int:
     """The port to listen on; raises `StartError` where it is, or all are, taken."""
     if options.port is None:
-        port = ports.next_free_port(options.host)
+        port = next_free_port(options.host)
         if port is None:
-            last = ports.FIRST_PORT + ports.PORTS_TRIED - 1
-            raise StartError(f"All ports from {ports.FIRST_PORT} to {last} are in use; name a free one with --port.")
+            last = FIRST_PORT + PORTS_TRIED - 1
+            raise StartError(f"All ports from {FIRST_PORT} to {last} are in use; name a free one with --port.")
         return port
     if options.port == 0:
-        return ports.any_free_port(options.host) or 0
-    if not ports.is_free(options.host, options.port):
+        return any_free_port(options.host) or 0
+    if not is_free(options.host, options.port):
         raise StartError(
             f"Port {options.port} is in use by another program. End that program, or name another port with --port, or "
             "leave --port out to take the next free one."
@@ -94,3 +93,39 @@ def _check_memory(needed_bytes: int, who_needs: str) -> None:
             f"{who_needs} about {needed_bytes / 1e9:.1f} GB of memory and {available_bytes / 1e9:.1f} GB are free. "
             "Close other programs, or choose a smaller model or fewer replicas."
         )
+
+
+FIRST_PORT: Final = 8000
+PORTS_TRIED: Final = 100
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether one could listen on `port` of `host` now, without sharing it with anybody."""
+    return _listen_briefly(host, port) is not None
+
+
+def any_free_port(host: str) -> int | None:
+    """A port that the system picks, or ``None`` where `host` is no address of this machine."""
+    return _listen_briefly(host, 0)
+
+
+def next_free_port(host: str, first: int = FIRST_PORT, tried: int = PORTS_TRIED) -> int | None:
+    """The first free one of `tried` ports from `first` on."""
+    return next((port for port in range(first, first + tried) if is_free(host, port)), None)
+
+
+def _listen_briefly(host: str, port: int) -> int | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # Connections of an earlier service may linger on the port; with this flag they do not matter (but a listener
+        # does). On Windows it means the opposite: to share.
+        if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError:
+            return None
+        return int(probe.getsockname()[1])

@@ -2,7 +2,7 @@
 
 `python -m service.launch.driver PLAN`, started by the supervisor, which alone ends it: when the pipe that is its
 standard input ends, the driver does so too, in whatever stage it is. It cleans up nothing that runs on this machine. It
-may be killed at any time, so the supervisor, or its sweeper, must be able to do all of that anyway.
+may be killed at any time, so the supervisor, or its reaper, must be able to do all of that anyway.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import msgspec
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
 from service.launch import checks
-from service.launch.plan import DriverMessage, DriverPlan, VitalProcesses
+from service.launch.driver_protocol import DriverMessage, DriverPlan, VitalProcesses
 from service.launch.priority import yield_to_other_sessions
+from service.launch.reaper import deployed_file
 from service.launch.stages import StageReporter, stages_to
 from service.messages.life import Failed, Ready, Stage, StartError, Starting
 from service.messages.options import read_token
 from service.messages.workload import TEXT
-from service.ray_serve.deployed import deployed_file
 from service.workloads.catalog import WorkloadError, about, computes_on_device
 
 DEVICES_EVERYWHERE = ("auto", "cpu")
@@ -35,7 +35,7 @@ WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class Cluster(Protocol):
-    """Where the application runs: `OwnRay` or `ForeignRay`."""
+    """Where the application runs: `LocalCluster` or `ExternalCluster`."""
 
     def start(self) -> dict[str, int]: ...
     def start_serve(self) -> tuple[str, int]: ...
@@ -81,10 +81,10 @@ class Driver:
 
     def _stages_ahead(self) -> tuple[Stage, ...]:
         # On a cluster of somebody else's each replica gets the model where it runs, as part of loading it.
-        model, is_own_ray = self._service.model, self._options.address is None
-        pending = pending_stages(model) if is_own_ray and self._has_model else ()
+        model, is_local = self._service.model, self._options.address is None
+        pending = pending_stages(model) if is_local and self._has_model else ()
         workload = self._service.workload
-        return stages_to(os.path.basename(model), pending, is_own_ray=is_own_ray, workload=workload)
+        return stages_to(os.path.basename(model), pending, is_local=is_local, workload=workload)
 
     @property
     def _has_model(self) -> bool:
@@ -118,12 +118,12 @@ class Driver:
 
     def _choose_cluster(self) -> Cluster:
         if self._options.address is None:
-            from service.ray_serve.local_cluster import OwnRay
+            from service.ray_serve.local_cluster import LocalCluster
 
-            return OwnRay(self._options, self._plan.directory, partial(checks.choose_port, self._options))
-        from service.ray_serve.foreign_ray import ForeignRay
+            return LocalCluster(self._options, self._plan.directory, partial(checks.choose_port, self._options))
+        from service.ray_serve.external import ExternalCluster
 
-        return ForeignRay(self._options, self._plan.instance, deployed_file(self._plan.directory))
+        return ExternalCluster(self._options, self._plan.instance, deployed_file(self._plan.directory))
 
     def _load(self) -> None:
         from service.ray_serve import application

@@ -1,13 +1,21 @@
-"""Ends every process that descends from the driver: terminate, wait, kill.
+"""Ends every process that descends from the driver, also when the supervisor itself is killed.
 
-Neither names nor parents tell them: both change. What they inherit does: a mark in the environment, drawn at each
-start, and the driver's session. A process can leave the one or lose the other, but none of Ray's does both.
+Neither names nor parents identify these processes, since both change. Two things that they inherit do: a mark in the
+environment, drawn at each start, and the driver's session. A process can leave the session or lose the mark, but no
+process of Ray's does both.
+
+`python -m service.launch.reaper` outlives the supervisor. Its standard input holds a `ReapPlan` and ends when the
+supervisor ends. This module imports no Ray.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +27,8 @@ import psutil
 MARK: Final = "BATCHSCOPE_INSTANCE"
 POLL_S: Final = 0.05
 KILL_LIMIT_S: Final = 5.0
+RELEASE_LIMIT_S: Final = 20.0
+ENDED_POLL_S: Final = 0.2
 
 
 class Lineage(msgspec.Struct, frozen=True):
@@ -33,7 +43,7 @@ class Lineage(msgspec.Struct, frozen=True):
     session: int
 
     def members(self) -> list[psutil.Process]:
-        """Those alive, without this process itself. One that has ended but was not yet asked for is not alive."""
+        """The processes that are alive, without this one; a zombie is not alive."""
         return [process for process in psutil.process_iter() if process.pid != os.getpid() and self._has(process)]
 
     def _has(self, process: psutil.Process) -> bool:
@@ -55,11 +65,11 @@ class Lineage(msgspec.Struct, frozen=True):
         return process.environ().get(MARK) == self.instance
 
 
-def sweep(lineage: Lineage, *, patience_s: float, grace_s: float) -> list[psutil.Process]:
+def reap(lineage: Lineage, *, drain_timeout_s: float, grace_s: float) -> list[psutil.Process]:
     """End all members of `lineage`; returns those that even the signal to kill did not end.
 
     Args:
-        patience_s: how long they may take to end by themselves.
+        drain_timeout_s: how long they may take to end by themselves.
         grace_s: how long after they were asked to.
     """
     asked: set[int] = set()
@@ -69,7 +79,7 @@ def sweep(lineage: Lineage, *, patience_s: float, grace_s: float) -> list[psutil
             asked.add(process.pid)
             process.terminate()
 
-    steps = ((_leave_alone, patience_s), (ask, grace_s), (psutil.Process.kill, KILL_LIMIT_S))
+    steps = ((_leave_alone, drain_timeout_s), (ask, grace_s), (psutil.Process.kill, KILL_LIMIT_S))
     for end, limit_s in steps:
         survivors = _until_none(lineage, end, limit_s)
         if not survivors:
@@ -102,3 +112,102 @@ def _until_none(lineage: Lineage, end: Callable[[psutil.Process], None], limit_s
 
 def _leave_alone(process: psutil.Process) -> None:
     pass
+
+
+def deployed_file(directory: str) -> Path:
+    """The note that our application runs on an external cluster; it holds the cluster's address.
+
+    The driver writes the note before it deploys and removes it with the application. A note that is still there says
+    that the driver was killed between the two.
+    """
+    return Path(directory) / "deployed"
+
+
+def release_forgotten(directory: str) -> None:
+    """Delete the application on the external cluster if its note is still there."""
+    note = deployed_file(directory)
+    if not note.exists():
+        return
+    command = [sys.executable, "-m", "service.ray_serve.external", note.read_text()]
+    try:
+        subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, timeout=RELEASE_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"The application on {command[-1]} could not be deleted in time.", file=sys.stderr)
+
+
+class ReapPlan(msgspec.Struct, frozen=True):
+    """What is ended and removed after the driver.
+
+    Attributes:
+        lineage: the processes to end.
+        directory: the service's temporary files, removed when these processes have ended.
+        drain_timeout_s, grace_s: as in `reap`.
+    """
+
+    lineage: Lineage
+    directory: str
+    drain_timeout_s: float
+    grace_s: float
+
+    def carry_out(self) -> list[str]:
+        """End the processes and remove the files; returns what could not be ended, in words."""
+        survivors = reap(self.lineage, drain_timeout_s=self.drain_timeout_s, grace_s=self.grace_s)
+        release_forgotten(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        return [str(process) for process in survivors]
+
+
+async def ended(pid: int) -> None:
+    """Return when process `pid` has ended, even if nobody has asked for its exit code yet."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # not Linux, or a kernel that forbids it
+        await _ended_polled(pid)
+        return
+    loop = asyncio.get_running_loop()
+    signalled = asyncio.Event()
+    loop.add_reader(descriptor, signalled.set)
+    try:
+        await signalled.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+async def parent_ended(parent_pid: int | None) -> None:
+    """Return when the process `parent_pid`, or ``None`` for the one that started this one, has ended."""
+    starter = os.getppid()
+    if parent_pid is not None:
+        await ended(parent_pid)
+        return
+    if starter == 0:  # it lies outside of our container
+        await asyncio.Event().wait()
+    watcher = asyncio.ensure_future(ended(starter))
+    await asyncio.sleep(0)
+    if os.getppid() == starter:  # else it ended before we watched it, and its number may be another's by now
+        await watcher
+    watcher.cancel()
+
+
+async def _ended_polled(pid: int) -> None:
+    try:
+        process = psutil.Process(pid)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110 (no event tells it)
+            await asyncio.sleep(ENDED_POLL_S)
+    except psutil.NoSuchProcess:
+        return
+
+
+def main() -> None:
+    for name in ("SIGINT", "SIGHUP", "SIGTERM"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    plan = sys.stdin.buffer.read()
+    if plan:
+        msgspec.json.decode(plan, type=ReapPlan).carry_out()
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ ABOUT_FUNCTIONS_S: Final[dict[StageName, float]] = ABOUT_S | {"load": 4}
 
 
 def stages_to(
-    model: str, pending: tuple[StageName, ...], *, is_own_ray: bool, workload: str = TEXT.name
+    model: str, pending: tuple[StageName, ...], *, is_local: bool, workload: str = TEXT.name
 ) -> tuple[Stage, ...]:
     """What lies ahead of a start with `model`, of which `pending` is still to be had, or with another workload."""
     is_text = workload == TEXT.name
@@ -26,7 +26,7 @@ def stages_to(
         "check": "Check ports and memory",
         "fetch": f"Fetch {model}",
         "convert": "Convert the model",
-        "ray": "Start Ray" if is_own_ray else "Connect to Ray",
+        "ray": "Start Ray" if is_local else "Connect to Ray",
         "serve": "Start Ray Serve",
         "load": "Load the model" if is_text else f"Load {workload}",
         "answer": "Answer a first request",

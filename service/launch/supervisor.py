@@ -1,11 +1,11 @@
 """What `python -m service` runs: it starts the driver, passes on what that tells, and sees that nothing stays behind.
 
     supervisor ─┬─▶ driver ──▶ Ray's processes        all of them carry the mark of this start
-                └─▶ sweeper                           waits for the supervisor's end
+                └─▶ reaper                           waits for the supervisor's end
 
 The supervisor imports no Ray, so that it can be relied upon: Ray's driver exits from under its caller, or hangs, when
 one of Ray's processes dies. Each end takes the same way: the driver is told, whatever carries the mark is terminated,
-and what stays is killed. When the supervisor itself is killed, the sweeper does it.
+and what stays is killed. When the supervisor itself is killed, the reaper does it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from typing import Any, Final
 
 import msgspec
 
-from service.launch.plan import DriverMessage, DriverPlan, VitalProcesses
-from service.launch.reaper import MARK, Lineage, describe_exit
-from service.launch.state_lines import StateLines
-from service.launch.sweeper import SweepPlan
-from service.launch.watch import ended, parent_ended
+from service.launch.driver_protocol import DriverMessage, DriverPlan, StateLines, VitalProcesses
+from service.launch.reaper import MARK, Lineage, ReapPlan, describe_exit, ended, parent_ended
 from service.messages.life import Failed, Stopped, Stopping
 from service.messages.options import RunOptions
 from service.ray_serve.environment import driver_environment, with_source_root
 
 GRACE_S: Final = 1.0
 RELEASE_S: Final = 8.0  # for taking the application off somebody else's cluster
-SWEEPER_LIMIT_S: Final = 2.0
+REAPER_LIMIT_S: Final = 2.0
 CAUSE_LIMIT_S: Final = 0.3
 
 TRY_AGAIN: Final = "Start the service again; its log says more."
@@ -76,21 +73,21 @@ class Supervisor:
         self._heed_signals()
         self._watch(self._end_with_parent())
         directory = private_directory()
-        sweeper = await _spawn("service.launch.sweeper", environment=dict(os.environ))
+        reaper = await _spawn("service.launch.reaper", environment=dict(os.environ))
         driver = await self._start_driver(directory)
-        sweep_plan = SweepPlan(
+        reap_plan = ReapPlan(
             lineage=Lineage(self._instance, driver.pid),
             directory=directory,
-            patience_s=RELEASE_S if self._options.address is not None else 0.0,
+            drain_timeout_s=RELEASE_S if self._options.address is not None else 0.0,
             grace_s=GRACE_S,
         )
-        _stdin(sweeper).write(msgspec.json.encode(sweep_plan))
+        _stdin(reaper).write(msgspec.json.encode(reap_plan))
         self._watch(self._relay(driver))
         end = await self._end
-        exit_code = await self._finish(end, driver, sweep_plan)
+        exit_code = await self._finish(end, driver, reap_plan)
         for watcher in self._watchers:
             watcher.cancel()
-        await self._dismiss(sweeper)
+        await self._dismiss(reaper)
         return exit_code
 
     # -- starting -----------------------------------------------------------------------------------------------------
@@ -166,7 +163,7 @@ class Supervisor:
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
-    async def _finish(self, end: End, driver: Process, plan: SweepPlan) -> int:
+    async def _finish(self, end: End, driver: Process, plan: ReapPlan) -> int:
         """Tell why, end everything, tell that it is done."""
         self._lines.put(Stopping() if end.failure is None else Failed(reason=end.failure, exit_code=end.exit_code))
         _stdin(driver).close()
@@ -179,13 +176,13 @@ class Supervisor:
             self._lines.put(Stopped())
         return 1 if survivors or end.failure is not None else 0
 
-    async def _dismiss(self, sweeper: Process) -> None:
-        _stdin(sweeper).close()
+    async def _dismiss(self, reaper: Process) -> None:
+        _stdin(reaper).close()
         try:
-            await asyncio.wait_for(sweeper.wait(), SWEEPER_LIMIT_S)
+            await asyncio.wait_for(reaper.wait(), REAPER_LIMIT_S)
         except TimeoutError:
-            sweeper.kill()
-            await sweeper.wait()
+            reaper.kill()
+            await reaper.wait()
 
 
 def private_directory() -> str:

@@ -18,7 +18,7 @@ from ray.serve.schema import ApplicationStatus, LoggingConfig, ServeStatus
 
 from service.messages.life import LoadProgress, PortTakenError, StartError, Unit
 from service.messages.options import ServiceOptions
-from service.ray_serve.snapshot import reason_of
+from service.ray_serve.redeployer import reason_of
 
 APP_NAME: Final = "Text-Completion-App"
 DEPLOYMENT: Final = "BatchTextGenerator"

@@ -13,7 +13,7 @@ from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs  # typ
 from ray.serve.schema import ApplicationStatus
 
 from service.messages.settings import Scale
-from service.ray_serve.snapshot import Sight
+from service.ray_serve.redeployer import DeploymentSnapshot
 
 FAILED_TO_START: Final = "failed to start"
 
@@ -31,13 +31,13 @@ class ServeApplication:
         self._name = name
         self._scaled = scaled
 
-    def look(self) -> Sight:
+    def look(self) -> DeploymentSnapshot:
         """What has become of it."""
         application = _client().get_serve_details()["applications"][self._name]
         details = application["deployments"][self._scaled]
         states = {replica["replica_id"]: replica["state"] for replica in details["replicas"]}
         message = details["message"]
-        return Sight(
+        return DeploymentSnapshot(
             wanted=Scale(
                 replicas=details["target_num_replicas"],
                 max_ongoing_requests=details["deployment_config"]["max_ongoing_requests"],
@@ -51,12 +51,12 @@ class ServeApplication:
             failure=message if FAILED_TO_START in message else None,
         )
 
-    def deploy(self, scale: Scale, patience_s: float) -> None:
+    def deploy(self, scale: Scale, drain_timeout_s: float) -> None:
         """Have Serve bring `scale` about, with so much time for a replica that leaves to answer what it holds."""
         changes = {
             "num_replicas": scale.replicas,
             "max_ongoing_requests": scale.max_ongoing_requests,
-            "graceful_shutdown_timeout_s": patience_s,
+            "graceful_shutdown_timeout_s": drain_timeout_s,
         }
         client = _client()
         names = client.get_serve_details()["applications"][self._name]["deployments"]

@@ -23,8 +23,8 @@ LOCAL_RAY = {
     # Off, Ray listens on loopback only (with 2.60 on Linux too, in spite of the name).
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_AUTH_MODE": "token",
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "service.ray_serve.proxy:middlewares",
-    # On, it calls the function that `service.ray_serve.proxy` replaces by one that does not share the port.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "service.ray_serve.patches:middlewares",
+    # On, it calls the function that `service.ray_serve.patches` replaces by one that does not share the port.
     "SERVE_SOCKET_REUSE_PORT_ENABLED": "1",
     # What Ray itself computes, the model lacks. A request costs the proxy about half as much so, and so does telemetry,
     "RAY_SERVE_PROXY_USE_GRPC": "1",

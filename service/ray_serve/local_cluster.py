@@ -1,4 +1,4 @@
-"""A Ray of our own on this machine, seen by nobody else and ended with us."""
+"""A local Ray cluster on this machine, reachable from this machine alone, that ends with the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manag
 TOKEN_PATH: Final = Path("~/.ray/auth_token")
 
 
-class OwnRay:
+class LocalCluster:
     """Starts Ray and Serve here; ending them is the supervisor's work, which needs no word from Ray for it."""
 
     def __init__(self, options: RunOptions, directory: str, choose_port: Callable[[], int]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -15,15 +17,13 @@ import psutil
 from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import Scale, SettingError
 from service.messages.telemetry import Deployment, Loading
-from service.ray_serve.capacity import check_memory, check_resources
-from service.ray_serve.snapshot import Sight, reason_of
 
 logger = logging.getLogger(__name__)
 
-USUAL_PATIENCE_S: Final = 2.0
+USUAL_DRAIN_TIMEOUT_S: Final = 2.0
 """What a replica is given to answer what it holds when the whole service ends."""
 
-PATIENCE_S: Final = 630.0
+DRAIN_TIMEOUT_S: Final = 630.0
 """What it is given when it alone leaves: more than any request lives."""
 
 POLL_S: Final = 0.25
@@ -36,8 +36,8 @@ Answer = TypeVar("Answer")
 class Application(Protocol):
     """What is redeployed. All of it blocks."""
 
-    def look(self) -> Sight: ...
-    def deploy(self, scale: Scale, patience_s: float) -> None: ...
+    def look(self) -> DeploymentSnapshot: ...
+    def deploy(self, scale: Scale, drain_timeout_s: float) -> None: ...
     def free_resources(self) -> Mapping[str, float]: ...
     def is_on_one_machine(self) -> bool: ...
 
@@ -79,13 +79,13 @@ class Redeployer:
             bytes_each: what a replica takes of its machine's memory.
         """
         async with self._one_at_a_time:
-            sight = await self._look()
-            scale = self._seen(sight).wanted.revised(changes)
-            if scale != self._seen(sight).wanted:
-                await self._in_thread(self._check, sight, scale, bytes_each)
+            snapshot = await self._look()
+            scale = self._seen(snapshot).wanted.revised(changes)
+            if scale != self._seen(snapshot).wanted:
+                await self._in_thread(self._check, snapshot, scale, bytes_each)
                 self._aim, self._failure = scale, None
-                self._begin(self._carry_out(sight, scale))
-            return self._seen(sight)
+                self._begin(self._carry_out(snapshot, scale))
+            return self._seen(snapshot)
 
     async def look(self) -> Deployment:
         """How it stands now."""
@@ -103,15 +103,15 @@ class Redeployer:
             self._work.cancel()
         self._work = asyncio.create_task(work)
 
-    async def _carry_out(self, before: Sight, scale: Scale) -> None:
+    async def _carry_out(self, before: DeploymentSnapshot, scale: Scale) -> None:
         running = len(before.running)
         try:
             if scale.replicas < running:
                 await self._let_leave(scale, running)
-            await self._deploy(scale, USUAL_PATIENCE_S)
+            await self._deploy(scale, USUAL_DRAIN_TIMEOUT_S)
             await self._settle(may_fail=True)
         except NotStartedError as error:
-            await self._deploy(_with_replicas(before.wanted, running), USUAL_PATIENCE_S)
+            await self._deploy(_with_replicas(before.wanted, running), USUAL_DRAIN_TIMEOUT_S)
             await self._settle()
             self._failure = str(error)
         except Exception as error:  # of Ray's, whose controller may be gone
@@ -122,50 +122,50 @@ class Redeployer:
 
     async def _let_leave(self, scale: Scale, running: int) -> None:
         """Serve gives a replica the time that was in force before it was told to leave: so that comes first."""
-        await self._deploy(_with_replicas(scale, running), PATIENCE_S)
+        await self._deploy(_with_replicas(scale, running), DRAIN_TIMEOUT_S)
         await self._settle()
-        await self._deploy(scale, PATIENCE_S)
+        await self._deploy(scale, DRAIN_TIMEOUT_S)
         await self._settle()
 
-    async def _deploy(self, scale: Scale, patience_s: float) -> None:
-        await self._in_thread(self._application.deploy, scale, patience_s)
+    async def _deploy(self, scale: Scale, drain_timeout_s: float) -> None:
+        await self._in_thread(self._application.deploy, scale, drain_timeout_s)
 
     async def _settle(self, *, may_fail: bool = False) -> None:
-        while not (sight := await self._look()).is_settled:
-            if may_fail and sight.failure is not None:
-                raise NotStartedError(reason_of(sight.failure))
+        while not (snapshot := await self._look()).is_settled:
+            if may_fail and snapshot.failure is not None:
+                raise NotStartedError(reason_of(snapshot.failure))
             await asyncio.sleep(POLL_S)
 
     # What is seen ----------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> Sight:
-        sight = await self._in_thread(self._application.look)
+    async def _look(self) -> DeploymentSnapshot:
+        snapshot = await self._in_thread(self._application.look)
         if self._aim is not None:
-            for replica in self.leaving - sight.leaving:
+            for replica in self.leaving - snapshot.leaving:
                 self._on_left(replica)
-        self.leaving = sight.leaving
-        self.deployment = self._seen(sight)
-        return sight
+        self.leaving = snapshot.leaving
+        self.deployment = self._seen(snapshot)
+        return snapshot
 
-    def _seen(self, sight: Sight) -> Deployment:
-        loading = furthest_behind(self._loads[each] for each in sight.starting if each in self._loads)
+    def _seen(self, snapshot: DeploymentSnapshot) -> Deployment:
+        loading = furthest_behind(self._loads[each] for each in snapshot.starting if each in self._loads)
         return Deployment(
             at_s=time.monotonic(),
-            wanted=self._aim or sight.wanted,
-            running=len(sight.running),
-            leaving=len(sight.leaving),
+            wanted=self._aim or snapshot.wanted,
+            running=len(snapshot.running),
+            leaving=len(snapshot.leaving),
             loading=Loading(**loading._asdict()) if loading is not None else None,
-            is_settled=sight.is_settled and self._aim is None,
+            is_settled=snapshot.is_settled and self._aim is None,
             failure=self._failure,
         )
 
-    def _check(self, sight: Sight, scale: Scale, bytes_each: int) -> None:
-        if sight.is_autoscaled and scale.replicas != sight.wanted.replicas:
+    def _check(self, snapshot: DeploymentSnapshot, scale: Scale, bytes_each: int) -> None:
+        if snapshot.is_autoscaled and scale.replicas != snapshot.wanted.replicas:
             raise SettingError("replicas", AUTOSCALED)
-        more = scale.replicas - len(sight.running) - len(sight.starting)
+        more = scale.replicas - len(snapshot.running) - len(snapshot.starting)
         if more <= 0:
             return
-        check_resources(more, sight.resources, self._application.free_resources())
+        check_resources(more, snapshot.resources, self._application.free_resources())
         if self._application.is_on_one_machine():
             check_memory(more, bytes_each, psutil.virtual_memory().available)
 
@@ -175,3 +175,68 @@ class Redeployer:
 
 def _with_replicas(scale: Scale, replicas: int) -> Scale:
     return msgspec.structs.replace(scale, replicas=replicas)
+
+
+FIELD = "replicas"
+
+
+def check_resources(more: int, each: Mapping[str, float], free: Mapping[str, float]) -> None:
+    """Raise `SettingError` unless Ray can place so many `more` replicas, of which `each` takes so much.
+
+    >>> check_resources(2, {"CPU": 1, "GPU": 1}, {"CPU": 8, "GPU": 1})
+    Traceback (most recent call last):
+    service.messages.settings.SettingError: replicas: 2 more take 2 of Ray's GPU, of which 1 is free.
+    """
+    for name, amount in each.items():
+        if more * amount > free.get(name, 0):
+            left = free.get(name, 0)
+            are = "is" if left == 1 else "are"
+            raise SettingError(
+                FIELD, f"{more} more take {more * amount:g} of Ray's {name}, of which {left:g} {are} free."
+            )
+
+
+def check_memory(more: int, bytes_each: int, free_bytes: int) -> None:
+    """Raise `SettingError` where so many `more` replicas would not fit, of which those that run take `bytes_each`.
+
+    >>> check_memory(2, 600_000_000, 900_000_000)
+    Traceback (most recent call last):
+    service.messages.settings.SettingError: replicas: 2 more need about 1.2 GB of memory and 0.9 GB are free.
+    """
+    if more * bytes_each > free_bytes:
+        needed = f"{more * bytes_each / 1e9:.1f} GB of memory and {free_bytes / 1e9:.1f} GB are free."
+        raise SettingError(FIELD, f"{more} more need about {needed}")
+
+
+_MODEL_ERROR = re.compile(r"^(?:[\w.]+\.)?ModelError: (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class DeploymentSnapshot:
+    """
+    Attributes:
+        wanted: what Serve is bringing about, or has.
+        running, starting, leaving: replicas, by Serve's names for them.
+        resources: what each replica takes of Ray's.
+        is_autoscaled: Serve itself decides how many replicas there are.
+        is_settled: Serve has nothing more to do.
+        failure: what it says of a replica that did not start.
+    """
+
+    wanted: Scale
+    running: frozenset[str]
+    starting: frozenset[str]
+    leaving: frozenset[str]
+    resources: Mapping[str, float]
+    is_autoscaled: bool
+    is_settled: bool
+    failure: str | None = None
+
+
+def reason_of(message: str) -> str:
+    """The sentence for the user in what Serve says of a replica that failed: the model's own, or the last line."""
+    sentences: list[str] = _MODEL_ERROR.findall(message)
+    if sentences:
+        return sentences[-1]
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no reason was given"]
+    return f"The model could not be loaded: {lines[-1].rstrip('.')}. The log says more."

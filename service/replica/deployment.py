@@ -30,9 +30,8 @@ from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.messages.workload import TEXT
 from service.ray_serve.doors import doors_from_environment
-from service.ray_serve.loopback import keep_replica_on_loopback
-from service.ray_serve.redeployer import USUAL_PATIENCE_S
-from service.ray_serve.whole_request import take_bodies_from_scopes
+from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
+from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
 from service.replica.background import start_for_life
 from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
 from service.replica.device import DeviceMeter
@@ -75,7 +74,7 @@ async def json_object(request: Request, content: str) -> dict[str, Any]:
     name="BatchTextGenerator",
     health_check_period_s=2,
     health_check_timeout_s=10,
-    graceful_shutdown_timeout_s=USUAL_PATIENCE_S,
+    graceful_shutdown_timeout_s=USUAL_DRAIN_TIMEOUT_S,
     graceful_shutdown_wait_loop_s=0.2,
     max_constructor_retry_count=1,
     logging_config={"enable_access_log": False},

@@ -12,7 +12,7 @@ from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.messages.telemetry import Deployment
 from service.ray_serve.controller import ServeApplication
 from service.ray_serve.gpus import require_gpu
-from service.ray_serve.loopback import keep_replica_on_loopback
+from service.ray_serve.patches import keep_replica_on_loopback
 from service.ray_serve.redeployer import Redeployer
 from service.replica.background import start_for_life
 from service.replica.frames import FrameLog, frame_interval_s

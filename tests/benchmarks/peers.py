@@ -19,7 +19,7 @@ from service.engine.cores import usable_cores
 from service.engine.model.cache import cache_folder
 from service.engine.model.fetch import GGUF_MEMBER
 from service.engine.model.resolve import DEFAULT_MODEL, resolve
-from service.launch.ports import any_free_port
+from service.launch.checks import any_free_port
 from tests.benchmarks.measure import batchscope
 
 SLOTS: Final = 32

@@ -18,7 +18,7 @@ from service.messages.life import LoadProgress
 from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT
 from service.ray_serve.doors import doors_from_environment
-from service.ray_serve.loopback import keep_replica_on_loopback
+from service.ray_serve.patches import keep_replica_on_loopback
 from service.replica.hub import Hub
 from service.replica.loading import LoadingNews
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from service.engine.model.resolve import ModelFolder
-from service.launch import ports
+from service.launch import checks
 from service.launch.reaper import Lineage
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.ray_serve.doors import INSTANCE_HEADER, MAX_BODY_BYTES
@@ -97,7 +97,7 @@ class Family:
         while self.remaining() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert self.remaining() == []
-        assert ports.is_free("127.0.0.1", port)
+        assert checks.is_free("127.0.0.1", port)
         assert not self.directory.exists()
 
     def _plan_words(self) -> list[str]:

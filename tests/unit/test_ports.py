@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.launch import ports
+from service.launch import checks
 
 LOOPBACK = "127.0.0.1"
 
@@ -23,7 +23,7 @@ def port_of(server: socket.socket) -> int:
 
 
 def test_that_a_port_with_a_listener_is_not_free(listener: socket.socket) -> None:
-    assert not ports.is_free(LOOPBACK, port_of(listener))
+    assert not checks.is_free(LOOPBACK, port_of(listener))
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="no SO_REUSEPORT here")
@@ -32,12 +32,12 @@ def test_that_a_port_whose_listener_would_share_it_is_not_free() -> None:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         server.bind((LOOPBACK, 0))
         server.listen()
-        assert not ports.is_free(LOOPBACK, port_of(server))
+        assert not checks.is_free(LOOPBACK, port_of(server))
 
 
 def test_that_a_listener_on_all_interfaces_takes_the_port_on_loopback_too() -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:
-        assert not ports.is_free(LOOPBACK, port_of(server))
+        assert not checks.is_free(LOOPBACK, port_of(server))
 
 
 def test_that_a_port_is_free_again_at_once_though_connections_linger(listener: socket.socket) -> None:
@@ -47,25 +47,25 @@ def test_that_a_port_is_free_again_at_once_though_connections_linger(listener: s
     accepted.close()  # first, so that this side lingers
     listener.close()
     client.close()
-    assert ports.is_free(LOOPBACK, port)
+    assert checks.is_free(LOOPBACK, port)
 
 
 def test_that_the_next_free_port_is_taken(listener: socket.socket) -> None:
     taken = port_of(listener)
-    following = ports.next_free_port(LOOPBACK, first=taken, tried=20)
+    following = checks.next_free_port(LOOPBACK, first=taken, tried=20)
     assert following is not None
     assert taken < following < taken + 20
 
 
 def test_that_the_search_ends(listener: socket.socket) -> None:
-    assert ports.next_free_port(LOOPBACK, first=port_of(listener), tried=1) is None
+    assert checks.next_free_port(LOOPBACK, first=port_of(listener), tried=1) is None
 
 
 def test_that_the_system_may_pick() -> None:
-    port = ports.any_free_port(LOOPBACK)
+    port = checks.any_free_port(LOOPBACK)
     assert port is not None
-    assert ports.is_free(LOOPBACK, port)
+    assert checks.is_free(LOOPBACK, port)
 
 
 def test_that_an_address_of_another_machine_has_no_ports() -> None:
-    assert ports.any_free_port("192.0.2.1") is None
+    assert checks.any_free_port("192.0.2.1") is None

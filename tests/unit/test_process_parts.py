@@ -14,15 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.launch import checks, ports
+from service.launch import checks
+from service.launch.driver_protocol import StateLines
+from service.launch.reaper import ended
 from service.launch.stages import StageReporter, stages_to
-from service.launch.state_lines import StateLines
-from service.launch.watch import ended
 from service.messages.life import ServiceState, StageProgress, StartError, Stopping
 from service.messages.options import RunOptions
 from service.ray_serve import doors
 from service.ray_serve.environment import driver_environment
-from service.ray_serve.snapshot import reason_of
+from service.ray_serve.redeployer import reason_of
 
 
 class Told(list[StageProgress]):
@@ -41,13 +41,13 @@ class Told(list[StageProgress]):
 
 
 def test_that_only_pending_stages_of_the_model_lie_ahead() -> None:
-    assert [s.name for s in stages_to("gpt2", (), is_own_ray=True)] == ["check", "ray", "serve", "load", "answer"]
-    names = [stage.name for stage in stages_to("gpt2", ("fetch", "convert"), is_own_ray=True)]
+    assert [s.name for s in stages_to("gpt2", (), is_local=True)] == ["check", "ray", "serve", "load", "answer"]
+    names = [stage.name for stage in stages_to("gpt2", ("fetch", "convert"), is_local=True)]
     assert names == ["check", "fetch", "convert", "ray", "serve", "load", "answer"]
 
 
 def test_that_a_function_is_not_said_to_be_a_model_and_loads_sooner() -> None:
-    text, adder = (stages_to("gpt2", (), is_own_ray=True, workload=name)[3] for name in ("text", "adder"))
+    text, adder = (stages_to("gpt2", (), is_local=True, workload=name)[3] for name in ("text", "adder"))
     assert (text.title, adder.title) == ("Load the model", "Load adder")
     assert adder.about_s < text.about_s
 
@@ -122,7 +122,7 @@ def test_that_an_address_of_another_machine_is_refused_in_words() -> None:
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "localhost:{}"])
 def test_that_a_cluster_that_is_not_there_is_told_at_once(form: str) -> None:
-    address = form.format(ports.any_free_port("127.0.0.1"))
+    address = form.format(checks.any_free_port("127.0.0.1"))
     with pytest.raises(StartError, match=f"no Ray cluster to be reached at {address}"):
         checks.check_address(address)
 

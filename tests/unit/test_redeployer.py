@@ -10,8 +10,7 @@ from service.messages.life import LoadProgress
 from service.messages.settings import SCALE_BOUNDS, Scale, SettingError
 from service.messages.telemetry import Deployment, Loading
 from service.ray_serve import redeployer as module
-from service.ray_serve.redeployer import PATIENCE_S, USUAL_PATIENCE_S, Redeployer
-from service.ray_serve.snapshot import Sight
+from service.ray_serve.redeployer import DRAIN_TIMEOUT_S, USUAL_DRAIN_TIMEOUT_S, DeploymentSnapshot, Redeployer
 
 GPU = {"CPU": 1.0, "GPU": 1.0}
 
@@ -19,7 +18,7 @@ GPU = {"CPU": 1.0, "GPU": 1.0}
 class FakeServe:
     """
     Attributes:
-        deployed: what it was told to bring about, and the patience that it was to have.
+        deployed: what it was told to bring about, and its drain timeout.
         holds: those that leave have requests to answer.
         loads: those that start load for ever.
         fails: those that start cannot.
@@ -35,8 +34,8 @@ class FakeServe:
         self.holds = self.loads = self.fails = self.is_autoscaled = False
         self._is_told = False
 
-    def look(self) -> Sight:
-        sight = Sight(
+    def look(self) -> DeploymentSnapshot:
+        snapshot = DeploymentSnapshot(
             wanted=self.scale,
             running=frozenset(self.running),
             starting=frozenset(self.starting),
@@ -47,10 +46,10 @@ class FakeServe:
             failure="A replica failed to start: ValueError: too large" if self.fails and self.starting else None,
         )
         self._go_on()
-        return sight
+        return snapshot
 
-    def deploy(self, scale: Scale, patience_s: float) -> None:
-        self.deployed.append((scale.replicas, patience_s))
+    def deploy(self, scale: Scale, drain_timeout_s: float) -> None:
+        self.deployed.append((scale.replicas, drain_timeout_s))
         self.scale, self._is_told = scale, True
 
     def free_resources(self) -> Mapping[str, float]:
@@ -99,10 +98,10 @@ async def test_that_more_replicas_are_deployed_at_once() -> None:
     assert (begun.wanted.replicas, begun.running, begun.is_settled) == (3, 1, False)
     settled = await watched.until_settled()
     assert (settled.wanted.replicas, settled.running, settled.failure) == (3, 3, None)
-    assert serve.deployed == [(3, USUAL_PATIENCE_S)]
+    assert serve.deployed == [(3, USUAL_DRAIN_TIMEOUT_S)]
 
 
-async def test_that_patience_is_in_force_before_a_replica_is_to_leave_and_ends_when_it_has_left() -> None:
+async def test_that_the_longer_drain_timeout_is_in_force_just_while_a_replica_leaves() -> None:
     serve = FakeServe(2)
     serve.holds = True
     watched = Watched(serve)
@@ -110,11 +109,11 @@ async def test_that_patience_is_in_force_before_a_replica_is_to_leave_and_ends_w
     while not (await watched.redeployer.look()).leaving:
         pass
     assert (watched.redeployer.leaving, watched.left) == ({"s1"}, [])
-    assert serve.deployed == [(2, PATIENCE_S), (1, PATIENCE_S)]
+    assert serve.deployed == [(2, DRAIN_TIMEOUT_S), (1, DRAIN_TIMEOUT_S)]
     serve.leaving = []
     settled = await watched.until_settled()
     assert watched.left == ["s1"]
-    assert serve.deployed[2:] == [(1, USUAL_PATIENCE_S)]
+    assert serve.deployed[2:] == [(1, USUAL_DRAIN_TIMEOUT_S)]
     assert (settled.wanted, settled.running) == (Scale(replicas=1, max_ongoing_requests=50), 1)
 
 
@@ -195,7 +194,7 @@ async def test_that_a_replica_that_serve_stops_by_itself_has_not_left_as_asked()
 async def test_that_a_redeployment_that_breaks_off_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     serve = FakeServe(1)
 
-    def deploy(_scale: Scale, _patience_s: float) -> None:
+    def deploy(_scale: Scale, _drain_timeout_s: float) -> None:
         raise ConnectionError("the controller is gone")
 
     monkeypatch.setattr(serve, "deploy", deploy)

@@ -9,7 +9,7 @@ import pytest
 from ray.serve._private.common import RequestMetadata, StreamingHTTPRequest
 
 from service.ray_serve.doors import BODY_KEY, Scope
-from service.ray_serve.whole_request import take_bodies_from_scopes
+from service.ray_serve.patches import take_bodies_from_scopes
 
 HTTP: Scope = {"type": "http", "path": "/v1/completions"}
 METADATA = RequestMetadata(request_id="1", internal_request_id="1")

@@ -24,8 +24,8 @@ from ray.exceptions import RayError
 from service.commands.offline_batch.local_run import Line, LineEngine, LinePlan, RunError, lines_of
 from service.commands.offline_batch.results import BadLine, Outcome, OutcomeList, Result, ResultFiles
 from service.launch.checks import check_address
+from service.ray_serve.external import join
 from service.ray_serve.gpus import check_index, gpu_count, require_gpu, takes_gpu
-from service.ray_serve.joining import join
 
 BUNDLE_BATCHES: Final = 4
 """So many batches an engine is given at a time: within them, who is done makes room for the next line."""

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from service.launch.reaper import MARK, Lineage, describe_exit, sweep
-from service.launch.sweeper import SweepPlan
+from service.launch.reaper import MARK, Lineage, ReapPlan, describe_exit, reap
 
 # Says when it is up; the second one cannot be asked to end.
 IDLE = "print(flush=True); import time; time.sleep(60)"
@@ -90,21 +89,21 @@ def test_that_a_process_that_has_ended_is_no_member(lineage: Lineage, spawn: Spa
 def test_that_one_that_is_asked_to_end_is_not_killed(lineage: Lineage, spawn: Spawn) -> None:
     process = spawn(IDLE, mark=lineage.instance)
     await_line(process)
-    assert sweep(lineage, patience_s=0, grace_s=10) == []
+    assert reap(lineage, drain_timeout_s=0, grace_s=10) == []
     assert describe_exit(process.wait()) == "signal SIGTERM"
 
 
 def test_that_a_stubborn_one_is_killed(lineage: Lineage, spawn: Spawn) -> None:
     process = spawn(STUBBORN, mark=lineage.instance)
     await_line(process)
-    assert sweep(lineage, patience_s=0, grace_s=0.1) == []
+    assert reap(lineage, drain_timeout_s=0, grace_s=0.1) == []
     assert describe_exit(process.wait()) == "signal SIGKILL"
 
 
 def test_that_one_that_ends_by_itself_is_let(lineage: Lineage, spawn: Spawn) -> None:
     process = spawn("print(flush=True); import time; time.sleep(0.2)", mark=lineage.instance)
     await_line(process)
-    assert sweep(lineage, patience_s=10, grace_s=0) == []
+    assert reap(lineage, drain_timeout_s=10, grace_s=0) == []
     assert process.wait() == 0
 
 
@@ -113,20 +112,20 @@ def test_that_orphans_in_sessions_of_their_own_are_found(lineage: Lineage, spawn
     orphan = int(await_line(parent))
     parent.wait()
     assert pids(lineage) == {orphan}
-    assert sweep(lineage, patience_s=0, grace_s=0.1) == []
+    assert reap(lineage, drain_timeout_s=0, grace_s=0.1) == []
     assert pids(lineage) == set()
 
 
 def test_that_with_nothing_to_do_it_is_done_at_once(lineage: Lineage) -> None:
     began_s = time.monotonic()
-    assert sweep(lineage, patience_s=10, grace_s=10) == []
+    assert reap(lineage, drain_timeout_s=10, grace_s=10) == []
     assert time.monotonic() - began_s < 5
 
 
 def test_that_the_sweepers_plan_removes_the_files(lineage: Lineage, tmp_path: Path) -> None:
     directory = tmp_path / "ours"
     (directory / "deep").mkdir(parents=True)
-    assert SweepPlan(lineage, str(directory), patience_s=0, grace_s=0).carry_out() == []
+    assert ReapPlan(lineage, str(directory), drain_timeout_s=0, grace_s=0).carry_out() == []
     assert not directory.exists()
 
 

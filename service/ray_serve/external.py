@@ -1,25 +1,31 @@
-"""Somebody else's Ray cluster: we connect, run our application, and take nothing but that away again."""
+"""An external Ray cluster: the service connects, runs its application there, and removes nothing but that.
+
+`python -m service.ray_serve.external ADDRESS` removes the application after its driver was killed.
+"""
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
 import ray
 from ray import serve
 from ray.serve import context
 
-from service.messages.life import StartError
+from service.messages.life import NoClusterError, StartError
 from service.messages.options import RunOptions, is_loopback
 from service.ray_serve import application
-from service.ray_serve.environment import door_variables
-from service.ray_serve.joining import join
+from service.ray_serve.environment import SOURCE_ROOT, door_variables
 
 ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
-class ForeignRay:
+class ExternalCluster:
     """The cluster at the address that the user typed. The doors stand in our application, not in its proxy."""
 
     def __init__(self, options: RunOptions, instance: str, note: Path) -> None:
@@ -71,3 +77,27 @@ class ForeignRay:
         except ValueError:
             return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         return host
+
+
+def join(address: str, workload: str, variables: Mapping[str, str], **options: Any) -> None:
+    """Connect, with environment variables for what we run there and options for `ray.init`; raises `StartError`."""
+    runtime_env = {"env_vars": dict(variables), "py_modules": [str(SOURCE_ROOT / "service"), *modules_of(workload)]}
+    try:
+        ray.init(address=address, runtime_env=runtime_env, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise NoClusterError(address) from error
+
+
+def modules_of(workload: str) -> list[ModuleType]:
+    """The user's own module or package that the workload is in, if it is in one."""
+    module, colon, _ = workload.partition(":")
+    return [importlib.import_module(module.partition(".")[0])] if colon else []
+
+
+def main() -> None:
+    ray.init(address=sys.argv[1], log_to_driver=False)
+    application.delete()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Private parts of Ray Serve that are replaced, each for one release of Ray.
+
+A request crosses from Ray Serve's proxy to a replica in one piece, its body with it.
+
+Serve 2.60 sends its head alone. The replica then looks the proxy up in the cluster, asks it for the body, and asks a
+second time for whatever follows, which is the client's leaving: as much work as all the rest of a request's way. But
+the doors have read the whole body by then and lay it in the scope, and of a client that leaves the replica learns
+without asking, because the proxy cancels what it has asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import ray
+from ray.serve._private import http_util
+from ray.serve._private import replica as serve_replica
+from ray.serve._private.common import StreamingHTTPRequest
+from starlette.middleware import Middleware
+
+from service.messages.options import is_loopback
+from service.ray_serve.doors import BODY_KEY, Doors, rules_from_environment
+
+ReceiveMessages: TypeAlias = Callable[[Any], Awaitable[bytes]]
+
+_ask_proxy: Any = StreamingHTTPRequest.__dict__["receive_asgi_messages"]
+
+
+def take_bodies_from_scopes() -> None:
+    """To be called in a deployment's constructor. A request without its body is served as before."""
+    # WORKAROUND ray 2.60: there is no public way to hand a replica a body.
+    assert isinstance(_ask_proxy, property)
+    StreamingHTTPRequest.receive_asgi_messages = property(_receive_messages)  # type: ignore[assignment, method-assign]
+
+
+def _receive_messages(request: StreamingHTTPRequest) -> ReceiveMessages:
+    if BODY_KEY in request.asgi_scope:
+        request._receive_asgi_messages = _Received(request.asgi_scope.pop(BODY_KEY))
+    return _ask_proxy.__get__(request)  # type: ignore[no-any-return]
+
+
+class _Received:
+    """Answers as the proxy would: first with the body, then when the client has left."""
+
+    def __init__(self, body: bytes) -> None:
+        self._messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def __call__(self, _: object) -> bytes:
+        if not self._messages:
+            await asyncio.Event().wait()  # whoever waits is cancelled
+        return pickle.dumps([self._messages.pop()])
+
+
+_serve_replica: Any = serve_replica  # what is replaced in it is not public
+
+
+def keep_replica_on_loopback() -> None:
+    """To be called in a deployment's constructor, which runs before its replica starts to listen."""
+    # WORKAROUND ray 2.60: that server, which unpickles what it is sent, listens on all interfaces although every caller
+    # uses the node's address. On a cluster of several machines it has to.
+    node_address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    if is_loopback(node_address):
+        _serve_replica.add_port_to_grpc_server = _add_port_on_loopback
+
+
+_add_port = _serve_replica.add_port_to_grpc_server
+
+
+def _add_port_on_loopback(server: Any, address: str) -> int:
+    return int(_add_port(server, address.replace("[::]:", "127.0.0.1:")))
+
+
+def middlewares() -> list[Middleware]:
+    """Named in RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
+    _take_port_for_ourselves()
+    return [Middleware(Doors, rules=rules_from_environment())]
+
+
+def _take_port_for_ourselves() -> None:
+    # WORKAROUND ray 2.60: the proxy binds either with SO_REUSEPORT, and then shares the port with any stranger, or
+    # without SO_REUSEADDR, and then not at all for a minute after an earlier service had connections there.
+    assert callable(http_util.set_socket_reuse_port)
+    http_util.set_socket_reuse_port = _reuse_address_only
+
+
+def _reuse_address_only(sock: socket.socket) -> bool:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return True
