@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from PySide6.QtCore import QObject, Signal
 
 from service.analysis.recording.format import MEMBER_S, RecordedEvent, RecordingError, RecordingHeader
-from service.analysis.recording.writer import RecordingWriter, Tape
+from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.files import NotWrittenError
 
 MOST_WAITING: Final = 20_000  # events; what a disk that stands still keeps waiting beyond them is not recorded
@@ -108,7 +108,7 @@ class _Worker:
         self._not_saved = not_saved
         self._jobs: Queue[Job | None] = Queue(MOST_WAITING)
         self._thread: Thread | None = None
-        self._tape = Tape()
+        self._buffer = RecordingBuffer()
         self._writer: RecordingWriter | None = None
 
     def ask(self, job: Job) -> None:
@@ -155,10 +155,10 @@ class _Worker:
                 raise
 
     def take(self, at_s: float, event: RecordedEvent) -> None:
-        self._write(self._tape.add(at_s, event))
+        self._write(self._buffer.add(at_s, event))
 
     def begin(self, path: Path, header: RecordingHeader) -> None:
-        self._tape.flush()  # what was heard before does not belong into it
+        self._buffer.flush()  # what was heard before does not belong into it
         self._writer = RecordingWriter(path, header, overwrite=True)
 
     def end(self, at_s: float) -> None:
@@ -173,14 +173,14 @@ class _Worker:
             self._not_saved(f"{path} is what is being recorded. Choose another name.")
             return
         try:
-            self._tape.save(path, header)
+            self._buffer.save(path, header)
         except NotWrittenError as error:
             self._not_saved(str(error))
         else:
             self._ended(str(path))
 
     def flush(self) -> None:
-        self._write(self._tape.flush())
+        self._write(self._buffer.flush())
 
     def _write(self, member: bytes | None) -> None:
         if self._writer is not None:

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from service.analysis.observed.history import History
-from service.analysis.recording.tables import SUBJECTS, ExportError, Table, as_csv, as_file, as_parquet, requests_table
+from service.analysis.recording.tables import SUBJECTS, ExportError, Table, as_csv, as_file, as_parquet
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
 from service.messages.settings import Settings, SettingsChange, VersionedSettings
 from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
@@ -135,7 +135,7 @@ def parsed(content: bytes) -> list[dict[str, str]]:
 
 
 def test_that_each_request_is_a_line_with_its_words_and_times(history: History) -> None:
-    first, second = parsed(as_csv(requests_table(history.requests.rows(), history.wall_time)))
+    first, second = parsed(as_csv(SUBJECTS["requests"].table(history.requests.rows(), history.wall_time)))
 
     assert first["client_id"] == "c1"
     assert first["state"] == "done"
@@ -152,7 +152,7 @@ def test_that_a_lone_surrogate_in_a_text_does_not_break_the_file(history: Histor
 
     row = replace(history.requests.rows()[0], text="\ud800")
 
-    assert parsed(as_csv(requests_table([row], history.wall_time)))[0]["completion"] == "?"
+    assert parsed(as_csv(SUBJECTS["requests"].table([row], history.wall_time)))[0]["completion"] == "?"
 
 
 def test_that_figures_are_told_every_second_under_the_settings_of_that_time(history: History) -> None:

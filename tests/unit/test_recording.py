@@ -26,7 +26,7 @@ from service.analysis.recording.format import (
     ServiceStarted,
 )
 from service.analysis.recording.reader import open_recording, read_entries
-from service.analysis.recording.writer import RecordingWriter, Tape
+from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.files import NotWrittenError
 from service.messages.life import Ready
 from service.messages.settings import Settings
@@ -335,10 +335,10 @@ def test_that_a_killed_recorder_leaves_all_but_its_last_second(tmp_path: Path) -
 
 def test_that_a_tape_keeps_the_last_minutes_only(tmp_path: Path) -> None:
     entries = entries_of(changing_run(20.0))
-    tape = Tape(kept_s=5.0)
+    buffer = RecordingBuffer(kept_s=5.0)
     for entry in entries:
-        tape.add(entry.at_s, entry.event)
-    tape.save(tmp_path / "a.bsr", header(at_s=1100.0))
+        buffer.add(entry.at_s, entry.event)
+    buffer.save(tmp_path / "a.bsr", header(at_s=1100.0))
 
     recording = open_recording(tmp_path / "a.bsr")
     kept = list(read_entries(tmp_path / "a.bsr"))[:-1]
@@ -349,10 +349,10 @@ def test_that_a_tape_keeps_the_last_minutes_only(tmp_path: Path) -> None:
 
 
 def test_that_a_tape_holds_no_more_bytes_than_it_may(tmp_path: Path) -> None:
-    tape = Tape(most_bytes=4000)
+    buffer = RecordingBuffer(most_bytes=4000)
     for entry in entries_of(changing_run(20.0)):
-        tape.add(entry.at_s, entry.event)
-    tape.save(tmp_path / "a.bsr", header(at_s=1100.0))
+        buffer.add(entry.at_s, entry.event)
+    buffer.save(tmp_path / "a.bsr", header(at_s=1100.0))
 
     around_it = 1500  # header and end
     assert (tmp_path / "a.bsr").stat().st_size < 4000 + around_it
@@ -384,12 +384,12 @@ def test_that_an_earlier_recording_stays_until_the_new_one_has_begun(tmp_path: P
 def test_that_a_tape_that_cannot_be_saved_whole_leaves_the_earlier_recording(tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
     path.write_bytes(b"precious")
-    tape = Tape()
+    buffer = RecordingBuffer()
     for entry in entries_of(changing_run(20.0)):
-        tape.add(entry.at_s, entry.event)
+        buffer.add(entry.at_s, entry.event)
 
     with room_for(5000), pytest.raises(NotWrittenError, match=r"Nothing was overwritten\. Choose another place"):
-        tape.save(path, header(at_s=1100.0))
+        buffer.save(path, header(at_s=1100.0))
 
     assert path.read_bytes() == b"precious"
     assert os.listdir(tmp_path) == ["a.bsr"]
@@ -400,7 +400,7 @@ def test_that_recordings_are_for_their_owner_alone(tmp_path: Path, mask: int) ->
     with umask(mask):
         RecordingWriter(tmp_path / "new.bsr", header()).close()
         RecordingWriter(tmp_path / "over.bsr", header(), overwrite=True).close()
-        Tape().save(tmp_path / "tape.bsr", header())
+        RecordingBuffer().save(tmp_path / "buffer.bsr", header())
 
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
 

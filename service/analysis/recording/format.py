@@ -35,14 +35,14 @@ MOST_FAILURES: Final = 10_000
 
 
 class RecordingError(UserError):
-    """A recording cannot be written or read at all; the text is a sentence that says why and what to do."""
+    """A recording that cannot be written or read at all; the text is a sentence with the cause and a remedy."""
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag="batchscope-recording"):
     """The first line.
 
     Attributes:
-        at_s: the recorder's monotonic clock when it began, and `clock` its id, as in `TelemetryFrame`.
+        at_s: begin on the recorder's monotonic clock, and `clock` its id, as in `TelemetryFrame`.
         recorded_at: seconds since 1970 at that moment.
         url, model, device, dtype: of the service, as far as they were known then.
     """
@@ -65,7 +65,7 @@ class ServiceStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
 
 
 class ServiceEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="ended"):
-    """The service stopped, or failed, for which `reason` is the sentence that the user was shown."""
+    """The service stopped, or failed, for which `reason` is the sentence that was shown."""
 
     reason: str | None = None
 
@@ -93,7 +93,7 @@ def program_version() -> str:
 
 
 class Packer:
-    """Gathers the events of about a second."""
+    """Packs events into members, each of about a second."""
 
     def __init__(self) -> None:
         self._encode = msgspec.json.Encoder().encode
@@ -102,7 +102,7 @@ class Packer:
         self._since_s = 0.0
 
     def add(self, at_s: float, event: RecordedEvent) -> bytes | None:
-        """Take an event that was heard at `at_s`; a member, when this one completes it."""
+        """Add an event that was heard at `at_s`; returns a member when this event completes it."""
         if not self._lines:
             self._since_s = at_s
         line = self._encode(Entry(at_s=at_s, event=event))
@@ -111,7 +111,7 @@ class Packer:
         return self.take() if at_s - self._since_s >= MEMBER_S or self._bytes >= MEMBER_BYTES else None
 
     def take(self) -> bytes | None:
-        """A member of what has gathered; ``None`` if that is nothing."""
+        """A member of the events so far; ``None`` if there are none."""
         if not self._lines:
             return None
         content = b"\n".join([*self._lines, b""])
@@ -121,7 +121,7 @@ class Packer:
 
 
 def packed_header(header: RecordingHeader) -> bytes:
-    """The member that a recording begins with."""
+    """The first member of a recording."""
     return _packed(msgspec.json.encode(header) + b"\n")
 
 
@@ -130,14 +130,14 @@ def _packed(content: bytes) -> bytes:
 
 
 class Damage(NamedTuple):
-    """Bytes of a file that are no whole member, or more than is read of one file."""
+    """Bytes of a file that are no whole member, or exceed the size that is read."""
 
     start: int
     end: int
 
 
 def members(data: bytes) -> Iterator[bytes | Damage]:
-    """What each member holds, in order; where one is damaged, reading goes on with the next that is whole."""
+    """The content of each member, in order; behind a damaged one, reading goes on with the next whole one."""
     inflater = _Inflater(data)
     position = whole_until = 0
     while position < len(data) and inflater.may_go_on:
@@ -156,7 +156,7 @@ def members(data: bytes) -> Iterator[bytes | Damage]:
 
 
 class _Inflater:
-    """Decompresses members, at most so much of each and of all, and at most so many that turn out to be none."""
+    """Decompresses members, within limits on the size of each, of all, and on the number of failures."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -168,7 +168,7 @@ class _Inflater:
         return self._left > 0 and self._failures_left > 0
 
     def member_at(self, start: int) -> tuple[bytes, int] | None:
-        """The content of the member that begins there and where it ends; ``None`` if it is not whole, or too long."""
+        """The content and the end of the member at `start`; ``None`` if it is not whole, or too long."""
         pieces: list[bytes] = []
         try:
             end = self._inflate(start, pieces)

@@ -29,8 +29,8 @@ from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 SLACK_S: Final = 5.0
 
 
-class Order:
-    """Asked of every entry in turn."""
+class Chronology:
+    """Admits the entries that can follow each other, so that no forged file keeps its reader busy for hours."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._clock = header.clock
@@ -40,7 +40,7 @@ class Order:
         self._frame_heard_s = header.at_s
 
     def admits(self, entry: Entry) -> bool:
-        """Whether the entry can have come after those that were admitted before it."""
+        """Whether the entry can have come after the entries admitted before it."""
         if not self._latest_s <= entry.at_s <= self._until_s:
             return False
         match entry.event:
@@ -52,7 +52,7 @@ class Order:
         return True
 
     def missed_before(self, entry: Entry) -> FramesMissed | None:
-        """The frames between this one and the one before it; to be asked of every admitted entry."""
+        """The frames missing between this one and the one before it; to be called with every admitted entry."""
         if not isinstance(entry.event, TelemetryFrame):
             return None
         last, frame = self._frame, entry.event
@@ -72,19 +72,20 @@ class Order:
 
 
 def _is_of_its_time(batch: BatchRecord, at_s: float) -> bool:
-    """Whether a frame of that moment can tell of the batch: its tokens are spread over the time that it ran."""
+    """Whether a frame of that moment can report the batch, over whose run its tokens are spread."""
     times_s = (batch.formed_s, batch.started_s, batch.finished_s)
     return all(time_s is None or at_s - LONGEST_S <= time_s <= at_s + SLACK_S for time_s in times_s)
 
 
 @dataclass(frozen=True)
 class Recording:
-    """
+    """A recording that was read.
+
     Attributes:
-        model: of the service; ``None`` if none was heard.
-        history: all that was recorded; its clock stands at the end.
+        model: of the service; ``None`` if no service was recorded.
+        history: its clock stands at the end.
         began_s, ended_s: on the recorder's clock.
-        damage: a sentence that says what could not be read, if anything.
+        damage: a sentence on the parts that could not be read, if any.
     """
 
     path: Path
@@ -101,7 +102,7 @@ class Recording:
 
 
 def open_recording(path: Path) -> Recording:
-    """Read all of it; raises `RecordingError` where it is no recording of ours or nothing of it can be read."""
+    """Read a whole recording; raises `RecordingError` for another file or an unreadable one."""
     content = members(_read(path))
     header = _header(path, next(content, b""))
     replay = Replay(header)
@@ -110,13 +111,13 @@ def open_recording(path: Path) -> Recording:
         for entry in _entries(content, header, flaws):
             replay.feed(entry)
         replay.finish()
-    except ArithmeticError:  # numbers that fit no column: nobody but a forger writes them
+    except ArithmeticError:  # numbers that fit no column, which only a forged file holds
         flaws.has_nonsense = True
     return Recording(
         path=path,
         header=header,
         model=replay.model,
-        history=replay.stand(),
+        history=replay.stop(),
         began_s=header.at_s,
         ended_s=replay.last_s,
         damage=flaws.sentence(replay.last_s - header.at_s),
@@ -124,14 +125,14 @@ def open_recording(path: Path) -> Recording:
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
-    """Every event of a recording, as it came; what cannot be read is passed over."""
+    """Every event of a recording, as it came; unreadable ones are passed over."""
     content = members(_read(path))
     return _entries(content, _header(path, next(content, b"")), _Flaws())
 
 
 @dataclass
 class _Flaws:
-    """What was found to be wrong."""
+    """The damage found so far."""
 
     lost_bytes: int = 0
     bad_lines: int = 0
@@ -190,19 +191,19 @@ def _header(path: Path, first: bytes | Damage) -> RecordingHeader:
 
 
 def _entries(content: Iterator[bytes | Damage], header: RecordingHeader, flaws: _Flaws) -> Iterator[Entry]:
-    """The events of all members that are whole, with a gap where frames are missing."""
-    order = Order(header)
+    """The events of all whole members, and a `FramesMissed` where frames are missing."""
+    chronology = Chronology(header)
     for member in content:
         if isinstance(member, Damage):
             flaws.lost_bytes += member.end - member.start
             continue
         for line in member.splitlines():
             entry = _entry(line)
-            if entry is None or not order.admits(entry):
+            if entry is None or not chronology.admits(entry):
                 flaws.bad_lines += 1
                 continue
             flaws.is_ended = isinstance(entry.event, RecordingEnded)
-            missed = order.missed_before(entry)
+            missed = chronology.missed_before(entry)
             if missed is not None:
                 yield Entry(at_s=entry.at_s, event=missed)
             yield entry

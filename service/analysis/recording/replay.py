@@ -1,4 +1,4 @@
-"""Fills a history from what was recorded: the same as when it came, at a fraction of the cost."""
+"""Fills a history from a recording: the same as when the events came, at a fraction of the cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEGMENT_S: Final = 0.5  # frames of so long are fed at once; percentiles allow f
 
 
 class Replay:
-    """Feeds entries in their order; then `finish`, and `stand`."""
+    """Feeds entries in their order to a history; then `finish`, and `stop`."""
 
     def __init__(self, header: RecordingHeader) -> None:
         self._header = header
@@ -39,7 +39,7 @@ class Replay:
 
     @property
     def last_s(self) -> float:
-        """When the last event was heard."""
+        """The time of the last event."""
         return self._last_s
 
     def feed(self, entry: Entry) -> None:
@@ -57,11 +57,11 @@ class Replay:
                 self._feed_single(other)
 
     def finish(self) -> None:
-        """Feed what is left."""
+        """Feed the entries that are left."""
         self._feed_segment()
 
-    def stand(self) -> History:
-        """What came of it; its clock stands at the last event."""
+    def stop(self) -> History:
+        """The history, whose clock now stands at the last event."""
         self._now_s = self._last_s
         self.history.kept_s = max(self._last_s - self._header.at_s, 1.0)
         return self.history
@@ -86,7 +86,7 @@ class Replay:
 
     def _add_load(self, frame: LoadFrame) -> None:
         self._load.append(frame)
-        if frame.pattern != self._pattern:  # a change of load is marked where it was told of
+        if frame.pattern != self._pattern:  # a change of load is marked at the time of its report
             self._pattern = frame.pattern
             self._feed_segment()
 
@@ -125,7 +125,7 @@ def _last_records(frames: Iterable[TelemetryFrame]) -> tuple[RequestRecord, ...]
 
 
 def _joined_requests(frames: Iterable[LoadFrame]) -> tuple[ClientRequest, ...]:
-    """The last report of each request with all new text, those that ended first and in order of their ends."""
+    """The last record of each request with all its new text, in order of their ends; open ones come last."""
     requests: dict[str, ClientRequest] = {}
     texts: dict[str, list[str]] = {}
     for frame in frames:

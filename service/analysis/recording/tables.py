@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import partial
 from importlib.util import find_spec
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
+from service.analysis.observed.batches import Regime
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import BatchSummary, batch_summary
 from service.analysis.observed.requests import RequestRow
@@ -20,68 +23,24 @@ from service.messages.text import UserError
 Kind: TypeAlias = Literal["text", "whole", "number", "switch", "seconds", "moment"]
 Value: TypeAlias = str | int | float | bool | None
 WallTime: TypeAlias = Callable[[float], float]
+Column: TypeAlias = tuple[Kind, Callable[[Any], Value]]  # and how its value is read from a row's object
 
 FIGURES_STEP_S: Final = 1.0
-STAGES: Final = ("intended", "sent", "received", "enqueued", "formed", "started", "first_token", "finished")
-REQUEST_COLUMNS: Final[Mapping[str, Kind]] = {
-    "id": "text",
-    "client_id": "text",
-    "source": "text",
-    "state": "text",
-    "arrived_at": "moment",
-    "latency_s": "seconds",
-    "tokens": "whole",
-    "max_tokens": "whole",
-    "replica": "text",
-    "batch": "text",
-    **{f"{stage}_s": "seconds" for stage in STAGES},
-    "error": "text",
-    "prompt": "text",
-    "completion": "text",
-}
-BATCH_COLUMNS: Final[Mapping[str, Kind]] = {
-    "id": "text",
-    "number": "whole",
-    "replica": "text",
-    "formed_at": "moment",
-    "size": "whole",
-    "cap": "whole",
-    "release_reason": "text",
-    "formation": "text",
-    "settings_version": "whole",
-    "tokens": "whole",
-    "formed_s": "seconds",
-    "started_s": "seconds",
-    "finished_s": "seconds",
-    "ran_s": "seconds",
-    "shortest_wait_s": "seconds",
-    "longest_wait_s": "seconds",
-}
-SETTINGS_KINDS: Final[Mapping[str, Kind]] = {
-    "formation": "text",
-    "max_batch_size": "whole",
-    "batch_wait_timeout_s": "number",
-    "allow_small_batch": "switch",
-    "stride_s": "number",
-    "max_batch_tokens": "whole",
-    "max_concurrent_batches": "whole",
-    "max_queued_requests": "whole",
-}
-FIGURE_COLUMNS: Final[Mapping[str, Kind]] = {
-    "at": "moment",
-    "at_s": "seconds",
-    "settings_version": "whole",
-    **SETTINGS_KINDS,
-    **{field.name: "number" for field in fields(Figures)},
-}
 SUFFIXES: Final = (".csv", ".parquet")
+STAGES: Final = ("intended", "sent", "received", "enqueued", "formed", "started", "first_token", "finished")
+KIND_OF_TYPE: Final[Mapping[type, Kind]] = {str: "text", int: "whole", float: "number", bool: "switch"}
+
+
+class ExportError(UserError):
+    """A file cannot be exported like this; the text is a sentence that says what to do."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """
+    """Rows under named columns.
+
     Attributes:
-        columns: their names and kinds; seconds are on the service's clock, a moment is in seconds since 1970.
+        columns: names and kinds; seconds are on the service's clock, a moment is in seconds since 1970.
         rows: a value a column, ``None`` where it is unknown, never 0.
     """
 
@@ -91,125 +50,45 @@ class Table:
 
 @dataclass(frozen=True)
 class FiguresAt:
-    """The figures as they stood at one moment, and the settings that batches then obeyed."""
+    """The figures at one moment, and the regime that batches then obeyed."""
 
     at_s: float
-    version: int | None
-    settings: Settings | None
+    regime: Regime | None
     figures: Figures
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One thing to take away, in steps that may be taken piece by piece.
+    """A kind of table, made in steps that may be taken piece by piece.
 
     Attributes:
-        items: what there is to look up.
-        look: those of them that are still kept.
-        table: what was found, as a table.
+        items: returns everything to look up.
+        look: returns what is found of some of these items, as far as it is still kept.
     """
 
+    columns: Mapping[str, Column]
     items: Callable[[History], Sequence[Any]]
     look: Callable[[History, Sequence[Any]], list[Any]]
-    table: Callable[[Iterable[Any], WallTime], Table]
 
-
-def requests_table(rows: Iterable[RequestRow], wall_time: WallTime) -> Table:
-    """A line a request; stages that were not reached are unknown."""
-    return Table(REQUEST_COLUMNS, [_request_cells(row, wall_time) for row in rows])
-
-
-def batches_table(batches: Iterable[BatchSummary], wall_time: WallTime) -> Table:
-    """A line a batch."""
-    return Table(BATCH_COLUMNS, [_batch_cells(batch, wall_time) for batch in batches])
-
-
-def figures_table(figures_at: Iterable[FiguresAt], wall_time: WallTime) -> Table:
-    """A line a moment."""
-    return Table(FIGURE_COLUMNS, [_figure_cells(each, wall_time) for each in figures_at])
-
-
-def moments(history: History) -> list[float]:
-    """The moments that figures are told of: every second that is kept."""
-    if history.first_s is None:
-        return []
-    end_s = history.now_s()
-    first_s = max(history.first_s, end_s - history.kept_s)
-    return [end_s - n * FIGURES_STEP_S for n in reversed(range(int((end_s - first_s) / FIGURES_STEP_S) + 1))]
-
-
-def figures_at(history: History, at_s: float) -> FiguresAt:
-    """The figures of one moment."""
-    regime = history.batches.regime_at(at_s)
-    return FiguresAt(at_s, regime.version if regime else None, settings_at(history, at_s), figures(history, at_s))
+    def table(self, found: Iterable[Any], wall_time: WallTime) -> Table:
+        """What was found as a table, a line each."""
+        rows = [[_value(each, *column, wall_time) for column in self.columns.values()] for each in found]
+        return Table({name: kind for name, (kind, _) in self.columns.items()}, rows)
 
 
 def settings_at(history: History, at_s: float) -> Settings | None:
-    """Those that the batches of that moment obeyed, as far as it is known."""
+    """The settings that the batches of that moment obeyed, as far as they are known."""
     regime = history.batches.regime_at(at_s)
-    return None if regime is None else _settings(history, regime.version, at_s)
-
-
-def _settings(history: History, version: int, at_s: float) -> Settings | None:
-    """What that version says; versions begin anew with each service, so the one nearest before `at_s` counts."""
-    for change in reversed(history.changes()):
-        if change.version == version and change.requested_s <= at_s:
-            return change.settings
-    for change in history.changes():
-        if change.version == version + 1:
-            return change.previous
-    in_force = history.in_force
-    return in_force.settings if in_force is not None and in_force.version == version else None
-
-
-def _request_cells(row: RequestRow, wall_time: WallTime) -> list[Value]:
-    stages = [getattr(row, f"{stage}_s") for stage in STAGES]
-    head = [row.id, row.client_id, row.source, row.state, wall_time(row.started_at_s), row.latency_s]
-    return [*head, row.tokens, row.max_tokens, row.replica, row.batch, *stages, row.error, row.prompt, row.text]
-
-
-def _batch_cells(batch: BatchSummary, wall_time: WallTime) -> list[Value]:
-    head = [batch.id, batch.number, batch.replica, wall_time(batch.formed_s), batch.size, batch.cap, batch.reason]
-    times = [batch.formed_s, batch.started_s, batch.finished_s, batch.ran_s]
-    return [*head, batch.formation, batch.version, batch.tokens, *times, *(batch.waited_s or (None, None))]
-
-
-def _figure_cells(each: FiguresAt, wall_time: WallTime) -> list[Value]:
-    settings = [getattr(each.settings, name, None) for name in SETTINGS_KINDS]
-    values = [None if value is None else round(value, 6) for value in astuple(each.figures)]
-    return [wall_time(each.at_s), each.at_s, each.version, *settings, *values]
-
-
-def _batches(history: History, numbers: Sequence[int]) -> list[BatchSummary]:
-    return [batch for number in numbers if (batch := batch_summary(history, number)) is not None]
-
-
-def _figures(history: History, moments: Sequence[float]) -> list[FiguresAt]:
-    return [figures_at(history, at_s) for at_s in moments]
-
-
-SUBJECTS: Final[Mapping[str, Subject]] = {
-    "figures": Subject(moments, _figures, figures_table),
-    "requests": Subject(
-        lambda history: history.requests.numbers(), lambda history, rows: history.requests.rows(rows), requests_table
-    ),
-    "batches": Subject(
-        lambda history: range(history.batches.columns.first, history.batches.columns.next), _batches, batches_table
-    ),
-}
-
-
-class ExportError(UserError):
-    """It cannot be exported like this; the text is a sentence that says what to do."""
+    return None if regime is None else regime.settings
 
 
 def as_csv(table: Table) -> bytes:
-    """A line a row below the names; what is unknown is blank."""
+    """A line a row below the names; an unknown value is blank."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(table.columns)
-    spell = [_SPELLED[kind] for kind in table.columns.values()]
-    writer.writerows([say(value) for say, value in zip(spell, row, strict=True)] for row in table.rows)
+    kinds = table.columns.values()
+    writer.writerows([_cell(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in table.rows)
     return text.getvalue().encode("utf-8", "replace")
 
 
@@ -238,7 +117,7 @@ def as_parquet(table: Table) -> bytes:
 
 
 def as_file(table: Table, suffix: str) -> bytes:
-    """What the suffix asks for; raises `ExportError` for one that is not among `SUFFIXES`."""
+    """The table in the format of a suffix; raises `ExportError` for one that is not among `SUFFIXES`."""
     match suffix.lower():
         case ".csv":
             return as_csv(table)
@@ -251,31 +130,107 @@ def has_parquet() -> bool:
     return find_spec("pyarrow") is not None
 
 
+def _value(row: object, kind: Kind, read: Callable[[Any], Value], wall_time: WallTime) -> Value:
+    value = read(row)
+    return wall_time(value) if kind == "moment" and isinstance(value, float) else value
+
+
+def _cell(value: Value, kind: Kind) -> Value:
+    if kind == "seconds" and value is not None:
+        return f"{value:.6f}"
+    if kind == "moment" and isinstance(value, float):
+        return datetime.fromtimestamp(value).astimezone().isoformat(timespec="milliseconds")
+    return value
+
+
 def _typed(value: Value, kind: Kind) -> Value:
     if kind == "moment" and isinstance(value, float):
         return round(value * 1e6)
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _seconds(value: Value) -> Value:
-    return None if value is None else f"{value:.6f}"
+def _attributes(**kinds: Kind) -> dict[str, Column]:
+    """Columns named like the attributes that they hold."""
+    return {name: (kind, attrgetter(name)) for name, kind in kinds.items()}
 
 
-def _moment(value: Value) -> Value:
-    if not isinstance(value, float):
-        return None
-    return datetime.fromtimestamp(value).astimezone().isoformat(timespec="milliseconds")
+def _wait_s(batch: BatchSummary, place: int) -> float | None:
+    return None if batch.waited_s is None else batch.waited_s[place]
 
 
-def _as_it_is(value: Value) -> Value:
-    return value
+def _setting(each: FiguresAt, name: str) -> Value:
+    return getattr(each.regime.settings, name, None) if each.regime else None
 
 
-_SPELLED: Final[Mapping[Kind, Callable[[Value], Value]]] = {
-    "text": _as_it_is,
-    "whole": _as_it_is,
-    "number": _as_it_is,
-    "switch": _as_it_is,
-    "seconds": _seconds,
-    "moment": _moment,
+def _version(each: FiguresAt) -> int | None:
+    return each.regime.version if each.regime else None
+
+
+def _figure(each: FiguresAt, name: str) -> float | None:
+    value: float | None = getattr(each.figures, name)
+    return None if value is None else round(value, 6)
+
+
+def _all_requests(history: History) -> Sequence[int]:
+    return history.requests.numbers()
+
+
+def _requests(history: History, numbers: Sequence[int]) -> list[RequestRow]:
+    return history.requests.rows(numbers)
+
+
+def _all_batches(history: History) -> Sequence[int]:
+    return range(history.batches.columns.first, history.batches.columns.next)
+
+
+def _batches(history: History, numbers: Sequence[int]) -> list[BatchSummary]:
+    return [batch for number in numbers if (batch := batch_summary(history, number)) is not None]
+
+
+def _moments(history: History) -> list[float]:
+    """Every second that is kept."""
+    if history.first_s is None:
+        return []
+    end_s = history.now_s()
+    first_s = max(history.first_s, end_s - history.kept_s)
+    return [end_s - n * FIGURES_STEP_S for n in reversed(range(int((end_s - first_s) / FIGURES_STEP_S) + 1))]
+
+
+def _figures(history: History, moments: Sequence[float]) -> list[FiguresAt]:
+    return [FiguresAt(at_s, history.batches.regime_at(at_s), figures(history, at_s)) for at_s in moments]
+
+
+REQUEST_COLUMNS: Final[Mapping[str, Column]] = {
+    **_attributes(id="text", client_id="text", source="text", state="text"),
+    "arrived_at": ("moment", attrgetter("started_at_s")),
+    **_attributes(latency_s="seconds", tokens="whole", max_tokens="whole", replica="text", batch="text"),
+    **{f"{stage}_s": ("seconds", attrgetter(f"{stage}_s")) for stage in STAGES},
+    **_attributes(error="text", prompt="text"),
+    "completion": ("text", attrgetter("text")),
+}
+BATCH_COLUMNS: Final[Mapping[str, Column]] = {
+    **_attributes(id="text", number="whole", replica="text"),
+    "formed_at": ("moment", attrgetter("formed_s")),
+    **_attributes(size="whole", cap="whole"),
+    "release_reason": ("text", attrgetter("reason")),
+    **_attributes(formation="text"),
+    "settings_version": ("whole", attrgetter("version")),
+    **_attributes(tokens="whole", formed_s="seconds", started_s="seconds", finished_s="seconds", ran_s="seconds"),
+    "shortest_wait_s": ("seconds", partial(_wait_s, place=0)),
+    "longest_wait_s": ("seconds", partial(_wait_s, place=1)),
+}
+FIGURE_COLUMNS: Final[Mapping[str, Column]] = {
+    "at": ("moment", attrgetter("at_s")),
+    **_attributes(at_s="seconds"),
+    "settings_version": ("whole", _version),
+    **{
+        name: (KIND_OF_TYPE[type(getattr(Settings(), name))], partial(_setting, name=name))
+        for name in Settings.__struct_fields__
+    },
+    **{field.name: ("number", partial(_figure, name=field.name)) for field in fields(Figures)},
+}
+SUBJECTS: Final[Mapping[str, Subject]] = {
+    "figures": Subject(FIGURE_COLUMNS, _moments, _figures),
+    "requests": Subject(REQUEST_COLUMNS, _all_requests, _requests),
+    "batches": Subject(BATCH_COLUMNS, _all_batches, _batches),
 }

@@ -32,17 +32,13 @@ MOST_BYTES: Final = 64 * 2**20  # packed
 
 
 class RecordingWriter:
-    """Appends events; each second of them is compressed and handed to the system as one gzip member.
+    """Appends events to a file; each second of them is compressed and handed to the system as one gzip member.
 
-    Every method raises `RecordingError` where the disk refuses; what was written before can be read.
-
-    Attributes:
-        path: where to.
-        bytes_written: so far.
+    Every method raises `RecordingError` where the disk refuses; earlier members stay readable.
     """
 
     def __init__(self, path: Path, header: RecordingHeader, *, overwrite: bool = False) -> None:
-        """Begin the file; one that is there already is left alone unless `overwrite` says otherwise."""
+        """Begin the file; an existing one is left alone unless `overwrite` is set."""
         self.path = path
         self.bytes_written = 0
         self._packer = Packer()
@@ -64,7 +60,7 @@ class RecordingWriter:
         self.close()
 
     def add(self, at_s: float, event: RecordedEvent) -> None:
-        """Record what was heard at `at_s` on the recorder's clock."""
+        """Record an event that was heard at `at_s` on the recorder's clock."""
         self._last_s = at_s
         self.append(self._packer.add(at_s, event))
 
@@ -73,7 +69,7 @@ class RecordingWriter:
         self.append(self._packer.take())
 
     def close(self, at_s: float | None = None) -> None:
-        """Write what is left and end the file in order, at `at_s` or with the last event; also where that fails."""
+        """Write the rest and end the file in order, at `at_s` or with the last event; closes it even if that fails."""
         if self._file.closed:
             return
         try:
@@ -84,7 +80,7 @@ class RecordingWriter:
             self._file.close()
 
     def append(self, member: bytes | None) -> None:
-        """Write a member that was packed elsewhere, if there is one."""
+        """Write a packed member, if there is one."""
         if member is None:
             return
         rest = memoryview(member)
@@ -93,7 +89,7 @@ class RecordingWriter:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._file.fileno(), self.bytes_written)  # half a member is no use to anybody
+                os.ftruncate(self._file.fileno(), self.bytes_written)  # half a member cannot be read
             self._file.close()
             raise RecordingError(self._full_sentence(len(member), error)) from error
         self.bytes_written += len(member)
@@ -132,8 +128,8 @@ def _opened(path: Path, mode: Literal["ab", "wb"]) -> FileIO:
         raise RecordingError(f"Could not record to {path}: {error.strerror}.") from error
 
 
-class Tape:
-    """Holds `kept_s` of packed events, less where they take more than `MOST_BYTES`."""
+class RecordingBuffer:
+    """The last `kept_s` of packed events in memory, fewer where they take more than `most_bytes`."""
 
     def __init__(self, kept_s: float = KEPT_S, most_bytes: int = MOST_BYTES) -> None:
         self._kept_s = kept_s
@@ -146,21 +142,21 @@ class Tape:
 
     @property
     def began_s(self) -> float | None:
-        """When the oldest event that is held was heard; ``None`` if there is none."""
+        """The time of the oldest event that is held; ``None`` if there is none."""
         return self._members[0][0] if self._members else self._since_s
 
     def add(self, at_s: float, event: RecordedEvent) -> bytes | None:
-        """Take an event; the member that it completes, for whoever writes it elsewhere too."""
+        """Add an event; returns the member that it completes, which may also be written to a file."""
         self._since_s = at_s if self._since_s is None else self._since_s
         self._last_s = at_s
         return self._keep(self._packer.add(at_s, event))
 
     def flush(self) -> bytes | None:
-        """The member of what has gathered, complete or not."""
+        """Complete the present member and return it; ``None`` if it is empty."""
         return self._keep(self._packer.take())
 
     def save(self, path: Path, header: RecordingHeader) -> None:
-        """Write all that is held as a recording, whole or not at all; `header` tells of any moment.
+        """Write the events as a recording, whole or not at all; `header` may be of any moment.
 
         Raises `NotWrittenError`.
         """
