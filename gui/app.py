@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,8 @@ class Batchscope(QObject):
 
     def _on_complained(self, sentence: str) -> None:
         self.errors.append(sentence)
-        print(f"batchscope: {sentence}", file=sys.stderr)  # the window may be about to close
+        with suppress(OSError):  # a full disk may be what the sentence is about
+            print(f"batchscope: {sentence}", file=sys.stderr)  # the window may be about to close
 
     def _on_first_shown(self) -> None:
         self.window_after_s = process_age_s()

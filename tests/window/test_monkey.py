@@ -11,7 +11,9 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.session.lifecycle import LifeCycle
+from service.analysis.observed.history import History
 from service.messages.load import ClosedLoop
+from service.messages.settings import Settings
 from tests.window.conftest import start_service
 
 ACTIONS = 400
@@ -28,6 +30,7 @@ KEYS = [
     Qt.Key.Key_Minus,
     Qt.Key.Key_Return,
 ]
+AT_ONCE = {"allow_small_batch": True, "batch_wait_timeout_s": 0.0, "stride_s": 0.0}  # a request waits for no other
 TEXTS = ["", "0", "-1", "1e9", "nan", "7", "0.25", "abc", "99999999999999999999"]
 
 
@@ -93,7 +96,13 @@ def test_that_no_random_action_breaks_the_window(qtbot: QtBot, batchscope: Batch
     batchscope.window.load.stop_wanted.emit()
     history = batchscope.workings.history
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.outstanding == 0)
-    batchscope.workings.session.change_settings({"allow_small_batch": True})  # it may have been switched off
+    batchscope.workings.session.change_settings(AT_ONCE)
+    qtbot.waitUntil(lambda: in_force(history).revised(AT_ONCE) == in_force(history))
     before = history.load.totals.ok if history.load else 0
     batchscope.workings.session.fire(("still there",), 1, 2)
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.ok == before + 1)
+
+
+def in_force(history: History) -> Settings:
+    assert history.in_force is not None
+    return history.in_force.settings
