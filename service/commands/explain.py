@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from service.analysis.findings.finding import Finding, Severity
+from service.analysis.findings.facts import Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time
 from service.analysis.recording.reader import Recording, open_recording
 from service.commands.cli import Parser, UsageError, command, number, write_json

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Finding
 from service.analysis.findings.ranking import SUPPRESSES, findings
 from service.analysis.observed.history import History
 from service.messages.load import ClientTotals, LoadFrame, Poisson

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Finding
 from service.analysis.findings.ranking import findings
 from service.messages.settings import Settings
 from tests.synthetic_run import Step, SyntheticRun, filled_history

@@ -1,10 +1,11 @@
-"""The facts that the rules read: the last seconds under the settings in force, computed once and shared."""
+"""The interface of the rules: a rule reads `Facts`, each computed once, and returns a `Finding` or ``None``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -20,19 +21,46 @@ from service.messages.settings import BOUNDS, Settings
 from service.messages.text import per_second
 from service.messages.workload import TEXT
 
+Severity: TypeAlias = Literal["warning", "check", "info"]
+
 LEAST_BATCHES: Final = 5
-LONG_S: Final = 30.0  # what some facts need, as the rate of arrivals
+LONG_S: Final = 30.0  # for facts that need more than ten seconds, as the rate of arrivals
 MOSTLY: Final = 0.8
 WORTH_IT: Final = 1.05
+FELT_S: Final = 0.01
+FELT_SHARE: Final = 0.1  # of the median latency
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence with its evidence.
+
+    Attributes:
+        rule: stable name of the rule that found it.
+        severity: "warning" is to be changed, "check" is as it should be, "info" is good to know.
+        evidence: a sentence with the numbers.
+        data: the numbers, with their units in their names.
+        advice: what to do, as a sentence; empty where nothing need be done.
+        control: the setting that would change it, or ``None``.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    evidence: str = field(kw_only=True)
+    data: Mapping[str, float] = field(kw_only=True, default_factory=dict)
+    advice: str = field(kw_only=True, default="")
+    control: str | None = field(kw_only=True, default=None)
 
 
 @dataclass(frozen=True)
 class Facts:
     """The service at one moment of a history; each fact is computed when the first rule asks for it.
 
+    Where nothing else is said, a fact is of the last ten seconds, or since the settings came in force if that is later.
+
     Attributes:
-        settings: in force then.
-        since_s: the beginning of the last ten seconds, or of the settings if that is later.
+        settings: in force at that moment.
     """
 
     history: History
@@ -42,11 +70,29 @@ class Facts:
 
     @classmethod
     def at(cls, history: History, at_s: float) -> Facts | None:
-        """``None`` where nothing can be said: nothing has run yet, or the service had failed."""
+        """The facts of a moment; ``None`` before any batch has run, or while the service has failed."""
         regime = history.batches.regime_at(at_s)
         if regime is None or history.in_force is None or history.outages.has_failed_at(at_s):
             return None
         return cls(history, at_s, regime, regime.settings or history.in_force.settings)
+
+    @property
+    def since_s(self) -> float:
+        return max(self.at_s - WINDOW_S, self.regime.start_s)
+
+    @property
+    def span_s(self) -> float:
+        return self.at_s - self.since_s
+
+    # ------------------------------------------------------------------------------------------------------ settings
+
+    @property
+    def cap(self) -> int:
+        return self.settings.max_batch_size
+
+    @property
+    def is_late(self) -> bool:
+        return self.settings.formation == "late"
 
     @property
     def is_continuous(self) -> bool:
@@ -59,18 +105,14 @@ class Facts:
         return self.history.unit == TEXT.unit
 
     @property
-    def since_s(self) -> float:
-        return max(self.at_s - WINDOW_S, self.regime.start_s)
-
-    @property
-    def span_s(self) -> float:
-        return self.at_s - self.since_s
-
-    @property
     def timeout_s(self) -> float:
-        """How long a free engine waits for a batch to fill; 0 where something else decides when it leaves."""
+        """How long a free engine waits for a batch to fill; 0 where another setting decides when it leaves."""
         settings = self.settings
         return settings.batch_wait_timeout_s if settings.allow_small_batch and not settings.stride_s else 0.0
+
+    @property
+    def replicas(self) -> int:
+        return max(int(np.count_nonzero(self.queues.is_present)), 1)
 
     @property
     def places(self) -> int:
@@ -85,13 +127,13 @@ class Facts:
 
     @cached_property
     def earlier_batches(self) -> RecentBatches:
-        """Of the last half minute, for what can be told of whole batches only, however long they take."""
+        """The batches of the last half minute, for facts about whole batches, however long they take."""
         since_s = max(self.at_s - LONG_S, self.regime.start_s)
         return recent_batches(self.history, self.regime.number, since_s, self.at_s, self.settings.formation)
 
     @cached_property
     def previous_batches(self) -> RecentBatches | None:
-        """The last ten seconds of the settings before."""
+        """The batches of the last ten seconds of the settings before."""
         before = self.history.batches.regime_before(self.regime)
         if before is None:
             return None
@@ -105,12 +147,12 @@ class Facts:
 
     @property
     def full_share(self) -> float:
-        """Of the batches, or in `continuous` of the time, how much could hold no more."""
+        """The share of full batches, or in `continuous` of the time in which all rows were taken."""
         return self.batches.share(self.batches.is_full)
 
     @cached_property
     def cost(self) -> CostModel | None:
-        """What batches cost lately."""
+        """The cost of recent batches."""
         cost = CostModel.of_history(self.history, self.at_s)
         return None if cost is None else cost.under(self.settings.formation)
 
@@ -119,7 +161,7 @@ class Facts:
         return self.cost.batch_s(size) if self.cost is not None and self.cost.is_sure_of(size) else None
 
     def capacity(self, size: int) -> Capacity | None:
-        """What all replicas reach if every batch holds so many, where that is known well enough."""
+        """The rates of all replicas when every batch holds `size` requests, where they are known well enough."""
         if self.cost is None or not self.cost.is_sure_of(size):
             return None
         return self.cost.capacity(size, self.places)
@@ -131,7 +173,7 @@ class Facts:
 
     @cached_property
     def busy_share(self) -> float:
-        """Of the time of all places where batches can run, how much they were taken."""
+        """The share of time that all places for batches were taken."""
         columns = self.history.batches.columns
         begun, ended = columns["started"], np.minimum(columns["finished"], self.at_s)
         ran = (ended > self.since_s) & (begun <= self.at_s)
@@ -146,14 +188,14 @@ class Facts:
 
     @cached_property
     def steady_queues(self) -> Queues:
-        """Since neither settings nor load have changed."""
+        """The queues since `steady_since_s`."""
         return queues(self.history, self.steady_since_s, self.at_s)
 
     @property
     def waiting(self) -> int:
-        """In the queue or in sealed batches, mostly, in the last fifth of the time.
+        """The median number of requests in the queue or in sealed batches over the last fifth of the time.
 
-        Not at one moment: what is known last was often told because a batch began, which is when the fewest wait.
+        The last number alone would be too low: the service often reports when a batch has just emptied the queue.
         """
         return int(np.median(self.queues.total[-(MOMENTS // 5) :]))
 
@@ -168,6 +210,11 @@ class Facts:
         return int(np.count_nonzero(self._received))
 
     @cached_property
+    def refused(self) -> int:
+        state = self.history.requests.columns["state"]
+        return int(np.count_nonzero(self._received & (state == STATE_CODES["refused"])))
+
+    @cached_property
     def begun(self) -> Ints:
         """The places in the table of the requests that began to run."""
         started = self.history.requests.columns["started"]
@@ -175,21 +222,19 @@ class Facts:
         return places
 
     @cached_property
-    def refused(self) -> int:
-        state = self.history.requests.columns["state"]
-        return int(np.count_nonzero(self._received & (state == STATE_CODES["refused"])))
-
-    @cached_property
-    def latencies_s(self) -> Floats:
+    def latency_p50_s(self) -> float | None:
         samples = self.history.requests.samples
         finished = samples["finished"]
         within = (finished > self.since_s) & (finished <= self.at_s) & (samples["regime"] == self.regime.number)
-        latencies: Floats = samples["latency"][within]
-        return latencies
+        return float(np.median(samples["latency"][within])) if within.any() else None
+
+    def is_felt(self, wait_s: float) -> bool:
+        """Whether a wait is a considerable part of the latency; false where no latency is known."""
+        return self.latency_p50_s is not None and wait_s >= max(FELT_S, FELT_SHARE * self.latency_p50_s)
 
     @cached_property
     def lag_s(self) -> Floats:
-        """How late each request was sent whose sender we know."""
+        """The delay from the intended to the actual sending, of each request whose sender is known."""
         columns = self.history.requests.columns
         sent = columns["sent"]
         within = (sent > self.since_s) & (sent <= self.at_s)
@@ -208,69 +253,47 @@ class Facts:
         """The rate that the load generator aims at, where it has one."""
         if self.history.statuses.pattern_at(self.at_s) is None:
             return None
-        return next(
-            (rate for since_s, rate in reversed(self.history.load_timeline.offered) if since_s <= self.at_s), None
-        )
+        offered = reversed(self.history.load_timeline.offered)
+        return next((rate for since_s, rate in offered if since_s <= self.at_s), None)
 
     @cached_property
     def steady_since_s(self) -> float:
-        """Since when neither settings nor load have changed, at most half a minute ago."""
+        """The last change of settings or load, at most half a minute ago."""
         changed = [since_s for since_s, _ in self.history.statuses.patterns if since_s <= self.at_s]
         first_s = self.history.first_s if self.history.first_s is not None else -np.inf
         return max([self.at_s - LONG_S, self.regime.start_s, first_s, *changed[-1:]])
 
     @cached_property
-    def measured_per_s(self) -> float | None:
-        """Arrivals a second since settings and load last changed; ``None`` where that is too short to tell."""
-        span_s = self.at_s - self.steady_since_s
-        return self.steady_arrivals / span_s if span_s >= WINDOW_S / 2 else None
-
-    @cached_property
     def steady_arrivals(self) -> int:
-        """Since neither settings nor load have changed."""
+        """The number of arrivals since `steady_since_s`."""
         columns = self.history.requests.columns
         arrived = np.minimum(columns["intended"], columns["received"])
         return int(np.count_nonzero((arrived > self.steady_since_s) & (arrived <= self.at_s)))
 
+    @cached_property
+    def measured_per_s(self) -> float | None:
+        """Arrivals a second since `steady_since_s`; ``None`` where that is less than five seconds ago."""
+        span_s = self.at_s - self.steady_since_s
+        return self.steady_arrivals / span_s if span_s >= WINDOW_S / 2 else None
+
     @property
     def offered_per_s(self) -> float | None:
         return self.measured_per_s if self.declared_per_s is None else self.declared_per_s
-
-    @property
-    def replicas(self) -> int:
-        return max(int(np.count_nonzero(self.queues.is_present)), 1)
 
 
 def share(which: Bools) -> float:
     return float(which.mean()) if len(which) else 0.0
 
 
-@dataclass(frozen=True)
-class LargerCap:
-    """
-    Attributes:
-        helps: also where nothing is known of it.
-        advice: the sentence.
-    """
-
-    helps: bool
-    advice: str
-
-    @property
-    def control(self) -> str | None:
-        return "max_batch_size" if self.helps else None
-
-
-def larger_cap(facts: Facts) -> LargerCap:
-    cap = facts.settings.max_batch_size
-    larger = min(2 * cap, int(BOUNDS["max_batch_size"].high))
-    now_per_s, then_per_s = facts.capacity_per_s(cap), facts.capacity_per_s(larger)
-    if larger == cap or (now_per_s and then_per_s and then_per_s <= WORTH_IT * now_per_s):
-        return LargerCap(False, "Send less, add replicas or take a smaller model: a larger batch would gain little.")
+def advise_larger_cap(facts: Facts) -> tuple[str, str | None]:
+    """The advice for full batches and the setting that it names, which is ``None`` if a larger cap gains little."""
+    larger = min(2 * facts.cap, int(BOUNDS["max_batch_size"].high))
+    now_per_s, then_per_s = facts.capacity_per_s(facts.cap), facts.capacity_per_s(larger)
+    if larger == facts.cap or (now_per_s and then_per_s and then_per_s <= WORTH_IT * now_per_s):
+        return "Send less, add replicas or take a smaller model: a larger batch would gain little.", None
     if now_per_s is None or then_per_s is None:
         advice = "Raise max_batch_size and watch whether throughput grows; else send less or add replicas."
-        return LargerCap(True, advice)
-    return LargerCap(
-        True,
-        f"Raise max_batch_size: with {larger} the engine would answer {per_second(then_per_s)}, not {now_per_s:.1f}.",
-    )
+    else:
+        gain = f"{per_second(then_per_s)}, not {now_per_s:.1f}"
+        advice = f"Raise max_batch_size: with {larger} the engine would answer {gain}."
+    return advice, "max_batch_size"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Facts, Finding
 from service.analysis.findings.rules import (
     batch_of_one,
     batch_size_limits,
@@ -58,7 +57,7 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 SEVERITIES: Final = ("warning", "check", "info")
 
-# Where the first is said, the others say the same less well, or what its cause makes meaningless.
+# A finding suppresses others that are its weaker forms, or that its cause makes meaningless.
 SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
     "sealed_early": frozenset({"batch_of_one", "load_share"}),
     "ongoing_capped": frozenset({"batch_of_one", "timeout_too_long", "timeout_waited"}),
@@ -70,29 +69,30 @@ SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
 }
 EVERY_S: Final = 1.0
 MOST_MOMENTS: Final = 900
-LEAST_MOMENTS: Final = 3  # what holds at fewer in a row is passed over: it came with a change and went with it
+LEAST_MOMENTS: Final = 3  # a finding of fewer moments in a row is passed over: it came and went with a change
 
 
 def findings(history: History, at_s: float | None = None) -> tuple[Finding, ...]:
-    """What holds at `at_s` (now), the most useful first."""
+    """The findings at `at_s` (now), the most useful first."""
     facts = Facts.at(history, history.now_s() if at_s is None else at_s)
     return () if facts is None else findings_of(facts)
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
-    """What these facts say, the most useful first."""
+    """The findings from these facts, the most useful first."""
     found = [finding for rule in RULES if (finding := rule(facts)) is not None]
-    settled = frozenset().union(*(SUPPRESSES.get(finding.rule, frozenset()) for finding in found))
-    said = [finding for finding in found if finding.rule not in settled]
+    suppressed = frozenset().union(*(SUPPRESSES.get(finding.rule, frozenset()) for finding in found))
+    said = [finding for finding in found if finding.rule not in suppressed]
     return tuple(sorted(said, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 @dataclass(frozen=True)
 class HeldFinding:
-    """
+    """A finding and the spans in which it held.
+
     Attributes:
-        finding: as it was said in the middle of the longest span.
-        spans_s: from when to when it held, on the service's clock, in order of time.
+        finding: as it was in the middle of the longest span.
+        spans_s: begin and end, on the service's clock, in order of time.
     """
 
     finding: Finding
@@ -104,7 +104,7 @@ class HeldFinding:
 
 
 def findings_over_time(history: History, begin_s: float, end_s: float) -> tuple[HeldFinding, ...]:
-    """Those that held for some seconds, the most serious first, then those that held longest."""
+    """The findings that held for some seconds, the most serious first, then by how long they held."""
     count = min(max(math.ceil((end_s - begin_s) / EVERY_S), 1), MOST_MOMENTS)
     moments_s = [begin_s + (end_s - begin_s) * (n + 1) / count for n in range(count)]
     said = [{finding.rule: finding for finding in findings(history, at_s)} for at_s in moments_s]
@@ -124,7 +124,7 @@ def _held(rule: str, said: list[dict[str, Finding]], moments_s: list[float], lea
 
 
 def _runs(rule: str, said: list[dict[str, Finding]]) -> Iterator[list[int]]:
-    """Moments in a row at which the rule said something."""
+    """Moments in a row at which the rule found something."""
     for holds, run in groupby(range(len(said)), key=lambda moment: rule in said[moment]):
         if holds:
             yield list(run)

@@ -14,9 +14,9 @@ from service.analysis.observed.history import History
 from service.messages.settings import Formation, ReleaseReason
 
 AT_ONCE_S: Final = 0.005  # an engine that gets its next batch within this was not kept waiting
-REACH_S: Final = 120.0  # what is told of a batch began at most so long before
+REACH_S: Final = 120.0  # a batch is reported at most so long after it was formed
 MOMENTS: Final = 61
-STATUS_REACH_S: Final = 3.0  # a replica that said nothing for longer is not there
+STATUS_REACH_S: Final = 3.0  # a replica that is silent for longer is gone
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class RecentBatches:
 
     Attributes:
         row: of the batch table.
-        started, finished: not a number as long as it had not at the end of the span.
+        started, finished: NaN for a batch that had not by the end of the span.
         free: when its engine had finished the batch before; -infinity for an engine's first.
         queued: when its first member stood in the queue.
-        steps, vacant: what the engine computed; -1 as long as it is not known.
-        splits: how often memory did not hold all of its rows, as far as it is known.
+        steps, vacant: as the engine reported; -1 where unknown.
+        splits: how often memory did not hold all of its rows; 0 where unknown.
         is_open: whether others could join them.
         until_s: the end of the span.
     """
@@ -60,7 +60,7 @@ class RecentBatches:
 
     @cached_property
     def run_s(self) -> Floats:
-        """How long they ran, within the span."""
+        """Their run time within the span."""
         return np.maximum(np.where(np.isnan(self.finished), self.until_s, self.finished) - self.started, 0.0)
 
     @cached_property
@@ -69,7 +69,7 @@ class RecentBatches:
         return full
 
     def share(self, which: Bools) -> float:
-        """Of the batches; where others join those that run, of the time that they ran."""
+        """The share of the batches; where others can join them, of the time that they ran."""
         weights = self.run_s if self.is_open and self.run_s.any() else None
         return float(np.average(which, weights=weights)) if len(which) else 0.0
 
@@ -79,27 +79,27 @@ class RecentBatches:
 
     @cached_property
     def ready(self) -> Floats:
-        """When it could have run: its engine was free and its first member there."""
+        """When each could have run: its engine was free and its first member had come."""
         return np.maximum(self.free, self.queued)
 
     @cached_property
     def held(self) -> Floats:
-        """How long it was held back although it could have run."""
+        """How long each was held back although it could have run."""
         return np.maximum(self.formed - self.ready, 0.0)
 
     @cached_property
     def sealed(self) -> Floats:
-        """How long it had been sealed before its engine came free for it; so far, if it still waits."""
+        """How long each was sealed before its engine came free; so far, if it still waits."""
         return self.started - self.formed
 
 
 def recent_batches(
     history: History, regime: int, since_s: float, at_s: float, formation: Formation | None = None
 ) -> RecentBatches:
-    """Those formed in (since, at], as known at `at_s`; only of one formation, since after a change others still end."""
+    """Batches formed in (since, at], as known at `at_s`; of one formation, since older ones end after a change."""
     columns = history.batches.columns
     formed = columns["formed"]
-    near = slice(int(np.searchsorted(formed, since_s - REACH_S)), None)  # about in order: told frame by frame
+    near = slice(int(np.searchsorted(formed, since_s - REACH_S)), None)  # about in order: reported frame by frame
     places = np.arange(len(formed))[near]
     chosen = (formed[near] > since_s) & (formed[near] <= at_s) & (columns["regime"][near] == regime)
     if formation is not None:
@@ -127,7 +127,7 @@ def recent_batches(
 
 
 def _free_since(columns: Columns, places: Ints) -> Floats:
-    """For each of these batches when its engine had finished the one before."""
+    """For each of these batches, the end of the one before it on its engine."""
     slot, started, finished = (columns[name][places] for name in ("slot", "started", "finished"))
     order = np.lexsort((started, slot))
     free = np.full(len(places), -np.inf)
@@ -191,7 +191,7 @@ def queues(history: History, since_s: float, at_s: float) -> Queues:
 
 
 def _counts(spans: list[tuple[Floats, Floats]], moments: Floats) -> Ints:
-    """How many of each group's spans each moment lies in."""
+    """The number of spans of each group that each moment lies in."""
     counts = np.zeros((len(spans), len(moments)), np.int64)
     for line, (begin, end) in enumerate(spans):
         counts[line] = np.searchsorted(np.sort(begin), moments, "right") - np.searchsorted(

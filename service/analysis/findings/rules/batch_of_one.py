@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.facts import MOSTLY, Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import MOSTLY, Facts, Finding
 from service.messages.text import per_second, percent
 
 BUSY = 0.8
@@ -13,40 +12,35 @@ BUSY = 0.8
 
 def find(facts: Facts) -> Finding | None:
     alone = facts.batches.size == 1
-    cap = facts.settings.max_batch_size
     if not facts.has_batches or facts.batches.share(alone) < MOSTLY or facts.busy_share < BUSY:
         return None
-    if facts.is_continuous and cap > 1:
-        return None  # those who wait are about to join
+    if facts.is_continuous and facts.cap > 1:
+        return None  # waiting requests are about to join
     waiting = float(facts.queues.total.mean())
     if waiting < 1:
         return None
-    few = "One request ran at a time" if facts.is_continuous else _counted(facts)
+    of_one = int(np.count_nonzero(alone))
+    few = f"{of_one} of the last {len(alone)} batches held a single request"
     return Finding(
-        rule="batch_of_one",
-        severity="warning",
-        title="Requests run one by one under load",
-        evidence=f"{few}, while the engine was busy {percent(facts.busy_share)} of the time and {waiting:.1f} requests "
-        "waited.",
+        "batch_of_one",
+        "warning",
+        "Requests run one by one under load",
+        evidence=f"{'One request ran at a time' if facts.is_continuous else few}, while the engine was busy "
+        f"{percent(facts.busy_share)} of the time and {waiting:.1f} requests waited.",
         data={
             "batches": len(alone),
-            "of_one": int(np.count_nonzero(alone)),
+            "of_one": of_one,
             "busy_share": facts.busy_share,
             "mean_waiting": waiting,
-            "max_batch_size": cap,
+            "max_batch_size": facts.cap,
         },
         advice=_advice(facts),
-        control="max_batch_size" if cap == 1 else "batch_wait_timeout_s",
+        control="max_batch_size" if facts.cap == 1 else "batch_wait_timeout_s",
     )
 
 
-def _counted(facts: Facts) -> str:
-    size = facts.batches.size
-    return f"{np.count_nonzero(size == 1)} of the last {len(size)} batches held a single request"
-
-
 def _advice(facts: Facts) -> str:
-    if facts.settings.max_batch_size > 1:
+    if facts.cap > 1:
         return "Raise batch_wait_timeout_s so that more requests come together, or use fewer replicas."
     alone, eight = facts.capacity_per_s(1), facts.capacity_per_s(8)
     gain = f": batches of 8 would do {per_second(eight)} instead of {alone:.1f}" if alone and eight else ""

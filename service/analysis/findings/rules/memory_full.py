@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Facts, Finding
 from service.messages.text import counted
 
 
@@ -14,14 +13,14 @@ def find(facts: Facts) -> Finding | None:
     split = batches.splits > 0
     if not split.any():
         return None
-    # Who waits in `continuous` does so beside all rows that memory holds; elsewhere parts are about equal.
+    # A request that waits in `continuous` does so beside all rows that memory holds; elsewhere parts are about equal.
     parts = 1 if batches.is_open else batches.splits[split] + 1
     held = int(np.min(np.ceil(batches.size[split] / parts)))
     count = int(np.count_nonzero(split))
     return Finding(
-        rule="memory_full",
-        severity="warning",
-        title="Batches do not fit into memory",
+        "memory_full",
+        "warning",
+        "Batches do not fit into memory",
         evidence=f"Memory did not hold all rows of {count} of the last {counted(len(batches), 'batch')}, but {held}: "
         "the others had to wait until these were done.",
         data={"split": count, "batches": len(batches), "rows": held},

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import MOSTLY, Facts, Finding, share
 from service.analysis.observed.statuses import UNKNOWN
 from service.messages.text import counted, seconds
 
-TELEMETRY_READERS = 2  # each also is a request that the replica holds
+TELEMETRY_READERS = 2  # each is a request that the replica holds
 
 
 def find(facts: Facts) -> Finding | None:
-    limit, cap = _limit(facts), facts.settings.max_batch_size
-    batches = facts.batches
-    if limit is None or limit >= cap or not facts.has_batches:
+    limit, batches = _limit(facts), facts.batches
+    if limit is None or limit >= facts.cap or not facts.has_batches:
         return None
     if batches.share(batches.size >= limit - TELEMETRY_READERS) < 0.5:
         return None
@@ -27,14 +25,14 @@ def find(facts: Facts) -> Finding | None:
     if facts.is_continuous:
         most = "there never ran more than"
     return Finding(
-        rule="ongoing_capped",
-        severity="warning",
-        title="max_ongoing_requests caps the batches",
+        "ongoing_capped",
+        "warning",
+        "max_ongoing_requests caps the batches",
         evidence=f"Ray lets a replica hold {limit} requests at once, readers of telemetry included: {most} {largest}, "
-        f"although max_batch_size is {cap}{also}.",
+        f"although max_batch_size is {facts.cap}{also}.",
         data={
             "max_ongoing_requests": limit,
-            "max_batch_size": cap,
+            "max_batch_size": facts.cap,
             "largest_batch": largest,
             "mean_held_s": float(batches.held.mean()),
         },
@@ -45,7 +43,7 @@ def find(facts: Facts) -> Finding | None:
 
 
 def _limit(facts: Facts) -> int | None:
-    """The lowest limit that a replica told of last."""
-    said = facts.history.statuses.replicas
-    known = (said["at"] <= facts.at_s) & (said["max_ongoing"] != UNKNOWN)
-    return int(np.min(said["max_ongoing"][known][-facts.replicas :])) if known.any() else None
+    """The lowest of the limits that the replicas reported last."""
+    reported = facts.history.statuses.replicas
+    known = (reported["at"] <= facts.at_s) & (reported["max_ongoing"] != UNKNOWN)
+    return int(np.min(reported["max_ongoing"][known][-facts.replicas :])) if known.any() else None

@@ -1,4 +1,4 @@
-"""The queue grows without bound: more come than leave, all the time."""
+"""The queue grows without bound: more requests come than leave, all the time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.analysis.findings.facts import MOSTLY, Facts, larger_cap
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import MOSTLY, Facts, Finding, advise_larger_cap
 from service.messages.text import seconds
 
 LEAST_S = 5.0
 LEAST_STARTS = 3
 LEAST_GROWTH = 6.0
-SIGMAS = 2.5  # of the chance by which the numbers that come and go differ over the span
+SIGMAS = 2.5  # of the chance difference between arrivals and answers over the span
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How the queue went from `begin` to `end` requests, and at which pace."""
+    """The change of the queue from `begin` to `end` requests, and its pace."""
 
     begin: float
     end: float
@@ -28,10 +27,10 @@ class Growth:
 
 
 def growth(facts: Facts) -> Growth | None:
-    """``None`` where the queue stays bounded, or may do so for all that can be told.
+    """The growth of the queue; ``None`` where it stays bounded or may do so.
 
-    A queue that stays bounded swings with every batch, and a long batch lets it rise for long. What counts is what
-    batches leave behind when they start, since they take all that they can.
+    A bounded queue swings with every batch, and a long batch lets it rise for long. So the measure is the number of
+    requests that batches leave behind when they start, since they take all that they can.
     """
     span_s = facts.at_s - facts.steady_since_s
     if facts.is_bounded_load or span_s < LEAST_S:
@@ -62,12 +61,13 @@ def find(facts: Facts) -> Finding | None:
     limit = facts.settings.max_queued_requests * facts.replicas
     left_s = max(limit - grown.end, 0) / grown.per_s
     end = f"At this pace the limit of {limit} is reached in {seconds(left_s)}." if left_s else "Its limit is reached."
-    larger = larger_cap(facts)
-    early = facts.settings.formation == "early"
+    advice, control = advise_larger_cap(facts)
+    if facts.settings.formation == "early":
+        advice, control = "Set formation to late, so that batches grow with the queue.", "formation"
     return Finding(
-        rule="queue_grows",
-        severity="warning",
-        title="The queue grows without bound",
+        "queue_grows",
+        "warning",
+        "The queue grows without bound",
         evidence=f"From {grown.begin:.0f} to {grown.end:.0f} requests in {seconds(grown.span_s)}, by {grown.per_s:.1f} "
         f"a second. {end}",
         data={
@@ -78,6 +78,6 @@ def find(facts: Facts) -> Finding | None:
             "limit": limit,
             "full_in_s": left_s,
         },
-        advice="Set formation to late, so that batches grow with the queue." if early else larger.advice,
-        control="formation" if early else larger.control,
+        advice=advice,
+        control=control,
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Facts, Finding
 from service.messages.text import percent
 
 MUCH = 0.2
@@ -24,9 +23,9 @@ def find(facts: Facts) -> Finding | None:
     other = int(np.argmax(longest))
     idle_name, busy_name = (facts.history.slots.name_of(n) for n in (slot, other))
     return Finding(
-        rule="replica_idle",
-        severity="warning",
-        title="A replica idles while another queues",
+        "replica_idle",
+        "warning",
+        "A replica idles while another queues",
         evidence=f"{idle_name} had nothing to do {percent(shares[slot])} of the time while up to {longest[other]} "
         f"requests waited at {busy_name}.",
         data={"idle_share": float(shares[slot]), "longest_queue": int(longest[other])},

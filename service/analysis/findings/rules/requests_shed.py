@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Facts, Finding
 from service.messages.text import percent
 
 
@@ -12,9 +11,9 @@ def find(facts: Facts) -> Finding | None:
         return None
     limit = facts.settings.max_queued_requests
     return Finding(
-        rule="requests_shed",
-        severity="warning",
-        title="Requests are refused",
+        "requests_shed",
+        "warning",
+        "Requests are refused",
         evidence=f"{facts.refused} of the last {facts.received} ({percent(facts.refused / facts.received)}) found the "
         f"queue of {limit} full.",
         data={"refused": facts.refused, "received": facts.received, "max_queued_requests": limit},

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.facts import MOSTLY, Facts, share
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import MOSTLY, Facts, Finding, share
 from service.analysis.findings.recent import AT_ONCE_S
 from service.messages.text import counted, per_second, percent, seconds
 
@@ -21,15 +20,14 @@ def find(facts: Facts) -> Finding | None:
         return None
     sealed_s = float(np.median(batches.sealed[waited]))
     previous = facts.previous_batches
-    before = previous.mean_size if previous is not None and len(previous) else None
-    fell = f"{before:.1f} → " if before else ""
+    before = f"{previous.mean_size:.1f} → " if previous is not None and len(previous) else ""
     return Finding(
-        rule="sealed_early",
-        severity="warning",
-        title="Batches are sealed too early",
+        "sealed_early",
+        "warning",
+        "Batches are sealed too early",
         evidence=f"{np.count_nonzero(waited)} of {counted(len(batches), 'batch')} were sealed while the engine was "
-        f"busy and waited {seconds(sealed_s)} for it, unable to grow. Mean batch {fell}{batches.mean_size:.1f} of "
-        f"{facts.settings.max_batch_size}.",
+        f"busy and waited {seconds(sealed_s)} for it, unable to grow. Mean batch {before}{batches.mean_size:.1f} of "
+        f"{facts.cap}.",
         data={
             "batches": len(batches),
             "sealed_while_busy": int(np.count_nonzero(waited)),
@@ -37,14 +35,14 @@ def find(facts: Facts) -> Finding | None:
             "mean_batch": batches.mean_size,
             "waiting": facts.waiting,
         },
-        advice=f"Set formation to late: batches then form when the engine is free.{_room(facts)}",
+        advice=f"Set formation to late: batches then form when the engine is free.{_headroom(facts)}",
         control="formation",
     )
 
 
-def _room(facts: Facts) -> str:
-    cap = facts.settings.max_batch_size
-    capacity, offered = facts.capacity_per_s(cap), facts.offered_per_s
+def _headroom(facts: Facts) -> str:
+    capacity, offered = facts.capacity_per_s(facts.cap), facts.offered_per_s
     if capacity is None or offered is None or offered >= capacity:
         return ""
-    return f" At batch {cap} {per_second(offered)} would be {percent(offered / capacity)} of what the engine can do."
+    used = percent(offered / capacity)
+    return f" At batch {facts.cap} {per_second(offered)} would be {used} of what the engine can do."

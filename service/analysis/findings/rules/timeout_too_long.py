@@ -1,4 +1,4 @@
-"""Waiting for company costs more than running together saves."""
+"""Waiting for more requests costs more than running them together saves."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.analysis.findings.facts import Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import Facts, Finding
 from service.analysis.findings.recent import AT_ONCE_S
 from service.analysis.observed.columns import Bools, Floats, Ints
 from service.messages.text import seconds
 
 MOST_BUSY = 0.85  # beyond that larger batches also keep the queue short, which is not counted here
-LEAST_LOSS_S = 0.01
-LEAST_LOSS_SHARE = 0.1  # of the median latency
 
 
 @dataclass(frozen=True)
-class Trade:
-    """What waiting bought, a batch on average.
+class WaitEffect:
+    """The effect of waiting for more requests on a batch, on average.
 
     Attributes:
         held_s: how long it was held while the engine was free.
-        size_before: members it would have had at once.
+        size_before: members it would have had without the wait.
         gained_s: by how much a request was answered earlier for it; negative if later, ``None`` if unknown.
     """
 
@@ -33,35 +30,33 @@ class Trade:
 
 
 def find(facts: Facts) -> Finding | None:
-    batches, timeout_s = facts.batches, facts.timeout_s
-    if not facts.has_batches or not timeout_s or facts.settings.formation != "late" or facts.busy_share > MOST_BUSY:
+    if not facts.has_batches or not facts.timeout_s or not facts.is_late or facts.busy_share > MOST_BUSY:
         return None
-    bought = trade(facts)
-    if bought.gained_s is None or not len(facts.latencies_s):
+    effect = wait_effect(facts)
+    if effect.gained_s is None or not facts.is_felt(-effect.gained_s):
         return None
-    if -bought.gained_s < max(LEAST_LOSS_S, LEAST_LOSS_SHARE * float(np.median(facts.latencies_s))):
-        return None
+    mean_size = facts.batches.mean_size
     return Finding(
-        rule="timeout_too_long",
-        severity="warning",
-        title="The timeout costs more than it gains",
-        evidence=f"The free engine held batches {seconds(bought.held_s)}, in which they grew from "
-        f"{bought.size_before:.1f} to {batches.mean_size:.1f}. Had they run at once, requests would have been answered "
-        f"{seconds(-bought.gained_s)} earlier.",
+        "timeout_too_long",
+        "warning",
+        "The timeout costs more than it gains",
+        evidence=f"The free engine held batches {seconds(effect.held_s)}, in which they grew from "
+        f"{effect.size_before:.1f} to {mean_size:.1f}. Had they run at once, requests would have been answered "
+        f"{seconds(-effect.gained_s)} earlier.",
         data={
-            "held_s": bought.held_s,
-            "size_before": bought.size_before,
-            "mean_batch": batches.mean_size,
-            "lost_s": -bought.gained_s,
-            "latency_p50_s": float(np.median(facts.latencies_s)),
+            "held_s": effect.held_s,
+            "size_before": effect.size_before,
+            "mean_batch": mean_size,
+            "lost_s": -effect.gained_s,
+            "latency_p50_s": facts.latency_p50_s or 0.0,
         },
         advice="Lower batch_wait_timeout_s; under late formation batches still grow while the engine is busy.",
         control="batch_wait_timeout_s",
     )
 
 
-def trade(facts: Facts) -> Trade:
-    """Each batch as it was, beside the same requests without a wait: those there at once run, the others after them."""
+def wait_effect(facts: Facts) -> WaitEffect:
+    """Compare each batch with the same requests without a wait: those there at once run, the others after them."""
     batches = facts.batches
     members = _members(facts)
     joiners = np.bincount(members.batch, members.joined, len(batches)).astype(np.int64)
@@ -70,12 +65,12 @@ def trade(facts: Facts) -> Trade:
         gained_s = _gained_s(facts, members, before, joiners)
     else:
         gained_s = -float(np.average(batches.held, weights=batches.size))
-    return Trade(float(batches.held.mean()), float(before.mean()), gained_s)
+    return WaitEffect(float(batches.held.mean()), float(before.mean()), gained_s)
 
 
 @dataclass(frozen=True)
 class _Members:
-    """Requests of the batches: which batch, how much later than its engine was ready, and whether it was waited for."""
+    """Requests of the batches: their batch, the delay after its engine was ready, and whether it waited for them."""
 
     batch: Ints
     late_s: Floats

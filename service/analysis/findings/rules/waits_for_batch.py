@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.analysis.findings.facts import MOSTLY, Facts
-from service.analysis.findings.finding import Finding
+from service.analysis.findings.facts import MOSTLY, Facts, Finding
 from service.analysis.observed.columns import Floats
 from service.messages.text import seconds
 
@@ -15,7 +14,7 @@ MUCH = 0.4  # of the time to the first token
 
 
 def find(facts: Facts) -> Finding | None:
-    if facts.settings.formation != "late" or len(facts.begun) < LEAST_REQUESTS or facts.full_share >= MOSTLY:
+    if not facts.is_late or len(facts.begun) < LEAST_REQUESTS or facts.full_share >= MOSTLY:
         return None
     columns = facts.history.requests.columns
     wait_s, first_s = _waits_s(facts), columns["first_token"][facts.begun] - columns["queued"][facts.begun]
@@ -25,19 +24,19 @@ def find(facts: Facts) -> Finding | None:
     wait_p50_s, first_p50_s = (float(np.median(values[known])) for values in (wait_s, first_s))
     if wait_p50_s < max(LEAST_WAIT_S, MUCH * first_p50_s):
         return None
-    batches, cap = facts.batches, facts.settings.max_batch_size
+    mean_size = facts.batches.mean_size
     result = "first token" if facts.generates else "result"
     return Finding(
-        rule="waits_for_batch",
-        severity="info",
-        title="Requests wait for the batch before theirs",
+        "waits_for_batch",
+        "info",
+        "Requests wait for the batch before theirs",
         evidence=f"Half of them waited {seconds(wait_p50_s)} or more for it to end, of {seconds(first_p50_s)} to their "
-        f"{result}, while it held {batches.mean_size:.1f} of {cap} requests on average.",
+        f"{result}, while it held {mean_size:.1f} of {facts.cap} requests on average.",
         data={
             "wait_p50_s": wait_p50_s,
             "first_token_p50_s": first_p50_s,
-            "mean_batch": batches.mean_size,
-            "max_batch_size": cap,
+            "mean_batch": mean_size,
+            "max_batch_size": facts.cap,
         },
         advice=_advice(facts),
         control="formation" if facts.generates else None,
@@ -45,7 +44,7 @@ def find(facts: Facts) -> Finding | None:
 
 
 def _waits_s(facts: Facts) -> Floats:
-    """From when each request stood in the queue until the engine was free; not a number where that is not known."""
+    """The time of each request in the queue before the engine was free; NaN where unknown."""
     columns, batches = facts.history.requests.columns, facts.batches
     batch, queued = columns["batch"][facts.begun], columns["queued"][facts.begun]
     free = dict(zip(batches.row.tolist(), batches.free.tolist(), strict=True))
@@ -55,7 +54,7 @@ def _waits_s(facts: Facts) -> Floats:
 
 
 def _advice(facts: Facts) -> str:
-    """A function is called for whole batches: nobody can join one that runs."""
+    """Empty for a function, which is called for whole batches: no request can join one that runs."""
     if not facts.generates:
         return ""
     each = ""
