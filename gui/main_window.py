@@ -131,10 +131,6 @@ class MainWindow(QWidget):
             self._place_drawer()
             self.toolbar.set_drawer(True, visible)
 
-    def grab_png(self, path: Path | str) -> bool:
-        """Save a picture of the window."""
-        return self.grab().save(str(path), "PNG")
-
     # Remembered layout -----------------------------------------------------------------------------------------------
 
     def layout_state(self) -> dict[str, object]:

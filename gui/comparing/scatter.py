@@ -76,12 +76,6 @@ class SweepPlot(Chart):
         self.set_empty(not len(self._dots.places))
         self.draw()
 
-    def place_of(self, place: int) -> tuple[float, float]:
-        """Where on the canvas a point of the sweep lies."""
-        assert self._layout is not None
-        xs, ys = self._pixels(self._layout, self._dots.index_of(place))
-        return float(xs[0]), float(ys[0])
-
     # ------------------------------------------------------------------------------------------------------ of Chart
 
     def set_colors(self, palette: Palette) -> None:

@@ -226,7 +226,6 @@ BREAKPOINT_COMPACT: Final = 1400  # below: narrower columns, smaller figures, th
 BREAKPOINT_DRAWER: Final = 1120  # below: the right panel becomes a drawer
 WINDOW_DEFAULT: Final = (1440, 900)
 WINDOW_MIN: Final = (940, 600)
-TALL_WINDOW: Final = 1000  # from here on the timeline takes a third of what is left
 HEIGHT_TIMELINE: Final = 266
 HEIGHT_TIMELINE_SMALL: Final = 236
 
@@ -290,7 +289,6 @@ STEP_CIRCLE: Final = 20
 PLOT_GUTTER: Final = 40
 PLOT_MARGIN_RIGHT: Final = 16
 PLOT_HEADROOM: Final = 0.18  # of the y range, above the largest value; the flags live there
-PLOT_TICK_GAP: Final = 4
 LINE_P50: Final = 2.25
 LINE_P95: Final = 1.75
 LINE_P99: Final = 1.25
@@ -379,7 +377,6 @@ MARK_SIZES: Final[Mapping[str, int]] = {
 }
 
 # Time -----------------------------------------------------------------------------------------------------------------
-CURVES_HZ: Final = 30
 NUMBERS_HZ: Final = 4
 SETTINGS_INTERVAL_MS: Final = 40  # between two changes sent while a slider is dragged
 RESCALE_INTERVAL_S: Final = 1.0  # a y axis changes its scale no more often

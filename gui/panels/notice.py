@@ -63,12 +63,6 @@ class Notice(QFrame):
     def clear(self) -> None:
         self.hide()
 
-    def take_focus(self) -> None:
-        """Put the focus on the primary button, if a page shows one."""
-        for button in (self.empty.start, self.failed.restart):
-            if button.isVisible():
-                button.setFocus(Qt.FocusReason.ShortcutFocusReason)
-
     def _turn_to(self, page: QWidget) -> None:
         for each in self._pages:
             each.setVisible(each is page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
@@ -71,9 +71,6 @@ class RequestsModel(QAbstractTableModel):
         number = self._numbers.get(request_id)
         return None if number is None else self._line_of(number)
 
-    def live_ids(self) -> tuple[str, ...]:
-        return tuple(self._rows[number].id for number in sorted(self._live))
-
     @property
     def filter(self) -> Filter:
         return self._filter
@@ -113,13 +110,6 @@ class RequestsModel(QAbstractTableModel):
         self.now_s = now_s
         shown = [at for number in self._live if (at := self._line_of(number)) is not None]
         self._announce(shown)
-
-    def fail_live(self, error: str, now_s: float) -> None:
-        """The service is gone: what was under way will get no answer."""
-        gone = [
-            replace(self._rows[number], state="failed", error=error, finished_s=now_s) for number in sorted(self._live)
-        ]
-        self.update(gone, now_s)
 
     def set_filter(self, name: Filter) -> None:
         if name != self._filter:

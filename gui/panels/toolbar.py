@@ -134,9 +134,6 @@ class Toolbar(QWidget):
         self._model.set_suggestions(specs, functions)
         self._model.set_spec(chosen)
 
-    def set_model(self, spec: str) -> None:
-        self._model.set_spec(spec)
-
     def set_device(self, device: str, dtype: str) -> None:
         """What is wanted; "auto" leaves it to the service."""
         self._device, self._dtype = device, dtype

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QIODevice, QPoint, QPointF, QSaveFile, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPixmap, QResizeEvent
+from PySide6.QtCore import QPoint, QPointF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
 from gui.look.tokens import (
@@ -40,7 +39,6 @@ WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel
 KEY_SHARE: Final = 0.25  # of the window, a press of Page Up
 ZOOM: Final = 1.25
-PNG_SCALE: Final = 2.0
 LANES_A_NOTCH: Final = 24
 
 
@@ -120,10 +118,6 @@ class PlotStack(QWidget):
         self._below.key_pressed.connect(self._on_timeline_key_pressed)
 
     # -------------------------------------------------------------------------------------------------------- public
-
-    @property
-    def plot_names(self) -> tuple[str, ...]:
-        return tuple(panel.plot.name for panel in self.panels)
 
     @property
     def is_live(self) -> bool:
@@ -207,14 +201,6 @@ class PlotStack(QWidget):
         """Show what is predicted in the plots of these names, and nothing in the others."""
         for panel in self.panels:
             panel.set_ghost(levels.get(panel.plot.name, ()))
-
-    def save_png(self, path: Path) -> None:
-        """Write all plots as a picture; an earlier file survives a failure. Raises `OSError`."""
-        _save_png(self, path)
-
-    def save_plot_png(self, name: str, path: Path) -> None:
-        """Write one of `plot_names` as a picture. Raises `OSError`."""
-        _save_png(next(panel for panel in self.panels if panel.plot.name == name), path)
 
     # ------------------------------------------------------------------------------------------------------ choosing
 
@@ -387,12 +373,3 @@ def timeline_height(available: int) -> int:
         return available // 3
     slope = (HEIGHT_TIMELINE - HEIGHT_TIMELINE_SMALL) / (PLOTS_HEIGHT - PLOTS_HEIGHT_SMALL)
     return round(HEIGHT_TIMELINE_SMALL + slope * (available - PLOTS_HEIGHT_SMALL))
-
-
-def _save_png(widget: QWidget, path: Path) -> None:
-    picture = QPixmap(widget.size() * PNG_SCALE)
-    picture.setDevicePixelRatio(PNG_SCALE)
-    widget.render(picture)
-    file = QSaveFile(str(path))
-    if not (file.open(QIODevice.OpenModeFlag.WriteOnly) and picture.save(file, "PNG") and file.commit()):
-        raise OSError(f"{path} could not be written: {file.errorString()}")

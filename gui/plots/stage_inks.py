@@ -14,7 +14,6 @@ from service.analysis.observed.stages import STAGES
 from service.messages.settings import ReleaseReason
 
 GREYS: Final = {"load_lag": "t2", "network_in": "t3", "admission": "t2", "delivery": "t3"}
-PLACES: Final = {stage.name: place for place, stage in enumerate(STAGES)}
 
 
 def stage_inks(palette: Palette, reason: ReleaseReason | None = None) -> tuple[QColor, ...]:

@@ -143,17 +143,6 @@ def test_that_the_oldest_finished_are_forgotten_and_what_is_under_way_stays(qapp
     tester.deleteLater()
 
 
-def test_that_what_is_under_way_fails_with_the_service(model: RequestsModel, tester: QAbstractItemModelTester) -> None:
-    model.update([request("a", "running"), request("b", "done"), request("c")], 3.0)
-    model.fail_live("The replica stopped.", 4.0)
-    assert [(row.id, row.state, row.error) for row in model.rows()] == [
-        ("a", "failed", "The replica stopped."),
-        ("b", "done", None),
-        ("c", "failed", "The replica stopped."),
-    ]
-    assert model.live_ids() == ()
-
-
 def test_that_only_what_is_under_way_ages(model: RequestsModel) -> None:
     model.update([request("a", "done", finished_s=2.0), request("b")], 2.0)
     told: list[tuple[int, int]] = []

@@ -122,9 +122,9 @@ def test_that_the_notice_s_buttons_are_the_toolbar_s_steps(window: MainWindow, q
     assert not window.log.isHidden()
 
 
-def test_that_start_can_be_given_the_focus_with_its_ring(window: MainWindow) -> None:
+def test_that_start_has_a_ring_when_the_tab_key_reaches_it(window: MainWindow) -> None:
     window.notice.show_empty()
-    window.notice.take_focus()
+    window.notice.empty.start.setFocus(Qt.FocusReason.TabFocusReason)
     assert focused() is window.notice.empty.start
     assert ring_of(window).widget() is window.notice.empty.start
 
@@ -222,7 +222,7 @@ def test_that_return_after_the_model_s_name_leaves_the_focus_at_the_next_step(wi
 
 def test_that_a_long_path_is_shown_by_its_end_and_kept_whole(window: MainWindow) -> None:
     path = "/home/somebody/models/with/a/long/name/SmolLM2-135M-Instruct"
-    window.toolbar.set_model(path)
+    window.toolbar.set_models((), (), path)
     window.toolbar.step_button.setFocus()
     assert window.toolbar._model.spec == path
     assert window.toolbar._model.text().startswith("…")

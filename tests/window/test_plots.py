@@ -16,6 +16,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from gui.control.exporter import Exporter
 from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
@@ -34,6 +35,7 @@ from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.messages.settings import Settings
+from tests.disk import room_for
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 
 SIZE = QSize(856, 709)
@@ -377,14 +379,32 @@ def test_that_the_timeline_looks_through_the_requests_once_a_drawing(stack: Plot
     assert view.counts == {"overlaps": 1}
 
 
-def test_that_a_picture_of_all_plots_and_of_one_can_be_saved(stack: PlotStack, tmp_path: Path) -> None:
-    stack.save_png(tmp_path / "all.png")
-    assert QImage(str(tmp_path / "all.png")).size() == SIZE * 2
-    for name in stack.plot_names:
-        stack.save_plot_png(name, tmp_path / f"{name}.png")
-        assert not QImage(str(tmp_path / f"{name}.png")).isNull()
-    with pytest.raises(OSError, match="could not be written"):
-        stack.save_png(tmp_path / "missing" / "all.png")
+@pytest.fixture
+def exporter(stack: PlotStack, history: History) -> Exporter:
+    return Exporter(stack, history, stack)
+
+
+def test_that_the_plots_are_exported_as_they_are_seen(
+    qtbot: QtBot, exporter: Exporter, stack: PlotStack, tmp_path: Path
+) -> None:
+    path = tmp_path / "plots.png"
+    with qtbot.waitSignal(exporter.written) as written:
+        exporter.write("plots_png", path)
+    assert written.args == [str(path)]
+    assert QImage(str(path)).convertToFormat(QImage.Format.Format_RGB32) == image(stack)
+
+
+def test_that_a_picture_that_cannot_be_written_leaves_the_one_before(
+    qtbot: QtBot, exporter: Exporter, tmp_path: Path
+) -> None:
+    path = tmp_path / "plots.png"
+    path.write_bytes(b"the one before")
+    with room_for(100), qtbot.waitSignal(exporter.failed) as failed:
+        exporter.write("plots_png", path)
+    assert failed.args[0].startswith(f"Could not write {path}")
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"the one before"]
+    with qtbot.waitSignal(exporter.failed):
+        exporter.write("plots_png", tmp_path / "missing" / "plots.png")
 
 
 def test_that_the_timeline_gets_its_height(stack: PlotStack) -> None:
