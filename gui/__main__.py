@@ -7,14 +7,14 @@ import sys
 
 
 def main() -> int:
-    from gui.arguments import parse
+    from gui.control.arguments import parse
     from gui.control.bugs import report_failed_start
     from gui.system_libraries import exit_if_missing
 
     arguments = parse()
     exit_if_missing(os.environ)
     try:
-        from gui.app import run
+        from gui.startup import run
 
         return run(arguments)
     except Exception as error:

@@ -16,9 +16,9 @@ from PySide6.QtCore import QObject, Signal
 from gui.comparing.controller import CompareController
 from gui.comparing.view import CompareView
 from gui.control.choices import Choices
+from gui.control.clocks import FrameClock, FrameMeter
 from gui.control.exporter import LONGEST_END_MS, Exporter
 from gui.control.foresight import Foresight
-from gui.control.frame_clock import FrameClock, FrameMeter
 from gui.control.inspector import RequestInspector
 from gui.control.preferences import FEWEST_S, MOST_S
 from gui.control.presenter import NUMBERS_EVERY_S, Presenter, shown
@@ -30,9 +30,8 @@ from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.recorder import Recorder
 from gui.recordings.viewer import Recordings
-from gui.session.processes.compare import CompareProcess
+from gui.session.processes.analysis import CompareProcess, PredictProcess
 from gui.session.processes.load import LoadProcess
-from gui.session.processes.predict import PredictProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
 from service.analysis.observed.history import History

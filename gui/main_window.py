@@ -24,8 +24,7 @@ from gui.panels.prompts import PromptsPanel
 from gui.panels.requests import RequestsPanel
 from gui.panels.requests_column import RequestsColumn
 from gui.panels.requests_model import RequestsModel
-from gui.panels.shortcut_help import ShortcutHelp
-from gui.panels.shortcuts import Shortcut
+from gui.panels.shortcuts import Shortcut, ShortcutHelp
 from gui.panels.status_bar import StatusBar
 from gui.panels.toolbar import Toolbar
 from gui.panels.views import VIEWS, Views

@@ -1,19 +1,54 @@
-"""How long this process has been there, counted from its very beginning: the interpreter and all imports included."""
+"""Runs the program: the application, its window, and what happens on signals and on errors."""
 
 from __future__ import annotations
 
-import os
+import gc
+import signal
 import sys
-import time
-from pathlib import Path
+from types import FrameType
 
-import psutil
+from PySide6.QtWidgets import QApplication
+
+from gui.app import Batchscope
+from gui.control.arguments import Arguments
+from gui.control.bugs import Bugs, FailedStart
+from gui.control.preferences import PreferencesFile, default_path
+from gui.demo.run import Demo
 
 
-def process_age_s() -> float:
-    """Seconds since this process was created."""
-    if sys.platform.startswith("linux"):
-        # psutil adds the time of boot, which Linux tells in whole seconds only.
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return time.time() - psutil.Process().create_time()  # type: ignore[unreachable]  # mypy reads this file for Linux only
+def run(arguments: Arguments) -> int:
+    """Open the window and stay until it is closed; the exit code of the program."""
+    app = QApplication([])
+    app.setApplicationName("Batchscope")
+    app.setQuitOnLastWindowClosed(False)
+    is_demo = arguments.demo_s is not None
+    failed_start = FailedStart(app.exit, is_attended=not is_demo)
+    sys.excepthook = failed_start.report
+    batchscope = Batchscope(app, arguments, None if is_demo else PreferencesFile(default_path()))
+    batchscope.closed.connect(app.quit)
+    batchscope.completed.connect(spare_what_stays)
+    _close_on_signals(batchscope)
+    bugs = Bugs(batchscope.complain)
+    batchscope.completed.connect(lambda: setattr(sys, "excepthook", bugs.report))
+    batchscope.show()
+    if is_demo:
+        demo = Demo(batchscope, arguments)
+        app.exec()
+        return demo.exit_code
+    return app.exec() or failed_start.exit_code
+
+
+def spare_what_stays() -> None:
+    """Let garbage collections pass over all that has been made by now: else one takes as long as two frames."""
+    gc.collect()
+    gc.freeze()
+
+
+def _close_on_signals(batchscope: Batchscope) -> None:
+    """Ctrl-C and a polite kill close the window as its button does; the frame clock lets Python see them."""
+
+    def close(_number: int, _frame: FrameType | None) -> None:
+        batchscope.close()
+
+    signal.signal(signal.SIGINT, close)
+    signal.signal(signal.SIGTERM, close)

@@ -14,7 +14,7 @@ from gui.comparing.saver import Saver
 from gui.comparing.setup import NOTHING_PINNED
 from gui.comparing.view import CompareView
 from gui.session.lifecycle import LifeCycle
-from gui.session.processes.compare import CompareProcess
+from gui.session.processes.analysis import CompareProcess
 from gui.session.session import Session
 from service.analysis.compare.plan import ComparePlan, PlanError, Side, grid
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept

@@ -12,7 +12,7 @@ from gui.comparing.table import TextTable
 from gui.look import tokens
 from gui.look.tokens import Palette
 from gui.plots.cumulative import CumulativePlot
-from gui.series.latency_distribution import Sample
+from gui.series.latency import Sample
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row

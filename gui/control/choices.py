@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from PySide6.QtCore import QObject
 
-from gui.arguments import Arguments
+from gui.control.arguments import Arguments
 from gui.control.preferences import Preferences
 from gui.look.theme import Theme
 from gui.main_window import MainWindow

@@ -10,9 +10,9 @@ from PySide6.QtCore import QObject
 
 from gui.main_window import MainWindow
 from gui.plots.plot_stack import PlotStack
-from gui.series.ghost import NO_GHOST, ghost_levels
+from gui.series.prediction import NO_GHOST, ghost_levels
 from gui.session.lifecycle import LifeCycle
-from gui.session.processes.predict import PredictProcess
+from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from service.analysis.observed.annotations import OuterMark
 from service.analysis.observed.history import History

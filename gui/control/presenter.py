@@ -12,12 +12,11 @@ from typing import Final
 from PySide6.QtCore import QObject, Signal
 
 from gui.control import status_text
-from gui.control.frame_clock import FrameMeter
-from gui.control.round_robin import Turns
+from gui.control.clocks import FrameMeter, Turns
 from gui.main_window import MainWindow
 from gui.panels.request_rows import RequestRow as Shown
 from gui.plots.plot_stack import PlotStack
-from gui.series.capacity import CapacityLine
+from gui.series.prediction import CapacityLine
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.findings.facts import Facts

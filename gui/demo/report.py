@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 import numpy as np
 
-from gui.control.frame_clock import FrameTimes
+from gui.control.clocks import FrameTimes
 from service.messages.life import Ready
 from service.messages.load import ClientRequest, ClientTotals
 from service.messages.settings import SettingsChange
@@ -50,7 +50,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Frames(msgspec.Struct, frozen=True):
-    """Of the window while the load ran; see `gui.control.frame_clock` for what a frame's time is."""
+    """Of the window while the load ran; see `gui.control.clocks` for what a frame's time is."""
 
     count: int
     p50_ms: float | None

@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QApplication
 
-from gui.arguments import Arguments
+from gui.app import Batchscope
+from gui.control.arguments import Arguments
 from gui.control.exporter import png
 from gui.demo.report import Measurements
 from gui.session.lifecycle import LifeCycle
@@ -22,9 +23,6 @@ from gui.widgets.setting import Setting
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import LoadFrame, Poisson
 from service.messages.telemetry import TelemetryFrame
-
-if TYPE_CHECKING:
-    from gui.app import Batchscope
 
 LOAD: Final = Poisson(rate_per_s=4.0)
 MAX_TOKENS: Final = 24

@@ -18,8 +18,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
-from gui.widgets.setting import Setting
-from gui.widgets.switch_setting import SwitchSetting
+from gui.widgets.setting import Setting, SwitchSetting
 from service.messages.settings import (
     BOUNDS,
     FORMATIONS,

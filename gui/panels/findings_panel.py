@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 from gui.look import tokens
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button
-from gui.widgets.icon import Icon
+from gui.widgets.icons import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from service.messages.settings import Scale, Settings

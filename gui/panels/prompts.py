@@ -1,22 +1,51 @@
-"""The prompts: an editor with a line a prompt, how many copies, and Fire."""
+"""The prompts that Fire sends: an editor, how often, and with how many tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QTextBlockFormat, QTextCursor
+from PySide6.QtWidgets import QSizePolicy, QTextEdit, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.section import SECTION_MARGINS, remark, section_head
 from gui.widgets.buttons import Button
-from gui.widgets.editor import Editor
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from service.messages.settings import Bounds
+
+
+class Editor(QTextEdit):
+    """A line a paragraph, none wrapped; Tab goes on to the next control."""
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setAcceptRichText(False)
+        self.setTabChangesFocus(True)
+        self.setLineWrapMode(QTextEdit.LineWrapMode.NoWrap)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.document().setDocumentMargin(tokens.GAP_1)
+
+    def set_text(self, text: str) -> None:
+        """Silently."""
+        blocked = self.blockSignals(True)
+        self.setPlainText(text)
+        self._space_lines()
+        self.document().clearUndoRedoStacks()
+        self.blockSignals(blocked)
+
+    def _space_lines(self) -> None:
+        spaced = QTextBlockFormat()
+        spaced.setLineHeight(tokens.LINE_EDITOR, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+        cursor = QTextCursor(self.document())
+        cursor.select(QTextCursor.SelectionType.Document)
+        cursor.mergeBlockFormat(spaced)
+
 
 USUAL_PROMPTS: Final = (
     "Once upon a time",

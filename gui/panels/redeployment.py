@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import tokens
-from gui.widgets.icon import Icon
+from gui.widgets.icons import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.setting import ErrorLine, Setting

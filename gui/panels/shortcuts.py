@@ -1,11 +1,16 @@
-"""Every shortcut of the window, in one table: tooltips, the help and the bindings read it."""
+"""Every shortcut of the window in one table, which tooltips, bindings and the help read."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
+from PySide6.QtWidgets import QDialog, QGridLayout, QWidget
+
+from gui.look import tokens
+from gui.widgets.labels import label
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,17 @@ ALL: Final = (
 def tip(text: str, shortcut: Shortcut) -> str:
     """A tooltip that ends with its shortcut."""
     return f"{text} ({shortcut.native})"
+
+
+class ShortcutHelp(QDialog):
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Keyboard shortcuts")
+        grid = QGridLayout(self)
+        grid.setContentsMargins(tokens.NOTICE_PADDING, tokens.GAP_4, tokens.NOTICE_PADDING, tokens.GAP_4)
+        grid.setHorizontalSpacing(tokens.NOTICE_PADDING)
+        grid.setVerticalSpacing(tokens.GAP_2)
+        for line, shortcut in enumerate(ALL):
+            keys = label(shortcut.native, "name")
+            grid.addWidget(keys, line, 0, Qt.AlignmentFlag.AlignRight)
+            grid.addWidget(label(shortcut.does, "text"), line, 1)

@@ -16,8 +16,7 @@ from gui.plots.frame import Layout, Strip
 from gui.plots.paint import blended, brush, color, pen
 from gui.plots.panel import PlotPanel
 from gui.series import batch_size
-from gui.series.active_rows import ActiveRows
-from gui.series.batch_size import Bars, BatchSizes
+from gui.series.batch_size import ActiveRows, Bars, BatchSizes
 from gui.series.declaration import Readout
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange

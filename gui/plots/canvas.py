@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, 
 
 from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT, Palette
 from gui.plots.frame import Frame, Layout
-from gui.plots.ghost import GhostItem
 from gui.plots.marks import MarkLines, Marks, OutageTint
+from gui.plots.overlay import GhostItem
 from gui.plots.pointer import PointerItem
 
 

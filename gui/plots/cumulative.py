@@ -29,7 +29,7 @@ from gui.plots.frame import Layout
 from gui.plots.paint import brush, pen
 from gui.plots.pointer import Dot
 from gui.series.declaration import Declaration, Entry
-from gui.series.latency_distribution import CUMULATIVE, NAMES, Sample
+from gui.series.latency import CUMULATIVE, NAMES, Sample
 from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.value_axis import ValueAxis, seconds_axis

@@ -17,10 +17,9 @@ from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.plots.stage_breakdown import StageBreakdownPlot
 from gui.plots.wasted_work import WastedWorkPanel
 from gui.series.batch_distribution import batch_distribution, largest_in_view
-from gui.series.engine_time import engine_time
-from gui.series.latency_distribution import Sample
+from gui.series.latency import Sample
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
-from gui.series.stage_breakdown import stage_breakdown
+from gui.series.stage_breakdown import engine_time, stage_breakdown
 from gui.series.value_axis import seconds_axis
 from service.analysis.observed.history import History
 

@@ -10,7 +10,7 @@ from gui.plots.chart import Chart
 from gui.plots.columns import ColumnsItem, Ink, bars_layer
 from gui.plots.frame import Layout
 from gui.plots.paint import blended, pen
-from gui.series.latency_distribution import HISTOGRAM, Bins, Sample, histogram
+from gui.series.latency import HISTOGRAM, Bins, Sample, histogram
 from gui.series.scale import StepScale
 from gui.series.thinning import step_line
 from gui.series.time_axis import Tick

@@ -31,7 +31,7 @@ from gui.plots.marks import Marks
 from gui.plots.paint import font
 from gui.plots.pointer import Dot
 from gui.series.declaration import Declaration, Readout
-from gui.series.ghost import GhostLevel, with_ghost
+from gui.series.prediction import GhostLevel, with_ghost
 from gui.series.scale import StepScale
 from gui.series.time_axis import Tick, clock_ticks, relative_ticks
 from gui.series.time_range import TimeRange

@@ -29,9 +29,9 @@ from gui.plots.pointing import Pointing
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
-from gui.series.ghost import GhostLevel
+from gui.series.prediction import GhostLevel
+from gui.series.time_range import Viewport
 from gui.series.timeline import neighbour
-from gui.series.viewport import Viewport
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import companions_of, members_of
 

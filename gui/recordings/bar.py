@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
-from gui.recordings.profile import profile
-from gui.recordings.strip import RecordingStrip
+from gui.recordings.strip import RecordingStrip, profile
 from gui.recordings.words import facts
 from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph

@@ -1,16 +1,51 @@
-"""The strip of a whole recording: how full the service was, and which part of it the plots show."""
+"""The strip along which one moves through a recording, with how full the service was at each moment."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current
-from gui.recordings.profile import Profile
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.history import History
+
+
+@dataclass(frozen=True)
+class Profile:
+    """
+    Attributes:
+        start_s, end_s: on the service's clock.
+        depth: requests that were waiting, formed or running, at evenly spaced moments between the two.
+        changes_s: when other settings were obeyed.
+    """
+
+    start_s: float
+    end_s: float
+    depth: Floats
+    changes_s: tuple[float, ...]
+
+    @property
+    def span_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+def profile(history: History, duration_s: float, points: int) -> Profile:
+    """The last `duration_s` of a history."""
+    end_s = history.now_s()
+    start_s = end_s - duration_s
+    at_s = np.linspace(start_s, end_s, points)
+    columns = history.requests.columns
+    begun, ended = np.sort(columns["queued"]), np.sort(columns["finished"])
+    depth = np.searchsorted(begun, at_s, side="right") - np.searchsorted(ended, at_s, side="right")
+    changes_s = tuple(mark.at_s for mark in history.batches.marks())
+    return Profile(start_s, end_s, np.maximum(depth, 0).astype(np.float64), changes_s)
+
 
 KEY_SHARE: Final = 0.25  # of what the plots show, a press of an arrow
 WHEEL_NOTCH: Final = 120.0

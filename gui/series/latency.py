@@ -1,4 +1,4 @@
-"""Latency: a point for every answered request; p50, p95 and p99 of the last ten seconds as lines."""
+"""Latency over time, with a point for every answered request, and its distribution."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy as np
 from gui.series.declaration import Declaration, Entry, Readout, rounded
 from gui.series.thinning import stride
 from gui.series.time_range import TimeRange
+from gui.series.value_axis import ValueAxis
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import samples_between
-from service.analysis.observed.rolling import STEP_S, step_of
+from service.analysis.observed.rolling import LEVELS, STEP_S, step_of
 
 NAMES: Final = ("p50", "p95", "p99")
 
@@ -77,3 +78,71 @@ def _lines(history: History, view: TimeRange) -> Mapping[str, tuple[Floats, Floa
         values[breaks] = np.nan
         lines[name] = steps * STEP_S, values
     return lines
+
+
+BIN_PIXELS: Final = 8
+
+HISTOGRAM: Final = Declaration(
+    name="latency-histogram",
+    title="Latency",
+    unit="share of requests",
+    entries=(Entry("requests", "area", "running"), Entry("before", "dash", "t2")),
+    empty_text="How many requests took how long",
+    axis_units=("%",),
+)
+CUMULATIVE: Final = Declaration(
+    name="latency-cumulative",
+    title="Cumulative",
+    unit="share answered within",
+    entries=tuple(Entry(name, "line", name) for name in NAMES),
+    empty_text="What share of the requests\nwas answered within which time",
+    axis_units=("%",),
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Latencies with a name, in seconds, rising."""
+
+    name: str
+    values: Floats
+
+    def percentiles(self) -> dict[str, float]:
+        """The latency that 50, 95 and 99 of 100 requests did not exceed; none without requests."""
+        if not len(self.values):
+            return {}
+        return dict(zip(NAMES, np.percentile(self.values, LEVELS).tolist(), strict=True))
+
+    def share_within(self, seconds: Floats) -> Floats:
+        """Per cent of the requests that took no longer.
+
+        >>> Sample("A", np.array([1.0, 2.0, 3.0, 4.0])).share_within(np.array([0.5, 2.0, 9.0])).tolist()
+        [0.0, 50.0, 100.0]
+        """
+        counted = np.searchsorted(self.values, seconds, side="right")
+        result: Floats = counted * (100.0 / max(len(self.values), 1))
+        return result
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Per cent of a sample between each two neighbouring edges."""
+
+    edges: Floats
+    shares: Floats
+
+    @property
+    def peak(self) -> float:
+        return float(self.shares.max(initial=0.0))
+
+    def share_at(self, value: float) -> float:
+        """Of the bin that a value falls into."""
+        place = int(np.searchsorted(self.edges, value, side="right")) - 1
+        return float(self.shares[min(max(place, 0), len(self.shares) - 1)])
+
+
+def histogram(sample: Sample, axis: ValueAxis, pixels: int) -> Bins:
+    """As many bins as the axis has room for; on a logarithmic axis they are as wide as they look."""
+    edges = axis.edges(max(pixels // BIN_PIXELS, 1))
+    counts, _ = np.histogram(np.clip(sample.values, edges[0], edges[-1]), edges)
+    return Bins(edges, counts * (100.0 / max(len(sample.values), 1)))

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal
 
 from gui.session.clients import network
-from gui.session.clients.deployment import DeploymentClient
-from gui.session.clients.settings import SettingsClient
+from gui.session.clients.settings import DeploymentClient, SettingsClient
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.lifecycle import Event, LifeCycle, after
 from gui.session.processes.load import LoadProcess

@@ -6,10 +6,12 @@ from functools import lru_cache
 from types import ModuleType
 
 from PySide6.QtCore import QSize
-from PySide6.QtGui import QPixmap
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QPainter, QPaintEvent, QPixmap
+from PySide6.QtWidgets import QApplication, QWidget
 
 from gui.look import tokens
+from gui.look.theme import current
+from gui.widgets import icons
 
 _qtawesome: ModuleType | None = None
 
@@ -38,3 +40,23 @@ def _drawn(name: str, colour: str, size: int, ratio: float) -> QPixmap:
     drawn = icon.pixmap(QSize(size, size), ratio)
     assert isinstance(drawn, QPixmap)
     return drawn
+
+
+class Icon(QWidget):
+    def __init__(self, name: str = "", ink: str = "t2", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._name = name
+        self._ink = ink
+        self.setFixedSize(tokens.ICON, tokens.ICON)
+
+    def show_icon(self, name: str, ink: str = "t2") -> None:
+        if (name, ink) != (self._name, self._ink):
+            self._name, self._ink = name, ink
+            self.update()
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        if not self._name:
+            return
+        drawn = icons.pixmap(self._name, getattr(current(), self._ink), tokens.ICON, self.devicePixelRatioF())
+        if drawn is not None:
+            QPainter(self).drawPixmap(0, 0, drawn)

@@ -19,10 +19,11 @@ import msgspec
 from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
-from gui.app import Batchscope, spare_what_stays
-from gui.arguments import Arguments
-from gui.control.frame_clock import FrameMeter, FrameTimes
+from gui.app import Batchscope
+from gui.control.arguments import Arguments
+from gui.control.clocks import FrameMeter, FrameTimes
 from gui.session.lifecycle import LifeCycle
+from gui.startup import spare_what_stays
 from service.analysis.observed.history import History
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings

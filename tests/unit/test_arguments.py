@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gui.arguments import Arguments, parse
+from gui.control.arguments import Arguments, parse
 
 
 def test_that_nothing_has_to_be_said() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from gui.control import status_text
 from gui.series import batch_distribution, batch_size, timeline
-from gui.series.active_rows import active_rows
-from gui.series.engine_time import engine_time
+from gui.series.batch_size import active_rows
 from gui.series.request_details import request_details
 from gui.series.scope import present_scope, scope_before
+from gui.series.stage_breakdown import engine_time
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Bars, Lanes
 from gui.series.waits import wait_sentence

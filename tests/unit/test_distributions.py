@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gui.series.batch_distribution import batch_distribution, largest_in_view, readout
-from gui.series.latency_distribution import Sample, histogram
+from gui.series.latency import Sample, histogram
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import stage_breakdown
 from gui.series.time_range import TimeRange

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gui.control.frame_clock import BIN_MS, FrameMeter
+from gui.control.clocks import BIN_MS, FrameMeter
 
 
 def test_that_without_frames_nothing_is_known() -> None:

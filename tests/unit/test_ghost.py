@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gui.look.tokens import GHOST_REACH
-from gui.series.ghost import GhostLevel, ghost_levels, with_ghost
+from gui.series.prediction import GhostLevel, ghost_levels, with_ghost
 from tests.unit.test_predict import OBSERVED, predicted
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gui.control.frame_clock import FrameTimes
+from gui.control.clocks import FrameTimes
 from gui.demo.report import Measurements
 from service.messages.life import Ready
 from service.messages.load import ClientRequest, ClientTotals

@@ -234,6 +234,6 @@ def test_that_keys_go_from_batch_to_batch_in_order_of_time(history: History) -> 
 
 def test_that_what_is_computed_for_the_plots_imports_no_qt() -> None:
     analysis = "service.analysis.observed.statistics, service.analysis.findings.ranking"
-    modules = f"{analysis}, gui.series.timeline, gui.series.viewport"
+    modules = f"{analysis}, gui.series.timeline, gui.series.time_range"
     program = f"import sys, {modules}; sys.exit(any(m.startswith(('PySide6', 'pyqtgraph')) for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

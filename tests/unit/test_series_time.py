@@ -14,8 +14,7 @@ from gui.series.lanes import SETTLE_S, LaneChoice, grid_for
 from gui.series.scale import StepScale, axis_for
 from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_axis import chip_text, clock_ticks, relative_ticks
-from gui.series.time_range import TimeRange
-from gui.series.viewport import Viewport
+from gui.series.time_range import TimeRange, Viewport
 from service.analysis.observed.history import KEPT_S
 
 

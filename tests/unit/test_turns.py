@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gui.control.round_robin import Turns
+from gui.control.clocks import Turns
 from tests.synthetic_run import FakeClock
 
 

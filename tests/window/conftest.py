@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.arguments import Arguments
+from gui.control.arguments import Arguments
 from gui.control.preferences import PreferencesFile
 from gui.look.theme import Theme
 from gui.session.lifecycle import LifeCycle

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from PySide6.QtWidgets import QApplication
 
 from gui.app import Batchscope
-from gui.arguments import Arguments
+from gui.control.arguments import Arguments
 from service.messages.load import ClosedLoop, LoadFrame
 from tests.window.children import scripted
 

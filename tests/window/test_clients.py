@@ -10,8 +10,7 @@ import pytest
 from PySide6.QtNetwork import QNetworkAccessManager
 from pytestqt.qtbot import QtBot
 
-from gui.session.clients.deployment import DeploymentClient
-from gui.session.clients.settings import SettingsClient
+from gui.session.clients.settings import DeploymentClient, SettingsClient
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess

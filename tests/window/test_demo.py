@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.arguments import Arguments
+from gui.control.arguments import Arguments
 from gui.demo.run import Demo
 from gui.session.processes.service import ServiceStart
 from service.messages.load import ConstantRate

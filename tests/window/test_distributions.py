@@ -16,7 +16,7 @@ from gui.plots.chart import Chart
 from gui.plots.cumulative import CumulativePlot
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
-from gui.series.latency_distribution import Sample
+from gui.series.latency import Sample
 from service.analysis.observed.history import History
 from service.analysis.observed.stages import STAGES
 from tests.synthetic_run import CLOCK, FakeClock, SyntheticRun, filled_history, picture_run

@@ -9,7 +9,7 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from gui.control.frame_clock import FrameClock, FrameMeter
+from gui.control.clocks import FrameClock, FrameMeter
 
 
 class Canvas(QWidget):

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.arguments import Arguments
+from gui.control.arguments import Arguments
 from tests.window.children import scripted
 from tests.window.conftest import start_service
 

@@ -12,8 +12,8 @@ from gui.look import tokens
 from gui.look.theme import Theme
 from gui.panels.batching import BatchingPanel
 from gui.widgets.number_field import NumberField
+from gui.widgets.setting import SwitchSetting
 from gui.widgets.slider import Slider, handle_x
-from gui.widgets.switch_setting import SwitchSetting
 from service.messages.settings import Settings, VersionedSettings
 
 

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 import gui.control.exporter
 import gui.recordings.viewer
 from gui.app import Batchscope
-from gui.arguments import Arguments
+from gui.control.arguments import Arguments
 from gui.recordings.file import MOST_WAITING
 from gui.session.lifecycle import LifeCycle
 from service.analysis.recording.format import ServiceEnded, ServiceStarted

@@ -7,7 +7,7 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.arguments import parse
+from gui.control.arguments import parse
 from gui.control.preferences import PreferencesFile
 from gui.session.processes.service import ServiceStart
 from tests.window.conftest import MakeBatchscope

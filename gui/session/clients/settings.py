@@ -1,4 +1,4 @@
-"""Sends settings to the service as the user moves them, and tells what is in force: never what was asked."""
+"""Sends changes of the settings and of the deployment to the service, and reports what is in force."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from PySide6.QtNetwork import QNetworkAccessManager
 
 from gui.session.clients.resource import Resource, ResourceClient
 from service.messages.settings import SettingError, Settings, VersionedSettings
+from service.messages.telemetry import Deployment
 
 QUIET_MS: Final = 60
 LONGEST_WAIT_MS: Final = 240
-RESOURCE: Final = Resource("/batching", 5_000, "The settings", "settings", "a change of settings")
+REDEPLOYMENT_QUIET_MS: Final = 400  # a redeployment takes seconds: three steps of a number are one
+SETTINGS: Final = Resource("/batching", 5_000, "The settings", "settings", "a change of settings")
+DEPLOYMENT: Final = Resource("/deployment", 10_000, "The redeployment", "deployment", "a redeployment")
 
 
 class SettingsClient(ResourceClient):
@@ -30,7 +33,7 @@ class SettingsClient(ResourceClient):
     applied = Signal(object)
 
     def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
-        super().__init__(RESOURCE, manager, parent)
+        super().__init__(SETTINGS, manager, parent)
         self._in_force: VersionedSettings | None = None
         self._held = QElapsedTimer()
 
@@ -72,3 +75,39 @@ class SettingsClient(ResourceClient):
         if self._in_force is None or in_force.version >= self._in_force.version:
             self._in_force = in_force
             self.applied.emit(in_force)
+
+
+class DeploymentClient(ResourceClient):
+    """Asks with `PUT /deployment` when the user has been quiet for `REDEPLOYMENT_QUIET_MS`.
+
+    How far a redeployment is comes with the telemetry, by way of `observe`.
+
+    Signals:
+        seen: a `Deployment`, each newer than the one before.
+    """
+
+    seen = Signal(object)
+
+    def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
+        super().__init__(DEPLOYMENT, manager, parent)
+        self._seen: Deployment | None = None
+
+    def ask(self, changes: Mapping[str, object]) -> None:
+        """Ask for `changes`, with those that have not been sent yet."""
+        if self._url is not None:
+            self._ask(dict(changes))
+
+    def observe(self, deployment: Deployment | None) -> None:
+        """Take over what is seen, here or by another source (telemetry), unless something newer is known."""
+        if deployment is not None and (self._seen is None or deployment.at_s > self._seen.at_s):
+            self._seen = deployment
+            self.seen.emit(deployment)
+
+    def _forget(self) -> None:
+        self._seen = None
+
+    def _quiet_ms(self) -> int:
+        return REDEPLOYMENT_QUIET_MS
+
+    def _take(self, body: bytes) -> None:
+        self.observe(msgspec.json.decode(body, type=Deployment))

@@ -1,4 +1,4 @@
-"""How long the window's frames take, measured so that a stall cannot hide.
+"""The clock of the frames, how long frames take, and the work that takes turns after them.
 
 A frame is due on a fixed grid of `FRAME_INTERVAL_MS`. Its time runs from the moment it was due until the event loop has
 painted it and is free again: lateness, refreshing of the plots and painting together. Frames that fall due while the
@@ -131,3 +131,41 @@ class FrameClock(QObject):
             due_s += self._interval_s
         self.painted.emit()
         self._timer.start(max(0, math.ceil((self._next_due_s - time.monotonic()) * 1e3)))
+
+
+@dataclass
+class _Piece:
+    """Work that is due again `every_s` after it was begun."""
+
+    work: Callable[[], None]
+    every_s: float
+    due_s: float = 0.0
+
+
+class Turns:
+    """
+    >>> done = []
+    >>> turns = Turns(clock=lambda: 1.0)
+    >>> turns.add(lambda: done.append("numbers"), every_s=0.25)
+    >>> turns.add(lambda: done.append("rows"), every_s=0.1)
+    >>> for _ in range(3):
+    ...     turns.take()
+    >>> done
+    ['numbers', 'rows']
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pieces: list[_Piece] = []
+
+    def add(self, work: Callable[[], None], every_s: float) -> None:
+        """Let `work` have a turn so often, or as soon after as its turn comes."""
+        self._pieces.append(_Piece(work, every_s))
+
+    def take(self) -> None:
+        """Do the piece that has been due longest, if any is due."""
+        now_s = self._clock()
+        piece = min(self._pieces, key=lambda each: each.due_s)
+        if piece.due_s <= now_s:
+            piece.due_s = now_s + piece.every_s
+            piece.work()

@@ -1,0 +1,109 @@
+"""Comparing, sweeping and predicting as child processes, which send events and answers as lines."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from PySide6.QtCore import QObject, Signal
+
+from gui.session.processes.child import Ending
+from gui.session.processes.owner import ChildOwner
+from service.analysis.compare.plan import ComparePlan
+from service.analysis.compare.progress import CompareEvent, SweepTask
+from service.analysis.predict.control import Ask, Observe, Predicted
+from service.analysis.predict.observation import ENCODER, Observation
+from service.messages.pipes import ExitCode
+from service.messages.settings import Settings
+
+COMPARE_GRACE_MS: Final = 10_000  # to break off what is under way, and to give the service its settings back
+PREDICT_GRACE_MS: Final = 1_000
+SERVICE: Final = (sys.executable, "-m", "service")
+PREDICTOR: Final = (*SERVICE, "predict", "--control")
+Kind: TypeAlias = Literal["compare", "sweep"]
+
+
+class CompareProcess(ChildOwner):
+    """Owner of the process that measures; one at a time.
+
+    Signals:
+        told: a `CompareEvent`.
+        ended: it has ended: a sentence where that was neither asked for nor told before, else empty.
+    """
+
+    told = Signal(object)
+    ended = Signal(str)
+
+    def __init__(self, program: tuple[str, ...] = SERVICE, parent: QObject | None = None) -> None:
+        super().__init__(CompareEvent, COMPARE_GRACE_MS, parent)
+        self._program = program
+        self._encoder = msgspec.json.Encoder()
+
+    def start(self, url: str, task: ComparePlan | SweepTask) -> None:
+        """Carry out `task` on the service at `url`."""
+        kind: Kind = "compare" if isinstance(task, ComparePlan) else "sweep"
+        self._child.start([*self._program, kind, "--control", "--url", url])
+        self._child.write_line(self._encoder.encode(task))
+
+    def stop(self) -> None:
+        """Ask it to break off; `ended` follows."""
+        self._child.end(by_end_of_file=True)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._child.kill()
+
+    def _take(self, event: CompareEvent) -> None:
+        self.told.emit(event)
+
+    def _on_child_ended(self, ending: Ending) -> None:
+        is_expected = ending.asked or ending.exit_code in (ExitCode.DONE, ExitCode.CANNOT, ExitCode.INTERRUPTED)
+        self.ended.emit("" if is_expected else ending.sentence("The measuring process"))
+
+
+class PredictProcess(ChildOwner):
+    """Owner of the predictor's process.
+
+    Signals:
+        predicted: a `Prediction` for the settings asked for last, or ``None`` if nothing observed tells of them.
+        logged: also how it died; it is started anew for the next question.
+    """
+
+    predicted = Signal(object)
+
+    def __init__(self, program: tuple[str, ...] = PREDICTOR, parent: QObject | None = None) -> None:
+        super().__init__(Predicted, PREDICT_GRACE_MS, parent)
+        self._program = program
+        self._number = 0
+
+    def start(self) -> None:
+        """Have it ready for a question to come; nothing happens where it runs."""
+        if not self._child.is_running:
+            self._child.start(self._program)
+
+    def observe(self, observation: Observation) -> None:
+        """What the questions from now on are about."""
+        self.start()
+        self._child.write_line(ENCODER.encode(Observe(observation=observation)))
+
+    def ask(self, settings: Settings) -> None:
+        """What would they give? Answers to earlier questions are no longer told."""
+        self._number += 1
+        self._child.write_line(ENCODER.encode(Ask(number=self._number, settings=settings)))
+
+    def forget(self) -> None:
+        """Nobody waits for an answer any more."""
+        self._number += 1
+
+    def finish(self) -> None:
+        """End it now; it is gone when this returns."""
+        self._child.finish()
+
+    def _take(self, answer: Predicted) -> None:
+        if answer.number == self._number:
+            self.predicted.emit(answer.prediction)
+
+    def _on_child_ended(self, ending: Ending) -> None:
+        if not ending.asked:
+            self.logged.emit(ending.sentence("The predictor"))
