@@ -40,8 +40,7 @@ def main(argv: list[str]) -> int:
         argv = [SERVE, *argv]
     word, *options = argv
     if word not in COMMANDS:
-        print(f"{unknown(word)} All of them: python -m service --help", file=sys.stderr)
-        return MISTYPED
+        return complain(word)
     return int(import_module(COMMANDS[word].module).main(options))
 
 
@@ -51,14 +50,12 @@ def overview() -> str:
     return "\n".join(["commands (each has its own --help):", *lines])
 
 
-def unknown(word: str) -> str:
-    """The answer to a word that is no command.
-
-    >>> unknown("laod")
-    "There is no command 'laod'. Did you mean load?"
-    """
+def complain(word: str) -> int:
+    """Answer a word that is no command with the nearest one; returns the exit code."""
     near = get_close_matches(word, COMMANDS, 1)
-    return f"There is no command {word!r}." + (f" Did you mean {near[0]}?" if near else "")
+    meant = f" Did you mean {near[0]}?" if near else ""
+    print(f"There is no command {word!r}.{meant} All of them are in --help.", file=sys.stderr)
+    return MISTYPED
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from service.__main__ import overview
 from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT
 
@@ -58,6 +59,15 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
     )
 
 
+def mistyped(word: str) -> bool:
+    """Whether `word` is neither an option nor a file, nor like the name of one: so it is meant as a command.
+
+    >>> mistyped("bnech"), mistyped("--demo"), mistyped("run.bsr"), mistyped("./run")
+    (True, False, False, False)
+    """
+    return not word.startswith("-") and word.replace("-", "_").isidentifier() and not Path(word).exists()
+
+
 def _served(workload: str | None, model: str | None) -> str | None:
     """What stands in the model's place: another workload than text, or the model for it."""
     if workload == TEXT.name:
@@ -72,7 +82,12 @@ def _for_the_service(given: argparse.Namespace) -> tuple[str, ...]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="batchscope", description="An oscilloscope for dynamic batching.", allow_abbrev=False
+        prog="batchscope",
+        usage="batchscope [COMMAND ...] | [RECORDING.bsr] [OPTION ...]",
+        description="An oscilloscope for dynamic batching: opens the window, or runs a command.",
+        epilog=overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("recording", type=Path, nargs="?", metavar="RECORDING.bsr", help="open a recording, without a service")

@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QObject, QProcess, Qt, QThreadPool, Signal
+from PySide6.QtCore import QObject, Qt, QThreadPool, Signal
 from PySide6.QtWidgets import QFileDialog
 
 from gui.main_window import TITLE, MainWindow
@@ -22,6 +21,7 @@ from gui.recordings.bar import RecordingBar
 from gui.recordings.recorder import FILTER
 from gui.recordings.words import in_force
 from gui.session.lifecycle import LifeCycle
+from gui.session.processes.child import start_detached
 from gui.session.session import Session
 from service.analysis.findings.ranking import findings
 from service.analysis.observed.history import History
@@ -29,6 +29,7 @@ from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import Recording, open_recording
 from service.analysis.recording.tables import settings_at
 from service.messages.clock import monotonic_clock_id
+from service.messages.pipes import our_python
 
 SHORTEST_VIEW_S: Final = 2.0
 
@@ -92,7 +93,7 @@ class Recordings(QObject):
     def open(self, path: Path) -> None:
         """Show a recording: here, or in a window of its own while a service runs in this one."""
         if not self._session.is_at_rest:
-            QProcess.startDetached(sys.executable, ["-m", "gui", str(path.absolute())])
+            start_detached(our_python("gui", str(path.absolute())))
             return
         self._opening = path
         self._window.status.set_activity(f"Opening {path.name}")

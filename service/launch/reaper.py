@@ -24,6 +24,8 @@ from typing import Final
 import msgspec
 import psutil
 
+from service.messages.pipes import our_python
+
 MARK: Final = "BATCHSCOPE_INSTANCE"
 POLL_S: Final = 0.05
 KILL_LIMIT_S: Final = 5.0
@@ -128,7 +130,7 @@ def release_forgotten(directory: str) -> None:
     note = deployed_file(directory)
     if not note.exists():
         return
-    command = [sys.executable, "-m", "service.ray_serve.external", note.read_text()]
+    command = our_python("service.ray_serve.external", note.read_text())
     try:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, timeout=RELEASE_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

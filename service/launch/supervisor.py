@@ -27,7 +27,8 @@ from service.launch.driver_protocol import DriverMessage, DriverPlan, StateLines
 from service.launch.reaper import MARK, Lineage, ReapPlan, describe_exit, ended, parent_ended
 from service.messages.life import Failed, Stopped, Stopping
 from service.messages.options import RunOptions
-from service.ray_serve.environment import driver_environment, with_source_root
+from service.messages.pipes import our_python, python_path
+from service.ray_serve.environment import driver_environment
 
 GRACE_S: Final = 1.0
 RELEASE_S: Final = 8.0  # for taking the application off somebody else's cluster
@@ -194,13 +195,10 @@ def private_directory() -> str:
 async def _spawn(module: str, *arguments: str, environment: Mapping[str, str], stdout: int = DEVNULL) -> Process:
     """A child in a session of its own, so that Ctrl-C in the terminal reaches us alone; our end ends its input."""
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        *arguments,
+        *our_python(module, *arguments),
         stdin=PIPE,
         stdout=stdout,
-        env=with_source_root(environment),
+        env={**environment, "PYTHONPATH": python_path(environment)},
         start_new_session=True,
     )
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from service.messages.options import RunOptions, read_token
 from service.ray_serve.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
-
-SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -57,12 +54,6 @@ def driver_environment(options: RunOptions, instance: str, inherited: Mapping[st
         environment.pop("RAY_ADDRESS", None)
         environment |= LOCAL_RAY | door_variables(options, instance, place="proxy")
     return environment
-
-
-def with_source_root(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` in which this package can be imported, also by the processes that Ray starts."""
-    path = _joined(os.pathsep, str(SOURCE_ROOT), environment.get("PYTHONPATH"))
-    return {**environment, "PYTHONPATH": path}
 
 
 def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[str, str]:

@@ -19,8 +19,9 @@ from ray.serve import context
 
 from service.messages.life import NoClusterError, StartError
 from service.messages.options import RunOptions, is_loopback
+from service.messages.pipes import SOURCE_ROOT
 from service.ray_serve import application
-from service.ray_serve.environment import SOURCE_ROOT, door_variables
+from service.ray_serve.environment import door_variables
 
 ANY_ADDRESS: Final = ("0.0.0.0", "::")
 

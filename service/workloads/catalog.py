@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
+import sys
 import traceback
+from types import ModuleType
 from typing import Final
 
 from service.messages.text import UserError
@@ -51,7 +54,7 @@ def find(name: str) -> type[Workload]:
         known = ", ".join(each.name for each in BUILT_IN)
         raise WorkloadError(f"There is no workload {name!r}; there are {known}, and your own as package.module:Class.")
     try:
-        found = getattr(importlib.import_module(module_name), class_name, None)
+        found = getattr(_imported(module_name), class_name, None)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]:
             raise WorkloadError(
@@ -65,6 +68,13 @@ def find(name: str) -> type[Workload]:
             "service.workloads.workload.Workload."
         )
     return _checked(name, found)
+
+
+def _imported(module_name: str) -> ModuleType:
+    """The module of the user's; the current folder is searched after every other place."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+    return importlib.import_module(module_name)
 
 
 def _checked(name: str, found: type[Workload]) -> type[Workload]:

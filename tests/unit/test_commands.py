@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from service.__main__ import COMMANDS, main
+from service.messages.pipes import our_python, python_path
 
 
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -40,7 +45,7 @@ def test_that_a_mistyped_command_is_answered_with_the_nearest(
 
 def test_that_a_word_like_no_command_is_answered_with_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["xyzzy"]) == 2
-    assert "python -m service --help" in capsys.readouterr().err
+    assert "--help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--max-batch-size", "0"], ["serve", "--max-batch-size", "0"]])
@@ -51,3 +56,54 @@ def test_that_options_without_a_command_are_those_of_the_service(
     state = json.loads(capsys.readouterr().out)
     assert state["state"] == "failed"
     assert "--max-batch-size: Must be a whole number from 1 to 256." in state["reason"]
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A folder of the user's with packages that bear the names of ours."""
+    for name in ("service", "gui"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('raise ImportError("a foreign package")')
+    return tmp_path
+
+
+def run_in(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+BATCHSCOPE = (sys.executable, "-P", "-c", "import sys; from gui.__main__ import main; sys.exit(main())")
+
+
+def test_that_batchscope_reaches_the_commands_beside_foreign_packages_of_our_names(foreign: Path) -> None:
+    recording = Path(__file__).parents[1] / "recordings" / "burst.bsr"
+    explained = run_in(foreign, *BATCHSCOPE, "explain", str(recording))
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert "requests" in explained.stdout
+
+    mistyped = run_in(foreign, *BATCHSCOPE, "explian")
+    assert (mistyped.returncode, mistyped.stdout) == (2, "")
+    assert "Did you mean explain?" in mistyped.stderr
+
+    assert "  bench " in run_in(foreign, *BATCHSCOPE, "--help").stdout
+
+
+def test_that_a_child_of_ours_finds_our_packages_beside_foreign_ones(foreign: Path) -> None:
+    assert run_in(foreign, sys.executable, "-m", "service", "--help").returncode != 0, "else this tests nothing"
+    assert run_in(foreign, *our_python("service", "--help")).returncode == 0
+
+
+def test_that_a_workload_of_the_users_is_found_in_the_current_folder(foreign: Path) -> None:
+    (foreign / "random.py").write_text("raise ImportError('it hides what Python brings')")
+    (foreign / "doubling.py").write_text(
+        "from service.workloads.workload import Workload\n"
+        "class Doubling(Workload):\n"
+        "    name, description, examples = 'doubling', 'Doubles', ('3',)\n"
+        "    def __call__(self, inputs): return [2 * each for each in inputs]\n"
+    )
+    (foreign / "in.jsonl").write_text("3\n4\n")
+
+    ran = run_in(foreign, *BATCHSCOPE, "batch", "in.jsonl", "out.jsonl", "--workload", "doubling:Doubling")
+
+    assert ran.returncode == 0, ran.stderr
+    assert (foreign / "out.jsonl").read_text() == '{"line":1,"output":6}\n{"line":2,"output":8}\n'

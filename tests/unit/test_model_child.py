@@ -8,7 +8,8 @@ import sys
 import psutil
 import pytest
 
-from service.engine.model.child import PACKAGE_ROOT, run_module
+from service.engine.model.child import run_module
+from service.messages.pipes import SOURCE_ROOT
 
 SERVER = ("http.server", "0", "--bind", "127.0.0.1")  # runs until it is ended
 RUN_SERVER = f"""
@@ -53,7 +54,7 @@ def test_what_stops_us_stops_the_child(reason: type[BaseException]) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the child ends by itself")
 def test_a_child_ends_with_a_parent_that_was_killed() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", RUN_SERVER], stdout=subprocess.PIPE, cwd=PACKAGE_ROOT)
+    parent = subprocess.Popen([sys.executable, "-c", RUN_SERVER], stdout=subprocess.PIPE, cwd=SOURCE_ROOT)
     with parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))

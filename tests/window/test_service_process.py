@@ -13,6 +13,7 @@ from gui.session.processes.child import ChildProcess, Ending, LineBuffer
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from service.messages.life import Ready, StageProgress, Starting, Stopped, Stopping
 from service.messages.options import ServiceOptions
+from service.messages.pipes import our_python
 from service.messages.settings import Settings
 from tests.window.children import scripted
 
@@ -50,7 +51,7 @@ def test_that_the_options_reach_the_command_line() -> None:
     settings = Settings(formation="early", max_batch_size=7, batch_wait_timeout_s=0.5, max_queued_requests=9)
     start = ServiceStart(ServiceOptions(model="gpt2", device="cpu", settings=settings), port=8123)
 
-    assert start.command[:3] == [sys.executable, "-m", "service"]
+    assert tuple(start.command[:4]) == our_python("service")
     assert {"--model=gpt2", "--device=cpu", "--port=8123", "--formation=early", "--max-batch-size=7"} <= set(
         start.command
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -14,12 +13,12 @@ from service.analysis.compare.plan import ComparePlan
 from service.analysis.compare.progress import CompareEvent, SweepTask
 from service.analysis.predict.control import Ask, Observe, Predicted
 from service.analysis.predict.observation import ENCODER, Observation
-from service.messages.pipes import ExitCode
+from service.messages.pipes import ExitCode, our_python
 from service.messages.settings import Settings
 
 COMPARE_GRACE_MS: Final = 10_000  # to break off what is under way, and to give the service its settings back
 PREDICT_GRACE_MS: Final = 1_000
-SERVICE: Final = (sys.executable, "-m", "service")
+SERVICE: Final = our_python("service")
 PREDICTOR: Final = (*SERVICE, "predict", "--control")
 Kind: TypeAlias = Literal["compare", "sweep"]
 

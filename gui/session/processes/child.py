@@ -14,6 +14,8 @@ from typing import Final
 
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
+from service.messages.pipes import python_path
+
 LONGEST_LINE_BYTES: Final = 32 * 1024 * 1024
 KEPT_LOG_LINES: Final = 20
 
@@ -59,6 +61,23 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "unknown"
+
+
+def start_detached(command: Sequence[str]) -> None:
+    """Start a program that outlives the window."""
+    process = QProcess()
+    process.setProgram(command[0])
+    process.setArguments(command[1:])
+    process.setProcessEnvironment(_environment())
+    process.startDetached()
+
+
+def _environment() -> QProcessEnvironment:
+    environment = QProcessEnvironment.systemEnvironment()
+    environment.insert("PYTHONUNBUFFERED", "1")
+    environment.insert("PYTHONIOENCODING", "utf-8")
+    environment.insert("PYTHONPATH", python_path())
+    return environment
 
 
 class LineBuffer:
@@ -123,10 +142,7 @@ class ChildProcess(QObject):
         self._output, self._errors = LineBuffer(), LineBuffer()
         self._last_words.clear()
         process = QProcess(self)
-        environment = QProcessEnvironment.systemEnvironment()
-        environment.insert("PYTHONUNBUFFERED", "1")
-        environment.insert("PYTHONIOENCODING", "utf-8")
-        process.setProcessEnvironment(environment)
+        process.setProcessEnvironment(_environment())
         process.readyReadStandardOutput.connect(self._on_output)
         process.readyReadStandardError.connect(self._on_errors)
         process.finished.connect(self._on_finished)

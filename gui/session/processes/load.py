@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import msgspec
@@ -11,9 +10,10 @@ from PySide6.QtCore import QObject, Signal
 from gui.session.processes.child import Ending
 from gui.session.processes.owner import ChildOwner
 from service.messages.load import LoadCommand, LoadEvent, LoadFrame, LoadRefused
+from service.messages.pipes import our_python
 
 GRACE_MS: Final = 3_000
-GENERATOR: Final = (sys.executable, "-m", "service", "load", "--control")
+GENERATOR: Final = our_python("service", "load", "--control")
 
 
 class LoadProcess(ChildOwner):

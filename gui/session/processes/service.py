@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -12,9 +11,10 @@ from gui.session.processes.child import Ending
 from gui.session.processes.owner import ChildOwner
 from service.messages.life import Failed, Ready, ServiceState, Starting, Stopped
 from service.messages.options import ServiceOptions
+from service.messages.pipes import our_python
 
 GRACE_MS: Final = 15_000
-SERVICE: Final = (sys.executable, "-m", "service")
+SERVICE: Final = our_python("service")
 
 
 @dataclass(frozen=True)

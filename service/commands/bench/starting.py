@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from service.commands.cli import Server
 from service.commands.runs import MeasuredService, MeasuringError
 from service.messages.life import Failed, Ready, ServiceState, StageProgress
 from service.messages.options import ServiceOptions, is_loopback
+from service.messages.pipes import our_python, python_path
 from service.messages.text import UserError
 
 
@@ -37,7 +38,10 @@ async def own_service(
 ) -> AsyncIterator[Ready]:
     """That service on a free port. It ends with the block, and with this process: then its standard input ends."""
     pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(*_command(options), stdin=pipe, stdout=pipe, stderr=nowhere)
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    process = await asyncio.create_subprocess_exec(
+        *_command(options), stdin=pipe, stdout=pipe, stderr=nowhere, env=environment
+    )
     try:
         yield await _ready(process, on_stage)
     finally:
@@ -46,9 +50,9 @@ async def own_service(
         await process.communicate()
 
 
-def _command(options: ServiceOptions) -> list[str]:
-    place = ["--port", "0", "--model", options.model, "--device", options.device, "--dtype", options.dtype]
-    return [sys.executable, "-m", "service", *place, "--formation", options.settings.formation]
+def _command(options: ServiceOptions) -> tuple[str, ...]:
+    place = ("--port", "0", "--model", options.model, "--device", options.device, "--dtype", options.dtype)
+    return our_python("service", *place, "--formation", options.settings.formation)
 
 
 async def _ready(process: asyncio.subprocess.Process, on_stage: Callable[[StageProgress], None]) -> Ready:

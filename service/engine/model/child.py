@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -14,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[3]
+from service.messages.pipes import our_python, python_path
+
 TICK_S = 0.25
 GRACE_S = 2.0
 TAIL_LINES = 40
@@ -68,16 +68,13 @@ def run_module(
 
 
 def _command(module: str, arguments: tuple[str | Path, ...]) -> list[str]:
-    # -P: what happens to lie in the working directory is not imported.
-    bound = [sys.executable, "-P", "-m", "service.engine.model.bound", str(os.getpid())]
-    return [*bound, module, *map(str, arguments)]
+    return [*our_python("service.engine.model.bound", str(os.getpid())), module, *map(str, arguments)]
 
 
 @contextmanager
 def _started(
     command: list[str], environment: Mapping[str, str] | None
 ) -> Iterator[tuple[subprocess.Popen[str], SimpleQueue[str | None]]]:
-    path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -86,7 +83,7 @@ def _started(
         text=True,
         encoding="utf-8",
         errors="replace",
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", **(environment or {}), "PYTHONPATH": path},
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **(environment or {}), "PYTHONPATH": python_path()},
     )
     lines: SimpleQueue[str | None] = SimpleQueue()
     reader = threading.Thread(target=_read, args=(child, lines), name="child-output", daemon=True)
