@@ -1,0 +1,6 @@
+"""What connects the session to the widgets: presenter, service controller, foresight, inspector, exporter, clocks.
+
+Arguments, choices and preferences stand here too, since they decide what is shown first.
+
+Invariant: no widget is defined here, and no process is started here.
+"""

@@ -1,0 +1,4 @@
+"""From history to curves and rows: pure functions.
+
+Invariant: imports no Qt.
+"""

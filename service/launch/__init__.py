@@ -1,0 +1,6 @@
+"""From `python -m service` to a service that answers, and to its end: supervisor, driver, stages, reaper.
+
+Everything that concerns Ray itself stands in `ray_serve`; the driver imports it stage by stage.
+
+Invariant: nothing here imports torch, and what starts a process also ends it.
+"""

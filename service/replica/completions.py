@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 from service.engine.job import Line
 from service.engine.sequence import SamplingParams
 from service.replica.errors import PromptRefusedError, error_body
-from service.replica.generation import Generation, GenerationError, GenerationRequest, TextChunk
+from service.replica.generation import Generation
+from service.replica.requests import GenerationError, GenerationRequest, TextChunk
 
 CHUNKS_PER_S = 50
 LONGEST_PAUSE_S = 0.5

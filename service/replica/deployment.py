@@ -37,8 +37,9 @@ from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answ
 from service.replica.device import DeviceMeter
 from service.replica.errors import error_response, install_error_handlers
 from service.replica.frames import SHORTEST_INTERVAL_S
-from service.replica.generation import Generation, TextChunk
+from service.replica.generation import Generation
 from service.replica.loading import LoadingNews
+from service.replica.requests import TextChunk
 from service.replica.telemetry_events import telemetry_events
 from service.workloads.catalog import about
 
@@ -282,7 +283,7 @@ class BatchTextGenerator:
             settings_version=self._in_force.version,
             waiting=generation.batcher.waiting,
             formed=generation.batcher.formed,
-            running=generation.running,
+            running=generation.requests.running,
             model=self._loaded.engine.name,
             device=self._loaded.device,
             dtype=self._loaded.dtype,

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from service.batching.batcher import QueueFullError
 from service.messages.settings import SettingError
-from service.replica.generation import GenerationError
+from service.replica.requests import GenerationError
 
 
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:

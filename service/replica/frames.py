@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -21,7 +22,6 @@ from service.messages.telemetry import (
     TelemetryFrame,
 )
 from service.replica.recorder import ReplicaReport
-from service.replica.translation import on_our_clock
 
 SHORTEST_INTERVAL_S = 0.05
 LONGEST_INTERVAL_S = 0.2
@@ -165,3 +165,14 @@ class FrameLog:
         if number + 1 < oldest:
             events.insert(0, msgspec.json.encode(FramesMissed(first=number + 1, last=oldest - 1)))
         return self._closed, events
+
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def on_our_clock(record: Record, offset: ClockOffset) -> Record:
+    """`record` with all its times, the fields named `…_s`, on our clock."""
+    if offset.is_shared:
+        return record
+    times = {name: getattr(record, name) for name in record.__struct_fields__ if name.endswith("_s")}
+    return msgspec.structs.replace(record, **{n: offset.to_ours(t) for n, t in times.items() if t is not None})

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from service.engine.compute_thread import EngineThreads
 from service.engine.sequence import SamplingParams
 from service.messages.settings import Settings, VersionedSettings
-from service.replica.generation import Generation, GenerationRequest
+from service.replica.generation import Generation
+from service.replica.requests import GenerationRequest
 from tests.scripted_engine import Fault, ScriptedEngine
 
 ENOUGH = 10_000

@@ -16,7 +16,8 @@ from service.engine.job import Admit, Emit, Progress
 from service.engine.sequence import SamplingParams, Sequence
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
-from service.replica.generation import Generation, GenerationError, GenerationRequest
+from service.replica.generation import Generation
+from service.replica.requests import GenerationError, GenerationRequest
 
 
 class SteppedEngine:
@@ -108,7 +109,7 @@ async def replica() -> AsyncIterator[Replica]:
 
 async def test_that_each_asker_gets_its_own_completion(replica: Replica) -> None:
     first = await replica.submit("a")
-    await replica.until(lambda: replica.generation.running == 1)
+    await replica.until(lambda: replica.generation.requests.running == 1)
     others = [await replica.submit(prompt) for prompt in ("b", "c", "d")]
     replica.engine.allow(2)
     answers = [await replica.generation.result(request) for request in (first, *others)]
@@ -146,7 +147,7 @@ async def test_that_the_tokens_of_a_batch_are_told_while_it_runs(replica: Replic
 
 async def test_that_a_poisonous_request_harms_only_itself(replica: Replica) -> None:
     await replica.submit("first")
-    await replica.until(lambda: replica.generation.running == 1)
+    await replica.until(lambda: replica.generation.requests.running == 1)
     good, bad = await replica.submit("good"), await replica.submit("poison")
     replica.engine.allow(2)
     assert (await replica.generation.result(good)).text == "good"
@@ -166,7 +167,7 @@ async def test_that_a_crash_of_the_engine_is_told_to_those_it_hit_and_the_next_a
 
 async def test_that_a_full_queue_refuses_in_words_and_says_when_to_come_again(replica: Replica) -> None:
     await replica.submit("running")
-    await replica.until(lambda: replica.generation.running == 1)
+    await replica.until(lambda: replica.generation.requests.running == 1)
     for i in range(3):
         await replica.submit(f"waiting {i}")
     with pytest.raises(QueueFullError, match="max_queued_requests") as full:
@@ -176,7 +177,7 @@ async def test_that_a_full_queue_refuses_in_words_and_says_when_to_come_again(re
 
 async def test_that_giving_up_in_the_queue_frees_the_place_at_once(replica: Replica) -> None:
     await replica.submit("running")
-    await replica.until(lambda: replica.generation.running == 1)
+    await replica.until(lambda: replica.generation.requests.running == 1)
     waiting = [await replica.submit(f"waiting {i}") for i in range(3)]
     replica.generation.give_up(waiting[0])
     await asyncio.sleep(0)
@@ -186,11 +187,11 @@ async def test_that_giving_up_in_the_queue_frees_the_place_at_once(replica: Repl
 
 async def test_that_giving_up_while_running_ends_the_computation_at_the_next_step(replica: Replica) -> None:
     request = await replica.submit("long", max_tokens=100)
-    await replica.until(lambda: replica.generation.running == 1)
+    await replica.until(lambda: replica.generation.requests.running == 1)
     replica.generation.give_up(request)
     replica.engine.allow(1)
     await replica.until(lambda: request.state == "cancelled")
-    assert replica.generation.running == 0
+    assert replica.generation.requests.running == 0
 
 
 async def test_that_a_prompt_the_engine_refuses_is_never_admitted(replica: Replica) -> None:
@@ -236,7 +237,7 @@ async def open_replica() -> AsyncIterator[Replica]:
 
 async def test_that_a_request_joins_between_two_steps_and_leaves_when_it_is_done(open_replica: Replica) -> None:
     long = await open_replica.submit("long", max_tokens=4)
-    await open_replica.until(lambda: open_replica.generation.running == 1)
+    await open_replica.until(lambda: open_replica.generation.requests.running == 1)
     short = await open_replica.submit("short", max_tokens=1)
     open_replica.engine.allow(2)
     assert (await open_replica.generation.result(short)).text == "short"
@@ -259,7 +260,7 @@ async def test_that_no_more_run_than_max_batch_size(open_replica: Replica) -> No
 
 async def test_that_each_change_of_the_members_begins_a_batch_of_its_own(open_replica: Replica) -> None:
     long = await open_replica.submit("long", max_tokens=4)
-    await open_replica.until(lambda: open_replica.generation.running == 1)
+    await open_replica.until(lambda: open_replica.generation.requests.running == 1)
     short = await open_replica.submit("short", max_tokens=1)
     open_replica.engine.allow(4)
     await open_replica.generation.result(long)
@@ -273,7 +274,7 @@ async def test_that_each_change_of_the_members_begins_a_batch_of_its_own(open_re
 async def test_that_a_change_of_formation_loses_no_request(open_replica: Replica) -> None:
     first = [await open_replica.submit(str(i), max_tokens=3) for i in range(4)]
     open_replica.engine.allow(1)
-    await open_replica.until(lambda: open_replica.generation.running == 2)
+    await open_replica.until(lambda: open_replica.generation.requests.running == 2)
     for version, formation in enumerate(("late", "continuous"), start=2):
         settings = CONTINUOUS.revised({"formation": formation, "batch_wait_timeout_s": 0.01})
         open_replica.generation.batcher.apply(VersionedSettings(version=version, settings=settings))
@@ -289,7 +290,7 @@ async def test_that_a_change_of_formation_loses_no_request(open_replica: Replica
 
 async def test_that_a_crash_of_the_engine_is_told_to_those_who_joined_as_well(open_replica: Replica) -> None:
     first = await open_replica.submit("first", max_tokens=9)
-    await open_replica.until(lambda: open_replica.generation.running == 1)
+    await open_replica.until(lambda: open_replica.generation.requests.running == 1)
     crashing = await open_replica.submit("crash", max_tokens=9)
     open_replica.engine.allow(2)
     for request in (first, crashing):
@@ -304,7 +305,7 @@ async def test_that_two_batches_run_side_by_side_where_two_may(replica: Replica)
     settings = Settings(max_batch_size=1, batch_wait_timeout_s=0, max_concurrent_batches=2)
     replica.generation.batcher.apply(VersionedSettings(version=2, settings=settings))
     requests = [await replica.submit(prompt, max_tokens=2) for prompt in ("a", "b", "c")]
-    await replica.until(lambda: replica.generation.running == 2)
+    await replica.until(lambda: replica.generation.requests.running == 2)
     replica.engine.allow(1000)
     assert [(await replica.generation.result(request)).text for request in requests] == ["aa", "bb", "cc"]
     await replica.until(lambda: all(batch.finished_s for batch in replica.batches()))

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from service.batching.batcher import QueueFullError
 from service.messages.settings import FORMATIONS, Settings
 from service.messages.telemetry import RequestState
-from service.replica import generation
-from service.replica.generation import GenerationRequest
+from service.replica import requests
+from service.replica.requests import GenerationRequest
 from tests.scripted_engine import Fault
 from tests.unit.gated_replica import ENOUGH, GatedReplica
 
@@ -49,7 +49,7 @@ class RequestLife(RuleBasedStateMachine):
     @rule(asked=ASKED, timeout_s=st.sampled_from([0.002, 60.0]))
     def submit(self, asked: list[tuple[str, int]], timeout_s: float) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(generation, "REQUEST_TIMEOUT_S", timeout_s)
+            patch.setattr(requests, "REQUEST_TIMEOUT_S", timeout_s)
             self.runner.run(self._submit(asked))
 
     async def _submit(self, asked: list[tuple[str, int]]) -> None:
@@ -118,7 +118,7 @@ class RequestLife(RuleBasedStateMachine):
             self.the_ledger_balances()
             self.what_has_ended_stays_as_it_ended()
             self.stages_follow_each_other()
-            assert self.replica.generation.running == 0
+            assert self.replica.generation.requests.running == 0
             assert self.replica.generation.batcher.waiting == self.replica.generation.batcher.formed == 0
         finally:
             self.runner.run(self.replica.close())
