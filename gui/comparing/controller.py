@@ -16,8 +16,8 @@ from gui.comparing.view import CompareView
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import CompareProcess
 from gui.session.session import Session
-from service.analysis.compare.plan import ComparePlan, PlanError, Side, grid
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
+from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, grid
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.descriptions import load_text
 from service.analysis.observed.history import History

@@ -15,7 +15,7 @@ from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
-from service.analysis.compare.plan import ComparePlan, Side, batching_plan, can_match
+from service.analysis.compare.run_plan import ComparePlan, Side, batching_plan, can_match
 from service.analysis.observed.descriptions import load_text
 from service.messages.settings import Bounds, Settings, setting_text
 

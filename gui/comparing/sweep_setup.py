@@ -15,8 +15,8 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import label, redress
 from gui.widgets.layouts import column
 from gui.widgets.number_field import NumberField
-from service.analysis.compare.plan import Objective, SweepPlan
 from service.analysis.compare.progress import SETTLE_S
+from service.analysis.compare.run_plan import Objective, SweepPlan
 from service.messages.load import RunLoad
 from service.messages.settings import Bounds, Settings, setting_value
 from service.messages.text import format_time

@@ -12,9 +12,9 @@ import msgspec
 
 from service.analysis.compare.comparison import Comparison, concluded
 from service.analysis.compare.html import comparison_page
-from service.analysis.compare.plan import ComparePlan, PlanError, PlannedRun, Side
 from service.analysis.compare.progress import Compared, CompareEvent
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, MeasuredRun
+from service.analysis.compare.run_plan import ComparePlan, PlanError, PlannedRun, Side
 from service.commands.cli import (
     Parser,
     Server,

@@ -12,7 +12,7 @@ from service.analysis.observed.history import History
 from service.analysis.predict import control
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
-from service.analysis.predict.report import Report, measured, table
+from service.analysis.predict.prediction_report import PredictionReport, measured, table
 from service.commands.cli import (
     Parser,
     ProgressBar,
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _watch_and_predict(options: argparse.Namespace) -> Report:
+async def _watch_and_predict(options: argparse.Namespace) -> PredictionReport:
     async with RemoteService(options.url, options.token) as remote:
         before = await remote.settings()
         asked = revised(before.settings, options.set)
@@ -104,7 +104,7 @@ def _add(history: History, event: TelemetryEvent) -> None:
             history.add_missed(event)
 
 
-def _report(url: str, before: VersionedSettings, asked: Settings, history: History, watch_s: float) -> Report:
+def _report(url: str, before: VersionedSettings, asked: Settings, history: History, watch_s: float) -> PredictionReport:
     first_s, at_s = history.first_s, history.last_s
     if first_s is None or at_s is None:
         raise TooLittleSeenError(f"{url} said nothing in {watch_s:g} s. Is it a Batchscope service?")
@@ -125,7 +125,7 @@ def _report(url: str, before: VersionedSettings, asked: Settings, history: Histo
             "service first, then ask again."
         )
     cost = predictor.cost.under(asked.formation)
-    return Report(
+    return PredictionReport(
         url=url,
         unit=history.unit,
         watched_s=watch_s,

@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.analysis.compare.plan import WARM_UP_S, PlannedRun, Side
 from service.analysis.compare.progress import CompareEvent, Pace, Progress, Refused
 from service.analysis.compare.run import MeasuredRun
+from service.analysis.compare.run_plan import WARM_UP_S, PlannedRun, Side
 from service.analysis.observed.batches import mean_size
 from service.commands.cli import ProgressBar, Server, add_server_options, number, rounds, seconds
 from service.commands.load_options import add_load_options

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from service.analysis.compare.html import sweep_page
-from service.analysis.compare.plan import MOST_POINTS, Objective, PlanError, PlannedRun, SweepPlan, grid
 from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
 from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun
+from service.analysis.compare.run_plan import MOST_POINTS, Objective, PlanError, PlannedRun, SweepPlan, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.commands.cli import Parser, Server, assignments, check_folders, command, server_of, write_json

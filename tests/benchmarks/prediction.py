@@ -25,7 +25,7 @@ from service.analysis.observed.history import History
 from service.analysis.predict.cost import TERMS, CostModel
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction, Predictor
-from service.analysis.predict.report import Measured, measured
+from service.analysis.predict.prediction_report import Measured, measured
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
 from service.messages.load import (

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from service.analysis.compare.comparison import Comparison
-from service.analysis.compare.plan import ComparePlan, Side, SweepPlan
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, SweepTask
+from service.analysis.compare.run_plan import ComparePlan, Side, SweepPlan
 from service.analysis.compare.sweep import Sweep
 from service.commands import compare, deploy_config, sweep
 from service.commands.cli import Server

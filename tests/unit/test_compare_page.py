@@ -10,8 +10,8 @@ import pytest
 
 from service.analysis.compare.comparison import Comparison, ServiceFacts, concluded
 from service.analysis.compare.html import comparison_page, sweep_page
-from service.analysis.compare.plan import ComparePlan, Objective, Side, SweepPlan
 from service.analysis.compare.run import MeasuredRun
+from service.analysis.compare.run_plan import ComparePlan, Objective, Side, SweepPlan
 from service.analysis.compare.svg import Axis
 from service.analysis.compare.sweep import Sweep
 from service.messages.load import Poisson, RunLoad

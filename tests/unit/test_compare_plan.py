@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.analysis.compare.plan import ComparePlan, Objective, PlanError, Side, SweepPlan, grid
 from service.analysis.compare.progress import Pace
+from service.analysis.compare.run_plan import ComparePlan, Objective, PlanError, Side, SweepPlan, grid
 from service.messages.load import Poisson, RunLoad
 from service.messages.settings import SettingError, Settings
 

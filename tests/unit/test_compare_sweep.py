@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.analysis.compare.plan import Objective, SweepPlan
 from service.analysis.compare.run import MeasuredRun
+from service.analysis.compare.run_plan import Objective, SweepPlan
 from service.analysis.compare.sweep import Sweep
 from service.messages.load import ClosedLoop, RunLoad
 from service.messages.settings import Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.analysis.predict.report import Report
+from service.analysis.predict.prediction_report import PredictionReport
 from service.commands import predict
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import TelemetryEvent
@@ -53,7 +53,7 @@ def run(*arguments: str) -> int:
 def test_that_it_says_what_the_settings_would_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.json"
     assert run("--set", "max_batch_size=16", "--set", "batch_wait_timeout_s=0.2", "--json", str(path)) == 0
-    report = msgspec.json.decode(path.read_bytes(), type=Report)
+    report = msgspec.json.decode(path.read_bytes(), type=PredictionReport)
     assert report.prediction.settings == NOW.revised({"max_batch_size": 16, "batch_wait_timeout_s": 0.2})
     assert report.expected.settings == NOW
     assert report.measured.p50_s == pytest.approx(report.expected.p50_s.value, rel=0.15)
@@ -65,7 +65,7 @@ def test_that_it_says_what_the_settings_would_give(tmp_path: Path, capsys: pytes
 def test_that_settings_are_spelled_as_in_every_command(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     assert run("--set", "allow_small_batch=off,max_batch_size=8", "--json", str(path)) == 0
-    report = msgspec.json.decode(path.read_bytes(), type=Report)
+    report = msgspec.json.decode(path.read_bytes(), type=PredictionReport)
     assert report.prediction.settings == NOW.revised({"allow_small_batch": False, "max_batch_size": 8})
 
 

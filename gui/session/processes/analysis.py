@@ -9,8 +9,8 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.session.processes.child import Ending
 from gui.session.processes.owner import ChildOwner
-from service.analysis.compare.plan import ComparePlan
 from service.analysis.compare.progress import CompareEvent, SweepTask
+from service.analysis.compare.run_plan import ComparePlan
 from service.analysis.predict.control import Ask, Observe, Predicted
 from service.analysis.predict.observation import ENCODER, Observation
 from service.messages.pipes import ExitCode, our_python

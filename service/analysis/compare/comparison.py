@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from service.analysis.compare.inference import Difference, differences, sentence
-from service.analysis.compare.plan import ComparePlan
 from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun, spoiling
+from service.analysis.compare.run_plan import ComparePlan
 from service.analysis.observed.descriptions import describe_settings_change, load_text
 
 

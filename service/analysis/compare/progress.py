@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from service.analysis.compare.comparison import Comparison
-from service.analysis.compare.plan import PlannedRun, SweepPlan
+from service.analysis.compare.run_plan import PlannedRun, SweepPlan
 from service.analysis.compare.sweep import Sweep
 
 SETTLE_S: Final = 1.5  # a change of settings, the last answers, and a look whether the service is idle

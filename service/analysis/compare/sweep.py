@@ -7,8 +7,8 @@ from typing import Final, Literal
 import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.analysis.compare.plan import Objective, PlanError, SweepPlan
 from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, MeasuredRun
+from service.analysis.compare.run_plan import Objective, PlanError, SweepPlan
 from service.analysis.observed.descriptions import settings_text
 from service.messages.settings import Settings
 

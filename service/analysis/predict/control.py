@@ -1,11 +1,10 @@
 """The prediction as a process of its own: observations and questions come in as lines, answers go out.
 
-    in   {"do": "observe", "observation": {…}}              what all questions from now on are about
+    in   {"do": "observe", "observation": {…}}              which all further questions are about
     in   {"do": "ask", "number": 7, "settings": {…}}
     out  {"event": "predicted", "number": 7, "prediction": {…}}
 
-While one question is answered others may come; only the latest of them is answered, as a slider that is dragged has no
-use for the others.
+Of the questions that come while one is answered only the latest is answered, since a dragged slider asks many.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from service.analysis.predict.observation import Observation, as_array
 from service.analysis.predict.predict import Prediction, Predictor
 from service.messages.settings import Settings
 
-NICENESS: Final = 5  # the service and the window come first
+NICENESS: Final = 5  # the service and the window have priority
 
 
 class Observe(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="observe"):
-    """What the service was seen to do."""
+    """An observation of the service."""
 
     observation: Observation
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="ask"):
-    """What would these settings give? The answer bears the same number."""
+    """A question: the prediction for these settings. The answer bears the same number."""
 
     number: int
     settings: Settings
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="predicted"):
-    """The answer; ``None`` if nothing was observed that tells of such settings."""
+    """The answer; ``None`` if the observation allows no prediction for these settings."""
 
     number: int
     prediction: Prediction | None
@@ -70,7 +69,7 @@ class Inbox:
             self._news.notify()
 
     def next(self) -> tuple[Ask, Observation | None] | None:
-        """Wait for the next question and what it is about; ``None`` when there are no more."""
+        """Wait for the next question and return it with its observation; ``None`` after the last."""
         with self._news:
             self._news.wait_for(lambda: self._question is not None or self._has_ended)
             question, self._question = self._question, None
@@ -105,10 +104,10 @@ def answer(inbox: Inbox, out: BinaryIO) -> None:
 
 
 def main() -> int:
-    """SimulatedRun until standard input ends, which it does with the window, however that went."""
+    """Run until standard input ends, which it does with the window."""
     if hasattr(os, "nice"):
         os.nice(NICENESS)
-    import_module("scipy.optimize")  # what takes long is done before the first question
+    import_module("scipy.optimize")  # slow, so it is done before the first question
     inbox = Inbox(sys.stdin.buffer)
     inbox.start()
     answer(inbox, sys.stdout.buffer)

@@ -24,16 +24,15 @@ from service.analysis.predict.executed import Executed
 from service.messages.settings import BOUNDS, Formation
 
 LEAST_BATCHES: Final = 3
-WIDE: Final = 0.25  # a relative standard error beyond which a time is not worth telling
+WIDE: Final = 0.25  # the relative standard error beyond which a time counts as unknown
 TERMS: Final = ("overhead_s", "prompt_token_s", "step_s", "row_s")
-HALF_LIFE_S: Final = 90.0  # what is known of the prices fades,
-LEVEL_HALF_LIFE_S: Final = 15.0  # and faster how fast the machine is as a whole
-LEVEL_BATCHES: Final = 4.0  # so many batches are believed half when they say that the machine has changed
+HALF_LIFE_S: Final = 90.0  # of a batch's weight in the fit of the prices
+LEVEL_HALF_LIFE_S: Final = 15.0  # of its weight in the speed of the machine as a whole
+LEVEL_BATCHES: Final = 4.0  # so many batches count half when they show another speed
 LEAST_NOISE: Final = 0.01
 OUTLIER: Final = 3.0  # residuals beyond so many times the noise are cut down to that
-# Shares of a typical batch's time that each term is thought to have, and how sure that is, before any batch is seen.
-# It decides only what the batches leave open: requests of one length can't tell overhead from steps, and batches of
-# one size can't tell steps from rows.
+# The prior: each term's share of a typical batch's time, and its standard deviation. It decides only what the batches
+# leave open: requests of one length do not separate overhead from steps, nor batches of one size steps from rows.
 PRIOR_SHARES: Final = np.array([0.0, 0.03, 0.6, 0.3])
 PRIOR_WIDTHS: Final = np.array([0.03, 0.1, 1.0, 1.0])
 
@@ -49,18 +48,17 @@ class Capacity:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The four prices, how sure they are, and the requests they were found with.
+    """The four prices, their uncertainty, and averages of the requests they were fitted to.
 
     Attributes:
         overhead_s, prompt_token_s, step_s, row_s: see the module.
         covariance: of these four, in this order.
-        residuals: measured over fitted time of the batches that it was fitted to; their spread is what a single
-            batch differs by.
+        residuals: measured over fitted time of each batch; their spread is that of a single batch.
         tokens, prompt_tokens: of a request, on average.
-        pieces_per_token: pieces of answers for each token, as `Executed` has them.
+        pieces_per_token: as in `Executed`.
         longest_over_mean: tokens of a batch's longest completion over the mean of its members.
-        sizes: smallest and largest size that was seen.
-        is_open: whether it tells of batches that others join, so that the place of one that ends is taken at once.
+        sizes: smallest and largest observed size.
+        is_open: whether others join its batches, so that the place of a finished request is taken at once.
     """
 
     overhead_s: float
@@ -78,12 +76,13 @@ class CostModel:
 
     @classmethod
     def of_history(cls, history: History, at_s: float | None = None) -> CostModel | None:
-        """The model of the batches up to `at_s` (now); ``None`` as long as there are fewer than three."""
+        """The model of the batches up to `at_s` (now); ``None`` for fewer than three."""
         return cls.of_batches(Executed.of_history(history, at_s))
 
     @classmethod
     def of_batches(cls, executed: Executed) -> CostModel | None:
-        """
+        """The model of these batches; ``None`` for fewer than three.
+
         >>> size, one = np.array([1.0, 2.0, 4.0, 8.0]), np.ones(4)
         >>> run_s, ends_s = 24 * (0.040 + 0.002 * size), np.arange(4.0)
         >>> batches = Executed(size, 24 * one, 24 * size, 24 * size, 0 * one, run_s, ends_s, size, size < 0)
@@ -116,10 +115,10 @@ class CostModel:
         """The same prices for batches of that formation."""
         return replace(self, is_open=formation == "continuous")
 
-    # ---------------------------------------------------------------------------------------------------- what it says
+    # ---------------------------------------------------------------------------------------------------- estimates
 
     def batch_s(self, size: float, tokens: float | None = None, prompt_tokens: float | None = None) -> float:
-        """Time of a batch of `size` requests with so many tokens each (as observed on average)."""
+        """Time of a batch of `size` requests with so many tokens each (by default the observed average)."""
         return float(self._work(size, tokens, prompt_tokens) @ self._prices)
 
     def batch_error_s(self, size: float, tokens: float | None = None, prompt_tokens: float | None = None) -> float:
@@ -127,12 +126,12 @@ class CostModel:
         return self._error(self._work(size, tokens, prompt_tokens))
 
     def is_sure_of(self, size: float) -> bool:
-        """Whether the time of a batch of this size is known well enough to be told."""
+        """Whether the time of a batch of this size is known well enough."""
         return self.batch_error_s(size) <= WIDE * self.batch_s(size)
 
     @property
     def marginal_s(self) -> float:
-        """What one more average request adds to the time of its batch."""
+        """The time that one more average request adds to its batch."""
         return float(self._one_more @ self._prices)
 
     @property
@@ -141,7 +140,7 @@ class CostModel:
 
     @property
     def spread(self) -> float:
-        """How much a single batch differs, as a share of its time: the residuals' robust standard deviation."""
+        """The robust standard deviation of a single batch, as a share of its time."""
         return float(np.percentile(np.abs(np.log(self.residuals)), 68.0))
 
     def capacity(self, max_batch_size: int, replicas: int = 1) -> Capacity:
@@ -151,7 +150,7 @@ class CostModel:
         return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens * self.pieces_per_token)
 
     def drawn(self, random: np.random.Generator) -> CostModel:
-        """Another model that the batches would allow as well."""
+        """A model with other likely prices, drawn from their distribution."""
         prices = random.multivariate_normal(self._prices, self.covariance, method="svd")
         drawn = replace(self, **dict(zip(TERMS, prices.tolist(), strict=True)))
         return drawn if min(drawn.batch_s(1), drawn.batch_s(BOUNDS["max_batch_size"].high)) > 0 else self
@@ -187,8 +186,8 @@ class Fit:
 
 
 def fit_cost(executed: Executed) -> Fit:
-    """The prices that explain the batches best, where recent ones count more."""
-    begins = np.where(executed.is_open, 0.0, 1.0)  # a piece of what goes on is not begun
+    """The prices that explain the batches best; recent ones have more weight."""
+    begins = np.where(executed.is_open, 0.0, 1.0)  # a piece of a continuous batch has no begin
     work = np.stack([begins, executed.prompt_tokens, executed.steps, executed.tokens], axis=1)
     units = _units(work, executed.run_s)
     ages_s = executed.finished_s.max() - executed.finished_s
@@ -206,7 +205,7 @@ def fit_cost(executed: Executed) -> Fit:
 
 
 def _units(work: Floats, run_s: Floats) -> Floats:
-    """The price at which a term alone would take a typical batch's time; makes shares of prices."""
+    """For each term the price at which it alone would take a typical batch's time."""
     typical = np.median(work, axis=0)
     typical[typical == 0] = max(float(work.max()), 1.0)
     units: Floats = np.median(run_s) / typical
@@ -214,8 +213,8 @@ def _units(work: Floats, run_s: Floats) -> Floats:
 
 
 def _solve(work: Floats, run_s: Floats, weights: Floats, noise: float, start: Floats) -> Floats:
-    """The shares, none negative; soft_l1 lets a batch that was disturbed pull as hard as any other, but no harder."""
-    from scipy.optimize import least_squares  # takes long to import, which a window that starts need not wait for
+    """The shares, none negative; the soft_l1 loss bounds the weight of a disturbed batch."""
+    from scipy.optimize import least_squares  # slow to import, and not needed for the window's start
 
     roots = np.sqrt(weights) / noise
 
@@ -232,14 +231,14 @@ def _solve(work: Floats, run_s: Floats, weights: Floats, noise: float, start: Fl
 
 
 def _covariance(work: Floats, run_s: Floats, weights: Floats, noise: float) -> Floats:
-    """Of the shares: from how steeply the batches' times depend on them, and from the prior where they do not."""
+    """The covariance of the shares: from the slopes of the batches' times, and from the prior where these are flat."""
     slopes = work / run_s[:, None] * np.sqrt(weights)[:, None] / noise
     covariance: Floats = np.linalg.inv(slopes.T @ slopes + np.diag(PRIOR_WIDTHS**-2))
     return covariance
 
 
 def _level(residuals: Floats, ages_s: Floats) -> float:
-    """By what factor the latest batches took longer than the fit says; 1 as long as few say so."""
+    """The factor by which the latest batches took longer than the fit; close to 1 for few batches."""
     weights = np.exp2(-ages_s / LEVEL_HALF_LIFE_S)
     order = np.argsort(residuals)
     median = residuals[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]

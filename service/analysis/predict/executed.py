@@ -1,4 +1,4 @@
-"""Which batches the engine executed lately, and what each of them had to compute."""
+"""The batches that the engine executed lately, and the work in each of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from service.analysis.observed.history import History
 
 MOST_BATCHES: Final = 300
 LONGEST_AGO_S: Final = 300.0
-PIECE_S: Final = 0.5  # segments of a continuous batch are put together to pieces that run so long
+SLICE_S: Final = 0.5  # segments of a continuous batch are joined to slices of this run time
 
 
 @dataclass(frozen=True)
 class Executed:
-    """One entry a batch, in order of `finished_s`; what ran in `continuous` is cut into pieces of half a second.
+    """Executed batches, one entry each, in order of `finished_s`; segments of `continuous` are joined to half seconds.
 
     Attributes:
-        size: rows, of a piece on average.
+        size: rows, on average over the steps.
         steps: decode steps, as many as a batch's longest completion has tokens.
-        tokens: generated for all members. A function's call is one step, and one token for each, whatever it streams.
-        told: pieces of their answers, of text as many as tokens.
+        tokens: generated for all members. A function's call is one step, with one token for each member.
+        pieces: pieces of the members' answers; of text, as many as tokens.
         prompt_tokens: read before the first step, for all members, padding included.
-        run_s: from its start to its end.
-        finished_s: when it ended.
         begun: requests that began to run in it.
         is_open: whether others could join.
     """
@@ -35,7 +33,7 @@ class Executed:
     size: Floats
     steps: Floats
     tokens: Floats
-    told: Floats
+    pieces: Floats
     prompt_tokens: Floats
     run_s: Floats
     finished_s: Floats
@@ -47,28 +45,28 @@ class Executed:
 
     @classmethod
     def of_history(cls, history: History, at_s: float | None = None) -> Executed:
-        """The last batches that had run to their end at `at_s` (now)."""
+        """The last batches that had ended at `at_s` (now)."""
         latest_s = history.now_s() if at_s is None else at_s
         table = history.batches.columns
         chosen = (table["finished"] <= latest_s) & (table["finished"] > latest_s - LONGEST_AGO_S)
         chosen &= np.isfinite(table["started"]) & (table["tokens"] > 0) & (table["finished"] > table["started"])
-        chosen &= table["started"] >= history.service_begun_s(latest_s)  # another may have computed something else
+        chosen &= table["started"] >= history.service_begun_s(latest_s)  # an earlier service may have had another model
         chosen &= table["started"] >= _places_since_s(history, latest_s)
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(table["finished"][rows], kind="stable")]
-        return cls._of_rows(history, rows)._in_pieces(table["slot"][rows])._latest()
+        return cls._of_rows(history, rows)._in_slices(table["slot"][rows])._latest()
 
     @classmethod
     def _of_rows(cls, history: History, rows: Ints) -> Executed:
         table = history.batches.columns
         names = ("size", "steps", "tokens", "computed", "prompts")
         column = {name: table[name][rows].astype(float) for name in names}
-        told = column["tokens"]
+        pieces = column["tokens"]
         is_open: Bools = table["formation"][rows] == CONTINUOUS
-        is_known = column["steps"] > 0  # an engine that tells nothing of its work gave each member as many tokens
-        steps = np.where(is_known, column["steps"], told / column["size"])
-        is_call = told > (steps + 1) * column["size"]  # more than a step's rows and the reading of prompts can give
-        tokens = np.where(is_call, steps * column["size"], told)
+        is_known = column["steps"] > 0  # an engine that reports no work gave each member as many tokens
+        steps = np.where(is_known, column["steps"], pieces / column["size"])
+        is_call = pieces > (steps + 1) * column["size"]  # more than a step's rows and the prompts can give
+        tokens = np.where(is_call, steps * column["size"], pieces)
         prompt_tokens = np.where(is_known, column["computed"] - (tokens - column["size"]), 0.0)
         prompt_tokens = np.where(is_open | (column["prompts"] > 0), column["prompts"], prompt_tokens)
         finished_s = table["finished"][rows]
@@ -76,7 +74,7 @@ class Executed:
             size=column["size"],
             steps=steps,
             tokens=tokens,
-            told=told,
+            pieces=pieces,
             prompt_tokens=np.maximum(prompt_tokens, 0.0),
             run_s=finished_s - table["started"][rows],
             finished_s=finished_s,
@@ -87,7 +85,7 @@ class Executed:
     @property
     def pieces_per_token(self) -> float:
         """Pieces of answers for each token of work: 1, unless a function streams."""
-        return float(self.told.sum() / self.tokens.sum())
+        return float(self.pieces.sum() / self.tokens.sum())
 
     def shifted(self, by_s: float) -> Executed:
         """The same with all ends moved in time."""
@@ -97,25 +95,25 @@ class Executed:
         order = np.argsort(self.finished_s, kind="stable")[-MOST_BATCHES:]
         return Executed(*(getattr(self, field.name)[order] for field in fields(self)))
 
-    def _in_pieces(self, slot: Ints) -> Executed:
-        """A segment is as short as a step, and so is mostly noise; several of one engine in a row tell more."""
+    def _in_slices(self, slot: Ints) -> Executed:
+        """Join segments of one engine in a row, since a segment can be as short as a step and is then mostly noise."""
         if not self.is_open.any():
             return self
-        _, piece = np.unique(self._pieces(slot), axis=0, return_inverse=True)
+        _, slice_of = np.unique(self._slices(slot), axis=0, return_inverse=True)
 
         def summed(values: Floats | Bools) -> Floats:
-            result: Floats = np.bincount(piece, values).astype(float)
+            result: Floats = np.bincount(slice_of, values).astype(float)
             return result
 
         steps, tokens = summed(self.steps), summed(self.tokens)
         finished_s = np.full(len(steps), -np.inf)
-        np.maximum.at(finished_s, piece, self.finished_s)
+        np.maximum.at(finished_s, slice_of, self.finished_s)
         is_open = summed(self.is_open) > 0
         return Executed(
             size=np.where(is_open, np.maximum(tokens / steps, 1.0), summed(self.size)),
             steps=steps,
             tokens=tokens,
-            told=summed(self.told),
+            pieces=summed(self.pieces),
             prompt_tokens=summed(self.prompt_tokens),
             run_s=summed(self.run_s),
             finished_s=finished_s,
@@ -123,17 +121,17 @@ class Executed:
             is_open=is_open,
         )
 
-    def _pieces(self, slot: Ints) -> Ints:
-        """Two numbers an entry that name its piece, in which its middle is; what nobody could join is one by itself."""
-        piece = np.arange(len(self))
+    def _slices(self, slot: Ints) -> Ints:
+        """Two numbers an entry that identify its slice; a batch that others could not join is one by itself."""
+        slice_of = np.arange(len(self))
         for each in np.unique(slot[self.is_open]):
             mine = self.is_open & (slot == each)
-            piece[mine] = (np.cumsum(self.run_s[mine]) - self.run_s[mine] / 2) // PIECE_S
-        return np.stack([np.where(self.is_open, slot, -1), piece], axis=1)
+            slice_of[mine] = (np.cumsum(self.run_s[mine]) - self.run_s[mine] / 2) // SLICE_S
+        return np.stack([np.where(self.is_open, slot, -1), slice_of], axis=1)
 
 
 def _joined(history: History) -> Ints:
-    """How many requests began to run in each batch that is kept."""
+    """The number of requests that began to run in each batch that is kept."""
     batches, requests = history.batches.columns, history.requests.columns
     batch = requests["batch"] - batches.first
     joined: Ints = np.bincount(batch[batch >= 0], minlength=len(batches))
@@ -141,7 +139,7 @@ def _joined(history: History) -> Ints:
 
 
 def _places_since_s(history: History, at_s: float) -> float:
-    """Since when as many batches run at a time as at `at_s`; they cost something else where they share an engine."""
+    """Since when as many batches run at a time as at `at_s`; batches that share an engine have other costs."""
     changes = [each for each in history.changes() if each.in_force_s <= at_s]
     others = (each.in_force_s for each in reversed(changes) if each.previous.places != each.settings.places)
     return next(others, -np.inf)

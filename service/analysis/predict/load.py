@@ -1,4 +1,4 @@
-"""Who asks in a simulation: arrivals at given times, or users who wait for their answers."""
+"""The load of a simulation: arrivals at given times, or users that wait for their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Arrival:
     """A request on its way to the queue.
 
     Attributes:
-        intended_s: from when on its latency counts.
+        intended_s: begin of its latency.
         enqueued_s: when it reaches the queue.
         tokens, prompt_tokens: to generate, and to read before.
     """
@@ -29,18 +29,18 @@ class Arrival:
 
 
 class ReturnDelays(NamedTuple):
-    """How a user comes back: from the answer to the next request, and on to the queue."""
+    """The delays of a user's return: from the answer to the next request, and from there to the queue."""
 
     gap_s: float
     before_s: float
 
 
 class Load(Protocol):
-    """What sends requests.
+    """The sender of requests.
 
     Attributes:
-        pause_after_refusal_s: how long an asker stays away who was refused.
-        return_s: draws how long the answers of a batch take from the engine to their askers.
+        pause_after_refusal_s: pause of a user after a refusal.
+        return_s: draws the time that the answers of a batch take from the engine to their users.
     """
 
     @property
@@ -49,7 +49,7 @@ class Load(Protocol):
     def return_s(self) -> Callable[[], float]: ...
 
     def first(self, until_s: float) -> Iterable[Arrival]:
-        """Those that are due whatever is answered, up to then."""
+        """The requests up to `until_s` that do not follow from answers."""
 
     def next(self, answered_s: float) -> Arrival | None:
         """The request that follows from an answer, if any."""
@@ -72,15 +72,16 @@ class OpenLoop:
 
 @dataclass
 class ClosedLoop:
-    """Users, each of whom asks again when answered.
+    """Users that each send a request when the one before is answered.
 
-    Those who are answered together come back together: what delays one of them mostly delays all. So their ways are
-    drawn from one of `bursts`, each of which was observed; were each drawn by itself, they would be scattered more
-    widely than they are, and a batch that waits for them would miss some.
+    Users that are answered together return together, since a delay of one mostly delays all. So their delays are drawn
+    from one observed burst; drawn one by one they would scatter more than they do, and a batch that waits for them
+    would miss some.
 
     Attributes:
-        make: the request that is intended at a time and in the queue so much later.
-        think_s: draws how long a user thinks besides.
+        make: returns the request for its intended time and its delay until the queue.
+        bursts: observed delays of users that returned together.
+        think_s: draws the time that a user thinks besides.
     """
 
     users: int

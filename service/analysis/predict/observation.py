@@ -18,17 +18,17 @@ from service.analysis.predict.load import Arrival
 from service.analysis.predict.present_load import OBSERVED_S, PresentLoad, present_load
 from service.analysis.predict.simulation import Start
 
-TAILS: Final = 100  # batches from which the end of a batch is told
+TAILS: Final = 100  # latest batches from which `tail_s` is taken
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a simulation has to know of the service besides its settings and its engine.
+    """The conditions of a simulation besides the settings and the engine.
 
     Attributes:
         tail_s: from a batch's last token to its end.
-        max_ongoing_requests: that Ray lets a replica hold.
-        places: for batches that run at a time on one engine, whose costs are known for no other number.
+        max_ongoing_requests: the number that Ray lets a replica hold.
+        places: batches that run at a time on one engine; their costs are known for this number only.
     """
 
     replicas: int = 1
@@ -39,7 +39,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Running:
-    """A batch under way: its size, and for how long it has run, or in `continuous` its members on average."""
+    """A batch under way: its size and its run time so far, or in `continuous` the mean of its members'."""
 
     size: int
     for_s: float
@@ -47,7 +47,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a simulation begins with, for each replica; times count from that moment.
+    """The requests and batches under way at each replica; times count from that moment.
 
     Attributes:
         waiting: requests in the queue, oldest first.
@@ -115,7 +115,7 @@ def _running(history: History, slot: int, at_s: float) -> Iterator[Running]:
 
 
 def _begun_s(table: Columns, slot: int, at_s: float) -> Floats:
-    """When each of those that run began to."""
+    """The starts of the running requests."""
     runs = (table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)
     begun_s: Floats = table["started"][runs]
     return begun_s
@@ -132,7 +132,7 @@ class Observation:
 
     @classmethod
     def of_history(cls, history: History, at_s: float | None = None, over_s: float = OBSERVED_S) -> Observation | None:
-        """What was seen in the last `over_s` before `at_s` (now); ``None`` where that is too little to go by."""
+        """The observation of the last `over_s` before `at_s` (now); ``None`` for too few requests or batches."""
         latest_s = min(history.now_s() if at_s is None else at_s, history.last_s or 0.0)
         load, executed = present_load(history, latest_s, over_s), Executed.of_history(history, latest_s)
         if load is None or len(executed) < LEAST_BATCHES:
@@ -143,7 +143,7 @@ class Observation:
 
 
 def as_list(array: object) -> list[Any]:
-    """For `msgspec`, which knows no arrays; NaN becomes null."""
+    """An array for `msgspec`, which has none; NaN becomes null."""
     if isinstance(array, np.ndarray):
         return list(array.tolist())
     raise NotImplementedError(f"objects of type {type(array).__name__} are not sent")

@@ -1,4 +1,4 @@
-"""What other settings would give under the present load."""
+"""The prediction of figures under other settings and the present load."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from service.messages.settings import Settings
 
 REPLAYS: Final = 5
 RESAMPLES: Final = 12
-MOST_REQUESTS: Final = 1_500  # in one simulation: beyond that it takes long and tells no more
-LONG_RUN: Final = 1_500  # requests that tell whether the queue grows without bound
+MOST_REQUESTS: Final = 1_500  # in one simulation; more take long and hardly change the figures
+LONG_RUN: Final = 1_500  # requests that show whether the queue grows without bound
 LEAST_ROUND_S: Final = 60.0
 HORIZON_S: Final = 30.0
 BAND: Final = (5.0, 95.0)
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure, and the interval in which nine of ten repetitions fall with other arrivals and other likely costs."""
+    """A figure, and the interval of nine of ten repetitions with other arrivals and other likely costs."""
 
     value: float
     low: float
@@ -37,18 +37,18 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What `settings` would give.
+    """The figures under `settings`.
 
     Attributes:
-        p50_s, p95_s: latency in the steady state; if `saturated`, of those who ask within the next `horizon_s`.
+        p50_s, p95_s: latency in the steady state; if `saturated`, of the requests of the next `horizon_s`.
         requests_per_s, tokens_per_s: answered.
         saturated: requests come faster than they can be served; the queue grows as long as the load lasts, or until
             `max_queued_requests` wait and more are refused.
         refused_share: of the requests.
-        load: whether requests follow from answers.
-        rate_per_s: arrivals that were observed.
+        load: "closed" if requests follow from answers, else "open".
+        rate_per_s: observed arrivals.
         users: of a closed loop, else 0.
-        requests, batches: on how many it rests.
+        requests, batches: numbers that were observed.
     """
 
     settings: Settings
@@ -70,9 +70,9 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 def predict(
     history: History, settings: Settings, at_s: float | None = None, over_s: float = OBSERVED_S
 ) -> Prediction | None:
-    """What `settings` would give under the load of the last `over_s` before `at_s` (now).
+    """The figures under `settings` and the load of the last `over_s` before `at_s` (now).
 
-    ``None`` as long as too little was seen, eight requests and three batches, or where `Predictor.predict` says so.
+    ``None`` for fewer than eight requests or three batches, and where `Predictor.predict` returns that.
     """
     observation = Observation.of_history(history, at_s, over_s)
     return None if observation is None else Predictor.of(observation).predict(settings)
@@ -80,7 +80,7 @@ def predict(
 
 @dataclass(frozen=True)
 class Predictor:
-    """Simulates the same load with other luck: replayed for the figures, drawn anew for how sure they are."""
+    """Simulates the present load: replayed for the figures, and drawn anew for their intervals."""
 
     load: PresentLoad
     cost: CostModel
@@ -94,7 +94,7 @@ class Predictor:
         return cls(observation.load, cost, observation.conditions, observation.backlog.as_start(cost))
 
     def predict(self, settings: Settings) -> Prediction | None:
-        """``None`` for another number of batches at a time: what they cost side by side is not known before."""
+        """The figures; ``None`` for another number of batches at a time, since their costs side by side are unknown."""
         if settings.places != self.conditions.places:
             return None
         is_saturated = self.is_saturated(settings)
@@ -114,17 +114,16 @@ class Predictor:
         )
 
     def is_saturated(self, settings: Settings) -> bool:
-        """Whether the queue grows in a long run. Users who wait for their answers can't make it grow."""
+        """Whether the queue grows in a long run; users that wait for their answers can't make it grow."""
         if self.load.users:
             return False
         random = Random(0)
         until_s = LONG_RUN / self.load.rate_per_s
-        return is_growing(
-            self._run(settings, self.load.resampled(until_s, random), until_s, self.cost, random), until_s
-        )
+        run = self._run(settings, self.load.resampled(until_s, random), until_s, self.cost, random)
+        return is_growing(run, until_s)
 
     def _figures(self, settings: Settings, seed: int, is_saturated: bool, *, drawn: bool) -> SimulatedFigures:
-        """Of one simulation: the second of two rounds, or what is ahead if there is no steady state."""
+        """The figures of one simulation: of the second of two rounds, or of the horizon without a steady state."""
         random = Random(f"{seed}-{drawn}")
         cost = self.cost.drawn(np.random.default_rng(seed)) if drawn else self.cost
         begin_s = 0.0 if is_saturated else self._round_s
@@ -136,12 +135,12 @@ class Predictor:
 
     @property
     def _round_s(self) -> float:
-        """What is observed once over; users give nothing to replay, and steadier figures in a longer time."""
+        """The observed span; longer for users, which have nothing to replay and steadier figures in a longer time."""
         span_s = max(self.load.span_s, LEAST_ROUND_S) if self.load.users else self.load.span_s
         return min(span_s, MOST_REQUESTS / self.load.rate_per_s)
 
     def _limit(self, settings: Settings) -> int | None:
-        """What Ray lets a replica hold, where that is less than it could hold by its settings."""
+        """The number that Ray lets a replica hold, where its settings would allow more."""
         limit = self.conditions.max_ongoing_requests
         return None if limit is None or limit >= settings.max_ongoing_requests else limit
 

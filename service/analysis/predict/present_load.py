@@ -17,23 +17,23 @@ from service.analysis.predict.load import Arrival, ClosedLoop, Load, OpenLoop, R
 from service.messages.load import ClosedLoop as ClosedPattern
 from service.messages.load import Pattern
 
-TOGETHER_S: Final = 0.005  # answers of one batch are read within less
-STEADY_SHARE: Final = 0.75  # users who ask again at once are all there for most of the time
+TOGETHER_S: Final = 0.005  # answers of one batch arrive within less
+STEADY_SHARE: Final = 0.75  # of the time all users of a closed loop without thinking are waiting
 OBSERVED_S: Final = 30.0
 LEAST_REQUESTS: Final = 8
-BLOCK: Final = 8  # so many intervals stay together when arrivals are drawn anew, so that clusters remain clusters
+BLOCK: Final = 8  # intervals that stay together when arrivals are drawn anew, so that clusters remain
 
 
 @dataclass(frozen=True)
 class Requests:
-    """What the simulation needs to know of each observed request, in order of `intended_s`; NaN is unknown.
+    """The observed requests as the simulation needs them, in order of `intended_s`; NaN is unknown.
 
     Attributes:
-        intended_s: from when on its latency counts: when it was to be sent, or else when it was received.
-        before_s: from then until it stood in the queue.
-        answered_s: when its asker had all of it, or else when it was finished.
-        return_s: from its end in the engine until then.
-        tokens: that were generated, or may be.
+        intended_s: begin of the latency: when it was to be sent, or else when it was received.
+        before_s: delay from there until it stood in the queue.
+        answered_s: when its client had all of it, or else when it was finished.
+        return_s: delay from its end in the engine until then.
+        tokens: generated, or the limit of a request under way.
     """
 
     intended_s: Floats
@@ -47,12 +47,12 @@ class Requests:
         return len(self.intended_s)
 
     def of_calls(self) -> Requests:
-        """Of a function, of which each takes one call, whatever that streams."""
+        """The same for a function: each request is one call, whatever it streams."""
         return replace(self, tokens=np.ones_like(self.tokens))
 
 
 def observed_requests(history: History, start_s: float, end_s: float) -> Requests:
-    """Those that were intended from `start_s` until `end_s`."""
+    """The requests that were intended from `start_s` until `end_s`."""
     table = history.requests.columns
     has_sender = np.isfinite(table["intended"])
     intended_s = np.where(has_sender, table["intended"], table["received"])
@@ -76,17 +76,17 @@ def _finite(values: Floats) -> Floats:
 
 
 def filled(values: Floats) -> Floats:
-    """What is not known is as usual."""
+    """The values with the median in place of unknown ones."""
     known = values[np.isfinite(values)]
     result: Floats = np.where(np.isfinite(values), values, np.median(known) if len(known) else 0.0)
     return result
 
 
 def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
-    """How many users a closed loop has, by what its sender says or by what is seen; 0 for an open loop.
+    """The number of users of a closed loop, as its sender declares it or as it is recognised; 0 for an open loop.
 
-    Seen is a closed loop where as many requests as ever are under way for most of the time, and where they follow the
-    answers more regularly than each other.
+    A closed loop is recognised where for most of the time as many requests as ever are under way, and where they follow
+    the answers more regularly than each other.
     """
     if pattern is not None:
         return pattern.users if isinstance(pattern, ClosedPattern) else 0
@@ -106,26 +106,26 @@ def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
 
 
 def bursts_of(pattern: Pattern | None, requests: Requests, users: int) -> tuple[tuple[ReturnDelays, ...], ...]:
-    """The ways of those who came back at once: as declared, straight from an answer, or as much later as was seen."""
+    """The delays of users that returned together: without a gap where the loop is declared, else as observed."""
     before_s = filled(requests.before_s)
     if isinstance(pattern, ClosedPattern):
         return _together(requests.intended_s, [ReturnDelays(0.0, each) for each in before_s.tolist()])
     answers, gaps_s = np.sort(requests.answered_s[np.isfinite(requests.answered_s)]), _follow_s(requests, users)
-    ways = [
+    delays = [
         ReturnDelays(max(gap_s, 0.0), each)
         for gap_s, each in zip(gaps_s.tolist(), before_s[users:].tolist(), strict=False)
     ]
-    return _together(answers[: len(ways)], ways)
+    return _together(answers[: len(delays)], delays)
 
 
-def _together(times_s: Floats, ways: list[ReturnDelays]) -> tuple[tuple[ReturnDelays, ...], ...]:
-    """Groups of `ways` whose times follow one another closely."""
-    starts = [0, *(np.flatnonzero(np.diff(times_s) > TOGETHER_S) + 1).tolist(), len(ways)]
-    return tuple(tuple(ways[start:end]) for start, end in pairwise(starts))
+def _together(times_s: Floats, delays: list[ReturnDelays]) -> tuple[tuple[ReturnDelays, ...], ...]:
+    """Groups of `delays` whose times follow one another closely."""
+    starts = [0, *(np.flatnonzero(np.diff(times_s) > TOGETHER_S) + 1).tolist(), len(delays)]
+    return tuple(tuple(delays[start:end]) for start, end in pairwise(starts))
 
 
 def _follow_s(requests: Requests, users: int) -> Floats:
-    """From each answer to the request that is its successor if so many users ask again and again."""
+    """The gap from each answer to the next request of its user, if there are so many users."""
     answers = np.sort(requests.answered_s[np.isfinite(requests.answered_s)])
     following = requests.intended_s[users : users + len(answers)]
     gaps: Floats = following - answers[: len(following)]
@@ -147,8 +147,8 @@ class PresentLoad:
 
     Attributes:
         users: of a closed loop, in which requests follow from answers; 0 in an open one.
-        bursts: ways of users who came back together.
-        thinking_s: what a user may think besides, as the load declares it.
+        bursts: delays of users that returned together.
+        thinking_s: equally likely thinking times of a user, as the load declares them.
     """
 
     requests: Requests
@@ -167,7 +167,7 @@ class PresentLoad:
         return len(self.requests) / self.span_s
 
     def replayed(self, until_s: float, random: Random) -> Load:
-        """The same arrivals again, over and over until then; in a closed loop, the same users."""
+        """The same arrivals, repeated until `until_s`; in a closed loop, the same users."""
         if self.users:
             return self._users(random)
         offsets = self.requests.intended_s - self.start_s
@@ -188,7 +188,7 @@ class PresentLoad:
         return self._arriving(zip(times, rows, strict=True), random)
 
     def _intervals_s(self) -> list[float]:
-        """Between arrivals, the last one until the first would come again."""
+        """The intervals between arrivals, and the one from the last to the first repeated."""
         times = self.requests.intended_s
         until_first_s = self.span_s - float(times[-1] - times[0])
         return [*np.diff(times).tolist(), until_first_s]
@@ -217,7 +217,7 @@ class PresentLoad:
 
 
 def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> PresentLoad | None:
-    """The load of the last `over_s` before `at_s`, or since it changed; ``None`` where there was hardly any."""
+    """The load of the last `over_s` before `at_s`, or since it changed; ``None`` for fewer than eight requests."""
     start_s = max([at_s - over_s, *(mark.at_s for mark in history.load_timeline.marks if mark.at_s <= at_s)])
     if history.first_s is not None:
         start_s = max(start_s, history.first_s)

@@ -14,21 +14,21 @@ from service.messages.settings import ReleaseReason, Settings
 
 
 class Engine(Protocol):
-    """What a batch costs."""
+    """The cost of batches, in seconds."""
 
     def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
-        """How long they run together, in seconds, and how long after the start each of them is done."""
+        """The time that the members run together, and each member's time from the start until it is done."""
 
     def read_s(self, joining: Sequence[Arrival]) -> float:
-        """By how much longer a step takes in which the prompts of those who join are read."""
+        """The additional time of a step in which the prompts of joining requests are read."""
 
     def step_s(self, rows: int) -> float:
-        """How long each of the next steps takes, with so many rows."""
+        """The time of each of the next steps with so many rows."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """A request and what became of it; ``None`` is a stage that it did not reach."""
+    """A request and the times of its stages; ``None`` is a stage that it did not reach."""
 
     arrival: Arrival
     enqueued_s: float
@@ -39,13 +39,13 @@ class SimulatedRequest:
 
     @property
     def tokens(self) -> int:
-        """That it may need in its batch."""
+        """The token budget: prompt tokens and tokens to generate."""
         return self.arrival.tokens + self.arrival.prompt_tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedBatch:
-    """In `continuous` a segment of steps with the same members; `is_open` says that others could join."""
+    """A batch; in `continuous` a segment of steps with the same members, which others could join (`is_open`)."""
 
     members: list[SimulatedRequest]
     release_reason: ReleaseReason
@@ -58,9 +58,9 @@ class SimulatedBatch:
 
 @dataclass
 class SimulatedRun:
-    """What was simulated: requests in order of arrival at the queue, batches in order of their start.
+    """The result: requests in order of arrival at the queue, batches in order of their start.
 
-    Segments of a batch that others join stand in the order of their end.
+    Segments of a continuous batch stand in the order of their end.
     """
 
     requests: list[SimulatedRequest] = field(default_factory=list)
@@ -68,22 +68,19 @@ class SimulatedRun:
 
 
 class Simulator(Protocol):
-    """The simulation, as a replica sees it."""
+    """The simulation as a replica sees it: an event schedule, the engine, and the record of batches."""
 
     engine: Engine
 
     def call_at(self, at_s: float, handle: Callable[[float, object], None], what: object) -> None:
-        """Handle `what` at a time to come."""
+        """Schedule a call of `handle` with the time and `what`."""
 
-    def started(self, batch: SimulatedBatch, offsets_s: list[float], replica: Replica) -> None:
-        """The batch runs; its members are done so long after its start."""
-
-    def ran(self, segment: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
-        """A segment of a batch that others join has ended, with which these are done."""
+    def ran(self, batch: SimulatedBatch, ended: Sequence[tuple[SimulatedRequest, float]], replica: Replica) -> None:
+        """Record a batch and the ends of the requests that are done with it."""
 
 
 class Replica:
-    """An engine with places for batches and, in each formation, what stands before it."""
+    """An engine with places for batches and, in each formation, the requests before it."""
 
     def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
         self.held = 0
@@ -93,7 +90,7 @@ class Replica:
         self._number = number
         self._rules = Rules.of(settings)
         self._most_queued = settings.max_queued_requests
-        self._alarm_s: float | None = None  # that is on; earlier ones say nothing
+        self._alarm_s: float | None = None  # the one that is set; earlier ones are ignored
 
     @property
     def is_full(self) -> bool:
@@ -103,21 +100,21 @@ class Replica:
         raise NotImplementedError
 
     def occupy(self, until_s: Sequence[float]) -> None:
-        """Batches of which nothing else is known run, each until then; nothing begins before 0."""
+        """Begin with batches that run until these times; nothing else begins before 0."""
         ends_s = [*until_s, *[0.0] * self._free][: self._free]
         self._free = 0
         for each_s in ends_s:
             self._simulator.call_at(each_s, self.on_free, None)
 
     def on_free(self, at_s: float, _: object) -> None:
-        """A batch has ended."""
+        """Note the end of a batch."""
         if not self._free:
             self._free_since_s = at_s
         self._free += 1
         self._consider(at_s)
 
     def _consider(self, at_s: float) -> None:
-        """Start what may start now, or be woken when it may."""
+        """Start every batch that may start now, or set the alarm for the first that may start later."""
         raise NotImplementedError
 
     def _consider_at(self, at_s: float) -> None:
@@ -131,13 +128,16 @@ class Replica:
             self._consider(at_s)
 
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
+        assert 0 < len(members) <= self._rules.max_batch_size, "a batch holds at most as many as its cap"
         self._free -= 1
         self._free_since_s = at_s
-        simulator = self._simulator
-        run_s, offsets_s = simulator.engine.run([member.arrival for member in members])
+        run_s, offsets_s = self._simulator.engine.run([member.arrival for member in members])
+        for member in members:
+            member.started_s = at_s
         batch = SimulatedBatch(members, reason, formed_s, at_s, at_s + run_s, self._number)
-        simulator.call_at(batch.finished_s, self.on_free, None)
-        simulator.started(batch, offsets_s, self)
+        self._simulator.call_at(batch.finished_s, self.on_free, None)
+        ends = [(member, at_s + offset_s) for member, offset_s in zip(members, offsets_s, strict=True)]
+        self._simulator.ran(batch, ends, self)
 
 
 class Late(Replica):
@@ -163,9 +163,9 @@ class Late(Replica):
                 return
             self._start(at_s, at_s, self._take(release.size), release.reason)
 
-    def _take(self, most: int) -> list[SimulatedRequest]:
+    def _take(self, count: int) -> list[SimulatedRequest]:
         """The oldest that wait."""
-        return [self._waiting.popleft() for _ in range(most)]
+        return [self._waiting.popleft() for _ in range(count)]
 
 
 class Early(Replica):
@@ -216,11 +216,11 @@ class Early(Replica):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Steps with the same members.
+    """Steps of a continuous batch with the same members.
 
     Attributes:
-        read_s: by what the first step is longer, in which the prompts of those who joined are read.
-        most: steps until the first of them is done.
+        read_s: additional time of the first step, in which the prompts of joining requests are read.
+        most: steps until the first member is done.
     """
 
     number: int
@@ -231,7 +231,7 @@ class Segment:
     most: int
 
     def steps_until(self, at_s: float) -> int:
-        """After how many of its steps somebody who came at `at_s` can join."""
+        """The number of its steps after which a request that comes at `at_s` can join."""
         passed = math.ceil((at_s - self.begun_s - self.read_s) / self.step_s)
         return min(max(passed, 1), self.most)
 
@@ -242,13 +242,13 @@ class Segment:
 class Continuous(Late):
     """As `Late` while the engine is idle; once it runs, requests join and leave between two steps.
 
-    Newcomers' prompts are read in the first step that they share. The engine reads long ones in parts, in several
-    steps, which takes as long in all.
+    The prompts of joining requests are read in the first step that they share. The engine reads long ones in parts, in
+    several steps, which takes as long in all.
     """
 
     def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
         super().__init__(simulator, number, settings)
-        self._left: dict[SimulatedRequest, int] = {}  # those that run, with the tokens that they still want
+        self._left: dict[SimulatedRequest, int] = {}  # the running requests, with the tokens that they still need
         self._segment: Segment | None = None
         self._ends_after = 0  # steps of it
         self._numbers = 0
@@ -264,12 +264,13 @@ class Continuous(Late):
         self._begin(at_s, members, reason)
 
     def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason) -> None:
-        engine = self._simulator.engine
         for request in joining:
             request.started_s = at_s
             self._left[request] = request.arrival.tokens
+        assert len(self._left) <= self._rules.max_batch_size, "a batch holds at most as many as its cap"
         most = max(min(self._left.values()), 1)
         self._numbers += 1
+        engine = self._simulator.engine
         read_s = engine.read_s([request.arrival for request in joining])
         self._segment = Segment(self._numbers, reason, at_s, read_s, engine.step_s(len(self._left)), most)
         self._ends_after = most + 1
@@ -277,7 +278,7 @@ class Continuous(Late):
 
     @property
     def _joining(self) -> int:
-        """How many of those who wait may join."""
+        """The number of waiting requests that may join."""
         tokens = sum(request.tokens for request in self._left) if self._rules.max_batch_tokens else 0
         return self._rules.fitting(self._waiting, len(self._left), tokens)[0]
 
@@ -291,17 +292,13 @@ class Continuous(Late):
         if segment is None or which != (segment.number, self._ends_after):
             return
         members = list(self._left)
-        for request in members:
-            self._left[request] -= self._ends_after
-        done = [request for request in members if self._left[request] <= 0]
+        self._left = {request: left - self._ends_after for request, left in self._left.items()}
+        done = [request for request, left in self._left.items() if left <= 0]
         for request in done:
             del self._left[request]
-        ran = SimulatedBatch(members, segment.reason, segment.begun_s, segment.begun_s, at_s, self._number, True)
         self._segment = None
-        self._simulator.ran(ran, done, self)
-        self._go_on(at_s)
-
-    def _go_on(self, at_s: float) -> None:
+        ran = SimulatedBatch(members, segment.reason, segment.begun_s, segment.begun_s, at_s, self._number, True)
+        self._simulator.ran(ran, [(request, at_s) for request in done], self)
         joining = self._take(self._joining)
         if joining or self._left:
             self._begin(at_s, joining, "joined" if joining else "left")

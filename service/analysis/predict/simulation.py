@@ -1,4 +1,4 @@
-"""An exact simulation of how batches are formed, event by event, on a simulated clock.
+"""An exact simulation of how batches are formed, event by event, on a simulated clock, and its figures.
 
 The formations follow the rules of `service/batching`: a late batch is released when it is full or when a free
 engine has waited `batch_wait_timeout_s` for it; an early one is sealed that long after its first request whatever the
@@ -8,7 +8,6 @@ steps. An `Engine` gives the cost of a batch.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,20 +33,20 @@ from service.analysis.predict.replicas import (
 )
 from service.messages.settings import Formation, Settings
 
-MOST_STEPS: Final = 2_000_000  # a simulation ends, whatever it is asked for
-KINDS: Final[Mapping[Formation, type[Replica]]] = {"late": Late, "early": Early, "continuous": Continuous}
+MOST_EVENTS: Final = 2_000_000  # a simulation ends, whatever the load
+REPLICA_OF: Final[Mapping[Formation, type[Replica]]] = {"late": Late, "early": Early, "continuous": Continuous}
 LEAST_S: Final = 1e-4
-GROWTH: Final = 0.05  # a queue that keeps this share of what arrives grows without bound
+GROWTH: Final = 0.05  # a queue that keeps this share of the arrivals grows without bound
 REFUSALS: Final = 0.01
 
 
 @dataclass(frozen=True)
 class Start:
-    """What stands when the simulation begins.
+    """The state in which a simulation begins.
 
     Attributes:
         waiting: requests in each replica's queue, oldest first; their `Arrival`s lie in the past.
-        busy_until_s: when each batch ends that runs on a replica's engine.
+        busy_until_s: ends of the batches that run on each replica's engine.
     """
 
     waiting: tuple[tuple[Arrival, ...], ...]
@@ -65,16 +64,16 @@ def simulate(
     start: Start | None = None,
     seed: int = 0,
 ) -> SimulatedRun:
-    """What `load` would see from 0 until `until_s`; what was sent before then is followed to its end."""
-    simulation = _Simulation(settings, engine, load, until_s, replicas, max_ongoing_requests, seed)
+    """Simulate the load from 0 until `until_s`; requests sent before then are followed to their ends."""
+    simulator = _EventSimulator(settings, engine, load, until_s, replicas, max_ongoing_requests, seed)
     if start is not None:
-        simulation.begin_with(start)
-    simulation.go()
-    return simulation.run
+        simulator.begin_with(start)
+    simulator.go()
+    return simulator.run
 
 
-class _Simulation:
-    """The clock, the router, and the replicas behind it."""
+class _EventSimulator:
+    """The clock with its schedule of events, the router, and the replicas behind it."""
 
     def __init__(
         self,
@@ -90,16 +89,16 @@ class _Simulation:
         self.engine = engine
         self._load = load
         self._until_s = until_s
-        self._random = random.Random(seed)
-        self._order = 0
-        self._replicas = [KINDS[settings.formation](self, number, settings) for number in range(replicas)]
+        self._random = Random(seed)
+        self._replicas = [REPLICA_OF[settings.formation](self, number, settings) for number in range(replicas)]
         self._max_ongoing = max_ongoing_requests
-        self._is_held_counted = replicas > 1 or max_ongoing_requests is not None  # else nobody asks
-        self._outside: deque[SimulatedRequest] = deque()  # that no replica had room for
+        self._is_held_counted = replicas > 1 or max_ongoing_requests is not None
+        self._outside: deque[SimulatedRequest] = deque()  # requests that no replica may hold yet
+        self._scheduled = 0
         self._events: list[tuple[float, int, Callable[[float, object], None], object]] = []
         for arrival in load.first(until_s):
-            self._order += 1
-            self._events.append((arrival.enqueued_s, self._order, self._arrive, arrival))
+            self._scheduled += 1
+            self._events.append((arrival.enqueued_s, self._scheduled, self._arrive, arrival))
         heapify(self._events)
 
     def begin_with(self, start: Start) -> None:
@@ -112,37 +111,24 @@ class _Simulation:
                 replica.enqueue(arrival.enqueued_s, request)
 
     def go(self) -> None:
-        events = self._events
-        for _ in range(MOST_STEPS):
-            if not events:
+        for _ in range(MOST_EVENTS):
+            if not self._events:
                 return
-            at_s, _, handle, what = heappop(events)
+            at_s, _, handle, what = heappop(self._events)
             handle(at_s, what)
 
     def call_at(self, at_s: float, handle: Callable[[float, object], None], what: object) -> None:
-        self._order += 1
-        heappush(self._events, (at_s, self._order, handle, what))
+        self._scheduled += 1
+        heappush(self._events, (at_s, self._scheduled, handle, what))
 
-    def started(self, batch: SimulatedBatch, offsets_s: list[float], replica: Replica) -> None:
-        """The batch runs; its members are answered as they are done."""
+    def ran(self, batch: SimulatedBatch, ended: Sequence[tuple[SimulatedRequest, float]], replica: Replica) -> None:
         self.run.batches.append(batch)
-        return_s = self._load.return_s()
-        for request, offset_s in zip(batch.members, offsets_s, strict=True):
-            request.started_s = batch.started_s
-            self._answer(request, batch.started_s + offset_s, return_s, replica)
-
-    def ran(self, segment: SimulatedBatch, left: list[SimulatedRequest], replica: Replica) -> None:
-        """A segment has ended, with which these are done."""
-        self.run.batches.append(segment)
-        return_s = self._load.return_s() if left else 0.0
-        for request in left:
-            self._answer(request, segment.finished_s, return_s, replica)
-
-    def _answer(self, request: SimulatedRequest, finished_s: float, return_s: float, replica: Replica) -> None:
-        request.finished_s, request.answered_s = finished_s, finished_s + return_s
-        if self._is_held_counted:
-            self.call_at(finished_s, self._leave, replica)
-        self._follow(request.answered_s)
+        return_s = self._load.return_s() if ended else 0.0
+        for request, finished_s in ended:
+            request.finished_s, request.answered_s = finished_s, finished_s + return_s
+            if self._is_held_counted:
+                self.call_at(finished_s, self._leave, replica)
+            self._follow(request.answered_s)
 
     def _follow(self, answered_s: float) -> None:
         following = self._load.next(answered_s)
@@ -160,33 +146,31 @@ class _Simulation:
         if self._max_ongoing is not None and replica.held >= self._max_ongoing:
             self._outside.append(request)
         elif replica.is_full:
-            self._refuse(at_s, request, replica)
+            request.refused = True
+            request.answered_s = at_s + self._load.return_s()
+            self._follow(request.answered_s + self._load.pause_after_refusal_s)
         else:
             replica.held += 1
             request.enqueued_s = at_s
             replica.enqueue(at_s, request)
 
     def _chosen(self) -> Replica:
-        """The one of two picked at random that holds fewer requests, as Ray's router chooses."""
+        """The replica with fewer requests of two picked at random, as Ray's router chooses."""
         if len(self._replicas) == 1:
             return self._replicas[0]
         one, other = self._random.sample(self._replicas, 2)
         return one if one.held <= other.held else other
 
-    def _refuse(self, at_s: float, request: SimulatedRequest, replica: Replica) -> None:
-        request.refused = True
-        request.answered_s = at_s + self._load.return_s()
-        self._follow(request.answered_s + self._load.pause_after_refusal_s)
-
     def _leave(self, at_s: float, replica: object) -> None:
         assert isinstance(replica, Replica)
+        assert replica.held > 0, "a request leaves the replica that holds it"
         replica.held -= 1
         if self._outside:
             self._admit(at_s, self._outside.popleft())
 
 
 class FittedEngine:
-    """Takes as long as the cost model says, times what some batch of those that were observed differed by.
+    """An engine whose times are the cost model's, times the residual of a random observed batch.
 
     `tail_s` is from the last token to the end of the batch, which is part of the batch's time only.
     """
@@ -198,8 +182,7 @@ class FittedEngine:
         self._tail_s = tail_s
 
     def read_s(self, joining: Sequence[Arrival]) -> float:
-        """Their prompts are padded to one length."""
-        longest = max((each.prompt_tokens for each in joining), default=0)
+        longest = max((each.prompt_tokens for each in joining), default=0)  # prompts are padded to one length
         return self._cost.prompt_token_s * len(joining) * longest * self._random.choice(self._residuals)
 
     def step_s(self, rows: int) -> float:
@@ -209,14 +192,13 @@ class FittedEngine:
         cost, factor = self._cost, self._random.choice(self._residuals)
         read_s = cost.overhead_s + cost.prompt_token_s * len(members) * max(m.prompt_tokens for m in members)
         lengths = [member.tokens for member in members]
-        decode_s = self._decode_s(lengths)
-        done_s = {n: max((read_s + decode_s[n]) * factor, LEAST_S) for n in decode_s}
+        done_s = {n: max((read_s + decode_s) * factor, LEAST_S) for n, decode_s in self._decode_s(lengths).items()}
         run_s = max(done_s.values())
         tail_s = min(self._tail_s, run_s)
         return run_s, [max(done_s[n] - tail_s, LEAST_S) for n in lengths]
 
     def _decode_s(self, lengths: list[int]) -> dict[int, float]:
-        """When those of each length have all their tokens: the rows grow fewer as the short ones end."""
+        """The time until completions of each length are done: the rows grow fewer as the short ones end."""
         ends = sorted(set(lengths))
         elapsed_s, left, result = 0.0, len(lengths), {}
         for before, end in pairwise((0, *ends)):
@@ -227,7 +209,7 @@ class FittedEngine:
 
 
 class SimulatedFigures(NamedTuple):
-    """See `Prediction`; 0 where there was nothing to count."""
+    """The figures of a simulated run; see `Prediction`. 0 where there was nothing to count."""
 
     p50_s: float
     p95_s: float
@@ -238,9 +220,9 @@ class SimulatedFigures(NamedTuple):
 
 
 def figures_of(run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigures:
-    """Latencies of those who asked within that time, and what was answered and started within it."""
-    asked = [request for request in run.requests if begin_s <= request.arrival.intended_s < end_s]
-    served = [r.answered_s - r.arrival.intended_s for r in asked if not r.refused and r.answered_s is not None]
+    """Latencies of the requests intended within that time, and rates and batches of that time."""
+    intended = [request for request in run.requests if begin_s <= request.arrival.intended_s < end_s]
+    served = [r.answered_s - r.arrival.intended_s for r in intended if not r.refused and r.answered_s is not None]
     answered = [
         r.arrival.tokens
         for r in run.requests
@@ -256,12 +238,12 @@ def figures_of(run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigu
         requests_per_s=len(answered) / (end_s - begin_s),
         tokens_per_s=sum(answered) / (end_s - begin_s),
         mean_batch=mean_batch or 0.0,
-        refused_share=sum(request.refused for request in asked) / len(asked) if asked else 0.0,
+        refused_share=sum(request.refused for request in intended) / len(intended) if intended else 0.0,
     )
 
 
 def is_growing(run: SimulatedRun, until_s: float) -> bool:
-    """Whether the last two thirds of the arrivals left more behind than they found, or many were refused."""
+    """Whether the last two thirds of the arrivals left more requests than they found, or many were refused."""
     intended_s = np.array([request.arrival.intended_s for request in run.requests])
     ends_s = np.array([np.inf if r.answered_s is None else r.answered_s for r in run.requests])
     refused = np.array([request.refused for request in run.requests])

@@ -15,7 +15,7 @@ from service.messages.workload import TEXT
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Latency of those who asked within the span and have their answer, and what was answered and run within it."""
+    """Latencies of the answered requests intended within a span, and the rates and batches of that span."""
 
     p50_s: float | None
     p95_s: float | None
@@ -26,11 +26,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured(history: History, start_s: float, end_s: float) -> Measured:
-    """The figures of a span of time."""
-    asked = observed_requests(history, start_s, end_s)
-    latencies_s = (asked.answered_s - asked.intended_s)[np.isfinite(asked.answered_s)]
-    everybody = observed_requests(history, -np.inf, end_s)
-    is_answered = (everybody.answered_s >= start_s) & (everybody.answered_s < end_s)
+    """The figures of a span of time, counted as a simulation's."""
+    intended = observed_requests(history, start_s, end_s)
+    latencies_s = (intended.answered_s - intended.intended_s)[np.isfinite(intended.answered_s)]
+    requests = observed_requests(history, -np.inf, end_s)
+    is_answered = (requests.answered_s >= start_s) & (requests.answered_s < end_s)
     batches = history.batches.columns
     ran = (batches["started"] >= start_s) & (batches["started"] < end_s)
     run_s = np.minimum(batches["finished"][ran], end_s) - batches["started"][ran]
@@ -39,21 +39,21 @@ def measured(history: History, start_s: float, end_s: float) -> Measured:
         p50_s=p50_s,
         p95_s=p95_s,
         requests_per_s=float(np.count_nonzero(is_answered)) / (end_s - start_s),
-        tokens_per_s=float(everybody.tokens[is_answered].sum()) / (end_s - start_s),
+        tokens_per_s=float(requests.tokens[is_answered].sum()) / (end_s - start_s),
         mean_batch=mean_size(batches["size"][ran], run_s, batches["formation"][ran] == CONTINUOUS),
         requests=len(latencies_s),
     )
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--json` writes.
+class PredictionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The output of `--json`.
 
     Attributes:
-        unit: what the tokens are, in the plural.
-        settings: in force while it watched, for which `measured` and `expected` are told.
-        expected: what the same simulation says of the settings in force, beside `measured`: how far it can be trusted.
-        capacity: of one replica whose batches are full under the settings asked for.
-        marginal_s, marginal_error_s: what one more request adds to the time of its batch, and its standard error.
+        unit: name of the tokens, in the plural.
+        settings: in force while it watched, to which `measured` and `expected` belong.
+        expected: prediction for the settings in force; compared with `measured` it shows the simulation's accuracy.
+        capacity: of one replica with full batches under the settings asked for.
+        marginal_s, marginal_error_s: time that one more request adds to its batch, and its standard error.
     """
 
     url: str
@@ -68,8 +68,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     marginal_error_s: float
 
 
-def table(report: Report) -> str:
-    """What is measured now, what the simulation makes of it, and what it says of the settings asked for."""
+def table(report: PredictionReport) -> str:
+    """A table of the figures as measured now, simulated now, and predicted for the settings asked for."""
     now, expected, then = report.measured, report.expected, report.prediction
     rows = [
         _row("p50 latency (s)", now.p50_s, expected.p50_s, then.p50_s, 3),
@@ -80,9 +80,9 @@ def table(report: Report) -> str:
     ]
     return "\n".join(
         [
-            f"load: {_spelled_load(then)}, watched for {report.watched_s:g} s",
-            f"now:  {_spelled(report.settings)}",
-            f"then: {_spelled(then.settings)}",
+            f"load: {_format_load(then)}, watched for {report.watched_s:g} s",
+            f"now:  {_format_settings(report.settings)}",
+            f"then: {_format_settings(then.settings)}",
             "",
             f"{'':<16}{'measured now':>14}{'simulated now':>16}{'predicted then':>30}",
             *rows,
@@ -100,13 +100,13 @@ def _row(name: str, now: float | None, expected: Estimate, then: Estimate, decim
     return f"{name:<16}{measured_now:>14}{expected.value:>16.{decimals}f}{then.value:>12.{decimals}f} {interval:>17}"
 
 
-def _spelled_load(prediction: Prediction) -> str:
+def _format_load(prediction: Prediction) -> str:
     if prediction.users:
         return f"closed loop of {prediction.users} users"
     return f"open loop of {prediction.rate_per_s:.2f} requests/s"
 
 
-def _spelled(settings: Settings) -> str:
+def _format_settings(settings: Settings) -> str:
     return ", ".join(f"{name}={setting_text(getattr(settings, name))}" for name in Settings.__struct_fields__)
 
 
