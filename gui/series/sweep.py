@@ -53,22 +53,17 @@ class Dots:
 
 
 def dots_of(sweep: Sweep) -> Dots:
-    """What of the sweep can be drawn by now."""
-    known = sorted(
-        (latency_s, rate, place)
-        for place, point in enumerate(sweep.points)
-        if (latency_s := point.figure(sweep.latency)) is not None
-        and (rate := point.figure("requests_per_s")) is not None
-    )
-    places = np.array([place for _, _, place in known], dtype=np.int64)
+    """The dots of the points that were measured."""
+    known = sweep.measured()
+    places = np.array([dot.place for dot in known], dtype=np.int64)
     front, best = sweep.front(), sweep.best()
     objective = sweep.plan.objective
     is_best = places == (-1 if best is None else best)
     is_front = np.isin(places, front)
     return Dots(
         places=places,
-        latencies_s=np.array([latency_s for latency_s, _, _ in known]),
-        rates=np.array([rate for _, rate, _ in known]),
+        latencies_s=np.array([dot.latency_s for dot in known]),
+        rates=np.array([dot.requests_per_s for dot in known]),
         front=np.flatnonzero(is_front),
         best=np.flatnonzero(is_best),
         beaten=np.flatnonzero(~is_front & ~is_best),

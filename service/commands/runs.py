@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.analysis.compare.progress import CompareEvent, Pace, Progress, Refused
+from service.analysis.compare.progress import CompareEvent, Progress, Refused, RemainingTime
 from service.analysis.compare.run import MeasuredRun
 from service.analysis.compare.run_plan import WARM_UP_S, PlannedRun, Side
 from service.analysis.observed.batches import mean_size
@@ -124,7 +124,7 @@ class MeasuredService:
         done: int = 0,
     ) -> None:
         """Make `runs`, telling how it goes on, and hand out each with what was measured; `done` were made before."""
-        pace = Pace(duration_s)
+        pace = RemainingTime(duration_s)
         for place, planned in enumerate(runs):
             begun_s = time.monotonic()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.analysis.compare.progress import Pace
+from service.analysis.compare.progress import RemainingTime
 from service.analysis.compare.run_plan import ComparePlan, Objective, PlanError, Side, SweepPlan, grid
 from service.messages.load import Poisson, RunLoad
 from service.messages.settings import SettingError, Settings
@@ -82,12 +82,12 @@ def test_that_an_objective_is_read_however_it_is_written(text: str) -> None:
 def test_that_time_left_is_told_from_the_plan_until_something_has_been_measured() -> None:
     to_come = list(compare_plan(rounds=2, duration_s=10.0).runs())
 
-    assert 40 < Pace(10.0).left_s(to_come) < 50
+    assert 40 < RemainingTime(10.0).left_s(to_come) < 50
 
 
 def test_that_time_left_is_told_from_each_sides_own_runs() -> None:
     to_come = list(compare_plan(rounds=2).runs())
-    pace = Pace(10.0)
+    pace = RemainingTime(10.0)
     pace.note("A", 11.0)
     pace.note("B", 31.0)
 
@@ -97,7 +97,7 @@ def test_that_time_left_is_told_from_each_sides_own_runs() -> None:
 
 def test_that_a_run_that_takes_longer_than_expected_leaves_the_others_their_time() -> None:
     to_come = list(compare_plan(rounds=2).runs())
-    pace = Pace(10.0)
+    pace = RemainingTime(10.0)
     pace.note("A", 11.0)
 
     assert pace.left_s(to_come[2:], present_s=100.0) == 11.0
@@ -105,11 +105,11 @@ def test_that_a_run_that_takes_longer_than_expected_leaves_the_others_their_time
 
 def test_that_a_run_that_takes_longer_than_expected_is_expected_to_do_so_again() -> None:
     to_come = list(compare_plan(rounds=2).runs())
-    pace = Pace(10.0)
+    pace = RemainingTime(10.0)
     pace.note("A", 11.0)
 
     assert pace.left_s(to_come[1:], present_s=40.0) == 40.0 + 11.0
 
 
 def test_that_nothing_to_come_takes_no_time() -> None:
-    assert Pace(10.0).left_s([]) == 0.0
+    assert RemainingTime(10.0).left_s([]) == 0.0

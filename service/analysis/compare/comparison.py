@@ -14,7 +14,7 @@ from service.analysis.observed.descriptions import describe_settings_change, loa
 
 
 class ServiceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on."""
+    """The service that was measured."""
 
     url: str
     model: str = ""
@@ -33,14 +33,13 @@ class ServiceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="comparison"):
-    """What `compare` measured.
+    """The result of `compare`.
 
     Attributes:
         measured_at: Unix time of the end.
         a, b: the rounds' runs, in the same order.
         differences: of every figure; only that of `plan.figure` is a verdict.
-        verdict: a sentence.
-        warnings: sentences on what spoils it.
+        warnings: sentences on what distorts the result.
     """
 
     version: Literal[1] = 1
@@ -55,7 +54,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 
     @property
     def title(self) -> str:
-        """What differs between A and B."""
+        """The settings and loads in which A and B differ."""
         plan = self.plan
         settings = describe_settings_change(plan.a.settings, plan.b.settings)
         loads = [load_text(side.load) for side in (plan.a, plan.b)]
@@ -64,7 +63,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What is to be said of it once it has ended: the warnings, and how many rounds are missing."""
+        """The warnings, and a sentence on missing rounds."""
         rounds = len(self.a)
         stopped = (f"It was stopped after {rounds} of {self.plan.rounds} rounds.",)
         return (stopped if rounds < self.plan.rounds else ()) + self.warnings
@@ -78,7 +77,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
 def concluded(
     service: ServiceFacts, measured_at: float, plan: ComparePlan, a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]
 ) -> Comparison:
-    """What these rounds say; there are as many of `a` as of `b`, and at least two."""
+    """The comparison of these rounds: as many runs of `a` as of `b`, and at least two."""
+    assert len(a) == len(b) >= 2, "a comparison has a run of each side in every round"
     found = differences(a, b)
     decisive = next((each for each in found if each.figure == plan.figure), None)
     missing = f"Nothing can be told of the {FIGURE_BY_NAME[plan.figure].title}: a run has no answered request."
@@ -90,12 +90,5 @@ def concluded(
         b=tuple(b),
         differences=found,
         verdict=missing if decisive is None else sentence(decisive),
-        warnings=_warnings(a, b),
+        warnings=tuple(f"{name}: {text}" for name, runs in (("A", a), ("B", b)) for text in spoiling(runs)),
     )
-
-
-def _warnings(a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> tuple[str, ...]:
-    sentences: list[str] = []
-    for name, runs in (("A", a), ("B", b)):
-        sentences.extend(f"{name}: {sentence}" for sentence in spoiling(runs))
-    return tuple(sentences)

@@ -32,7 +32,7 @@ MORE: Final = 4  # times as many rounds halve the interval, or better
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rounds say of one figure.
+    """The comparison of one figure over the rounds.
 
     Attributes:
         a, b: the geometric means over the rounds, so that `ratio` is b / a.
@@ -60,7 +60,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """How B stands to A: "4.1 times A's", "3 % lower than A's"."""
+        """B relative to A: "4.1 times A's", "3 % lower than A's"."""
         if self._is_fold:
             return f"{_digits(self.ratio)} times A's"
         return f"{percent(abs(self.ratio - 1))} {'higher' if self.ratio >= 1 else 'lower'} than A's"
@@ -130,7 +130,7 @@ def half_width(spread: float, rounds: int) -> float:
 
 
 def sentence(found: Difference) -> str:
-    """What can be said, and how sure that is.
+    """The verdict on one figure and its certainty.
 
     >>> sentence(paired_difference("p95_s", [1.0, 1.1, 0.9], [4.0, 4.3, 3.8]))
     "B's p95 is 4.04 times A's (95 % CI 3.66 to 4.46, 3 rounds): a real difference."
@@ -143,7 +143,7 @@ def sentence(found: Difference) -> str:
 
 
 def _outlook(found: Difference) -> str:
-    """What these rounds would have told, and what more of them would."""
+    """The smallest difference that these rounds would have shown, and what more rounds would show."""
     told = f"These rounds would have told one of {percent(_least_told(found, found.rounds))} or more"
     more = MORE * found.rounds
     needed = _rounds_needed(found)

@@ -11,23 +11,23 @@ from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.run_plan import PlannedRun, SweepPlan
 from service.analysis.compare.sweep import Sweep
 
-SETTLE_S: Final = 1.5  # a change of settings, the last answers, and a look whether the service is idle
+SETTLE_S: Final = 1.5  # a change of settings, the last answers, and the check that the service is idle
 
 
 class SweepTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What `sweep` is to do; `before` is what an interrupted sweep of the same plan has measured."""
+    """The task of `sweep`; `before` is the result of an interrupted sweep of the same plan."""
 
     plan: SweepPlan
     before: Sweep | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="progress"):
-    """How far it is.
+    """The progress of a comparison or sweep.
 
     Attributes:
         done, total: runs.
-        doing: what goes on now, "round 2 of 4: B, waiting until the service is idle".
-        left_s: until all is done, as far as can be told.
+        doing: the present step, "round 2 of 4: B, waiting until the service is idle".
+        left_s: estimate of the time until the end.
     """
 
     done: int
@@ -37,19 +37,19 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="compared"):
-    """What the rounds so far say; the last one stands."""
+    """The comparison of the rounds so far; the last one is the result."""
 
     comparison: Comparison
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="swept"):
-    """What has been measured so far; the last one stands."""
+    """The sweep so far; the last one is the result."""
 
     sweep: Sweep
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="refused"):
-    """It cannot be done, or could not be done to the end; `reason` is a sentence for the user."""
+    """The task was not begun or not completed; `reason` is a sentence for the user."""
 
     reason: str
 
@@ -57,11 +57,11 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 CompareEvent: TypeAlias = Progress | Compared | Swept | Refused
 
 
-class Pace:
-    """How long is left, told from how long runs have taken.
+class RemainingTime:
+    """An estimate of the time that is left, from the durations of earlier runs.
 
-    A run takes longer than requests are sent: as long as the service needs to answer them. How much longer differs
-    from side to side, so each is told from its own runs as soon as there is one.
+    A run takes longer than its requests are sent, until the service has answered them. That differs from side to side,
+    so the estimate for each side is taken from its own runs as soon as there is one.
     """
 
     def __init__(self, duration_s: float) -> None:
@@ -72,7 +72,7 @@ class Pace:
         self._took_s.setdefault(key, []).append(took_s)
 
     def left_s(self, to_come: Sequence[PlannedRun], present_s: float = 0.0) -> float:
-        """Until the runs `to_come` are done, the first of which has run for `present_s`."""
+        """The time until the runs `to_come` are done, the first of which has run for `present_s`."""
         if not to_come:
             return 0.0
         present = to_come[0].key

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
+from service.analysis.observed.columns import Floats
 from service.messages.load import spoiling_lag_ms
 
 FigureName: TypeAlias = Literal["p50_s", "p95_s", "p99_s", "mean_s", "requests_per_s", "tokens_per_s", "mean_batch"]
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured from an idle service to an idle service.
+    """A run under load, measured from an idle service to an idle service.
 
     Attributes:
-        seed: of the arrivals, prompts and lengths; two runs of one seed and one load were sent the same.
+        seed: of the arrivals, prompts and lengths; two runs of one seed and one load are sent the same requests.
         ran_s: from the start to the last answer.
-        latencies_s: from the intended send time to the last token, in order of the intended send times. One that was
-            broken off counts with the time until then: it would have taken longer still.
+        latencies_s: from the intended send time to the last token, in order of the intended send times; of a request
+            that was broken off, the time until then.
         tokens: generated.
         broken_off, refused, failed, dropped: requests without an answer; see `ClientTotals`.
-        mean_batch: requests in the batches that ran, on average; ``None`` if none did.
-        lag_p99_ms: how late the load generator itself sent.
+        mean_batch: mean size of the batches; ``None`` if none ran.
+        lag_p99_ms: lag of the load generator itself.
     """
 
     seed: int
@@ -49,9 +50,9 @@ class Figure:
     """A figure of one or more runs.
 
     Attributes:
-        title: as it reads within a sentence.
-        option: as a command line names it.
-        of: its value over several runs as one; ``None`` where there is nothing to take it from.
+        title: for use within a sentence.
+        option: name on the command line.
+        of: returns its value over several runs as one; ``None`` where it is unknown.
     """
 
     name: FigureName
@@ -68,17 +69,12 @@ class Figure:
         return self.name.removesuffix("_s") if self.is_latency else self.name
 
 
-def _percentile(percent: float) -> Callable[[Sequence[MeasuredRun]], float | None]:
+def _of_latencies(statistic: Callable[[Floats], np.floating[Any]]) -> Callable[[Sequence[MeasuredRun]], float | None]:
     def of(runs: Sequence[MeasuredRun]) -> float | None:
-        latencies = pooled_latencies_s(runs)
-        return float(np.percentile(latencies, percent)) if len(latencies) else None
+        latencies_s = pooled_latencies_s(runs)
+        return float(statistic(latencies_s)) if len(latencies_s) else None
 
     return of
-
-
-def _mean_s(runs: Sequence[MeasuredRun]) -> float | None:
-    latencies = pooled_latencies_s(runs)
-    return float(np.mean(latencies)) if len(latencies) else None
 
 
 def _rate(count: Callable[[MeasuredRun], int]) -> Callable[[Sequence[MeasuredRun]], float | None]:
@@ -94,16 +90,16 @@ def _mean_batch(runs: Sequence[MeasuredRun]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def pooled_latencies_s(runs: Sequence[MeasuredRun]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def pooled_latencies_s(runs: Sequence[MeasuredRun]) -> Floats:
     """All latencies of these runs, in seconds."""
     return np.fromiter((latency_s for run in runs for latency_s in run.latencies_s), dtype=np.float64)
 
 
 FIGURES: Final[tuple[Figure, ...]] = (
-    Figure("p50_s", "p50", "s", _percentile(50)),
-    Figure("p95_s", "p95", "s", _percentile(95)),
-    Figure("p99_s", "p99", "s", _percentile(99)),
-    Figure("mean_s", "mean latency", "s", _mean_s),
+    Figure("p50_s", "p50", "s", _of_latencies(lambda latencies_s: np.percentile(latencies_s, 50))),
+    Figure("p95_s", "p95", "s", _of_latencies(lambda latencies_s: np.percentile(latencies_s, 95))),
+    Figure("p99_s", "p99", "s", _of_latencies(lambda latencies_s: np.percentile(latencies_s, 99))),
+    Figure("mean_s", "mean latency", "s", _of_latencies(np.mean)),
     Figure("requests_per_s", "throughput", "req/s", _rate(lambda run: run.answered)),
     Figure("tokens_per_s", "tokens a second", "tok/s", _rate(lambda run: run.tokens)),
     Figure("mean_batch", "mean batch", "", _mean_batch),
@@ -113,7 +109,7 @@ FIGURE_BY_OPTION: Final = {figure.option: figure for figure in FIGURES}
 
 
 def spoiling(runs: Sequence[MeasuredRun]) -> list[str]:
-    """What must be known to read the latencies of these runs rightly."""
+    """Sentences on what distorts the latencies of these runs."""
     sent = sum(len(run.latencies_s) + run.refused + run.failed for run in runs)
     counts = (
         ("were refused (503), so the latencies are of those that got in", sum(run.refused for run in runs)),

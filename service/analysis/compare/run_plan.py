@@ -1,4 +1,4 @@
-"""What is to be measured, in which order, and how long that takes."""
+"""Plans of comparisons and sweeps: the settings and loads to be measured, and the order of the runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PairedRounds = Annotated[int, msgspec.Meta(ge=LEAST_ROUNDS, le=1000)]
 Duration = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 WARM_UP_S: Final = 2.0
 MOST_POINTS: Final = 1000
-USERS_A_PLACE: Final = 2  # of a batch, so that the next one is complete when it ends
+USERS_A_PLACE: Final = 2  # of a batch, so that the next batch is full when it ends
 
 
 class PlanError(UserError, ValueError):
-    """The plan cannot be carried out; the text is a sentence that says what to do."""
+    """A plan that cannot be carried out; the text is a sentence with a remedy."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two that are compared: settings, and the load that is sent under them."""
+    """One side of a comparison: settings, and the load that is sent under them."""
 
     settings: Settings
     load: RunLoad
@@ -43,14 +43,13 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A against B over several rounds.
 
     Attributes:
-        duration_s: for how long requests are sent in a run; the run ends when all are answered.
-        seed: of the first round; each later round has the next one, and both its sides have the same.
+        duration_s: time during which requests are sent in a run; the run ends when all are answered.
+        seed: of both sides of the first round; each later round has the next one.
         warm_up_s: of each side's load before the first round, not counted.
-        figure: what the verdict is about. It is chosen beforehand: who looks for a difference in seven figures at
-            95 % finds one in nearly every third comparison of a thing with itself.
-        matches_throughput: B, an open loop, gets the rate that A, a closed one, reaches when it is measured first. Both
-            then ask as much of the service; what their latencies differ by is what users who wait before they ask
-            again leave out ("coordinated omission").
+        figure: subject of the verdict, chosen beforehand: among seven figures, nearly every third comparison of a thing
+            with itself shows a difference at 95 %.
+        matches_throughput: B, an open loop, gets the rate that A, a closed one, reaches when it is measured first. The
+            difference of their latencies is then the waiting that closed loops leave out ("coordinated omission").
     """
 
     a: Side
@@ -63,7 +62,7 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     matches_throughput: bool = False
 
     def check(self) -> None:
-        """Raise `PlanError` where this can't be carried out."""
+        """Raise `PlanError` if the plan can't be carried out."""
         if self.rounds < LEAST_ROUNDS:
             raise PlanError("One round tells nothing about chance: compare over at least two, better four.")
         if self.matches_throughput and not can_match(self.a.load, self.b.load):
@@ -76,7 +75,7 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return msgspec.structs.replace(self, b=msgspec.structs.replace(self.b, load=load))
 
     def runs(self) -> Iterator[PlannedRun]:
-        """A B, B A, A B, …: what drifts steadily, such as a processor that grows warm, meets both sides alike."""
+        """A B, B A, A B, …: a steady drift, such as of a processor that grows warm, meets both sides alike."""
         for round_number in range(self.rounds):
             names = ("A", "B") if round_number % 2 == 0 else ("B", "A")
             for name in names:
@@ -87,7 +86,7 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def batching_plan(present: Side, *, duration_s: float, rounds: int, seed: int) -> ComparePlan:
-    """What batching gives: one request at a time against the present settings, each with as much to do as it can.
+    """A plan for the gain of batching: one request at a time against the present settings, both at full load.
 
     Raises `PlanError` where the present settings have no batches.
     """
@@ -145,7 +144,7 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         points: the settings, each measured once a round.
         duration_s, seed, warm_up_s: as in `ComparePlan`.
-        objective: what the best of them must keep; none: the highest throughput is best.
+        objective: bound that the best must keep; without one the highest throughput is best.
     """
 
     points: tuple[Settings, ...]

@@ -1,4 +1,4 @@
-"""Settings to take away: a Ray Serve config file that `serve run` and `serve deploy` accept as it is."""
+"""A Ray Serve config file with chosen settings, which `serve run` and `serve deploy` accept as it is."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.inference import Difference
 from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s
 from service.analysis.compare.sweep import Sweep
+from service.analysis.observed.columns import Floats
 
 MOST_TICKS: Final = 6
 NARROW: Final = 4.0  # below that, a logarithmic axis has too few powers of ten and their halves
@@ -29,7 +30,7 @@ COLUMNS: Final = 200
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to pixels."""
+    """A mapping from values to pixels."""
 
     low: float
     high: float
@@ -45,7 +46,7 @@ class Axis:
         return self.begin + share * (self.end - self.begin)
 
     def values(self, count: int) -> list[float]:
-        """`count` + 1 values in even distances."""
+        """`count` + 1 values at even distances on the axis."""
         shares = [n / count for n in range(count + 1)]
         if self.is_log:
             return [self.low * (self.high / self.low) ** share for share in shares]
@@ -61,7 +62,7 @@ class Axis:
 
 
 def round_step(span: float) -> float:
-    """A round step that cuts `span` into a few.
+    """A round step that cuts `span` into at most six.
 
     >>> round_step(2.0), round_step(47)
     (0.5, 10.0)
@@ -70,8 +71,8 @@ def round_step(span: float) -> float:
     return next(digit * power for digit in (1.0, 2.0, 5.0, 10.0) if span / (digit * power) <= MOST_TICKS)
 
 
-def seconds_axis(values: np.ndarray[tuple[int], np.dtype[np.float64]], begin: float, end: float) -> Axis:
-    """An axis on which all of `values` can be read: logarithmic where they spread too far for another."""
+def seconds_axis(values: Floats, begin: float, end: float) -> Axis:
+    """An axis for these times: logarithmic where they spread over more than a factor of 30."""
     low, high = float(np.percentile(values, 2)), float(values.max()) * 1.02
     if high < LOG_FROM * low:
         return Axis(0.0, high, begin, end)
@@ -79,7 +80,7 @@ def seconds_axis(values: np.ndarray[tuple[int], np.dtype[np.float64]], begin: fl
 
 
 def cumulative_plot(comparison: Comparison) -> Markup:
-    """What share of the requests was answered within which time, and the gap between A and B."""
+    """The share of requests answered within each time, and the gap between A and B."""
     a, b = (np.sort(pooled_latencies_s(runs)) for runs in (comparison.a, comparison.b))
     x = seconds_axis(np.concatenate((a, b)), LEFT, WIDTH - RIGHT)
     y = Axis(0.0, 100.0, HEIGHT - BOTTOM, TOP)
@@ -117,20 +118,16 @@ def ratio_plot(differences: Sequence[Difference], decisive: str) -> Markup:
 
 def sweep_plot(sweep: Sweep) -> Markup:
     """A dot a setting: throughput over latency, the Pareto front as a line, the objective, the best."""
-    known = [
-        (place, latency, rate)
-        for place, point in enumerate(sweep.points)
-        if (latency := point.figure(sweep.latency)) is not None and (rate := point.figure("requests_per_s")) is not None
-    ]
+    dots = sweep.measured()
     objective = sweep.plan.objective
-    latencies = [latency for _, latency, _ in known] + ([objective.limit_s] if objective else [])
+    latencies = [dot.latency_s for dot in dots] + ([objective.limit_s] if objective else [])
     x = seconds_axis(np.array(latencies), LEFT, WIDTH - RIGHT)
-    y = Axis(0.0, 1.15 * max(rate for _, _, rate in known), HEIGHT - BOTTOM, TOP)
+    y = Axis(0.0, 1.15 * max(dot.requests_per_s for dot in dots), HEIGHT - BOTTOM, TOP)
     front, best = sweep.front(), sweep.best()
-    at = {place: (x.at(latency), y.at(rate)) for place, latency, rate in known}
+    at = {dot.place: (x.at(dot.latency_s), y.at(dot.requests_per_s)) for dot in dots}
     marks = [
         _element("polyline", points=_points(*zip(*(at[place] for place in front), strict=True)), class_="front"),
-        *[_dot(sweep, place, *at[place], place in front, place == best) for place, _, _ in known],
+        *[_dot(sweep, place, *at[place], place in front, place == best) for place in sorted(at)],
     ]
     if objective:
         line = x.at(objective.limit_s)
@@ -150,7 +147,7 @@ def _dot(sweep: Sweep, place: int, x: float, y: float, is_front: bool, is_best: 
     return _element("circle", _element("title", sweep.label(place)), cx=x, cy=y, r=7 if is_best else 4, class_=kind)
 
 
-def _share_within(rising: np.ndarray[tuple[int], np.dtype[np.float64]], value: float) -> float:
+def _share_within(rising: Floats, value: float) -> float:
     return 100.0 * float(np.searchsorted(rising, value, side="right")) / max(len(rising), 1)
 
 

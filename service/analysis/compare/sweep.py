@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -12,9 +12,17 @@ from service.analysis.compare.run_plan import Objective, PlanError, SweepPlan
 from service.analysis.observed.descriptions import settings_text
 from service.messages.settings import Settings
 
-SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # it may have another address by now
-ALIKE: Final = 0.03  # throughputs closer than this are taken for the same: runs of one setting differ by as much
-LATENCY: Final[FigureName] = "p95_s"  # what throughput is held against where there is no objective
+SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # its address may have changed
+ALIKE: Final = 0.03  # throughputs this close count as equal, since runs of one setting differ by as much
+LATENCY: Final[FigureName] = "p95_s"  # plotted against throughput where there is no objective
+
+
+class Dot(NamedTuple):
+    """A measured point: the latency and throughput of the settings at this place of the plan."""
+
+    latency_s: float
+    requests_per_s: float
+    place: int
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +32,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[MeasuredRun, ...] = ()
 
     def figure(self, name: FigureName) -> float | None:
-        """Its value over all rounds; ``None`` as long as nothing is known."""
+        """The value of a figure over all rounds; ``None`` as long as it is unknown."""
         return FIGURE_BY_NAME[name].of(self.runs) if self.runs else None
 
     def has_met(self, objective: Objective | None) -> bool:
@@ -36,7 +44,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sweep"):
-    """What `sweep` has measured so far; what is missing is measured when it goes on.
+    """The measurements of `sweep` so far; the missing ones are made when it goes on.
 
     Attributes:
         measured_at: Unix time of the latest run.
@@ -51,14 +59,14 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
 
     @classmethod
     def begun(cls, service: ServiceFacts, plan: SweepPlan) -> Sweep:
-        """Nothing is measured yet."""
+        """A sweep in which nothing is measured yet."""
         return cls(
             service=service, measured_at=0.0, plan=plan, points=tuple([Point(settings=each) for each in plan.points])
         )
 
     @property
     def latency(self) -> FigureName:
-        """The latency that throughput is held against."""
+        """The latency that throughput is compared with."""
         return self.plan.objective.figure if self.plan.objective else LATENCY
 
     @property
@@ -76,42 +84,40 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
             )
 
     def with_run(self, place: int, run: MeasuredRun, measured_at: float) -> Sweep:
-        """One run further."""
+        """The sweep with one more run."""
         points = list(self.points)
         points[place] = msgspec.structs.replace(points[place], runs=(*points[place].runs, run))
         return msgspec.structs.replace(self, points=tuple(points), measured_at=measured_at)
 
+    def measured(self) -> list[Dot]:
+        """The points of which both figures are known, by rising latency, then by falling throughput."""
+        dots = [
+            Dot(latency_s, rate, place)
+            for place, point in enumerate(self.points)
+            if (latency_s := point.figure(self.latency)) is not None
+            and (rate := point.figure("requests_per_s")) is not None
+        ]
+        return sorted(dots, key=lambda dot: (dot.latency_s, -dot.requests_per_s, dot.place))
+
     def front(self) -> tuple[int, ...]:
         """The Pareto front: places of the points that no other beats in throughput and latency, by latency."""
-        measured = sorted(
-            (latency, -rate, place)
-            for place, point in enumerate(self.points)
-            if (latency := point.figure(self.latency)) is not None
-            and (rate := point.figure("requests_per_s")) is not None
-        )
         front: list[int] = []
         best_rate = 0.0
-        for _, negative_rate, place in measured:
-            if -negative_rate > best_rate:
+        for _, rate, place in self.measured():
+            if rate > best_rate:
                 front.append(place)
-                best_rate = -negative_rate
+                best_rate = rate
         return tuple(front)
 
     def best(self) -> int | None:
-        """The place of the best setting that keeps the objective: the highest throughput, and of those that are alike
-        in it the lowest latency. ``None`` if none keeps it."""
-        candidates = [
-            (rate, latency, place)
-            for place, point in enumerate(self.points)
-            if point.has_met(self.plan.objective)
-            and (latency := point.figure(self.latency)) is not None
-            and (rate := point.figure("requests_per_s")) is not None
-        ]
-        if not candidates:
-            return None
-        most = max(rate for rate, _, _ in candidates)
-        alike = [(latency, place) for rate, latency, place in candidates if rate >= most * (1 - ALIKE)]
-        return min(alike)[1]
+        """The place of the best setting that keeps the objective; ``None`` if none keeps it.
+
+        The best has the lowest latency of those whose throughput is about the highest.
+        """
+        candidates = [dot for dot in self.measured() if self.points[dot.place].has_met(self.plan.objective)]
+        most = max((dot.requests_per_s for dot in candidates), default=0.0)
+        alike = [(dot.latency_s, dot.place) for dot in candidates if dot.requests_per_s >= most * (1 - ALIKE)]
+        return min(alike)[1] if alike else None
 
     def varied(self) -> tuple[str, ...]:
         """Names of the settings in which the points differ."""
@@ -119,11 +125,11 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
         return tuple(name for name in names if len({getattr(point.settings, name) for point in self.points}) > 1)
 
     def label(self, place: int) -> str:
-        """What is particular to a point: "max_batch_size 16, batch_wait_timeout_s 0.05"."""
+        """The settings in which a point differs from others: "max_batch_size 16, batch_wait_timeout_s 0.05"."""
         return settings_text(self.points[place].settings, self.varied())
 
     def verdict(self) -> str:
-        """Which is best, as a sentence."""
+        """A sentence that names the best setting."""
         best = self.best()
         objective = self.plan.objective
         bound = f" keeps {objective.text}" if objective else ""
