@@ -124,6 +124,7 @@ class Chooser(Button):
     def show_choice(self, text: str, remark: str = "") -> None:
         self._remark = remark
         self.setText(text)
+        self.setAccessibleDescription(f"{text} {remark}".rstrip())
         self.updateGeometry()
         self.update()
 

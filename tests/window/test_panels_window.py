@@ -11,18 +11,35 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetrics, QGuiApplication
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QLabel,
+    QLineEdit,
+    QPlainTextEdit,
+    QPushButton,
+    QScrollArea,
+    QSplitter,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 import gui
 from gui.look import tokens
 from gui.look.theme import FocusRing, Theme, font
 from gui.main_window import MainWindow
+from gui.panels.shortcut_help import ShortcutHelp
 from gui.panels.shortcuts import ALL
 from gui.session.lifecycle import LifeCycle
 from gui.session.start_progress import StageLine
 from gui.widgets import icons
+from gui.widgets.buttons import Chooser
+from gui.widgets.collapsible import Collapsible
 from gui.widgets.glyphs import Glyph
+from gui.widgets.model_field import ModelField
+from gui.widgets.number_field import NumberField
+from gui.widgets.segmented import Segmented
+from service.messages.load import ClientTotals
+from tests.window.seen import named, pick, texts
 
 WIDE, COMPACT, NARROW = (1440, 900), (1280, 800), (1000, 700)
 
@@ -69,6 +86,22 @@ def focused() -> QWidget:
     return widget
 
 
+def model_field(window: MainWindow) -> ModelField:
+    return named(window.toolbar, ModelField, "Model")
+
+
+def left_column(window: MainWindow) -> QScrollArea:
+    return next(area for area in window.findChildren(QScrollArea) if area.isAncestorOf(window.batching))
+
+
+def columns_of(window: MainWindow) -> QSplitter:
+    return next(each for each in window.findChildren(QSplitter) if each.orientation() == Qt.Orientation.Horizontal)
+
+
+def side_widths(window: MainWindow) -> list[int]:
+    return [left_column(window).width(), window.prompts.width()]
+
+
 # States -------------------------------------------------------------------------------------------------------------
 
 
@@ -85,7 +118,7 @@ def test_that_the_first_button_does_the_next_step(
     window: MainWindow, qtbot: QtBot, state: LifeCycle, word: str, step: str
 ) -> None:
     window.show_life_cycle(state)
-    assert window.toolbar._state_word.text() == word
+    assert word in texts(window.toolbar)
     assert window.toolbar.step_button.text().lower() == step
     with qtbot.waitSignal(window.toolbar.step_wanted) as wanted:
         window.toolbar.step_button.click()
@@ -108,7 +141,7 @@ def test_that_the_notice_says_one_thing_at_a_time_and_nothing_while_it_runs(wind
     notice.show_starting([StageLine("Start Ray", "present", "3 s of about 4 s", 0.75)], "It takes about 15 s.")
     assert (notice.empty.isVisible(), notice.starting.isVisible()) == (False, True)
     notice.show_failed("The replica ran out of memory.")
-    assert notice.failed._sentence.text() == "The replica ran out of memory."
+    assert "The replica ran out of memory." in texts(notice)
     notice.clear()
     assert notice.isHidden()
 
@@ -133,7 +166,7 @@ def test_that_fewer_stages_leave_no_old_line(window: MainWindow) -> None:
     lines = [StageLine(f"stage {n}", "ahead", "") for n in range(5)]
     window.notice.show_starting(lines)
     window.notice.show_starting(lines[:2])
-    assert sum(row.isVisible() for row in window.notice.starting._rows) == 2
+    assert [text for text in texts(window.notice) if text.startswith("stage")] == ["stage 0", "stage 1"]
 
 
 # Figures ------------------------------------------------------------------------------------------------------------
@@ -182,21 +215,21 @@ def test_that_freezing_keeps_the_button_pressed_and_counts_what_came_since(windo
     assert frozen.args == [True]
     window.toolbar.set_frozen(True, "14:32:07", 128)
     assert window.toolbar.freeze_button.isChecked()
-    assert window.toolbar._chip.text() == "at 14:32:07 · 128 new"
+    assert "at 14:32:07 · 128 new" in texts(window.toolbar)
     window.toolbar.set_frozen(False)
-    assert window.toolbar._chip.isHidden()
+    assert not any("14:32:07" in text for text in texts(window.toolbar))
 
 
 def test_that_the_address_can_be_copied(window: MainWindow) -> None:
     window.toolbar.set_url("http://127.0.0.1:8000")
-    assert window.toolbar._address.text() == "127.0.0.1:8000"
-    window.toolbar._copy.click()
+    assert "127.0.0.1:8000" in texts(window.toolbar)
+    named(window.toolbar, QPushButton, "Copy the address").click()
     assert QGuiApplication.clipboard().text() == "http://127.0.0.1:8000"
 
 
 def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> None:
     window.toolbar.set_models(["SmolLM2-135M-Instruct", "gpt2"], ["adder"], "SmolLM2-135M-Instruct")
-    field = window.toolbar._model
+    field = model_field(window)
     field.setFocus()
     field.selectAll()
     with qtbot.waitSignal(window.toolbar.model_chosen) as chosen:
@@ -207,15 +240,16 @@ def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> N
 
 def test_that_the_left_column_is_not_cut_where_it_is_narrowest(window: MainWindow, qtbot: QtBot) -> None:
     window.resize(*tokens.WINDOW_MIN)
-    for group in window.batching._groups:
+    for group in window.batching.findChildren(Collapsible):
         group.set_folded(False)
-    qtbot.waitUntil(lambda: window._left.verticalScrollBar().isVisible())
-    needed = window._left.widget().minimumSizeHint().width()
-    assert needed <= window._left.viewport().width()
+    left = left_column(window)
+    qtbot.waitUntil(lambda: left.verticalScrollBar().isVisible())
+    needed = left.widget().minimumSizeHint().width()
+    assert needed <= left.viewport().width()
 
 
 def test_that_return_after_the_model_s_name_leaves_the_focus_at_the_next_step(window: MainWindow) -> None:
-    window.toolbar._model.setFocus()
+    model_field(window).setFocus()
     window.show_life_cycle(LifeCycle.STARTING)
     assert window.toolbar.step_button.hasFocus()
 
@@ -224,11 +258,12 @@ def test_that_a_long_path_is_shown_by_its_end_and_kept_whole(window: MainWindow)
     path = "/home/somebody/models/with/a/long/name/SmolLM2-135M-Instruct"
     window.toolbar.set_models((), (), path)
     window.toolbar.step_button.setFocus()
-    assert window.toolbar._model.spec == path
-    assert window.toolbar._model.text().startswith("…")
-    assert window.toolbar._model.text().endswith("Instruct")
-    window.toolbar._model.setFocus()
-    assert window.toolbar._model.text() == path
+    field = model_field(window)
+    assert field.spec == path
+    assert field.text().startswith("…")
+    assert field.text().endswith("Instruct")
+    field.setFocus()
+    assert field.text() == path
 
 
 def test_that_exports_are_offered_once_there_are_data(window: MainWindow, qtbot: QtBot) -> None:
@@ -242,53 +277,51 @@ def test_that_exports_are_offered_once_there_are_data(window: MainWindow, qtbot:
 
 
 def test_that_device_and_precision_are_chosen_apart(window: MainWindow, qtbot: QtBot) -> None:
-    actions = {action.data(): action for action in window.toolbar._device_menu.actions()}
+    button = named(window.toolbar, Chooser, "Device and dtype")
     with qtbot.waitSignal(window.toolbar.device_chosen) as device:
-        actions["device", "cuda"].trigger()
+        pick(button, "CUDA")
     with qtbot.waitSignal(window.toolbar.dtype_chosen) as dtype:
-        actions["dtype", "float16"].trigger()
+        pick(button, "f16")
     assert (device.args, dtype.args) == (["cuda"], ["float16"])
-    assert (window.toolbar._device_button.text(), window.toolbar._device_button._remark) == ("CUDA", "f16")
+    assert (button.text(), button.accessibleDescription()) == ("CUDA", "CUDA f16")
 
 
 @pytest.mark.parametrize(("seconds", "spelled"), [(12.9, "12 s"), (252, "4 min 12 s"), (7300, "2 h 1 min")])
 def test_that_uptime_reads_as_words(window: MainWindow, seconds: float, spelled: str) -> None:
     window.toolbar.set_uptime_s(seconds)
-    assert window.toolbar._uptime.text() == f"up {spelled}"
+    assert f"up {spelled}" in texts(window.toolbar)
 
 
 # Widths -------------------------------------------------------------------------------------------------------------
 
 
 def test_that_the_columns_have_the_widths_of_the_look(window: MainWindow) -> None:
-    assert [window._columns.sizes()[at] for at in (0, 2)] == [tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT]
+    assert side_widths(window) == [tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT]
     resize(window, COMPACT)
-    assert [window._columns.sizes()[at] for at in (0, 2)] == [tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL]
+    assert side_widths(window) == [tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL]
 
 
 def test_that_below_1400_the_time_window_becomes_a_menu(window: MainWindow, qtbot: QtBot) -> None:
-    assert window.toolbar._windows.isVisible()
+    assert named(window.toolbar, Segmented, "Time window").isVisible()
     resize(window, COMPACT)
-    assert not window.toolbar._windows.isVisible()
-    assert window.toolbar._window_button.isVisible()
     with qtbot.waitSignal(window.toolbar.window_chosen) as chosen:
-        window.toolbar._window_menu.actions()[2].trigger()
+        pick(named(window.toolbar, Chooser, "Time window"), "5 min")
     assert chosen.args == [300.0]
     resize(window, WIDE)
-    assert window.toolbar._windows.key == "300"
+    assert named(window.toolbar, Segmented, "Time window").key == "300"
 
 
 def test_that_below_1120_the_right_panel_becomes_a_drawer(window: MainWindow) -> None:
     resize(window, NARROW)
     assert not window.prompts.isVisible()
-    window.toolbar._drawer_button.click()
+    named(window.toolbar, QPushButton, "Prompts and requests").click()
     assert window.prompts.isVisible()
     assert window.prompts.mapTo(window, window.prompts.rect().topRight()).x() == window.width() - 1
     QTest.keyClick(window, Qt.Key.Key_Escape)
     assert not window.prompts.isVisible()
     resize(window, WIDE)
     assert window.prompts.isVisible()
-    assert window._columns.sizes()[2] == tokens.WIDTH_RIGHT
+    assert side_widths(window)[1] == tokens.WIDTH_RIGHT
 
 
 @pytest.mark.parametrize("size", [WIDE, COMPACT, NARROW, (1920, 1080), tokens.WINDOW_MIN])
@@ -303,8 +336,7 @@ def test_that_no_button_s_words_are_cut(window: MainWindow, size: tuple[int, int
 
 
 def test_that_sizes_are_remembered_as_plain_values(window: MainWindow, qtbot: QtBot, theme: Theme) -> None:
-    window._columns.setSizes([300, 740, 400])
-    window._remember_widths()
+    columns_of(window).setSizes([300, 740, 400])
     state = json.loads(json.dumps(window.layout_state()))
     other = MainWindow(QWidget(), theme)
     qtbot.addWidget(other)
@@ -312,14 +344,14 @@ def test_that_sizes_are_remembered_as_plain_values(window: MainWindow, qtbot: Qt
     other.show()
     QApplication.processEvents()
     assert (other.width(), other.height()) == WIDE
-    assert other._columns.sizes() == window._columns.sizes()
+    assert columns_of(other).sizes() == columns_of(window).sizes()
 
 
 @pytest.mark.parametrize("state", [{}, {"size": "wide"}, {"size": [1, 2]}, {"widths": [1e9, None]}, {"widths": [9, 9]}])
 def test_that_nonsense_in_the_remembered_layout_is_passed_over(window: MainWindow, state: dict[str, object]) -> None:
     window.restore_layout(state)
     assert window.width() >= tokens.WINDOW_MIN[0]
-    assert window._columns.sizes()[0] >= tokens.WIDTH_SIDE_MIN
+    assert side_widths(window)[0] >= tokens.WIDTH_SIDE_MIN
 
 
 # Keyboard -----------------------------------------------------------------------------------------------------------
@@ -427,9 +459,10 @@ def test_that_the_help_lists_every_shortcut_once(window: MainWindow) -> None:
     keys = [shortcut.keys for shortcut in ALL]
     assert len(keys) == len(set(keys))
     QTest.keyClick(window, Qt.Key.Key_F1)
-    assert window._help is not None
-    assert window._help.isVisible()
-    window._help.close()
+    [help_dialog] = window.findChildren(ShortcutHelp)
+    assert help_dialog.isVisible()
+    assert [text for text in texts(help_dialog) if text in {each.does for each in ALL}] == [each.does for each in ALL]
+    help_dialog.close()
 
 
 # Smaller panels -----------------------------------------------------------------------------------------------------
@@ -439,7 +472,7 @@ def test_that_prompts_are_lines_and_fire_sends_them_in_copies(window: MainWindow
     window.show_life_cycle(LifeCycle.RUNNING)
     window.prompts.set_prompts(["  Once upon a time ", "", "A batch"])
     window.prompts.set_copies(3)
-    assert window.prompts._count.text() == "6 requests"
+    assert "6 requests" in texts(window.prompts)
     with qtbot.waitSignal(window.prompts.fire_wanted) as fired:
         window.prompts.button.click()
     assert fired.args == [("Once upon a time", "A batch"), 3]
@@ -454,18 +487,19 @@ def test_that_no_prompt_means_no_fire(window: MainWindow) -> None:
 def test_that_copies_out_of_range_say_the_rule_and_fire_nothing(window: MainWindow, qtbot: QtBot) -> None:
     window.show_life_cycle(LifeCycle.RUNNING)
     window.prompts.set_copies(8)
-    window.prompts._copies.setFocus()
-    window.prompts._copies.selectAll()
-    QTest.keyClicks(window.prompts._copies, "0")
+    copies = named(window.prompts, NumberField, "Copies of each prompt")
+    copies.setFocus()
+    copies.selectAll()
+    QTest.keyClicks(copies, "0")
     with qtbot.assertNotEmitted(window.prompts.fire_wanted):
         window.prompts.fire()
-    assert window.prompts._count.text() == "Must be from 1 to 10000."
+    assert "Must be from 1 to 10000." in texts(window.prompts)
 
 
 def test_that_a_finding_leads_to_its_control(window: MainWindow) -> None:
     window.findings.show_findings([Finding(control="max_batch_size"), Finding(title="Another")])
     assert window.findings.titles() == ["Load is 57 % of capacity", "Another"]
-    window.findings._rows[0].link.click()
+    named(window.findings, QPushButton, "Change max_batch_size ›").click()
     assert focused() is window.batching.control("max_batch_size").slider
 
 
@@ -473,18 +507,18 @@ def test_that_findings_beyond_three_show_on_demand(window: MainWindow) -> None:
     many = [Finding(title=f"Finding {number}") for number in range(5)]
     window.findings.show_findings(many)
     assert window.findings.titles() == ["Finding 0", "Finding 1", "Finding 2"]
-    assert window.findings._more.text() == "2 more ›"
-    window.findings._more.click()
+    named(window.findings, QPushButton, "2 more ›").click()
     assert window.findings.titles() == [finding.title for finding in many]
     window.findings.show_findings(many[:2])
     assert window.findings.titles() == ["Finding 0", "Finding 1"]
-    assert window.findings._more.isHidden()
+    assert not any(text in ("Show fewer", "0 more ›") for text in texts(window.findings))
 
 
 def test_that_a_finding_whose_remedy_is_no_slider_has_no_link(window: MainWindow) -> None:
     window.findings.show_findings([Finding(control="memory", advice="Start it with more.")])
-    assert window.findings._rows[0].link.isHidden()
-    assert window.findings._rows[0].toolTip() == "Start it with more."
+    assert not any(text.startswith("Change") for text in texts(window.findings))
+    tips = [widget.toolTip() for widget in window.findings.findChildren(QWidget) if widget.isVisible()]
+    assert "Start it with more." in tips
 
 
 def test_that_a_finding_leads_to_a_limit_that_was_folded_away(window: MainWindow) -> None:
@@ -499,7 +533,7 @@ def test_that_the_log_is_bounded_and_follows_its_end(window: MainWindow) -> None
         window.log.append("\n".join(f"line {n}" for n in range(start, start + 500)))
     lines = window.log.text().splitlines()
     assert (len(lines), lines[-1]) == (2000, "line 2999")
-    bar = window.log._lines.verticalScrollBar()
+    bar = named(window.log, QPlainTextEdit, "Service log").verticalScrollBar()
     assert bar.value() == bar.maximum()
 
 
@@ -521,7 +555,9 @@ def test_that_figures_do_not_change_their_width(theme: Theme) -> None:
 
 
 def test_that_tabular_figures_survive_the_style_sheet(window: MainWindow) -> None:
-    metrics = QFontMetrics(QFont(window.load._sent.font()))
+    window.load.show_totals(ClientTotals(), 0.8)
+    [counts] = [label for label in window.load.findChildren(QLabel) if label.text().startswith("0 sent")]
+    metrics = QFontMetrics(QFont(counts.font()))
     assert metrics.horizontalAdvance("1" * 10) == metrics.horizontalAdvance("0" * 10)
 
 
