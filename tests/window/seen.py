@@ -6,6 +6,8 @@ from typing import TypeVar
 
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QWidget
 
+from gui.widgets.collapsible import Collapsible
+
 Kind = TypeVar("Kind", bound=QWidget)
 
 
@@ -36,3 +38,15 @@ def pick(button: QAbstractButton, entry: str) -> None:
     menu.setActiveAction(action)
     menu.close()
     action.trigger()
+
+
+def saying(within: QWidget, text: str) -> QLabel:
+    """The one visible label that says this."""
+    found = [label for label in within.findChildren(QLabel) if label.isVisibleTo(within) and label.text() == text]
+    assert len(found) == 1, (text, texts(within))
+    return found[0]
+
+
+def group(within: QWidget, title: str) -> Collapsible:
+    """What folds under this heading."""
+    return next(each for each in within.findChildren(Collapsible) if title in texts(each))

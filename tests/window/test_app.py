@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ import psutil
 import pytest
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QImage, QKeyEvent
-from PySide6.QtWidgets import QApplication, QLineEdit
+from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
@@ -20,8 +19,9 @@ from gui.panels.request_rows import RequestRow
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.slider import Slider
 from service.messages.load import ClosedLoop, Poisson
-from tests.window.children import scripted
+from tests.window.children import SCRIPT, scripted
 from tests.window.conftest import MakeBatchscope, start_service
+from tests.window.seen import named, texts
 
 
 def rows(batchscope: Batchscope) -> tuple[RequestRow, ...]:
@@ -49,9 +49,8 @@ def children() -> list[psutil.Process]:
 
 
 def kill_service(batchscope: Batchscope, number: signal.Signals = signal.SIGKILL) -> None:
-    pid = batchscope.workings.session._service.pid
-    assert pid is not None
-    os.kill(pid, number)
+    assert not batchscope.workings.session.is_at_rest
+    next(child for child in children() if SCRIPT.name in " ".join(child.cmdline())).send_signal(number)
 
 
 def has_begun(batchscope: Batchscope) -> Callable[[], bool]:
@@ -176,8 +175,9 @@ def test_that_cancelling_all_frees_the_service(qtbot: QtBot, make_batchscope: Ma
     fire(batchscope, "one", copies=30)
     qtbot.waitUntil(has_begun(batchscope))
 
-    qtbot.waitUntil(lambda: batchscope.window.requests._cancel_all.isEnabled())
-    batchscope.window.requests.cancel_all()
+    cancel_all = named(batchscope.window.requests, QPushButton, "Cancel all")
+    qtbot.waitUntil(cancel_all.isEnabled)
+    cancel_all.click()
     qtbot.waitUntil(lambda: outcomes(batchscope) == ["cancelled"] * 30)
 
     fire(batchscope, "two")
@@ -255,7 +255,7 @@ def test_that_a_slider_moves_the_service(qtbot: QtBot, running: Batchscope) -> N
     qtbot.waitUntil(lambda: history.in_force is not None and history.in_force.version == 2)
     assert history.in_force is not None
     assert history.in_force.settings.max_batch_size == 8
-    qtbot.waitUntil(lambda: "v2 in force after" in running.window.batching._head.text())
+    qtbot.waitUntil(lambda: any("v2 in force after" in text for text in texts(running.window.batching)))
     assert running.errors == []
 
 
@@ -333,7 +333,7 @@ def test_that_frozen_plots_stand_while_data_go_on(qtbot: QtBot, running: Batchsc
     qtbot.waitUntil(lambda: outcomes(running) == ["done"] * 3)
 
     assert plots.view_end_s() == stands_at_s
-    qtbot.waitUntil(lambda: "2 new" in running.window.toolbar._chip.text())
+    qtbot.waitUntil(lambda: any("2 new" in text for text in texts(running.window.toolbar)))
     running.window.toolbar.toggle_freeze()
     assert plots.is_live
     assert plots.view_end_s() > stands_at_s

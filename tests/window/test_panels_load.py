@@ -12,10 +12,11 @@ from pytestqt.qtbot import QtBot
 
 from gui.look import tokens
 from gui.look.theme import Theme
-from gui.panels.length import LengthControl
+from gui.panels.length import LengthControl, NameMenu
 from gui.panels.load import LoadPanel
 from gui.panels.load_kinds import CHOICES, KINDS
 from gui.panels.load_knobs import NumberKnob, RatesKnob
+from gui.widgets.buttons import Chooser
 from service.messages.load import (
     Burst,
     ClientTotals,
@@ -32,6 +33,7 @@ from service.messages.load import (
     Trace,
     UniformLength,
 )
+from tests.window.seen import named, pick, saying, texts
 
 EVERY_PATTERN = (
     Poisson(rate_per_s=0.5),
@@ -77,6 +79,11 @@ def rates(load: LoadPanel) -> RatesKnob:
     return knob
 
 
+def choose(load: LoadPanel, kind: str) -> None:
+    title, remark = KINDS[kind]
+    pick(named(load, Chooser, "Pattern of the load"), f"{title}, {remark}")
+
+
 def type_into(field: QLineEdit, text: str) -> None:
     field.setFocus()
     field.selectAll()
@@ -104,12 +111,12 @@ class TestAsking:
     def test_that_nothing_is_asked_for_while_no_load_runs(self, load: LoadPanel, qtbot: QtBot) -> None:
         with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
             type_into(number(load, "rate_per_s").field, "6.4")
-            load._pick("closed")
+            choose(load, "closed")
 
     def test_that_a_burst_is_not_repeated_by_choosing_it(self, load: LoadPanel, qtbot: QtBot) -> None:
         load.show_running(Poisson(rate_per_s=1.0))
         with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
-            load._pick("burst")
+            choose(load, "burst")
 
 
 class TestPatterns:
@@ -123,24 +130,24 @@ class TestPatterns:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_that_a_pattern_shows_its_own_controls_and_no_other(self, load: LoadPanel, kind: str) -> None:
-        load._pick(kind)
+        choose(load, kind)
         assert shown(load) == set(CHOICES[kind]) - {"think"}
         assert 1 <= len(shown(load)) <= 3
 
     def test_that_a_rate_stays_when_another_pattern_is_chosen(self, load: LoadPanel) -> None:
         load.set_load(Poisson(rate_per_s=7.5), 24)
-        load._pick("constant")
+        choose(load, "constant")
         assert load.pattern == ConstantRate(rate_per_s=7.5)
 
     def test_that_users_who_think_can_think_exponentially(self, load: LoadPanel) -> None:
-        load._pick("closed")
+        choose(load, "closed")
         type_into(number(load, "think_s").field, "2")
         assert "think" in shown(load)
         type_into(number(load, "think_s").field, "0")
         assert "think" not in shown(load)
 
     def test_that_rates_are_typed_as_a_list(self, load: LoadPanel, qtbot: QtBot) -> None:
-        load._pick("steps")
+        choose(load, "steps")
         load.show_running(load.pattern)
         with qtbot.waitSignal(load.load_wanted) as asked:
             type_into(rates(load).field, "1 2.5,16")
@@ -148,7 +155,7 @@ class TestPatterns:
         assert rates(load).field.text() == "1, 2.5, 16"
 
     def test_that_rates_that_cannot_be_are_refused_at_the_control(self, load: LoadPanel) -> None:
-        load._pick("steps")
+        choose(load, "steps")
         for nonsense in (",", "2, fast", "0", "nan", "1, 99999"):
             type_into(rates(load).field, nonsense)
             assert rates(load).refusal == "Must be numbers from 0.001 to 10000, such as 2, 4, 8. Still 2, 4, 8."
@@ -164,7 +171,7 @@ class TestPatterns:
     ) -> None:
         chosen = [("", ""), (str(tmp_path / "day.jsonl"), "")]
         monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args, **_kwargs: chosen.pop(0))
-        load._pick("trace")
+        choose(load, "trace")
         with qtbot.assertNotEmitted(load.load_wanted):
             load.button.click()
         with qtbot.waitSignal(load.load_wanted) as asked:
@@ -176,7 +183,7 @@ class TestPatterns:
     ) -> None:
         load.show_running(Poisson(rate_per_s=1.0))
         with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
-            load._pick("trace")
+            choose(load, "trace")
 
 
 class TestLengths:
@@ -199,15 +206,15 @@ class TestLengths:
     def test_that_a_length_changes_the_load_that_runs(self, load: LoadPanel, qtbot: QtBot) -> None:
         load.show_running(Poisson(rate_per_s=4.0))
         with qtbot.waitSignal(load.load_wanted) as asked:
-            load._tokens.pick("uniform")
+            pick(named(load, NameMenu, "max_tokens"), "From … to …")
         assert asked.args == [Poisson(rate_per_s=4.0), UniformLength(low=8, high=128), None]
         with qtbot.waitSignal(load.load_wanted) as asked:
-            load._words.pick("fixed")
+            pick(named(load, NameMenu, "prompt_words"), "Always the same")
         assert asked.args[2] == 32
 
     def test_that_only_the_numbers_of_the_chosen_kind_are_shown(self, words: LengthControl) -> None:
         def visible() -> set[str]:
-            return {field for field in words._numbers if words.number(field).isVisible()}
+            return {field for field in ("low", "high", "median", "sigma", "cap") if words.number(field).isVisible()}
 
         assert (visible(), words.fixed.field.isVisible()) == (set(), False)
         words.pick("fixed")
@@ -240,14 +247,14 @@ class TestPause:
 class TestOutcome:
     def test_that_the_counts_say_what_was_dropped_and_refused(self, load: LoadPanel) -> None:
         load.show_totals(ClientTotals(sent=322), 0.84)
-        assert (load._sent.text(), load._lag.text()) == ("322 sent, 0 dropped", "own lag p99 0.8 ms")
+        assert {"322 sent, 0 dropped", "own lag p99 0.8 ms"} <= set(texts(load))
 
     def test_that_the_own_lag_is_shown_where_room_is_scarce_too(self, load: LoadPanel) -> None:
         load.show_totals(ClientTotals(sent=322, dropped=2, refused=3), 24.3)
-        assert (load._sent.text(), load._lag.text()) == ("322 sent, 2 dropped, 3 refused", "lag 24 ms")
-        assert "How late" in load._lag.toolTip()
+        assert "322 sent, 2 dropped, 3 refused" in texts(load)
+        assert "How late" in saying(load, "lag 24 ms").toolTip()
 
     def test_that_run_waits_for_the_service_and_says_so(self, load: LoadPanel) -> None:
         load.set_can_run(False, "Waits for the service.")
         assert not load.button.isEnabled()
-        assert load._sent.text() == "Waits for the service."
+        assert "Waits for the service." in texts(load)

@@ -10,17 +10,19 @@ import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QEnterEvent
 from PySide6.QtTest import QAbstractItemModelTester, QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.control.presenter import shown
 from gui.look import tokens
 from gui.look.theme import Theme
 from gui.panels.request_rows import Filter, RequestRow
-from gui.panels.requests import RequestsPanel
+from gui.panels.requests import EMPTY_TEXT, RequestsPanel
 from gui.panels.requests_model import Counts, RequestsModel
+from gui.widgets.segmented import Segmented
 from service.messages.telemetry import RequestState
 from tests.synthetic_run import filled_history, picture_run
+from tests.window.seen import named, texts
 
 
 def request(id: str, state: RequestState = "waiting", **more: object) -> RequestRow:
@@ -165,38 +167,40 @@ def test_that_a_row_can_be_read_aloud(model: RequestsModel) -> None:
     assert spoken == "running, prompt a, 1.12 s, 2/24, there was"
 
 
+def filters(panel: RequestsPanel) -> list[str]:
+    return texts(named(panel, Segmented, "Show requests"))
+
+
 def test_that_filters_carry_their_counts(panel: RequestsPanel) -> None:
     fill(panel, [*requests(3, "done"), request("w"), request("x", "running")])
-    texts = [panel._filters.button(key).text() for key in ("all", "waiting", "running", "done")]
-    assert texts == ["All 5", "Wait 1", "Run 1", "Done 3"]
-    assert panel._filters.button("failed").isHidden()
+    assert filters(panel) == ["All 5", "Wait 1", "Run 1", "Done 3"]
 
 
 def test_that_failures_get_a_filter_of_their_own(panel: RequestsPanel) -> None:
     fill(panel, [request("a", "failed"), request("b", "done")])
-    assert not panel._filters.button("failed").isHidden()
-    assert panel._filters.button("running").isHidden()
+    assert filters(panel) == ["All 2", "Failed 1", "Done 1"]
 
 
 def test_that_counts_are_dropped_before_names_where_room_lacks(panel: RequestsPanel) -> None:
     panel.resize(tokens.WIDTH_SIDE_MIN, 500)
     states: list[RequestState] = ["waiting", "running", "done", "failed"]
     fill(panel, [request(f"{state}{n}", state) for state in states for n in range(1200)])
-    assert [panel._filters.button(key).text() for key in ("all", "failed", "done")] == ["All", "Failed", "Done"]
+    assert filters(panel) == ["All", "Wait", "Run", "Failed", "Done"]
 
 
 def test_that_an_empty_table_says_what_it_will_show(panel: RequestsPanel) -> None:
     assert panel.table.isHidden()
+    assert EMPTY_TEXT in texts(panel)
     fill(panel, requests(1))
     assert not panel.table.isHidden()
-    assert panel._empty.isHidden()
+    assert EMPTY_TEXT not in texts(panel)
 
 
 def test_that_new_rows_come_into_view_at_rest(panel: RequestsPanel) -> None:
     fill(panel, requests(100))
     fill(panel, requests(10, start=100))
     assert panel.table.verticalScrollBar().value() == 0
-    assert panel._newer.isHidden()
+    assert not any(text.startswith("↑") for text in texts(panel))
 
 
 def test_that_what_is_looked_at_does_not_jump(panel: RequestsPanel) -> None:
@@ -206,10 +210,9 @@ def test_that_what_is_looked_at_does_not_jump(panel: RequestsPanel) -> None:
     before = panel.model.row(looked_at).id
     fill(panel, requests(10, start=100))
     assert panel.model.row(panel.table.indexAt(QPoint(50, 100)).row()).id == before
-    assert panel._newer.text() == "↑ 10 new"
-    panel._newer.click()
+    named(panel, QPushButton, "↑ 10 new").click()
     assert panel.table.verticalScrollBar().value() == 0
-    assert panel._newer.isHidden()
+    assert not any(text.startswith("↑") for text in texts(panel))
 
 
 def test_that_the_chosen_request_is_told_once_and_not_when_others_come(panel: RequestsPanel, qtbot: QtBot) -> None:
@@ -233,10 +236,10 @@ def test_that_del_cancels_the_selected_that_are_under_way(panel: RequestsPanel, 
 def test_that_all_are_cancelled_with_one_click(panel: RequestsPanel, qtbot: QtBot) -> None:
     fill(panel, [request("a"), request("b", "done")])
     with qtbot.waitSignal(panel.cancel_wanted) as cancelled:
-        panel._cancel_all.click()
+        named(panel, QPushButton, "Cancel all").click()
     assert cancelled.args == [None]
     fill(panel, [request("a", "done")])
-    assert not panel._cancel_all.isEnabled()
+    assert not named(panel, QPushButton, "Cancel all").isEnabled()
 
 
 def test_that_streaming_into_a_long_table_stays_well_within_a_frame(panel: RequestsPanel) -> None:

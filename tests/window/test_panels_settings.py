@@ -6,6 +6,7 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.look import tokens
@@ -15,6 +16,7 @@ from gui.widgets.number_field import NumberField
 from gui.widgets.setting import SwitchSetting
 from gui.widgets.slider import Slider, handle_x
 from service.messages.settings import Settings, VersionedSettings
+from tests.window.seen import group, named, saying, texts
 
 
 def in_force(version: int, **settings: object) -> VersionedSettings:
@@ -59,10 +61,9 @@ def test_that_the_head_tells_as_much_of_the_change_as_there_is_room_for(batching
     whole = "v7 in force after 3 ms, old settings drained after 1.8 s"
     for width, text in ((440, whole), (264, "v7 after 3 ms, drained 1.8 s")):
         batching.resize(width, batching.height())
-        assert batching._head.text() == text
-        assert batching._head.toolTip() == ("" if text == whole else whole)
+        assert saying(batching, text).toolTip() == ("" if text == whole else whole)
     batching.show_drained(whole, "drained after longer than there is room to tell")
-    assert batching._head.text() == "v7 in force after 3 ms"
+    assert "v7 in force after 3 ms" in texts(batching)
 
 
 def test_that_a_typed_number_is_asked_for_at_once(batching: BatchingPanel, qtbot: QtBot) -> None:
@@ -123,7 +124,7 @@ def test_that_a_drag_that_pauses_asks_without_being_let_go(batching: BatchingPan
 
 def test_that_the_formation_is_asked_for(batching: BatchingPanel, qtbot: QtBot) -> None:
     with qtbot.waitSignal(batching.settings_wanted) as asked:
-        batching._formation.button("early").click()
+        named(batching, QPushButton, "early").click()
     assert asked.args == [{"formation": "early"}]
 
 
@@ -131,7 +132,7 @@ def test_that_what_is_in_force_is_shown_silently(batching: BatchingPanel, qtbot:
     with qtbot.assertNotEmitted(batching.settings_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
         batching.show_in_force(in_force(7, max_batch_size=64, formation="early"), 3.2)
     assert batching.settings == Settings(max_batch_size=64, formation="early")
-    assert batching._head.text() == "v7 in force after 3 ms"
+    assert "v7 in force after 3 ms" in texts(batching)
 
 
 def test_that_an_answer_to_an_older_change_does_not_move_the_control_back(batching: BatchingPanel) -> None:
@@ -204,10 +205,11 @@ def test_that_a_good_value_clears_the_refusal(batching: BatchingPanel) -> None:
 
 
 def test_that_when_batches_leave_is_said_in_a_line_and_set_in_rows(batching: BatchingPanel, qtbot: QtBot) -> None:
-    assert batching._release.is_folded
-    assert batching._release.summary == "any size · at once"
+    release = group(batching, "Release")
+    assert release.is_folded
+    assert release.summary == "any size · at once"
     batching.focus_control("stride_s")
-    assert not batching._release.is_folded
+    assert not release.is_folded
     with qtbot.waitSignal(batching.settings_wanted) as wanted:
         type_into(batching.control("stride_s").field, "0.5")
     assert wanted.args == [{"stride_s": 0.5}]
@@ -215,7 +217,7 @@ def test_that_when_batches_leave_is_said_in_a_line_and_set_in_rows(batching: Bat
         switch(batching, "off")
     assert wanted.args == [{"allow_small_batch": False}]
     batching.show_in_force(in_force(3, stride_s=0.5, allow_small_batch=False, max_batch_tokens=900))
-    assert batching._release.summary == "full only · every 0.5 s · 900 tokens"
+    assert release.summary == "full only · every 0.5 s · 900 tokens"
 
 
 def test_that_a_batch_that_could_never_fill_is_refused_where_it_was_asked_for(

@@ -27,8 +27,7 @@ import gui
 from gui.look import tokens
 from gui.look.theme import FocusRing, Theme, font
 from gui.main_window import MainWindow
-from gui.panels.shortcut_help import ShortcutHelp
-from gui.panels.shortcuts import ALL
+from gui.panels.shortcuts import ALL, ShortcutHelp
 from gui.session.lifecycle import LifeCycle
 from gui.session.start_progress import StageLine
 from gui.widgets import icons

@@ -19,6 +19,7 @@ from service.messages.settings import Scale
 from service.messages.telemetry import Deployment, Loading
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
+from tests.window.seen import group
 from tests.window.test_panels_settings import type_into
 
 TWO = Scale(replicas=2)
@@ -60,10 +61,10 @@ def test_that_how_far_it_is_is_told_and_in_the_end_how_long_it_took(
     rows.show_deployment(seen(10.0, TWO, running=1, is_settled=False))
     rows.show_deployment(seen(11.0, TWO, running=1, is_settled=False, loading=layers))
     assert rows.news == "1 of 2 replicas · 12 of 30 layers"
-    assert batching._limits.summary == rows.news, "also where the rows are folded away"
+    assert group(batching, "Limits").summary == rows.news, "also where the rows are folded away"
     rows.show_deployment(seen(12.4, TWO, running=2))
     assert rows.news == "Redeployed in 2.4 s"
-    assert batching._limits.summary == "1 · 256 · 2 replicas"
+    assert group(batching, "Limits").summary == "1 · 256 · 2 replicas"
 
 
 def test_that_a_replica_that_leaves_is_said_to_answer_first(rows: RedeploymentRows) -> None:
@@ -111,7 +112,7 @@ def test_that_a_recording_says_what_was_so_then(rows: RedeploymentRows) -> None:
 
 
 def test_that_a_finding_leads_to_a_row_that_was_folded_away(batching: BatchingPanel, rows: RedeploymentRows) -> None:
-    batching._limits.set_folded(True)
+    group(batching, "Limits").set_folded(True)
     batching.focus_control("max_ongoing_requests")
     assert batching.focusWidget() is rows.control("max_ongoing_requests").field
 
@@ -158,11 +159,12 @@ def test_that_the_service_is_started_with_what_was_remembered(
     preferences = PreferencesFile(tmp_path / "preferences.json")
     preferences.save(Preferences(scale=Scale(replicas=3, max_ongoing_requests=50)))
     batchscope = make_batchscope(preferences=preferences)
+    deployments: list[Deployment] = []
+    batchscope.workings.session.deployment_seen.connect(deployments.append)
     start_service(qtbot, batchscope)
     rows = batchscope.window.batching.redeployment
-    qtbot.waitUntil(lambda: rows._seen is not None)
-    assert rows._seen is not None
-    assert rows._seen.wanted == Scale(replicas=3, max_ongoing_requests=50)
+    qtbot.waitUntil(lambda: len(deployments) > 0)
+    assert deployments[0].wanted == Scale(replicas=3, max_ongoing_requests=50)
     type_into(rows.control("replicas").field, "4")
     qtbot.waitUntil(lambda: rows.news.startswith("Redeployed"))
     batchscope.window.close()

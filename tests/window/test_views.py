@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from gui.panels.views import DISTRIBUTIONS, LIVE, VIEWS
+from gui.widgets.segmented import Segmented
+from tests.window.seen import named, texts
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_that_each_view_has_a_shortcut(window: MainWindow, view: object) -> None
 
 
 def test_that_a_click_chooses_a_view_and_tells(qtbot: QtBot, window: MainWindow) -> None:
-    button = window.views._switch.button(DISTRIBUTIONS)
+    button = named(window.views, QPushButton, "Distributions")
     with qtbot.waitSignal(window.views.chosen) as told:
         QTest.mouseClick(button, Qt.MouseButton.LeftButton)
     assert told.args == [DISTRIBUTIONS]
@@ -53,11 +55,12 @@ def test_that_a_click_chooses_a_view_and_tells(qtbot: QtBot, window: MainWindow)
 
 
 def test_that_the_row_stays_where_it_is_whichever_view_is_shown(window: MainWindow) -> None:
-    before = [(w.geometry(), w.isVisible()) for w in (window.views, window.views._row, window.views.pages)]
+    row = named(window.views, Segmented, "View").parentWidget()
+    before = [(w.geometry(), w.isVisible()) for w in (window.views, row, window.views.pages)]
     window.views.show_view(DISTRIBUTIONS)
     window.views.describe(DISTRIBUTIONS, "v7, last 60 s, 412 requests")
     QApplication.processEvents()
-    assert [(w.geometry(), w.isVisible()) for w in (window.views, window.views._row, window.views.pages)] == before
+    assert [(w.geometry(), w.isVisible()) for w in (window.views, row, window.views.pages)] == before
 
 
 def test_that_the_choice_is_remembered_also_before_the_view_is_made(qtbot: QtBot, theme: Theme) -> None:
@@ -77,6 +80,6 @@ def test_that_a_remembered_view_that_there_is_not_any_more_is_passed_over(window
 
 def test_that_what_a_view_says_of_itself_stands_only_while_it_is_shown(window: MainWindow) -> None:
     window.views.describe(DISTRIBUTIONS, "v7, 412 requests")
-    assert window.views._remark.text() == ""
+    assert "v7, 412 requests" not in texts(window.views)
     window.views.show_view(DISTRIBUTIONS)
-    assert window.views._remark.text() == "v7, 412 requests"
+    assert "v7, 412 requests" in texts(window.views)

@@ -9,12 +9,15 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.control.arguments import parse
 from gui.control.preferences import PreferencesFile
+from gui.panels.request_rows import RequestRow
 from gui.session.processes.service import ServiceStart
+from gui.widgets.model_field import ModelField
 from tests.window.conftest import MakeBatchscope
+from tests.window.seen import named, texts
 
 
 def choose(batchscope: Batchscope, name: str) -> None:
-    field = batchscope.window.toolbar._model
+    field = named(batchscope.window.toolbar, ModelField, "Model")
     field.setText(name)
     field.setModified(True)
     field.editingFinished.emit()
@@ -29,7 +32,9 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     assert window.prompts.prompts == tuple("012345678")
     batchscope.workings.presenter.show_numbers()
     assert window.figures.figure("tokens_per_s").accessibleName() == "numbers/s", "before anything has run"
-    assert window.requests._title.text() == "Input and output"
+    window.requests.model.update([RequestRow("a", "7", "49", "done", intended_s=0.0, tokens=1, max_tokens=1)], 0.0)
+    window.requests.refresh_counts()
+    assert "Input and output" in texts(window.requests)
     throughput = batchscope.workings.plots.throughput
     qtbot.waitUntil(lambda: throughput.plot.entries[0].name == "numbers/s")
     assert throughput.plot.empty_text.startswith("Numbers and requests a second")
@@ -41,7 +46,7 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     assert window.prompts.prompts == ("77",)
     choose(batchscope, "gpt2")
     assert window.prompts.prompts == ("my own",)
-    assert window.requests._title.text() == "Prompt and completion"
+    assert "Prompt and completion" in texts(window.requests)
     assert window.load.max_tokens == 24
 
 
