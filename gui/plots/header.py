@@ -48,6 +48,7 @@ class Header(QWidget):
     def __init__(self, plot: Declaration, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._plot = plot
+        self.setAccessibleName(plot.title)
         self._palette = palette
         self._readout: Readout = {}
         self._hides_missing = False
@@ -68,6 +69,7 @@ class Header(QWidget):
         """The plot shows other things from now on."""
         if plot != self._plot:
             self._plot = plot
+            self.setAccessibleName(plot.title)
             self.forget_widths()
             self.update()
 

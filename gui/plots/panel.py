@@ -323,12 +323,13 @@ class EmptyText(QWidget):
 
     def __init__(self, text: str, palette: Palette, parent: QWidget) -> None:
         super().__init__(parent)
-        self._text = text
         self._palette = palette
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.set_text(text)
 
     def set_text(self, text: str) -> None:
         self._text = text
+        self.setAccessibleName(text)
         self.update()
 
     def set_palette(self, palette: Palette) -> None:

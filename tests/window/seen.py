@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QGraphicsItem,
+    QGraphicsView,
+    QLabel,
+    QMenu,
+    QWidget,
+)
 
 from gui.widgets.collapsible import Collapsible
+from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import batch_summary
 
 Kind = TypeVar("Kind", bound=QWidget)
+Item = TypeVar("Item", bound=QGraphicsItem)
 
 
 def named(within: QWidget, kind: type[Kind], name: str) -> Kind:
@@ -16,6 +28,19 @@ def named(within: QWidget, kind: type[Kind], name: str) -> Kind:
     found = [w for w in within.findChildren(kind) if w.isVisibleTo(within) and name in names_of(w)]
     assert len(found) == 1, (name, found)
     return found[0]
+
+
+def key_stop(within: QWidget, name: str) -> QWidget:
+    """The one widget of that name at which the Tab key stops."""
+    stops = [w for w in within.findChildren(QWidget) if w.focusPolicy() & Qt.FocusPolicy.TabFocus]
+    [found] = [w for w in stops if w.isVisibleTo(within) and name in names_of(w)]
+    return found
+
+
+def drawn(canvas: QGraphicsView, kind: type[Item]) -> Item:
+    """The one item of this kind on a canvas."""
+    [found] = [item for item in canvas.scene().items() if isinstance(item, kind)]
+    return found
 
 
 def names_of(widget: QWidget) -> tuple[str, ...]:
@@ -50,3 +75,10 @@ def saying(within: QWidget, text: str) -> QLabel:
 def group(within: QWidget, title: str) -> Collapsible:
     """What folds under this heading."""
     return next(each for each in within.findChildren(Collapsible) if title in texts(each))
+
+
+def row_of_batch(history: History, id: str) -> int:
+    """The row of the batch that a signal tells of by its id."""
+    columns = history.batches.columns
+    summaries = ((row, batch_summary(history, row)) for row in range(columns.first, columns.next))
+    return next(row for row, batch in summaries if batch is not None and batch.id == id)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QImage
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.control.inspector import batch_words
 from gui.look.theme import Theme
-from gui.look.tokens import DARK, LIGHT, Palette
+from gui.look.tokens import DARK, FONT_TITLE, LANE_HEIGHTS, LIGHT, PANEL_PADDING, Palette
 from gui.panels.batching import TIPS, BatchingPanel
 from gui.plots.card import lines_of
 from gui.plots.distributions import DistributionsView
+from gui.plots.header import Header
+from gui.plots.lanes import LaneSurroundings
+from gui.plots.paint import bold, text_width
 from gui.plots.plot_stack import PlotStack
+from gui.plots.stage_breakdown import PLOT as STAGE_BREAKDOWN
+from gui.series.declaration import Declaration
 from gui.series.request_details import request_details
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary, members_of
 from service.messages.settings import FORMATIONS
 from tests.synthetic_run import continuous_run, filled_history
+from tests.window.seen import drawn, key_stop, named, row_of_batch
 
-TITLE_PIXELS = 6.5  # of a letter of a title, on average
 NARROW = QSize(752, 609)  # of the centre of a window 1280 pixels wide
 
 
@@ -49,17 +56,23 @@ def test_that_every_formation_can_be_chosen_and_says_what_it_does(qtbot: QtBot, 
     wanted: list[dict[str, object]] = []
     panel.settings_wanted.connect(wanted.append)
     for name in reversed(FORMATIONS):
-        panel._formation.button(name).click()
+        named(panel, QPushButton, name).click()
         assert TIPS[name]
     assert [change["formation"] for change in wanted] == ["continuous", "early", "late"]
 
 
 def test_that_legends_have_room_for_what_there_is(stack: PlotStack) -> None:
     for panel in stack.panels:
-        header = panel.header
-        title_end = 16 + len(panel.plot.title) * TITLE_PIXELS
-        assert header._legend(header.width() - title_end)[0].left > title_end, panel.plot.name
-    assert {"joined", "left"} <= {placed.entry.name for placed in stack.batch_size.header._legend(0.0)}
+        assert has_room_for_its_title(panel.header, panel.plot), panel.plot.name
+    assert {DARK.joined.lower(), DARK.left.lower()} <= set(pictured(stack.batch_size.header))
+
+
+def has_room_for_its_title(header: Header, plot: Declaration) -> bool:
+    """Whether it looks there as if there were no legend."""
+    alone = Header(replace(plot, entries=(), unit=""), DARK)
+    alone.resize(header.size())
+    title = QRect(0, 0, PANEL_PADDING + round(text_width(plot.title, bold(FONT_TITLE))), header.height())
+    return bool(header.grab(title).toImage() == alone.grab(title).toImage())
 
 
 @pytest.mark.parametrize("palette", [DARK, LIGHT], ids=lambda palette: palette.name)
@@ -71,13 +84,14 @@ def test_that_the_rows_that_run_are_drawn_as_an_area_with_an_edge(stack: PlotSta
     assert filled > 5 * edge
 
 
-def pictured(canvas: object) -> list[str]:
-    image: QImage = canvas.grab().toImage()  # type: ignore[attr-defined]
+def pictured(widget: QWidget) -> list[str]:
+    image = widget.grab().toImage()
     return [image.pixelColor(x, y).name() for x in range(image.width()) for y in range(0, image.height(), 2)]
 
 
-def test_that_a_stretch_under_the_pointer_is_outlined_with_its_members_and_told_of(stack: PlotStack) -> None:
-    history = stack._history
+def test_that_a_stretch_under_the_pointer_is_outlined_with_its_members_and_told_of(
+    stack: PlotStack, history: History
+) -> None:
     at_s = history.now_s() - 10.0
     row = batch_running(history, at_s)
     assert row is not None
@@ -86,26 +100,26 @@ def test_that_a_stretch_under_the_pointer_is_outlined_with_its_members_and_told_
     assert batch is not None
     assert stack.timeline.card.lines == lines_of(batch)
     assert stack.timeline.card.lines[0][1] == f"{batch.reason}, {batch.size} of 16"
-    height = stack.timeline._choice.grid.height
-    assert sum(round(rect.height() / height) for rect in stack.timeline._surroundings.outline) == batch.size
+    outline = drawn(stack.timeline.canvas, LaneSurroundings).outline
+    assert sum(rect.height() for rect in outline) / batch.size in LANE_HEIGHTS
 
 
-def test_that_the_arrow_keys_go_from_stretch_to_stretch_and_among_those_who_ran_together(stack: PlotStack) -> None:
-    stack._below.setFocus()
-    QTest.keyClick(stack._below, Qt.Key.Key_Left)
-    first = stack._pointing.selected
-    QTest.keyClick(stack._below, Qt.Key.Key_Left)
-    second = stack._pointing.selected
-    assert first is not None
-    assert second == first - 1
-    for _ in range(40):
-        QTest.keyClick(stack._below, Qt.Key.Key_Left)
+def test_that_the_arrow_keys_go_from_stretch_to_stretch_and_among_those_who_ran_together(
+    stack: PlotStack, history: History
+) -> None:
+    timeline = key_stop(stack, "Timeline")
+    timeline.setFocus()
+    hovered: list[str] = []
+    stack.batch_hovered.connect(hovered.append)
+    for _ in range(42):
+        QTest.keyClick(timeline, Qt.Key.Key_Left)
+    rows = [row_of_batch(history, each) for each in hovered]
+    assert rows == [rows[0] - step for step in range(42)]
     chosen: list[int] = []
     stack.request_chosen.connect(chosen.append)
-    QTest.keyClick(stack._below, Qt.Key.Key_Return)
-    assert stack._pointing.selected is not None
-    assert chosen == members_of(stack._history, stack._pointing.selected)[:1]
-    QTest.keyClick(stack._below, Qt.Key.Key_Down)
+    QTest.keyClick(timeline, Qt.Key.Key_Return)
+    assert chosen == members_of(history, rows[-1])[:1]
+    QTest.keyClick(timeline, Qt.Key.Key_Down)
     assert len(chosen) == 2, "one that came later ran beside it"
     assert chosen[1] > chosen[0]
 
@@ -132,8 +146,8 @@ def test_that_distributions_are_of_time_and_tell_what_the_engine_did(
     view.show()
     qtbot.waitExposed(view)
     view.count()
-    assert view.batches.header._plot.title == "Running rows"
+    assert view.batches.header.accessibleName() == "Running rows"
     assert list(view.stages.header.readout) == ["engine reads prompts", "decodes", "idle"]
     shares = [int(share.removesuffix(" %")) for share in view.stages.header.readout.values()]
     assert sum(shares) == pytest.approx(100, abs=1)
-    assert view.stages.header._legend(0.0)[0].left > TITLE_PIXELS * len("Where the time goes")
+    assert has_room_for_its_title(view.stages.header, STAGE_BREAKDOWN)

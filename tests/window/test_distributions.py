@@ -7,16 +7,18 @@ import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QColor, QImage, QMouseEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.look.theme import Theme
-from gui.look.tokens import DARK, LIGHT
+from gui.look.tokens import DARK, LIGHT, PLOT_GUTTER
 from gui.plots.chart import Chart
 from gui.plots.cumulative import CumulativePlot
 from gui.plots.distributions import DistributionsView
+from gui.plots.panel import EmptyText
 from gui.plots.plot_stack import PlotStack
 from gui.series.latency import Sample
+from gui.series.value_axis import seconds_axis
 from service.analysis.observed.history import History
 from service.analysis.observed.stages import STAGES
 from tests.synthetic_run import CLOCK, FakeClock, SyntheticRun, filled_history, picture_run
@@ -52,11 +54,24 @@ def point(chart: Chart, share: float | None) -> None:
     if share is None:
         QApplication.sendEvent(chart.canvas, QEvent(QEvent.Type.Leave))
         return
-    place = QPointF(chart._layout.x_of(share) + 0.5, 40.0)
-    viewport, button = chart.canvas.viewport(), Qt.MouseButton.NoButton
-    there = viewport.mapToGlobal(place.toPoint()).toPointF()
+    move_pointer(chart.canvas.viewport(), QPointF(PLOT_GUTTER + share * chart.columns + 0.5, 40.0))
+
+
+def move_pointer(widget: QWidget, place: QPointF) -> None:
+    button, there = Qt.MouseButton.NoButton, widget.mapToGlobal(place.toPoint()).toPointF()
     event = QMouseEvent(QEvent.Type.MouseMove, place, there, button, button, Qt.KeyboardModifier.NoModifier)
-    QApplication.sendEvent(viewport, event)
+    QApplication.sendEvent(widget, event)
+
+
+def shares(chart: Chart) -> dict[str, float]:
+    return {name: float(value.removesuffix(" %")) for name, value in chart.header.readout.items()}
+
+
+def place_of(picture: QImage, ink: str) -> QPointF:
+    """The first pixel of that colour, from above."""
+    pixels = np.frombuffer(picture.convertToFormat(QImage.Format.Format_RGB32).constBits(), np.uint32)
+    row, column = divmod(int(np.flatnonzero(pixels == QColor(ink).rgb())[0]), picture.width())
+    return QPointF(column, row)
 
 
 def count_of(picture: QImage, ink: str) -> int:
@@ -97,7 +112,9 @@ def test_that_the_arrow_keys_move_the_pointer_along_the_latencies(view: Distribu
     view.setFocus()
     QTest.keyClick(view, Qt.Key.Key_Right)
     QTest.keyClick(view, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    assert view.cumulative.chip_at(0.6) == view.cumulative.chip_at(view.cumulative._pointed or 0.0)
+    by_key = shares(view.cumulative)
+    point(view.cumulative, 0.6)
+    assert shares(view.cumulative) == pytest.approx(by_key, abs=1)
     assert all(value.endswith(" %") for value in view.histogram.header.readout.values())
     view.clearFocus()
     assert "p50" in view.cumulative.header.readout
@@ -111,14 +128,9 @@ def test_that_a_bar_of_batches_tells_its_size_under_the_pointer(view: Distributi
 
 def test_that_a_stage_under_the_pointer_stands_out_and_is_explained(view: DistributionsView) -> None:
     bars = view.stages.bars
-    place = next(
-        QPointF(x, bar.top + 1) for bar in bars._bars() for x in range(65, 300) if bar.spans_s[3] > 0 and x > 100
-    )
-    event = QMouseEvent(
-        QEvent.Type.MouseMove, place, place, Qt.MouseButton.NoButton, Qt.MouseButton.NoButton, Qt.KeyboardModifier(0)
-    )
-    QApplication.sendEvent(bars, event)
+    move_pointer(bars, place_of(bars.grab().toImage(), DARK.waiting))
     assert bars.pointed is not None
+    assert STAGES[bars.pointed].name == "waiting"
     assert STAGES[bars.pointed].meaning in bars.toolTip()
 
 
@@ -126,7 +138,7 @@ def test_that_the_stages_of_a_function_have_its_words(qtbot: QtBot, theme: Theme
     history, _ = filled_history(picture_run())
     history.unit = "houses"
     view = shown(qtbot, history)
-    view.stages.bars._point(next(n for n, stage in enumerate(STAGES) if stage.name == "decode"))
+    move_pointer(view.stages.bars, place_of(view.stages.bars.grab().toImage(), DARK.running))
     assert view.stages.bars.toolTip() == "Stream: the further pieces of a result that is streamed"
 
 
@@ -135,12 +147,13 @@ def test_that_without_data_each_plot_says_what_it_will_show(qtbot: QtBot, theme:
     view.set_empty(True)
     view.refresh()
     view.count()
-    assert view.cumulative._empty.isVisible()
+    [says] = view.cumulative.findChildren(EmptyText)
+    assert says.isVisible()
     assert view.cumulative.header.readout == {}
     view.set_empty(False)
     view.refresh()
     view.count()
-    assert not view.cumulative._empty.isVisible()
+    assert not says.isVisible()
 
 
 def test_that_it_stands_a_history_in_which_nothing_has_been_answered(qtbot: QtBot, theme: Theme) -> None:
@@ -148,13 +161,11 @@ def test_that_it_stands_a_history_in_which_nothing_has_been_answered(qtbot: QtBo
     assert view.cumulative.header.readout["p50"] == "–"
 
 
-def test_that_it_counts_nothing_while_it_is_not_looked_at(
-    view: DistributionsView, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_it_counts_nothing_while_it_is_not_looked_at(qtbot: QtBot, view: DistributionsView) -> None:
     view.hide()
-    monkeypatch.setattr(view, "_count", lambda _: pytest.fail("counted"))
-    view.refresh()
-    view.count()
+    with qtbot.assertNotEmitted(view.described):
+        view.refresh()
+        view.count()
 
 
 def test_that_it_can_change_its_palette(view: DistributionsView) -> None:
@@ -192,5 +203,6 @@ def test_that_a_wide_plot_names_its_samples_at_rest(cumulative: CumulativePlot) 
 
 def test_that_the_pointer_tells_the_share_of_each_sample(cumulative: CumulativePlot) -> None:
     cumulative.show_samples(*SAMPLES)
-    point(cumulative, float(cumulative._axis.shares(np.array([1.5]))[0]) + 1e-6)
+    axis = seconds_axis(*(sample.values for sample in SAMPLES))
+    point(cumulative, float(axis.shares(np.array([1.5]))[0]) + 1e-6)
     assert cumulative.header.readout == {"A": "100 %", "B": "17 %"}

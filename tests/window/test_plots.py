@@ -21,8 +21,9 @@ from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.frame import Strip
+from gui.plots.how_to_read import HowToRead
 from gui.plots.latency import LatencyPanel
-from gui.plots.panel import PlotPanel
+from gui.plots.panel import EmptyText, PlotPanel
 from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
@@ -30,13 +31,13 @@ from gui.plots.timeline import TimelinePanel
 from gui.series.declaration import Readout
 from gui.series.scale import Axis
 from gui.series.time_range import TimeRange
-from gui.series.timeline import block_of
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.messages.settings import Settings
 from tests.disk import room_for
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
+from tests.window.seen import key_stop, named
 
 SIZE = QSize(856, 709)
 StackMaker = Callable[[History], PlotStack]
@@ -99,11 +100,14 @@ def wheel(panel: PlotPanel, notches: float, modifier: Qt.KeyboardModifier = Qt.K
 
 
 def place_of_batch(stack: PlotStack, history: History, row: int) -> QPointF:
-    block, layout = block_of(history, row, stack.timeline._lanes), stack.timeline.layout_
-    assert block is not None
+    """A place on the timeline at which the batch is seen, half-way through it."""
+    batch, layout = batch_summary(history, row), stack.timeline.layout_
+    assert batch is not None
+    assert batch.started_s is not None
     assert layout is not None
-    middle = layout.x_of((block.start_s + min(block.end_s, history.now_s())) / 2)
-    return QPointF(middle, layout.top + (block.lanes[0] + 0.5) * stack.timeline._choice.grid.height)
+    x = layout.x_of(batch.started_s + (batch.ran_s or 0.0) / 2)
+    places = (QPointF(x, y + 0.5) for y in range(layout.top, layout.bottom))
+    return next(place for place in places if stack.timeline.batch_at(place) == row)
 
 
 def batch_ago(history: History, ago_s: float) -> int:
@@ -238,39 +242,42 @@ def test_that_the_wheel_with_control_zooms_and_says_so(stack: PlotStack) -> None
 def test_that_everything_can_be_done_by_key(stack: PlotStack, history: History) -> None:
     hovered: list[str | None] = []
     stack.batch_hovered.connect(hovered.append)
-    QTest.keyClick(stack._below, Qt.Key.Key_Left)
-    QTest.keyClick(stack._below, Qt.Key.Key_Left)
+    QTest.keyClick(key_stop(stack, "Timeline"), Qt.Key.Key_Left)
+    QTest.keyClick(key_stop(stack, "Timeline"), Qt.Key.Key_Left)
     first, second = hovered[0], hovered[1]
     assert first is not None
     assert second is not None
     assert int(first.removeprefix("r1-")) == int(second.removeprefix("r1-")) + 1
     assert stack.timeline.card.lines
-    QTest.keyClick(stack._below, Qt.Key.Key_Escape)
+    QTest.keyClick(key_stop(stack, "Timeline"), Qt.Key.Key_Escape)
     assert hovered[-1] is None
-    QTest.keyClick(stack._grid, Qt.Key.Key_PageUp)
+    QTest.keyClick(key_stop(stack, "Plots"), Qt.Key.Key_PageUp)
     assert stack.view_end_s() == pytest.approx(history.now_s() - 15.0)
-    QTest.keyClick(stack._grid, Qt.Key.Key_Minus)
+    QTest.keyClick(key_stop(stack, "Plots"), Qt.Key.Key_Minus)
     assert stack.window_s == pytest.approx(75.0)
-    QTest.keyClick(stack._grid, Qt.Key.Key_End)
+    QTest.keyClick(key_stop(stack, "Plots"), Qt.Key.Key_End)
     assert stack.is_live
-    QTest.keyClick(stack._grid, Qt.Key.Key_Left)
+    QTest.keyClick(key_stop(stack, "Plots"), Qt.Key.Key_Left)
     assert set(stack.queue_depth.header.readout) == {"waiting", "formed", "running"}
 
 
 def test_that_end_while_frozen_asks_for_now(qtbot: QtBot, stack: PlotStack) -> None:
     stack.set_frozen(True)
     with qtbot.waitSignal(stack.live_requested):
-        QTest.keyClick(stack._grid, Qt.Key.Key_End)
+        QTest.keyClick(key_stop(stack, "Plots"), Qt.Key.Key_End)
 
 
 def test_that_empty_plots_say_what_they_will_show_and_have_no_values(make_stack: StackMaker) -> None:
     stack = make_stack(History(CLOCK, FakeClock(5.0)))
     stack.set_empty(True)
     assert all(panel.header.readout == {} for panel in stack.panels)
-    assert all(panel._empty.isVisible() for panel in stack.panels if panel is not stack.timeline)
-    assert stack.timeline._how_to_read.isVisible()
+    for panel in stack.panels[:4]:
+        assert named(panel, EmptyText, panel.plot.empty_text)
+    [how_to_read] = stack.timeline.findChildren(HowToRead)
+    assert how_to_read.isVisible()
     stack.set_empty(False)
-    assert not any(panel._empty.isVisible() for panel in stack.panels)
+    assert not any(text.isVisible() for text in stack.findChildren(EmptyText))
+    assert not how_to_read.isVisible()
 
 
 def test_that_every_size_from_the_smallest_on_can_be_drawn(stack: PlotStack, qtbot: QtBot) -> None:
@@ -417,20 +424,13 @@ def test_that_more_requests_than_lanes_can_be_scrolled_to(make_stack: StackMaker
     history, _ = filled_history(run)
     stack = make_stack(history)
     assert stack.timeline.overflows
-    before = stack.timeline._offset
-    assert stack.timeline.batch_at(place_of_running_batch(stack, history)) is not None
-    wheel(stack.timeline, -1 if before == 0 else 1)
-    assert stack.timeline._offset != before
+    assert place_of_batch(stack, history, batch_ago(history, 0.2))
+    pictures = [image(stack)]
+    for notches in (1, -1):
+        wheel(stack.timeline, notches)
+        pictures.append(image(stack))
+    assert pictures[0] != pictures[1] or pictures[1] != pictures[2]
     assert stack.is_live
-
-
-def place_of_running_batch(stack: PlotStack, history: History) -> QPointF:
-    row = batch_ago(history, 0.2)
-    block, layout, timeline = block_of(history, row, stack.timeline._lanes), stack.timeline.layout_, stack.timeline
-    assert block is not None
-    assert layout is not None
-    lane = block.lanes[0] - timeline._offset
-    return QPointF(layout.x_of(history.now_s() - 0.2), layout.top + (lane + 0.5) * timeline._choice.grid.height)
 
 
 def test_that_a_frame_fits_while_256_requests_are_under_way(make_stack: StackMaker) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QItemSelectionModel, QPoint, QPointF, Qt
+from PySide6.QtCore import QItemSelectionModel, QPoint, QRectF, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -14,10 +14,12 @@ from gui.look.theme import Theme
 from gui.look.tokens import DARK, LIGHT
 from gui.main_window import MainWindow
 from gui.panels.requests_model import ROW_ROLE
+from gui.plots.lanes import LaneSurroundings
 from gui.plots.plot_stack import PlotStack
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, members_of
 from tests.synthetic_run import FakeClock, filled_history, picture_run
+from tests.window.seen import drawn, key_stop, row_of_batch, texts
 
 
 class Desk:
@@ -34,13 +36,14 @@ class Desk:
     def place_of(self, row: int) -> QPoint:
         """Where a request stands in the timeline."""
         self.plots.timeline.choose(row)
-        bar, layout = self.plots.timeline.bar_of_chosen(), self.plots.timeline.layout_
+        [outline] = self.outlines
         self.plots.timeline.choose(None)
-        assert bar is not None
-        assert layout is not None
-        height = self.plots.timeline._choice.grid.height
-        middle_s = (bar.start_s + min(bar.end_s, self.history.now_s())) / 2
-        return QPointF(layout.x_of(middle_s), layout.top + (bar.lanes[0] + 0.5) * height).toPoint()
+        return outline.center().toPoint()
+
+    @property
+    def outlines(self) -> list[QRectF]:
+        """Of the chosen request."""
+        return drawn(self.plots.timeline.canvas, LaneSurroundings).chosen
 
     def click(self, row: int) -> None:
         viewport = self.plots.timeline.canvas.viewport()
@@ -70,7 +73,7 @@ def desk(qtbot: QtBot, theme: Theme) -> Desk:
 
 
 def press(desk: Desk, key: Qt.Key) -> None:
-    QTest.keyClick(desk.plots._below, key)
+    QTest.keyClick(key_stop(desk.plots, "Timeline"), key)
 
 
 def test_that_a_click_on_a_bar_tells_of_its_request(desk: Desk) -> None:
@@ -79,12 +82,12 @@ def test_that_a_click_on_a_bar_tells_of_its_request(desk: Desk) -> None:
     assert (desk.inspector.row, desk.plots.timeline.chosen, desk.selected()) == (row, row, [row])
     assert desk.window.requests_column.shows_details
     assert desk.inspector.details.strip.lines[-1][0] == "Latency"
-    assert desk.inspector.details._waited.text().startswith("Waited ")
+    assert any(text.startswith("Waited ") for text in texts(desk.inspector.details))
 
 
 def test_that_the_chosen_request_is_outlined_in_the_timeline(desk: Desk) -> None:
     desk.click(desk.ran_ago(15.0))
-    assert len(desk.plots.timeline._surroundings.chosen) == 1
+    assert len(desk.outlines) == 1
 
 
 def test_that_a_drag_is_no_click(desk: Desk) -> None:
@@ -144,7 +147,12 @@ def test_that_the_arrow_keys_in_the_table_lead_from_request_to_request(desk: Des
 def test_that_a_request_out_of_view_is_gone_to(desk: Desk) -> None:
     desk.plots.set_window_s(10.0)
     row = desk.ran_ago(40.0)
-    desk.inspector._on_table_chosen(shown(desk.history.requests.row(row)).id)
+    table, line = (
+        desk.window.requests.table,
+        desk.window.requests.model.line_of(shown(desk.history.requests.row(row)).id),
+    )
+    assert line is not None
+    table.selectRow(line)
     layout = desk.plots.timeline.layout_
     assert layout is not None
     assert layout.view.contains(desk.history.requests.columns.get(row, "started"))
@@ -171,11 +179,11 @@ def test_that_batch_mates_lead_on(desk: Desk) -> None:
 
 
 def test_that_the_keyboard_leads_through_batches_and_their_members(desk: Desk) -> None:
-    desk.plots._below.setFocus()
+    hovered: list[str] = []
+    desk.plots.batch_hovered.connect(hovered.append)
+    key_stop(desk.plots, "Timeline").setFocus()
     press(desk, Qt.Key.Key_Left)
-    batch = desk.plots._pointing.selected
-    assert batch is not None
-    rows = members_of(desk.history, batch)
+    rows = members_of(desk.history, row_of_batch(desk.history, hovered[-1]))
     press(desk, Qt.Key.Key_Return)
     assert desk.inspector.row == rows[0]
     press(desk, Qt.Key.Key_Down)
@@ -199,7 +207,7 @@ def test_that_the_table_stays_above_the_details_where_there_is_room(desk: Desk) 
 def test_that_a_request_that_runs_is_told_of_as_it_goes_on(desk: Desk) -> None:
     columns = desk.history.requests.columns
     row = int((columns["finished"] == float("inf")).argmax()) + columns.first
-    desk.inspector._on_timeline_chosen(row)
+    desk.click(row)
     before = desk.inspector.details.strip.lines[-1]
     desk.clock.now_s += 1.0
     desk.inspector.refresh()
