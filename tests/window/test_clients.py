@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
-from PySide6.QtNetwork import QNetworkAccessManager
+from PySide6.QtCore import QIODevice, Signal
+from PySide6.QtNetwork import QHostAddress, QNetworkAccessManager, QNetworkReply, QNetworkRequest, QTcpServer
 from pytestqt.qtbot import QtBot
 
+from gui.session.clients.network import INSTANCE_HEADER
 from gui.session.clients.settings import DeploymentClient, SettingsClient
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.processes.load import LoadProcess
@@ -19,6 +22,8 @@ from service.messages.load import Fire, LoadFrame
 from service.messages.settings import Scale, VersionedSettings
 from service.messages.telemetry import Deployment, TelemetryFrame
 from tests.window.children import scripted
+
+INSTANCE = "made-up"
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +58,21 @@ def url(service: Ready) -> str:
     return service.url
 
 
+class WatchedNetwork(QNetworkAccessManager):
+    """Tells of every request that is sent."""
+
+    sent = Signal()
+
+    def createRequest(
+        self, operation: QNetworkAccessManager.Operation, request: QNetworkRequest, outgoing: QIODevice | None = None
+    ) -> QNetworkReply:
+        self.sent.emit()
+        return super().createRequest(operation, request, outgoing)
+
+
 @pytest.fixture
-def network(qapp: object) -> Iterator[QNetworkAccessManager]:
-    manager = QNetworkAccessManager()
+def network(qapp: object) -> Iterator[WatchedNetwork]:
+    manager = WatchedNetwork()
     yield manager
     manager.deleteLater()
 
@@ -125,12 +142,12 @@ def test_that_a_drag_becomes_a_few_changes_and_its_last_value_wins(
 
 
 def test_that_what_is_asked_while_a_request_is_under_way_is_not_lost(
-    qtbot: QtBot, settings: SettingsClient, service: Ready
+    qtbot: QtBot, settings: SettingsClient, service: Ready, network: WatchedNetwork
 ) -> None:
     connected(qtbot, settings, service)
 
-    settings.ask({"max_batch_size": 100})
-    settings._send()
+    with qtbot.waitSignal(network.sent):
+        settings.ask({"max_batch_size": 100})
     settings.ask({"batch_wait_timeout_s": 1.5})
     qtbot.waitUntil(lambda: not settings.is_busy)
 
@@ -160,12 +177,14 @@ def test_that_a_refusal_by_the_service_names_field_and_rule(
     qtbot: QtBot, settings: SettingsClient, service: Ready
 ) -> None:
     connected(qtbot, settings, service)
-    settings._asked["max_batch_size"] = 999  # past the check in the window, as another version's rules might be
+    with qtbot.waitSignal(settings.applied):
+        settings.ask({"max_batch_size": 16, "max_queued_requests": 8})
 
     with qtbot.waitSignal(settings.refused) as refused:
-        settings._send()
+        settings.ask({"allow_small_batch": False})  # the client checks each field alone
 
-    assert refused.args == ["max_batch_size", "Must be a whole number from 1 to 256."]
+    assert refused.args[0] == "allow_small_batch"
+    assert "could never fill" in refused.args[1]
 
 
 def test_that_an_older_version_does_not_replace_a_newer_one(
@@ -197,15 +216,17 @@ def test_that_frames_come_in_order_and_without_gaps(qtbot: QtBot, telemetry: Tel
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
-def test_that_reading_goes_on_where_it_broke_off(qtbot: QtBot, telemetry: TelemetryClient, service: Ready) -> None:
+def test_that_reading_goes_on_where_it_broke_off(
+    qtbot: QtBot, telemetry: TelemetryClient, service: Ready, network: WatchedNetwork
+) -> None:
     frames: list[TelemetryFrame] = []
     telemetry.frame_received.connect(frames.append)
     telemetry.follow(service.url, service.instance)
     qtbot.waitUntil(lambda: len(frames) >= 2)
-    assert telemetry._reply is not None
+    [stream] = network.findChildren(QNetworkReply)
 
     with qtbot.waitSignal(telemetry.trouble):
-        telemetry._reply.abort()
+        stream.abort()
     seen = len(frames)
     qtbot.waitUntil(lambda: len(frames) >= seen + 4)
 
@@ -214,10 +235,24 @@ def test_that_reading_goes_on_where_it_broke_off(qtbot: QtBot, telemetry: Teleme
 
 
 def test_that_news_of_missed_frames_are_handed_on(qtbot: QtBot, telemetry: TelemetryClient) -> None:
-    with qtbot.waitSignal(telemetry.frames_missed) as missed:
-        telemetry._take(b'{"event": "missed", "first": 1, "last": 2}')
+    with server(b'data: {"event": "missed", "first": 1, "last": 2}\n\n') as url:
+        with qtbot.waitSignal(telemetry.frames_missed) as missed:
+            telemetry.follow(url, INSTANCE)
+        telemetry.leave()
 
     assert (missed.args[0].first, missed.args[0].last) == (1, 2)
+
+
+@contextmanager
+def server(stream: bytes) -> Iterator[str]:
+    """Answers every request with this stream, which does not end."""
+    listening = QTcpServer()
+    listening.listen(QHostAddress.SpecialAddress.LocalHost)
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{INSTANCE_HEADER}: {INSTANCE}\r\n\r\n"
+    listening.newConnection.connect(lambda: listening.nextPendingConnection().write(head.encode() + stream))
+    yield f"http://127.0.0.1:{listening.serverPort()}"
+    listening.close()
+    listening.deleteLater()
 
 
 def test_that_the_reader_keeps_trying_while_it_is_wanted(qtbot: QtBot, telemetry: TelemetryClient) -> None:
