@@ -22,7 +22,9 @@ from PySide6.QtWidgets import QApplication
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
 from gui.control.clocks import FrameMeter, FrameTimes
+from gui.session.clients.telemetry import TelemetryClient
 from gui.session.lifecycle import LifeCycle
+from gui.session.processes.load import LoadProcess
 from gui.startup import spare_what_stays
 from service.analysis.observed.history import History
 from service.messages.load import LoadFrame
@@ -59,7 +61,8 @@ class Feed(QObject):
 
     def __init__(self, batchscope: Batchscope, lines: list[Line]) -> None:
         super().__init__(batchscope)
-        self._session = batchscope.workings.session
+        self._telemetry_client = batchscope.workings.session.findChild(TelemetryClient)
+        self._load_process = batchscope.workings.findChild(LoadProcess)
         self._lines = lines
         self._next = 0
         self._begun_s = time.monotonic()
@@ -72,8 +75,8 @@ class Feed(QObject):
     def _on_due(self) -> None:
         due = int((time.monotonic() - self._begun_s) / FRAME_S)
         for telemetry, load in self._lines[self._next : due]:
-            self._session._on_telemetry_frame(self._telemetry.decode(telemetry))
-            self._session._on_load_frame(self._load.decode(load))
+            self._telemetry_client.frame_received.emit(self._telemetry.decode(telemetry))
+            self._load_process.frame_received.emit(self._load.decode(load))
         self._next = max(self._next, due)
 
 
