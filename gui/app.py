@@ -22,7 +22,7 @@ from gui.session.processes.service import ServiceStart
 from service.messages.files import NotWrittenError
 
 if TYPE_CHECKING:
-    from gui.composition import Workings
+    from gui.composition import Composition
 
 
 class PlotsPlace(QWidget):
@@ -43,7 +43,7 @@ class Batchscope(QObject):
     Attributes:
         errors: every error that the user was shown.
         window_after_s: from the creation of the process to the first painted frame.
-        workings: there from `completed` on.
+        composition: there from `completed` on.
 
     Signals:
         completed: the plots are in their place and the clocks run.
@@ -53,7 +53,7 @@ class Batchscope(QObject):
     completed = Signal()
     closed = Signal()
 
-    workings: Workings
+    composition: Composition
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Batchscope(QObject):
     def complain(self, sentence: str) -> None:
         """Show the user an error that has no place of its own."""
         if self.is_complete:
-            self.workings.complain(sentence)
+            self.composition.complain(sentence)
         else:
             self._on_complained(sentence)
 
@@ -105,15 +105,15 @@ class Batchscope(QObject):
         QTimer.singleShot(0, self, self._complete)
 
     def _complete(self) -> None:
-        from gui.composition import Workings
+        from gui.composition import Composition
 
-        self.workings = Workings(self.window, self.theme, self.choices, self._service_start)
-        self.workings.complained.connect(self._on_complained)
-        self.workings.came_to_rest.connect(self._on_came_to_rest)
-        self._place.put(self.workings.plots)
+        self.composition = Composition(self.window, self.theme, self.choices, self._service_start)
+        self.composition.complained.connect(self._on_complained)
+        self.composition.came_to_rest.connect(self._on_came_to_rest)
+        self._place.put(self.composition.plots)
         if self._recording is not None:
-            self.workings.recordings.open(self._recording)
-        self.workings.start_clocks()
+            self.composition.recordings.open(self._recording)
+        self.composition.start_clocks()
         self.is_complete = True
         if self._preferences_file and self._preferences_file.complaint:
             self.complain(self._preferences_file.complaint)
@@ -125,7 +125,7 @@ class Batchscope(QObject):
         """Hold the window open until what it started has ended."""
         if watched is self.window and event.type() == QEvent.Type.Close:
             self._leave()
-            if self.is_complete and not self.workings.is_at_rest:
+            if self.is_complete and not self.composition.is_at_rest:
                 event.ignore()
                 return True
             self._end()
@@ -136,14 +136,14 @@ class Batchscope(QObject):
             self._is_leaving = True
             self._save()
             if self.is_complete:
-                self.workings.leave()
+                self.composition.leave()
         elif self.is_complete:
-            self.workings.leave_at_once()
+            self.composition.leave_at_once()
 
     def _end(self) -> None:
         if self.is_complete:
             self.is_complete = False
-            self.workings.stop_clocks()
+            self.composition.stop_clocks()
         self.closed.emit()
 
     def _on_came_to_rest(self) -> None:

@@ -2,7 +2,7 @@
 
 ::
 
-    panels ── intents ──▶ ServiceView ──▶ Session ──▶ processes, HTTP
+    panels ── intents ──▶ ServiceController ──▶ Session ──▶ processes, HTTP
     panels ◀── Presenter (1 to 10 Hz) ◀── History ◀── Session ◀── telemetry, load
     plots  ◀── FrameClock (30 Hz) ◀── History
 """
@@ -22,7 +22,7 @@ from gui.control.foresight import Foresight
 from gui.control.inspector import RequestInspector
 from gui.control.preferences import FEWEST_S, MOST_S
 from gui.control.presenter import NUMBERS_EVERY_S, Presenter, shown
-from gui.control.service_controller import ServiceView
+from gui.control.service_controller import ServiceController
 from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from gui.panels.views import COMPARE, DISTRIBUTIONS
@@ -39,7 +39,7 @@ from service.messages.clock import monotonic_clock_id
 from service.messages.load import RunLoad
 
 
-class Workings(QObject):
+class Composition(QObject):
     """Made once, when the window has been painted.
 
     Signals:
@@ -62,9 +62,9 @@ class Workings(QObject):
         self.distributions = DistributionsView(self.history, self.plots, theme.palette)
         window.views.put(DISTRIBUTIONS, self.distributions)
         self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
-        self.view = ServiceView(window, self.session, self.history, choices, self.start_service)
+        self.service_controller = ServiceController(window, self.session, self.history, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
-        self.presenter.turns.add(self.distributions.count, NUMBERS_EVERY_S)
+        self.presenter.round_robin.add(self.distributions.count, NUMBERS_EVERY_S)
         self.inspector = RequestInspector(window, self.plots, self.history, shown, theme.palette)
         self.presenter.numbers_shown.connect(self.inspector.refresh)
         predictor = PredictProcess(parent=self)
@@ -109,7 +109,7 @@ class Workings(QObject):
         self.set_frozen(False)
         self.plots.set_frozen(self.recordings.is_viewing)
         if not self.recordings.is_viewing:
-            self.view.show_again()
+            self.service_controller.show_again()
         self.presenter.show_numbers()
 
     def _chosen_load(self) -> RunLoad:
@@ -131,13 +131,13 @@ class Workings(QObject):
         plots.live_requested.connect(self._on_live_requested)
 
     def _connect_complaints(self) -> None:
-        self.view.complained.connect(self.complained)
+        self.service_controller.complained.connect(self.complained)
         self.recordings.failed.connect(self.complain)
         for writer in (self.exporter, self.compare, self.recorder):
             writer.failed.connect(self.complain)
             writer.written.connect(self._on_written)
         for each in (self.session, self.exporter):
-            each.came_to_rest.connect(self._tell_rest)
+            each.came_to_rest.connect(self._report_rest)
 
     @property
     def is_at_rest(self) -> bool:
@@ -196,7 +196,7 @@ class Workings(QObject):
         self._window.log.append(sentence)
         self.complained.emit(sentence)
 
-    def _tell_rest(self) -> None:
+    def _report_rest(self) -> None:
         if self.is_at_rest:
             self.came_to_rest.emit()
 

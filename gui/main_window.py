@@ -30,7 +30,7 @@ from gui.panels.toolbar import Toolbar
 from gui.panels.views import VIEWS, Views
 from gui.session.lifecycle import LifeCycle, enabled
 from gui.widgets import icons
-from gui.widgets.labels import redress
+from gui.widgets.labels import repolish
 from gui.widgets.layouts import column, hairline
 from service.analysis.recording.format import SUFFIX
 from service.messages.settings import Scale, Settings
@@ -348,7 +348,7 @@ class MainWindow(QWidget):
 
     def _name_right(self, name: str) -> None:
         self._right.setObjectName(name)
-        redress(self._right)
+        repolish(self._right)
 
     def _place_drawer(self) -> None:
         if self._has_drawer:

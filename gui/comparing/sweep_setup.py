@@ -12,7 +12,7 @@ from gui.comparing.run import RunControls
 from gui.comparing.setup import DURATION, field
 from gui.look import tokens
 from gui.widgets.buttons import Button
-from gui.widgets.labels import label, redress
+from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import column
 from gui.widgets.number_field import NumberField
 from service.analysis.compare.progress import SETTLE_S
@@ -82,7 +82,7 @@ class SweepSetup(QWidget):
         """Say under the values which rule one of them breaks; an empty rule takes it back."""
         for each, edit in self.values.items():
             edit.setProperty("refused", bool(rule) and each == name)
-            redress(edit)
+            repolish(edit)
         if rule:
             self.points.setText(f"{name}: {rule}")
 

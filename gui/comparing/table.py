@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from gui.look import tokens
-from gui.widgets.labels import Role, dress, label
+from gui.widgets.labels import Role, label, set_role
 
 
 class TextTable(QWidget):
@@ -37,7 +37,7 @@ class TextTable(QWidget):
             role: Role = "strong" if number in strong else "dim"
             for cell, text in zip(cells, texts, strict=False):
                 cell.setText(text)
-                dress(cell, role)
+                set_role(cell, role)
             for cell in cells:
                 cell.setVisible(bool(texts))
 

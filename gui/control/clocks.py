@@ -134,7 +134,7 @@ class FrameClock(QObject):
 
 
 @dataclass
-class _Piece:
+class _Task:
     """Work that is due again `every_s` after it was begun."""
 
     work: Callable[[], None]
@@ -142,30 +142,31 @@ class _Piece:
     due_s: float = 0.0
 
 
-class Turns:
-    """
+class RoundRobin:
+    """Runs, at each turn, the one task that has been due longest.
+
     >>> done = []
-    >>> turns = Turns(clock=lambda: 1.0)
-    >>> turns.add(lambda: done.append("numbers"), every_s=0.25)
-    >>> turns.add(lambda: done.append("rows"), every_s=0.1)
+    >>> round_robin = RoundRobin(clock=lambda: 1.0)
+    >>> round_robin.add(lambda: done.append("numbers"), every_s=0.25)
+    >>> round_robin.add(lambda: done.append("rows"), every_s=0.1)
     >>> for _ in range(3):
-    ...     turns.take()
+    ...     round_robin.take()
     >>> done
     ['numbers', 'rows']
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._pieces: list[_Piece] = []
+        self._tasks: list[_Task] = []
 
     def add(self, work: Callable[[], None], every_s: float) -> None:
         """Let `work` have a turn so often, or as soon after as its turn comes."""
-        self._pieces.append(_Piece(work, every_s))
+        self._tasks.append(_Task(work, every_s))
 
     def take(self) -> None:
-        """Do the piece that has been due longest, if any is due."""
+        """Run the task that has been due longest, if any is due."""
         now_s = self._clock()
-        piece = min(self._pieces, key=lambda each: each.due_s)
-        if piece.due_s <= now_s:
-            piece.due_s = now_s + piece.every_s
-            piece.work()
+        task = min(self._tasks, key=lambda each: each.due_s)
+        if task.due_s <= now_s:
+            task.due_s = now_s + task.every_s
+            task.work()

@@ -12,7 +12,7 @@ from typing import Final
 from PySide6.QtCore import QObject, Signal
 
 from gui.control import status_text
-from gui.control.clocks import FrameMeter, Turns
+from gui.control.clocks import FrameMeter, RoundRobin
 from gui.main_window import MainWindow
 from gui.panels.request_rows import RequestRow as Shown
 from gui.plots.plot_stack import PlotStack
@@ -58,17 +58,17 @@ class Presenter(QObject):
         self._had_data = False
         self._finished_at_freeze = 0
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
-        self.turns = Turns()
+        self.round_robin = RoundRobin()
         for work, every_s in (
             (self.show_rows, ROWS_EVERY_S),
             (self.show_numbers, NUMBERS_EVERY_S),
             (self.show_findings, FINDINGS_EVERY_S),
         ):
-            self.turns.add(work, every_s)
+            self.round_robin.add(work, every_s)
 
     def take_turn(self) -> None:
         """Show what has been due longest; to be called after each frame."""
-        self.turns.take()
+        self.round_robin.take()
 
     def set_frozen(self, frozen: bool) -> None:
         """Let figures and plots stand at this moment, or go on."""

@@ -20,7 +20,7 @@ PROMPTS_QUIET_MS: Final = 300
 AT_REST: Final = "Service log"
 
 
-class ServiceView(QObject):
+class ServiceController(QObject):
     """
     Signals:
         complained: an error that the user was shown.

@@ -33,37 +33,37 @@ def facts_at_rest() -> list[str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free = psutil.virtual_memory().available / GIGABYTE
     gpus = len(os.listdir(NVIDIA_GPUS)) if NVIDIA_GPUS.is_dir() else 0
-    told = [f"{cores} core{'s' if cores != 1 else ''}"]
+    facts_known = [f"{cores} core{'s' if cores != 1 else ''}"]
     if gpus:
-        told.append(f"{gpus} GPU{'s' if gpus != 1 else ''}")
-    return [*told, f"{free:.1f} GB memory free"]
+        facts_known.append(f"{gpus} GPU{'s' if gpus != 1 else ''}")
+    return [*facts_known, f"{free:.1f} GB memory free"]
 
 
 def facts(history: History, telemetry_per_s: float | None, frame_p99_ms: float | None) -> list[str]:
     """What holds now, the least important first."""
-    told: list[str] = []
+    facts_known: list[str] = []
     if history.in_force is not None:
-        told.append(f"settings v{history.in_force.version}")
+        facts_known.append(f"settings v{history.in_force.version}")
     if telemetry_per_s is not None:
         behind = "" if history.behind_s is None else f", {history.behind_s * 1e3:.0f} ms behind"
-        told.append(f"telemetry {telemetry_per_s:.0f}/s{behind}")
+        facts_known.append(f"telemetry {telemetry_per_s:.0f}/s{behind}")
     if history.replicas:
-        told += _load(history)
+        facts_known += _load(history)
     if frame_p99_ms is not None:
-        told.append(f"frame p99 {frame_p99_ms:.0f} ms")
-    return told
+        facts_known.append(f"frame p99 {frame_p99_ms:.0f} ms")
+    return facts_known
 
 
 def _load(history: History) -> list[str]:
     replicas = history.replicas
-    told = [
+    facts_known = [
         f"CPU {sum(r.cpu_percent for r in replicas):.0f} %",
         f"memory {sum(r.memory_bytes for r in replicas) / GIGABYTE:.1f} GB",
     ]
     gpus = [r.gpu_percent for r in replicas if r.gpu_percent is not None]
     memories = [r.gpu_memory_bytes for r in replicas if r.gpu_memory_bytes is not None]
     if gpus:
-        told.append(f"GPU {max(gpus):.0f} %")
+        facts_known.append(f"GPU {max(gpus):.0f} %")
     if memories:
-        told.append(f"GPU memory {sum(memories) / GIGABYTE:.1f} GB")
-    return told
+        facts_known.append(f"GPU memory {sum(memories) / GIGABYTE:.1f} GB")
+    return facts_known

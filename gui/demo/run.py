@@ -69,25 +69,25 @@ class Demo(QObject):
     # The script ------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        session = self._app.workings.session
+        session = self._app.composition.session
         session.life_cycle_changed.connect(self._on_life_cycle_changed)
         session.died.connect(self._finish)
         session.load_changed.connect(self._on_load_changed)
         session.telemetry_came.connect(self._on_telemetry_came)
-        self._app.workings.look_at(next((s for s in WINDOWS_S if s >= self._demo_s), WINDOWS_S[-1]))
+        self._app.composition.look_at(next((s for s in WINDOWS_S if s >= self._demo_s), WINDOWS_S[-1]))
         self._move_slider(HALVE)
         self._started_s = time.monotonic()
-        self._app.workings.start_service()
+        self._app.composition.start_service()
 
     def _on_life_cycle_changed(self, state: LifeCycle) -> None:
         if state is LifeCycle.RUNNING:
-            self._measured.ready = self._app.workings.session.ready
+            self._measured.ready = self._app.composition.session.ready
             self._measured.ready_after_s = time.monotonic() - self._started_s
             self._limit.start(round(self._demo_s * 1e3) + LONGEST_DRAIN_MS)
             self._run_load()
 
     def _run_load(self) -> None:
-        self._app.workings.meter.reset()
+        self._app.composition.meter.reset()
         self._app.window.load.set_load(LOAD, MAX_TOKENS)
         self._app.window.load.toggle()
 
@@ -108,7 +108,7 @@ class Demo(QObject):
         if self._is_over:
             return
         # Frames count up to here: to draw the picture is the demo's doing, not the window's.
-        self._measured.frames = self._app.workings.meter.times()
+        self._measured.frames = self._app.composition.meter.times()
         if self._screenshot is not None:
             self._write(self._screenshot, png(self._app.window.grab().toImage()))
         self._is_draining = True

@@ -97,7 +97,7 @@ class FiguresRow(QWidget):
         """`now`, and below it `before`, the figures under settings `before_version`."""
         self._shown = (now, before, before_version)
         for key, shown in FIGURES.items():
-            number = _spelled(shown.read(now) if now is not None else None, shown.decimals)
+            number = _formatted(shown.read(now) if now is not None else None, shown.decimals)
             self._figures[key].show_number(number, self._below(key, shown))
         self._make_room(now)
 
@@ -147,11 +147,11 @@ class FiguresRow(QWidget):
         if self._frozen_at is not None and key == next(iter(FIGURES)):
             return "at", self._frozen_at
         if self._prediction is not None and key in PREDICTED:
-            return _spelled_prediction(self._prediction, key, shown)
+            return _predicted(self._prediction, key, shown)
         _now, before, version = self._shown
         if before is None or version is None:
             return "", ""
-        return f"v{version}", _spelled(shown.read(before), shown.decimals_before)
+        return f"v{version}", _formatted(shown.read(before), shown.decimals_before)
 
     def _lay_out(self) -> None:
         line = QHBoxLayout()
@@ -162,13 +162,13 @@ class FiguresRow(QWidget):
         self.setLayout(column(line, hairline(), gap=0))
 
 
-def _spelled_prediction(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
+def _predicted(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
     """A queue that grows has no steady latency: that of the seconds ahead is told as what it is."""
     is_growing = prediction.saturated and key in ("p50_s", "p95_s")
     value = getattr(prediction, key).value
-    number = _spelled(value, shown.decimals if value < ROOMY else shown.decimals_before)
+    number = _formatted(value, shown.decimals if value < ROOMY else shown.decimals_before)
     return "grows to" if is_growing else "predicted", number
 
 
-def _spelled(number: float | None, decimals: int) -> str:
+def _formatted(number: float | None, decimals: int) -> str:
     return UNKNOWN if number is None else f"{number:.{decimals}f}"

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QSizePolicy, QWidget
 from gui.look import tokens
 from gui.panels.load_kinds import NUMBERS, USUAL_RATES
 from gui.widgets.buttons import Chooser
-from gui.widgets.labels import label, redress
+from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import column, row
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import ErrorLine, Setting
@@ -95,7 +95,7 @@ class RatesKnob(QWidget):
 
     def _show_refused(self, refused: bool) -> None:
         self.field.setProperty("refused", refused)
-        redress(self.field)
+        repolish(self.field)
         self._error.setVisible(refused)
         if refused:
             bounds = LOAD_BOUNDS["rate_per_s"]

@@ -13,7 +13,7 @@ from gui.panels import shortcuts
 from gui.session.start_progress import StageLine
 from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph, Shape
-from gui.widgets.labels import ElidedLabel, dress, label, redress
+from gui.widgets.labels import ElidedLabel, label, repolish, set_role
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.progress import Progress
 
@@ -69,7 +69,7 @@ class Notice(QFrame):
         state = "failed" if page is self.failed else ""
         if self.property("state") != state:
             self.setProperty("state", state)
-            redress(self)
+            repolish(self)
         self.show()
 
     def _connect(self) -> None:
@@ -161,8 +161,8 @@ class _StageRow(QWidget):
         self._title.setText(line.title)
         self._detail.setText(line.detail)
         is_present = line.state == "present"
-        dress(self._title, {"done": "text", "present": "stage", "ahead": "dim"}[line.state])
-        dress(self._detail, "name" if is_present else "dim")
+        set_role(self._title, {"done": "text", "present": "stage", "ahead": "dim"}[line.state])
+        set_role(self._detail, "name" if is_present else "dim")
         self._bar.setVisible(is_present and line.fraction is not None)
         self._bar.show_fraction(line.fraction or 0.0)
         self.show()

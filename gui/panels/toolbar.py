@@ -14,7 +14,7 @@ from gui.panels import shortcuts
 from gui.session.lifecycle import EnabledActions, LifeCycle, Step
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.glyphs import Glyph, Shape
-from gui.widgets.labels import ElidedLabel, dress, label
+from gui.widgets.labels import ElidedLabel, label, set_role
 from gui.widgets.layouts import column, hairline, row
 from gui.widgets.model_field import ModelField
 from gui.widgets.segmented import Segmented
@@ -105,7 +105,7 @@ class Toolbar(QWidget):
         face = STATE_FACES[state]
         self._state_glyph.show_shape(face.shape, face.ink)
         self._state_word.setText(face.word)
-        dress(self._state_word, "failed" if state is LifeCycle.FAILED else "strong")
+        set_role(self._state_word, "failed" if state is LifeCycle.FAILED else "strong")
         for control in (self._model, self._device_button):
             if control.hasFocus() and not actions.can_choose_model:
                 self.step_button.setFocus()  # or Qt gives it to whatever comes next

@@ -17,7 +17,7 @@ from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.files import NotWrittenError
 
 MOST_WAITING: Final = 20_000  # events; what a disk that stands still keeps waiting beyond them is not recorded
-PATIENCE_S: Final = 5.0  # with a disk that stands still, when the window closes
+DRAIN_TIMEOUT_S: Final = 5.0  # with a disk that stands still, when the window closes
 Job: TypeAlias = Callable[[], None]
 
 
@@ -128,8 +128,8 @@ class _Worker:
         """Return when all is done, or when the disk has stood still for too long."""
         if self._thread is not None:
             with contextlib.suppress(Full):
-                self._jobs.put(None, timeout=PATIENCE_S)
-            self._thread.join(PATIENCE_S)
+                self._jobs.put(None, timeout=DRAIN_TIMEOUT_S)
+            self._thread.join(DRAIN_TIMEOUT_S)
             self._thread = None
 
     def _begin_thread(self) -> None:

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from gui.main_window import MainWindow
 from gui.recordings.file import RecordingFile
-from gui.recordings.words import spelled_duration
+from gui.recordings.words import format_duration
 from gui.session.session import Session
 from service.analysis.recording.format import SUFFIX, RecordingHeader, program_version
 from service.messages.clock import monotonic_clock_id
@@ -76,7 +76,7 @@ class Recorder(QObject):
         """How long it has been recording."""
         is_recording = self.file.is_recording
         self._window.toolbar.set_recording(is_recording)
-        self._window.status.set_recording(f"Recording {spelled_duration(self.file.lasted_s)}" if is_recording else None)
+        self._window.status.set_recording(f"Recording {format_duration(self.file.lasted_s)}" if is_recording else None)
 
     def finish(self) -> None:
         """End the recording that goes on; returns when it is written."""

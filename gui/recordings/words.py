@@ -19,7 +19,7 @@ def facts(recording: Recording) -> str:
         PurePath(recording.model).name if recording.model else "model unknown",
         where,
         f"{datetime.fromtimestamp(header.recorded_at):%d %b %Y, %H:%M:%S}",
-        spelled_duration(round(recording.duration_s)),
+        format_duration(round(recording.duration_s)),
         f"{requests:,} request{'s' if requests != 1 else ''}",
     ]
     return " · ".join(part for part in parts if part)
@@ -37,9 +37,9 @@ def in_force(settings: Settings | None) -> str:
     return f"{settings.formation}, max_batch_size {settings.max_batch_size}, batch_wait_timeout_s {wait}"
 
 
-def spelled_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """
-    >>> spelled_duration(42.4), spelled_duration(605), spelled_duration(3661)
+    >>> format_duration(42.4), format_duration(605), format_duration(3661)
     ('0:42', '10:05', '1:01:01')
     """
     hours, rest = divmod(int(seconds), 3600)

@@ -215,7 +215,7 @@ class Session(QObject):
             self.logged.emit(reason)
         else:
             self._fail(reason)
-        self._tell_rest()
+        self._report_rest()
 
     def _fail(self, reason: str) -> None:
         requests = self._history.requests
@@ -248,7 +248,7 @@ class Session(QObject):
         if self._is_service_stop_due:
             self._is_service_stop_due = False
             self._service.stop()
-        self._tell_rest()
+        self._report_rest()
 
     def _on_service_stopped(self) -> None:
         if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING, LifeCycle.STOPPING):
@@ -256,9 +256,9 @@ class Session(QObject):
                 self._history.mark_stop()
                 self.heard.emit(ServiceEnded())
             self._move(Event.STOPPED)
-        self._tell_rest()
+        self._report_rest()
 
-    def _tell_rest(self) -> None:
+    def _report_rest(self) -> None:
         if self.is_at_rest:
             self.came_to_rest.emit()
 

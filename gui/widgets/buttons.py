@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QPushButton, QSizePolicy, QStyle, QStyleOptionButt
 from gui.look import tokens
 from gui.look.theme import colour, current, font
 from gui.widgets import icons
-from gui.widgets.labels import dress
+from gui.widgets.labels import set_role
 
 ButtonRole: TypeAlias = Literal["plain", "primary", "link", "icon", "quiet"]
 
@@ -34,7 +34,7 @@ class Button(QPushButton):
         self._shows_hint = bool(hint)
         if large:
             self.setProperty("tall", True)
-        dress(self, role)
+        set_role(self, role)
         self.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         if role == "icon":
             side = tokens.HEIGHT_CONTROL

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QPushButton, QSizePolicy, QWidget
 from gui.look import tokens
 from gui.look.theme import colour, current, font
 from gui.widgets.buttons import paint_caret
-from gui.widgets.labels import dress
+from gui.widgets.labels import set_role
 from gui.widgets.layouts import column
 
 
@@ -52,7 +52,7 @@ class _Head(QPushButton):
         super().__init__(title)
         self.summary = ""
         self._is_folded = False
-        dress(self, "quiet")
+        set_role(self, "quiet")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
 

@@ -13,21 +13,21 @@ Role: TypeAlias = Literal["title", "heading", "name", "strong", "text", "dim", "
 
 def label(text: str = "", role: Role = "text", wrap: bool = False, parent: QWidget | None = None) -> QLabel:
     made = QLabel(text, parent)
-    dress(made, role)
+    set_role(made, role)
     made.setTextFormat(Qt.TextFormat.PlainText)
     made.setWordWrap(wrap)
     return made
 
 
-def dress(widget: QWidget, role: str) -> None:
+def set_role(widget: QWidget, role: str) -> None:
     """Give `widget` a role of the style sheet; at once, if it already wears another."""
     if widget.property("role") == role:
         return
     widget.setProperty("role", role)
-    redress(widget)
+    repolish(widget)
 
 
-def redress(widget: QWidget) -> None:
+def repolish(widget: QWidget) -> None:
     """Let the style sheet see a changed property."""
     style = widget.style()
     style.unpolish(widget)
@@ -49,7 +49,7 @@ class ElidedLabel(QLabel):
         self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        dress(self, role)
+        set_role(self, role)
         self.setText(text)
 
     def setText(self, text: str) -> None:

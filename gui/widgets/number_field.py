@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLineEdit, QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
-from gui.widgets.labels import redress
+from gui.widgets.labels import repolish
 from gui.widgets.scale import Scale
 from service.messages.settings import Bounds
 from service.messages.text import parse_number
@@ -57,14 +57,14 @@ class NumberField(QLineEdit):
     def is_refused(self) -> bool:
         return self._is_refused
 
-    def spelled(self, number: float) -> str:
+    def formatted(self, number: float) -> str:
         """`number` as the field shows it: its number of decimals, more only where they are needed."""
         fixed = f"{number:.{self._decimals}f}"
         return fixed if abs(float(fixed) - number) < 1e-9 else f"{number:g}"
 
     def in_words(self, number: float) -> str:
         """`number` as it is read out: with the field's unit."""
-        return f"{self.spelled(number)} {self._unit}".rstrip()
+        return f"{self.formatted(number)} {self._unit}".rstrip()
 
     def set_number(self, number: float, keep_typing: bool = True) -> None:
         """Show `number`, silently; what the user types or was refused is left alone unless `keep_typing` is false."""
@@ -78,7 +78,7 @@ class NumberField(QLineEdit):
         if refused != self._is_refused:
             self._is_refused = refused
             self.setProperty("refused", refused)
-            redress(self)
+            repolish(self)
 
     def rule(self, text: str) -> str | None:
         """The rule that `text` breaks, or ``None``."""
@@ -129,7 +129,7 @@ class NumberField(QLineEdit):
             self.setTextMargins(0, 0, width + tokens.GAP_UNIT, 0)
 
     def _show_number(self) -> None:
-        self.setText(self.spelled(self._number))
+        self.setText(self.formatted(self._number))
         self.setModified(False)
 
     def _on_text_edited(self, text: str) -> None:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.widgets.glyphs import Glyph
-from gui.widgets.labels import dress, label
+from gui.widgets.labels import label, set_role
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.scale import Scale
@@ -64,7 +64,7 @@ class Setting(QWidget):
     def show_refusal(self, rule: str) -> None:
         """Say under the control which rule was broken and what still holds."""
         self.field.set_refused(True)
-        self._error.show_text(f"{rule} Still {self.field.spelled(self.field.number)}.")
+        self._error.show_text(f"{rule} Still {self.field.formatted(self.field.number)}.")
 
     @property
     def refusal(self) -> str | None:
@@ -80,7 +80,7 @@ class Setting(QWidget):
 
     def set_plain(self) -> None:
         """A row among others: its name in the tone of text."""
-        dress(self.title, "text")
+        set_role(self.title, "text")
 
     def focus(self) -> None:
         (self.slider or self.field).setFocus(Qt.FocusReason.ShortcutFocusReason)
@@ -196,7 +196,7 @@ class SwitchSetting(QWidget):
 
     def set_plain(self) -> None:
         """A row among others: its name in the tone of text."""
-        dress(self.title, "text")
+        set_role(self.title, "text")
 
     def focus(self) -> None:
         self.field.button(self.field.key).setFocus(Qt.FocusReason.ShortcutFocusReason)

@@ -48,7 +48,7 @@ class Work:
     def __init__(self, batchscope: Batchscope) -> None:
         self._last_s = time.thread_time()
         self.meter = FrameMeter()
-        batchscope.workings.frame_clock.painted.connect(self._on_painted)
+        batchscope.composition.frame_clock.painted.connect(self._on_painted)
 
     def _on_painted(self) -> None:
         now_s = time.thread_time()
@@ -61,8 +61,8 @@ class Feed(QObject):
 
     def __init__(self, batchscope: Batchscope, lines: list[Line]) -> None:
         super().__init__(batchscope)
-        self._telemetry_client = batchscope.workings.session.findChild(TelemetryClient)
-        self._load_process = batchscope.workings.findChild(LoadProcess)
+        self._telemetry_client = batchscope.composition.session.findChild(TelemetryClient)
+        self._load_process = batchscope.composition.findChild(LoadProcess)
         self._lines = lines
         self._next = 0
         self._begun_s = time.monotonic()
@@ -113,8 +113,8 @@ def tell_past(history: History, run: SyntheticRun) -> list[Line]:
 
 def measure(batchscope: Batchscope, run: SyntheticRun, seconds: float, view: str) -> None:
     """Feed the window, measure once it has warmed up, say what came of it and close the window."""
-    workings, window = batchscope.workings, batchscope.window
-    coming = tell_past(workings.history, run)
+    composition, window = batchscope.composition, batchscope.window
+    coming = tell_past(composition.history, run)
     window.views.show_view(view)
     window.notice.clear()
     window.show_life_cycle(LifeCycle.RUNNING, has_data=True)
@@ -123,15 +123,15 @@ def measure(batchscope: Batchscope, run: SyntheticRun, seconds: float, view: str
     work = Work(batchscope)
 
     def start() -> None:
-        for meter in (workings.meter, work.meter):
+        for meter in (composition.meter, work.meter):
             meter.reset()
 
     def end() -> None:
-        now_s = workings.history.now_s()
-        columns = workings.history.requests.columns
+        now_s = composition.history.now_s()
+        columns = composition.history.requests.columns
         in_view = int((columns["received"] > now_s - WINDOW_S).sum())
         print(f"{view}, {in_view:,} requests in view")
-        print(f"frames {spelled(workings.meter.times())}")
+        print(f"frames {spelled(composition.meter.times())}")
         print(f"work   {spelled(work.meter.times())}")
         batchscope.close()
 

@@ -102,5 +102,5 @@ def running(qtbot: QtBot, batchscope: Batchscope) -> Batchscope:
 def start_service(qtbot: QtBot, batchscope: Batchscope) -> None:
     """Press Start, and wait until the service runs and its settings are known."""
     batchscope.window.toolbar.step_wanted.emit("start")
-    session, history = batchscope.workings.session, batchscope.workings.history
+    session, history = batchscope.composition.session, batchscope.composition.history
     qtbot.waitUntil(lambda: session.state is LifeCycle.RUNNING and history.in_force is not None)

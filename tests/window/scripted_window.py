@@ -24,11 +24,11 @@ def main() -> None:
     batchscope.show()
 
     def begin() -> None:
-        session = batchscope.workings.session
+        session = batchscope.composition.session
         session.life_cycle_changed.connect(run_load)
         session.load_changed.connect(tell)
-        batchscope.workings.recorder.record(Path(sys.argv[1]))
-        batchscope.workings.start_service()
+        batchscope.composition.recorder.record(Path(sys.argv[1]))
+        batchscope.composition.start_service()
 
     def run_load() -> None:
         batchscope.window.load.set_load(ClosedLoop(users=8), 24)

@@ -49,7 +49,7 @@ def children() -> list[psutil.Process]:
 
 
 def kill_service(batchscope: Batchscope, number: signal.Signals = signal.SIGKILL) -> None:
-    assert not batchscope.workings.session.is_at_rest
+    assert not batchscope.composition.session.is_at_rest
     next(child for child in children() if SCRIPT.name in " ".join(child.cmdline())).send_signal(number)
 
 
@@ -62,17 +62,17 @@ def has_begun(batchscope: Batchscope) -> Callable[[], bool]:
 
 def test_that_the_window_is_there_before_anything_is_started(batchscope: Batchscope) -> None:
     assert batchscope.window_after_s is not None
-    assert batchscope.workings.plots.isVisible()
+    assert batchscope.composition.plots.isVisible()
     assert batchscope.window.notice.isVisible()
     assert children() == []
 
 
 def test_that_start_leads_to_a_running_service(qtbot: QtBot, batchscope: Batchscope) -> None:
     qtbot.mouseClick(batchscope.window.notice.empty.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: batchscope.workings.session.state is LifeCycle.RUNNING)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.RUNNING)
 
     assert not batchscope.window.notice.isVisible()
-    qtbot.waitUntil(lambda: batchscope.workings.history.in_force is not None)
+    qtbot.waitUntil(lambda: batchscope.composition.history.in_force is not None)
     assert batchscope.errors == []
 
 
@@ -83,7 +83,7 @@ def test_that_a_start_shows_its_stages_and_can_be_cancelled(qtbot: QtBot, make_b
     assert batchscope.window.notice.isVisible()
 
     batchscope.window.toolbar.step_wanted.emit("cancel")
-    qtbot.waitUntil(lambda: batchscope.workings.session.state is LifeCycle.NOT_STARTED)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.NOT_STARTED)
 
     assert children() == []
     assert batchscope.errors == []
@@ -94,7 +94,7 @@ def test_that_stop_ends_service_and_load_and_keeps_the_data(qtbot: QtBot, runnin
     qtbot.waitUntil(lambda: outcomes(running) == ["done"] and rows(running)[0].finished_s is not None)
 
     running.window.toolbar.step_wanted.emit("stop")
-    qtbot.waitUntil(lambda: running.workings.session.state is LifeCycle.NOT_STARTED)
+    qtbot.waitUntil(lambda: running.composition.session.state is LifeCycle.NOT_STARTED)
 
     assert children() == []
     assert outcomes(running) == ["done"]
@@ -111,7 +111,7 @@ def test_that_a_death_under_load_is_told_with_its_cost_and_restart_works(
     qtbot.waitUntil(has_begun(batchscope))
 
     kill_service(batchscope, number)
-    qtbot.waitUntil(lambda: batchscope.workings.session.state is LifeCycle.FAILED, timeout=1000)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED, timeout=1000)
 
     [sentence] = batchscope.errors
     assert sentence.endswith("; 20 requests failed.")
@@ -122,7 +122,7 @@ def test_that_a_death_under_load_is_told_with_its_cost_and_restart_works(
     assert batchscope.window.notice.isVisible()
 
     batchscope.window.toolbar.step_wanted.emit("restart")
-    qtbot.waitUntil(lambda: batchscope.workings.session.state is LifeCycle.RUNNING)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.RUNNING)
     fire(batchscope, "two")
     qtbot.waitUntil(lambda: outcomes(batchscope)[-1] == "done")
     assert len(batchscope.errors) == 1
@@ -132,7 +132,7 @@ def test_that_a_service_that_cannot_start_says_why(qtbot: QtBot, make_batchscope
     batchscope = make_batchscope(scripted("--fail=The model file is truncated. Fetch it again."))
 
     batchscope.window.toolbar.step_wanted.emit("start")
-    qtbot.waitUntil(lambda: batchscope.workings.session.state is LifeCycle.FAILED)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
 
     assert batchscope.errors == ["The model file is truncated. Fetch it again."]
     assert batchscope.window.status.activity == "The model file is truncated. Fetch it again."
@@ -142,7 +142,7 @@ def test_that_restarting_many_times_leaves_nothing_behind(qtbot: QtBot, batchsco
     for _ in range(5):
         start_service(qtbot, batchscope)
         kill_service(batchscope)
-        qtbot.waitUntil(lambda: batchscope.workings.session.state is LifeCycle.FAILED)
+        qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
 
     assert sum("killed by signal 9" in error for error in batchscope.errors) == 5
     with qtbot.waitSignal(batchscope.closed):
@@ -218,7 +218,7 @@ def test_that_a_load_follows_its_slider_while_it_runs(qtbot: QtBot, running: Bat
     rate = load.knob("rate_per_s").slider
     assert rate is not None
     qtbot.keyClick(rate, Qt.Key.Key_PageUp)
-    frame = running.workings.history
+    frame = running.composition.history
     qtbot.waitUntil(lambda: frame.load is not None and frame.load.pattern == Poisson(rate_per_s=2.0))
 
     load.toggle()
@@ -226,7 +226,7 @@ def test_that_a_load_follows_its_slider_while_it_runs(qtbot: QtBot, running: Bat
 
 
 def test_that_a_load_is_paused_and_goes_on(qtbot: QtBot, running: Batchscope) -> None:
-    load, history = running.window.load, running.workings.history
+    load, history = running.window.load, running.composition.history
     load.set_load(ClosedLoop(users=2), 5)
     load.toggle()
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.ok >= 4)
@@ -251,7 +251,7 @@ def test_that_a_load_is_paused_and_goes_on(qtbot: QtBot, running: Batchscope) ->
 def test_that_a_slider_moves_the_service(qtbot: QtBot, running: Batchscope) -> None:
     qtbot.keyClick(slider(running, "max_batch_size"), Qt.Key.Key_PageDown)
 
-    history = running.workings.history
+    history = running.composition.history
     qtbot.waitUntil(lambda: history.in_force is not None and history.in_force.version == 2)
     assert history.in_force is not None
     assert history.in_force.settings.max_batch_size == 8
@@ -263,11 +263,11 @@ def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(qtbot: QtBot,
     fire(running, "one")
     qtbot.waitUntil(lambda: outcomes(running) == ["done"])
     qtbot.keyClick(slider(running, "max_batch_size"), Qt.Key.Key_PageDown)
-    qtbot.waitUntil(lambda: bool(running.workings.history.changes()))
-    assert running.workings.history.batches.marks() == []
+    qtbot.waitUntil(lambda: bool(running.composition.history.changes()))
+    assert running.composition.history.batches.marks() == []
 
     fire(running, "two")
-    qtbot.waitUntil(lambda: len(running.workings.history.batches.marks()) == 1)
+    qtbot.waitUntil(lambda: len(running.composition.history.batches.marks()) == 1)
 
 
 def test_that_a_drag_ends_where_the_hand_lets_go(qtbot: QtBot, running: Batchscope) -> None:
@@ -279,7 +279,7 @@ def test_that_a_drag_ends_where_the_hand_lets_go(qtbot: QtBot, running: Batchsco
         qtbot.wait(5)
     qtbot.mouseRelease(handle, Qt.MouseButton.LeftButton, pos=QPoint(handle.width(), middle))
 
-    history = running.workings.history
+    history = running.composition.history
     qtbot.waitUntil(lambda: history.in_force is not None and history.in_force.settings.max_batch_size == 256)
     qtbot.waitUntil(lambda: handle.number == 256)
     assert len(history.changes()) < 10
@@ -295,7 +295,7 @@ def test_that_nonsense_is_refused_under_its_control_and_nothing_changes(
 
     assert control.refusal is not None or not typed
     qtbot.wait(150)
-    in_force = running.workings.history.in_force
+    in_force = running.composition.history.in_force
     assert in_force is not None
     assert (in_force.version, in_force.settings.max_batch_size) == (1, 16)
 
@@ -314,7 +314,7 @@ def test_that_settings_chosen_before_the_start_are_those_it_starts_with(qtbot: Q
 
     start_service(qtbot, batchscope)
 
-    in_force = batchscope.workings.history.in_force
+    in_force = batchscope.composition.history.in_force
     assert in_force is not None
     assert (in_force.version, in_force.settings.max_batch_size) == (1, 32)
 
@@ -325,7 +325,7 @@ def test_that_settings_chosen_before_the_start_are_those_it_starts_with(qtbot: Q
 def test_that_frozen_plots_stand_while_data_go_on(qtbot: QtBot, running: Batchscope) -> None:
     fire(running, "one")
     qtbot.waitUntil(lambda: outcomes(running) == ["done"])
-    plots = running.workings.plots
+    plots = running.composition.plots
 
     running.window.toolbar.toggle_freeze()
     stands_at_s = plots.view_end_s()
@@ -340,7 +340,7 @@ def test_that_frozen_plots_stand_while_data_go_on(qtbot: QtBot, running: Batchsc
 
 
 def test_that_frames_are_counted_and_told(qtbot: QtBot, running: Batchscope) -> None:
-    qtbot.waitUntil(lambda: running.workings.meter.times().count > 20)
+    qtbot.waitUntil(lambda: running.composition.meter.times().count > 20)
 
     qtbot.waitUntil(lambda: any(fact.startswith("frame p99") for fact in running.window.status.facts))
     qtbot.waitUntil(lambda: any(fact.startswith("telemetry ") for fact in running.window.status.facts))
@@ -351,8 +351,8 @@ def test_that_everything_can_be_exported(qtbot: QtBot, running: Batchscope, tmp_
     qtbot.waitUntil(lambda: outcomes(running) == ["done"] * 3)
 
     for kind in ("figures", "requests", "batches", "plots_png", "window_png"):
-        with qtbot.waitSignal(running.workings.exporter.written):
-            running.workings.exporter.write(kind, tmp_path / kind)
+        with qtbot.waitSignal(running.composition.exporter.written):
+            running.composition.exporter.write(kind, tmp_path / kind)
 
     assert len((tmp_path / "requests").read_text().splitlines()) == 4
     assert (tmp_path / "figures").read_text().startswith("at,at_s,settings_version")
@@ -361,7 +361,7 @@ def test_that_everything_can_be_exported(qtbot: QtBot, running: Batchscope, tmp_
 
 
 def test_that_an_export_that_fails_says_so(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
-    running.workings.exporter.write("requests", tmp_path / "none" / "requests.csv")
+    running.composition.exporter.write("requests", tmp_path / "none" / "requests.csv")
     qtbot.waitUntil(lambda: len(running.errors) == 1)
 
     assert "that folder does not exist" in running.errors[0]
@@ -411,7 +411,7 @@ def test_that_choices_are_remembered(make_batchscope: MakeBatchscope, qtbot: QtB
     assert (second.window.load.pattern, second.window.load.max_tokens) == (ClosedLoop(users=7), 11)
     assert second.window.prompts.prompts == ("alpha", "beta")
     assert second.window.batching.settings.max_batch_size == 32
-    assert second.workings.plots.window_s == 300.0
+    assert second.composition.plots.window_s == 300.0
 
 
 def test_that_damaged_preferences_are_told(make_batchscope: MakeBatchscope, tmp_path: Path) -> None:

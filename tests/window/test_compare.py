@@ -39,18 +39,18 @@ def compare_view(batchscope: Batchscope) -> CompareView:
     for setup in (view.setup, view.sweep_setup):
         setup.duration.set_number(1)
     view.setup.rounds.set_number(2)
-    batchscope.workings.compare.refresh()
+    batchscope.composition.compare.refresh()
     return view
 
 
 def change(qtbot: QtBot, batchscope: Batchscope, **changes: object) -> None:
-    batchscope.workings.session.change_settings(dict(changes))
+    batchscope.composition.session.change_settings(dict(changes))
     qtbot.waitUntil(lambda: present(batchscope).revised(changes) == present(batchscope))
-    batchscope.workings.compare.refresh()
+    batchscope.composition.compare.refresh()
 
 
 def present(batchscope: Batchscope) -> Settings:
-    in_force = batchscope.workings.history.in_force
+    in_force = batchscope.composition.history.in_force
     assert in_force is not None
     return in_force.settings
 
@@ -92,7 +92,7 @@ def test_that_the_load_is_pinned_too_and_an_open_loop_can_be_held_against_a_clos
     assert not view.setup.matches_throughput
 
     running.window.load.set_load(Poisson(rate_per_s=5.0), 4)
-    running.workings.compare.refresh()
+    running.composition.compare.refresh()
     assert view.setup.load.text().splitlines() == [
         "Load of A: 16 users, 4 tokens a request",
         "Load of B: 5.0 req/s, 4 tokens a request",
@@ -108,10 +108,10 @@ def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtb
     change(qtbot, running, max_batch_size=1)
 
     qtbot.mouseClick(view.setup.controls.button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: not running.workings.history.is_empty)
+    qtbot.waitUntil(lambda: not running.composition.history.is_empty)
     assert not running.window.batching.isEnabled()
     assert not running.window.load.button.isEnabled()
-    with qtbot.waitSignal(running.workings.compare.busy_changed, timeout=PATIENCE_MS):
+    with qtbot.waitSignal(running.composition.compare.busy_changed, timeout=PATIENCE_MS):
         pass
 
     assert "p95" in view.results.verdict
@@ -127,7 +127,7 @@ def test_that_one_click_measures_what_batching_gives(qtbot: QtBot, running: Batc
     QTest.mouseClick(setup.batching, Qt.MouseButton.LeftButton)
     assert ["max_batch_size", "1", "16"] in setup.sides()
     results = compare_view(running).results
-    qtbot.waitUntil(lambda: not running.workings.compare.is_busy, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: not running.composition.compare.is_busy, timeout=PATIENCE_MS)
     assert results.verdict.startswith(("B's throughput is", "No difference can be told: B's throughput is"))
     qtbot.waitUntil(lambda: present(running).max_batch_size == 16)
 
@@ -148,7 +148,7 @@ def test_that_cancel_ends_it_and_leaves_no_process(qtbot: QtBot, running: Batchs
     qtbot.waitUntil(lambda: "round 1" in view.setup.controls.note.lower(), timeout=PATIENCE_MS)
     children = psutil.Process().children()
 
-    with qtbot.waitSignal(running.workings.compare.busy_changed, timeout=PATIENCE_MS):
+    with qtbot.waitSignal(running.composition.compare.busy_changed, timeout=PATIENCE_MS):
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
     assert len(psutil.Process().children()) == len(children) - 1
@@ -159,7 +159,7 @@ def test_that_cancel_ends_it_and_leaves_no_process(qtbot: QtBot, running: Batchs
 
 def test_that_a_sweep_finds_a_best_that_can_be_applied(qtbot: QtBot, running: Batchscope) -> None:
     view = started_sweep(qtbot, running, "1, 8")
-    with qtbot.waitSignal(running.workings.compare.busy_changed, timeout=PATIENCE_MS):
+    with qtbot.waitSignal(running.composition.compare.busy_changed, timeout=PATIENCE_MS):
         pass
 
     results = view.sweep_results
@@ -170,7 +170,7 @@ def test_that_a_sweep_finds_a_best_that_can_be_applied(qtbot: QtBot, running: Ba
 
 
 def test_that_a_sweep_that_was_cancelled_goes_on_where_it_stopped(qtbot: QtBot, running: Batchscope) -> None:
-    compare = running.workings.compare
+    compare = running.composition.compare
     view = started_sweep(qtbot, running, "1, 2")
     qtbot.waitUntil(lambda: "Of the first 1" in view.sweep_results.verdict, timeout=PATIENCE_MS)
     with qtbot.waitSignal(compare.busy_changed, timeout=PATIENCE_MS):
@@ -197,7 +197,7 @@ def test_that_values_that_a_setting_refuses_are_said_beside_them(running: Batchs
 
 def test_that_closing_the_window_ends_what_is_measured(qtbot: QtBot, running: Batchscope) -> None:
     started_sweep(qtbot, running, "1, 2, 4, 8")
-    qtbot.waitUntil(lambda: running.workings.compare.is_busy)
+    qtbot.waitUntil(lambda: running.composition.compare.is_busy)
     children = psutil.Process().children()
 
     with qtbot.waitSignal(running.closed, timeout=PATIENCE_MS):

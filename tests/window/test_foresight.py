@@ -35,12 +35,12 @@ def history_of(run: SyntheticRun) -> History:
 @pytest.fixture
 def loaded(batchscope: Batchscope) -> Iterator[Batchscope]:
     """The window of a service that has run under load for a minute."""
-    workings = batchscope.workings
-    workings.history.become(history_of(run_under()))
-    workings.session.state = LifeCycle.RUNNING
+    composition = batchscope.composition
+    composition.history.become(history_of(run_under()))
+    composition.session.state = LifeCycle.RUNNING
     batchscope.window.batching.show_settings(CALM)
     yield batchscope
-    workings.session.state = LifeCycle.NOT_STARTED
+    composition.session.state = LifeCycle.NOT_STARTED
 
 
 def below(batchscope: Batchscope, key: str) -> str:
@@ -63,7 +63,7 @@ def test_that_a_slider_that_is_dragged_shows_what_it_would_do(qtbot: QtBot, load
 
 
 def test_that_the_plots_show_it_too(qtbot: QtBot, loaded: Batchscope) -> None:
-    plots = loaded.workings.plots
+    plots = loaded.composition.plots
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
     assert [bool(panel.ghost) for panel in (plots.latency, plots.throughput, plots.batch_size)] == [True] * 3
@@ -73,9 +73,9 @@ def test_that_the_plots_show_it_too(qtbot: QtBot, loaded: Batchscope) -> None:
 def test_that_a_frozen_plot_shows_none(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
-    loaded.workings.set_frozen(True)
-    loaded.workings.plots.refresh()
-    assert not loaded.workings.plots.latency.canvas.ghost.levels
+    loaded.composition.set_frozen(True)
+    loaded.composition.plots.refresh()
+    assert not loaded.composition.plots.latency.canvas.ghost.levels
 
 
 def test_that_a_queue_that_would_grow_is_told_where_its_latency_stands(qtbot: QtBot, loaded: Batchscope) -> None:
@@ -86,7 +86,7 @@ def test_that_a_queue_that_would_grow_is_told_where_its_latency_stands(qtbot: Qt
 
 def test_that_only_the_last_of_many_questions_is_answered(qtbot: QtBot, loaded: Batchscope) -> None:
     answers: list[Prediction] = []
-    loaded.workings.foresight.predictor.predicted.connect(answers.append)
+    loaded.composition.foresight.predictor.predicted.connect(answers.append)
     for cap in range(9, 33):
         drag_to(loaded, cap)
     await_prediction(qtbot, loaded)
@@ -107,7 +107,7 @@ def test_that_the_next_change_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     apply(loaded, 2, 16)
     apply(loaded, 3, 4)
     assert "predicted" not in below(loaded, "p50_s")
-    assert not loaded.workings.plots.latency.ghost
+    assert not loaded.composition.plots.latency.ghost
 
 
 def test_that_what_was_in_force_on_the_way_does_not_end_it(qtbot: QtBot, loaded: Batchscope) -> None:
@@ -122,16 +122,16 @@ def test_that_what_was_in_force_on_the_way_does_not_end_it(qtbot: QtBot, loaded:
 def test_that_another_load_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16, let_go=True)
     await_prediction(qtbot, loaded)
-    history = loaded.workings.history
+    history = loaded.composition.history
     history.load_timeline.marks.append(OuterMark(history.now_s(), "Poisson 4 → 8 requests/s"))
-    loaded.workings.foresight.check()
+    loaded.composition.foresight.check()
     assert "predicted" not in below(loaded, "p50_s")
 
 
 def test_that_another_number_of_replicas_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
-    history = loaded.workings.history
+    history = loaded.composition.history
     history.deployment_timeline.marks.append(OuterMark(history.now_s(), "replicas 1 → 2"))
     qtbot.waitUntil(lambda: "predicted" not in below(loaded, "p50_s"))
 
@@ -139,30 +139,30 @@ def test_that_another_number_of_replicas_ends_it(qtbot: QtBot, loaded: Batchscop
 def test_that_the_end_of_the_service_ends_it(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16)
     await_prediction(qtbot, loaded)
-    loaded.workings.session.life_cycle_changed.emit(LifeCycle.FAILED)
+    loaded.composition.session.life_cycle_changed.emit(LifeCycle.FAILED)
     assert "predicted" not in below(loaded, "p50_s")
 
 
 def test_that_without_a_load_nothing_is_foretold(batchscope: Batchscope) -> None:
-    batchscope.workings.session.state = LifeCycle.RUNNING
+    batchscope.composition.session.state = LifeCycle.RUNNING
     drag_to(batchscope, 16)
-    assert not batchscope.workings.foresight.predictor.is_running
-    batchscope.workings.session.state = LifeCycle.NOT_STARTED
+    assert not batchscope.composition.foresight.predictor.is_running
+    batchscope.composition.session.state = LifeCycle.NOT_STARTED
 
 
 def test_that_the_predictor_ends_with_the_window(qtbot: QtBot, loaded: Batchscope) -> None:
     drag_to(loaded, 16)
-    predictor = loaded.workings.foresight.predictor
+    predictor = loaded.composition.foresight.predictor
     qtbot.waitUntil(lambda: predictor.pid is not None)
     process = psutil.Process(predictor.pid)
-    loaded.workings.session.state = LifeCycle.NOT_STARTED
+    loaded.composition.session.state = LifeCycle.NOT_STARTED
     with qtbot.waitSignal(loaded.closed):
         loaded.close()
     assert not process.is_running()
 
 
 def test_that_a_predictor_that_cannot_run_is_not_started_again_and_again(qtbot: QtBot, loaded: Batchscope) -> None:
-    predictor, session = loaded.workings.foresight.predictor, loaded.workings.session
+    predictor, session = loaded.composition.foresight.predictor, loaded.composition.session
     frame = LoadFrame(at_s=0.0, clock=CLOCK, pattern=Poisson(rate_per_s=4.0), totals=ClientTotals())
     session.load_changed.emit(frame)
     with qtbot.waitSignal(predictor.logged):
@@ -172,7 +172,7 @@ def test_that_a_predictor_that_cannot_run_is_not_started_again_and_again(qtbot: 
 
 
 def test_that_a_predictor_that_died_is_started_anew(qtbot: QtBot, loaded: Batchscope) -> None:
-    predictor = loaded.workings.foresight.predictor
+    predictor = loaded.composition.foresight.predictor
     drag_to(loaded, 16, let_go=True)
     await_prediction(qtbot, loaded)
     with qtbot.waitSignal(predictor.logged):
@@ -183,4 +183,4 @@ def test_that_a_predictor_that_died_is_started_anew(qtbot: QtBot, loaded: Batchs
 
 def apply(batchscope: Batchscope, version: int, cap: int) -> None:
     settings = CALM.revised({"max_batch_size": cap})
-    batchscope.workings.session.settings_applied.emit(VersionedSettings(version=version, settings=settings), 3.0)
+    batchscope.composition.session.settings_applied.emit(VersionedSettings(version=version, settings=settings), 3.0)

@@ -23,7 +23,7 @@ def use_and_close(qtbot: QtBot, qapp: QApplication) -> None:
         batchscope.show()
     start_service(qtbot, batchscope)
     batchscope.window.prompts.fire()
-    load = batchscope.workings.history
+    load = batchscope.composition.history
     qtbot.waitUntil(lambda: load.load is not None and load.load.totals.ok > 10)
     with qtbot.waitSignal(batchscope.closed):
         batchscope.close()

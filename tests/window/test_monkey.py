@@ -91,15 +91,15 @@ def test_that_no_random_action_breaks_the_window(qtbot: QtBot, batchscope: Batch
         monkey.act()
         qtbot.wait(5)
 
-    assert batchscope.workings.session.state is LifeCycle.RUNNING
+    assert batchscope.composition.session.state is LifeCycle.RUNNING
     batchscope.window.requests.cancel_wanted.emit(None)
     batchscope.window.load.stop_wanted.emit()
-    history = batchscope.workings.history
+    history = batchscope.composition.history
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.outstanding == 0)
-    batchscope.workings.session.change_settings(AT_ONCE)
+    batchscope.composition.session.change_settings(AT_ONCE)
     qtbot.waitUntil(lambda: in_force(history).revised(AT_ONCE) == in_force(history))
     before = history.load.totals.ok if history.load else 0
-    batchscope.workings.session.fire(("still there",), 1, 2)
+    batchscope.composition.session.fire(("still there",), 1, 2)
     qtbot.waitUntil(lambda: history.load is not None and history.load.totals.ok == before + 1)
 
 

@@ -13,7 +13,7 @@ from tests.window.test_workloads import choose
 
 def test_that_all_three_run_one_after_the_other_in_one_window(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
     batchscope = make_batchscope(ServiceStart())
-    window, session = batchscope.window, batchscope.workings.session
+    window, session = batchscope.window, batchscope.composition.session
     for name, unit, answer in (("adder", "numbers", "1"), ("house-price", "houses", "203637")):
         choose(batchscope, name)
         window.toolbar.take_step()

@@ -24,8 +24,8 @@ def show(qtbot: QtBot, batchscope: Batchscope) -> Show:
     """Opens one of the recordings in the window."""
 
     def show(name: str) -> Batchscope:
-        with qtbot.waitSignal(batchscope.workings.recordings.opened, timeout=30_000):
-            batchscope.workings.recordings.open(FOLDER / f"{name}.bsr")
+        with qtbot.waitSignal(batchscope.composition.recordings.opened, timeout=30_000):
+            batchscope.composition.recordings.open(FOLDER / f"{name}.bsr")
         return batchscope
 
     return show
@@ -45,18 +45,18 @@ def test_that_every_request_of_a_real_run_is_there_with_its_words(qtbot: QtBot, 
 @pytest.mark.parametrize("name", RUNS)
 def test_that_one_can_go_through_a_real_run_from_beginning_to_end(qtbot: QtBot, show: Show, name: str) -> None:
     batchscope = show(name)
-    plots, strip = batchscope.workings.plots, batchscope.workings.recordings.bar.strip
-    batchscope.workings.look_at(5.0)
-    batchscope.workings.recordings.follow()
+    plots, strip = batchscope.composition.plots, batchscope.composition.recordings.bar.strip
+    batchscope.composition.look_at(5.0)
+    batchscope.composition.recordings.follow()
     qtbot.keyClick(strip, Qt.Key.Key_Home)
     shown = []
     while not shown or plots.view_end_s() > shown[-1]:
         shown.append(plots.view_end_s())
-        batchscope.workings.presenter.show_numbers()
+        batchscope.composition.presenter.show_numbers()
         qtbot.keyClick(strip, Qt.Key.Key_PageDown)
 
-    assert shown[-1] == pytest.approx(batchscope.workings.history.now_s())
-    assert shown[-1] - shown[0] == pytest.approx(batchscope.workings.history.kept_s - 5.0)
+    assert shown[-1] == pytest.approx(batchscope.composition.history.now_s())
+    assert shown[-1] - shown[0] == pytest.approx(batchscope.composition.history.kept_s - 5.0)
     assert batchscope.errors == []
 
 
@@ -64,7 +64,7 @@ def test_that_early_sealing_is_named_in_the_run_that_has_it_and_not_in_the_other
     named = {}
     for name in ("early", "late"):
         batchscope = show(name)
-        batchscope.workings.presenter.show_numbers()
+        batchscope.composition.presenter.show_numbers()
         named[name] = " ".join(batchscope.window.findings.titles()).lower()
 
     assert SEALED_EARLY in named["early"]
@@ -72,7 +72,7 @@ def test_that_early_sealing_is_named_in_the_run_that_has_it_and_not_in_the_other
 
 
 def test_that_requests_that_join_a_running_batch_have_their_first_token_sooner(show: Show) -> None:
-    history = show("continuous").workings.history
+    history = show("continuous").composition.history
     columns = history.requests.columns
     first_s = columns["first_token"] - columns["queued"]
     done = np.isfinite(first_s)
@@ -86,7 +86,7 @@ def test_that_requests_that_join_a_running_batch_have_their_first_token_sooner(s
 
 def test_that_a_burst_is_seen_to_fill_its_batches(show: Show) -> None:
     batchscope = show("burst")
-    history = batchscope.workings.history
+    history = batchscope.composition.history
 
     sizes = history.batches.columns["size"]
     assert sizes.max() == 32

@@ -36,8 +36,8 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def open_in(qtbot: QtBot, batchscope: Batchscope, path: Path) -> None:
-    with qtbot.waitSignal(batchscope.workings.recordings.opened):
-        batchscope.workings.recordings.open(path)
+    with qtbot.waitSignal(batchscope.composition.recordings.opened):
+        batchscope.composition.recordings.open(path)
 
 
 @pytest.fixture
@@ -58,13 +58,13 @@ def figure(batchscope: Batchscope, key: str) -> str:
 
 
 def look_at_ten_seconds(batchscope: Batchscope) -> None:
-    batchscope.workings.look_at(10.0)
-    batchscope.workings.recordings.follow()
+    batchscope.composition.look_at(10.0)
+    batchscope.composition.recordings.follow()
 
 
 def press(qtbot: QtBot, batchscope: Batchscope, key: Qt.Key) -> None:
-    qtbot.keyClick(batchscope.workings.recordings.bar.strip, key)
-    batchscope.workings.presenter.show_numbers()
+    qtbot.keyClick(batchscope.composition.recordings.bar.strip, key)
+    batchscope.composition.presenter.show_numbers()
 
 
 # Looking at one ------------------------------------------------------------------------------------------------------
@@ -74,20 +74,20 @@ def test_that_a_file_on_the_command_line_is_shown_without_a_service(
     qtbot: QtBot, make_batchscope: MakeBatchscope, run_file: Path
 ) -> None:
     batchscope = make_batchscope(arguments=Arguments(theme="dark", recording=run_file))
-    workings = batchscope.workings
-    qtbot.waitUntil(lambda: workings.recordings.is_viewing)
+    composition = batchscope.composition
+    qtbot.waitUntil(lambda: composition.recordings.is_viewing)
 
-    assert workings.session.is_at_rest
+    assert composition.session.is_at_rest
     assert batchscope.window.windowTitle() == "run.bsr – Batchscope"
-    facts = workings.recordings.bar.facts
+    facts = composition.recordings.bar.facts
     assert facts.startswith("tiny · ")
     assert "0:40" in facts
-    assert len(workings.history.requests.columns) == requests_in(run_file)
+    assert len(composition.history.requests.columns) == requests_in(run_file)
     assert batchscope.errors == []
 
 
 def test_that_the_plots_stand_at_its_end(viewing: Batchscope) -> None:
-    plots = viewing.workings.plots
+    plots = viewing.composition.plots
 
     assert not plots.is_live
     assert not viewing.window.toolbar.freeze_button.isEnabled()
@@ -103,7 +103,7 @@ def test_that_every_request_is_in_the_table_with_its_text(qtbot: QtBot, viewing:
 
 
 def test_that_one_moves_along_it_from_end_to_beginning(qtbot: QtBot, viewing: Batchscope) -> None:
-    plots = viewing.workings.plots
+    plots = viewing.composition.plots
     look_at_ten_seconds(viewing)
 
     press(qtbot, viewing, Qt.Key.Key_Home)
@@ -118,24 +118,24 @@ def test_that_one_moves_along_it_from_end_to_beginning(qtbot: QtBot, viewing: Ba
 
 def test_that_a_click_on_the_strip_shows_what_was_there(qtbot: QtBot, viewing: Batchscope) -> None:
     look_at_ten_seconds(viewing)
-    strip = viewing.workings.recordings.bar.strip
+    strip = viewing.composition.recordings.bar.strip
 
     qtbot.mouseClick(strip, Qt.MouseButton.LeftButton, pos=QPoint(strip.width() // 2, 5))
 
-    assert viewing.workings.plots.view_end_s() == pytest.approx(1025.0, abs=0.5)
+    assert viewing.composition.plots.view_end_s() == pytest.approx(1025.0, abs=0.5)
 
 
 def test_that_figures_findings_and_settings_are_those_of_the_place(qtbot: QtBot, viewing: Batchscope) -> None:
     look_at_ten_seconds(viewing)
     press(qtbot, viewing, Qt.Key.Key_End)
     at_end = figure(viewing, "mean_batch")
-    settings_at_end = viewing.workings.recordings.bar.settings
+    settings_at_end = viewing.composition.recordings.bar.settings
 
     press(qtbot, viewing, Qt.Key.Key_Home)
 
     assert figure(viewing, "mean_batch") != at_end
     assert "max_batch_size 16" in settings_at_end
-    assert "max_batch_size 4" in viewing.workings.recordings.bar.settings
+    assert "max_batch_size 4" in viewing.composition.recordings.bar.settings
 
 
 def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBot, viewing: Batchscope) -> None:
@@ -148,14 +148,14 @@ def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBo
     assert not batching.isEnabled()
     assert batching.settings == own, "what the user wants is kept"
 
-    viewing.workings.recordings.bar.close_button.click()
+    viewing.composition.recordings.bar.close_button.click()
 
     assert batching.control("max_batch_size").number == own.max_batch_size
     assert batching.isEnabled()
 
 
 def test_that_it_is_exported_as_any_run(qtbot: QtBot, viewing: Batchscope, run_file: Path, tmp_path: Path) -> None:
-    exporter = viewing.workings.exporter
+    exporter = viewing.composition.exporter
     for kind in ("requests", "batches", "figures"):
         with qtbot.waitSignal(exporter.written):
             exporter.write(kind, tmp_path / f"{kind}.csv")
@@ -176,7 +176,7 @@ def test_that_an_export_is_completed_before_the_window_closes(
 ) -> None:
     path = tmp_path / "requests.csv"
     open_in(qtbot, batchscope, busy_file)
-    batchscope.workings.exporter.write("requests", path)
+    batchscope.composition.exporter.write("requests", path)
 
     with qtbot.waitSignal(batchscope.closed):
         batchscope.window.close()
@@ -190,7 +190,7 @@ def test_that_closing_a_second_time_gives_an_export_up_and_says_so(
     qtbot: QtBot, batchscope: Batchscope, busy_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_in(qtbot, batchscope, busy_file)
-    batchscope.workings.exporter.write("requests", tmp_path / "requests.csv")
+    batchscope.composition.exporter.write("requests", tmp_path / "requests.csv")
     batchscope.window.close()
 
     with qtbot.waitSignal(batchscope.closed):
@@ -207,7 +207,7 @@ def test_that_no_export_keeps_the_window_open_for_ever(
     monkeypatch.setattr(gui.control.exporter, "LONGEST_END_MS", 0)
     batchscope = make_batchscope()
     open_in(qtbot, batchscope, busy_file)
-    batchscope.workings.exporter.write("requests", tmp_path / "requests.csv")
+    batchscope.composition.exporter.write("requests", tmp_path / "requests.csv")
 
     with qtbot.waitSignal(batchscope.closed):
         batchscope.window.close()
@@ -217,12 +217,12 @@ def test_that_no_export_keeps_the_window_open_for_ever(
 
 
 def test_that_closing_it_shows_what_was_there_before(qtbot: QtBot, viewing: Batchscope) -> None:
-    viewing.workings.recordings.bar.close_button.click()
+    viewing.composition.recordings.bar.close_button.click()
 
-    assert not viewing.workings.recordings.is_viewing
+    assert not viewing.composition.recordings.is_viewing
     assert viewing.window.windowTitle() == "Batchscope"
-    assert viewing.workings.history.is_empty
-    assert viewing.workings.recordings.bar.isHidden()
+    assert viewing.composition.history.is_empty
+    assert viewing.composition.recordings.bar.isHidden()
     assert viewing.window.requests.model.rows() == ()
     assert viewing.window.notice.empty.isVisible()
 
@@ -230,17 +230,17 @@ def test_that_closing_it_shows_what_was_there_before(qtbot: QtBot, viewing: Batc
 def test_that_start_leaves_it_and_begins_anew(qtbot: QtBot, viewing: Batchscope) -> None:
     start_service(qtbot, viewing)
 
-    assert not viewing.workings.recordings.is_viewing
-    assert viewing.workings.plots.is_live
-    assert len(viewing.workings.history.requests.columns) == 0
+    assert not viewing.composition.recordings.is_viewing
+    assert viewing.composition.plots.is_live
+    assert len(viewing.composition.history.requests.columns) == 0
 
 
 def test_that_what_a_service_showed_is_there_again_after_a_recording(
     qtbot: QtBot, running: Batchscope, run_file: Path
 ) -> None:
-    history, session = running.workings.history, running.workings.session
+    history, session = running.composition.history, running.composition.session
     answer_one(qtbot, running)
-    running.workings.set_frozen(True)
+    running.composition.set_frozen(True)
     with qtbot.waitSignal(session.came_to_rest):
         running.window.toolbar.step_wanted.emit("stop")
     qtbot.waitUntil(lambda: session.state is LifeCycle.NOT_STARTED)
@@ -248,7 +248,7 @@ def test_that_what_a_service_showed_is_there_again_after_a_recording(
     open_in(qtbot, running, run_file)
     assert len(history.requests.columns) > 1
     assert not running.window.toolbar.freeze_button.isChecked()
-    running.workings.recordings.leave()
+    running.composition.recordings.leave()
 
     assert len(history.requests.columns) == 1
     qtbot.waitUntil(lambda: [row.state for row in running.window.requests.model.rows()] == ["done"])
@@ -259,10 +259,10 @@ def test_that_while_a_service_runs_a_recording_gets_a_window_of_its_own(
 ) -> None:
     started: list[tuple[str, ...]] = []
     monkeypatch.setattr(gui.recordings.viewer, "start_detached", started.append)
-    running.workings.recordings.open(run_file)
+    running.composition.recordings.open(run_file)
 
     assert [command[-3:] for command in started] == [("-m", "gui", str(run_file))]
-    assert not running.workings.recordings.is_viewing
+    assert not running.composition.recordings.is_viewing
 
 
 def test_that_the_recording_among_dropped_files_is_opened(
@@ -273,7 +273,7 @@ def test_that_the_recording_among_dropped_files_is_opened(
     entering, dropping = drag_and_drop(data)
 
     QApplication.sendEvent(batchscope.window, entering)
-    with qtbot.waitSignal(batchscope.workings.recordings.opened):
+    with qtbot.waitSignal(batchscope.composition.recordings.opened):
         QApplication.sendEvent(batchscope.window, dropping)
 
     assert entering.isAccepted()
@@ -301,28 +301,28 @@ def test_that_a_foreign_file_is_refused_in_a_sentence(qtbot: QtBot, batchscope: 
     path = tmp_path / "foreign.bsr"
     path.write_bytes(b"PK\x03\x04")
 
-    with qtbot.waitSignal(batchscope.workings.recordings.failed):
-        batchscope.workings.recordings.open(path)
+    with qtbot.waitSignal(batchscope.composition.recordings.failed):
+        batchscope.composition.recordings.open(path)
 
     assert batchscope.errors == [f"{path} is not a recording of Batchscope, or its beginning is damaged."]
     assert batchscope.window.status.activity == batchscope.errors[0]
-    assert batchscope.workings.recordings.bar.isVisible()
-    assert batchscope.workings.recordings.bar.damage == batchscope.errors[0]
-    assert not batchscope.workings.recordings.is_viewing
+    assert batchscope.composition.recordings.bar.isVisible()
+    assert batchscope.composition.recordings.bar.damage == batchscope.errors[0]
+    assert not batchscope.composition.recordings.is_viewing
     assert batchscope.window.notice.empty.isVisible()
-    batchscope.workings.recordings.bar.close_button.click()
-    assert batchscope.workings.recordings.bar.isHidden()
+    batchscope.composition.recordings.bar.close_button.click()
+    assert batchscope.composition.recordings.bar.isHidden()
 
 
 def test_that_a_file_that_cannot_be_opened_leaves_the_recording_that_is_shown(
     qtbot: QtBot, viewing: Batchscope, tmp_path: Path
 ) -> None:
-    with qtbot.waitSignal(viewing.workings.recordings.failed):
-        viewing.workings.recordings.open(tmp_path / "missing.bsr")
+    with qtbot.waitSignal(viewing.composition.recordings.failed):
+        viewing.composition.recordings.open(tmp_path / "missing.bsr")
 
-    assert viewing.workings.recordings.is_viewing
-    assert viewing.workings.recordings.bar.strip.isVisible()
-    assert "No such file" in viewing.workings.recordings.bar.damage
+    assert viewing.composition.recordings.is_viewing
+    assert viewing.composition.recordings.bar.strip.isVisible()
+    assert "No such file" in viewing.composition.recordings.bar.damage
 
 
 def test_that_of_a_truncated_file_what_is_readable_is_shown(
@@ -334,8 +334,8 @@ def test_that_of_a_truncated_file_what_is_readable_is_shown(
 
     open_in(qtbot, batchscope, path)
 
-    assert "breaks off after" in batchscope.workings.recordings.bar.damage
-    assert 20 < len(batchscope.workings.history.requests.columns) < requests_in(run_file)
+    assert "breaks off after" in batchscope.composition.recordings.bar.damage
+    assert 20 < len(batchscope.composition.history.requests.columns) < requests_in(run_file)
 
 
 def test_that_a_second_recording_takes_the_place_of_the_first(
@@ -346,9 +346,9 @@ def test_that_a_second_recording_takes_the_place_of_the_first(
     open_in(qtbot, viewing, other)
 
     assert viewing.window.windowTitle() == "other.bsr – Batchscope"
-    assert len(viewing.workings.history.requests.columns) == requests_in(other)
-    viewing.workings.recordings.leave()
-    assert viewing.workings.history.is_empty
+    assert len(viewing.composition.history.requests.columns) == requests_in(other)
+    viewing.composition.recordings.leave()
+    assert viewing.composition.history.is_empty
 
 
 # Making one ----------------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def answer_one(qtbot: QtBot, batchscope: Batchscope) -> None:
 
 def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
-    recorder = running.workings.recorder
+    recorder = running.composition.recorder
     recorder.record(path)
     assert running.window.status.recording == "Recording 0:00"
     answer_one(qtbot, running)
@@ -376,16 +376,16 @@ def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running
     assert recording.damage is None
     assert (row.prompt, row.text, row.tokens) == (shown.prompt, shown.text, shown.tokens)
     assert row.received_s is not None
-    assert recording.header.url == running.workings.session.ready.url  # type: ignore[union-attr]
+    assert recording.header.url == running.composition.session.ready.url  # type: ignore[union-attr]
     assert running.window.status.recording == ""
 
 
 def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
-    batchscope.workings.recorder.record(path)
+    batchscope.composition.recorder.record(path)
     start_service(qtbot, batchscope)
-    with qtbot.waitSignal(batchscope.workings.recorder.written):
-        batchscope.workings.recorder.record_or_stop()
+    with qtbot.waitSignal(batchscope.composition.recorder.written):
+        batchscope.composition.recorder.record_or_stop()
 
     events = [entry.event for entry in read_entries(path)]
     assert any(isinstance(event, ServiceStarted) for event in events)
@@ -395,21 +395,21 @@ def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope:
 def test_that_what_was_seen_can_be_kept_afterwards(qtbot: QtBot, running: Batchscope, tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
     answer_one(qtbot, running)
-    with qtbot.waitSignal(running.workings.recorder.written):
-        running.workings.recorder.save(path)
+    with qtbot.waitSignal(running.composition.recorder.written):
+        running.composition.recorder.save(path)
 
     recording = open_recording(path)
     row, shown = recording.history.requests.rows()[0], running.window.requests.model.rows()[0]
     assert recording.damage is None
     assert (row.prompt, row.text, row.state) == (shown.prompt, shown.text, "done")
     now_s = recording.history.now_s()
-    assert recording.history.wall_time(now_s) == pytest.approx(running.workings.history.wall_time(now_s), abs=0.01)
+    assert recording.history.wall_time(now_s) == pytest.approx(running.composition.history.wall_time(now_s), abs=0.01)
 
 
 def test_that_a_disk_without_room_for_them_leaves_the_older_file(
     qtbot: QtBot, running: Batchscope, tmp_path: Path
 ) -> None:
-    path, recorder = tmp_path / "a.bsr", running.workings.recorder
+    path, recorder = tmp_path / "a.bsr", running.composition.recorder
     path.write_bytes(b"precious")
 
     with room_for(50), qtbot.waitSignal(recorder.failed):
@@ -424,7 +424,7 @@ def test_that_a_disk_without_room_for_them_leaves_the_older_file(
 def test_that_a_recording_goes_on_where_the_last_minutes_cannot_be_saved(
     qtbot: QtBot, running: Batchscope, tmp_path: Path
 ) -> None:
-    recorder = running.workings.recorder
+    recorder = running.composition.recorder
     recorder.record(tmp_path / "a.bsr")
     with qtbot.waitSignal(recorder.failed):
         recorder.save(tmp_path / "none" / "b.bsr")
@@ -441,7 +441,7 @@ def test_that_a_recording_goes_on_where_the_last_minutes_cannot_be_saved(
 def test_that_the_last_minutes_do_not_overwrite_what_is_being_recorded(
     qtbot: QtBot, running: Batchscope, tmp_path: Path
 ) -> None:
-    path, recorder = tmp_path / "a.bsr", running.workings.recorder
+    path, recorder = tmp_path / "a.bsr", running.composition.recorder
     recorder.record(path)
     with qtbot.waitSignal(recorder.failed) as refused:
         recorder.save(path)
@@ -453,7 +453,7 @@ def test_that_the_last_minutes_do_not_overwrite_what_is_being_recorded(
 
 
 def test_that_before_a_service_was_heard_there_is_nothing_to_keep(batchscope: Batchscope) -> None:
-    batchscope.workings.recorder.ask_where_to_save()
+    batchscope.composition.recorder.ask_where_to_save()
 
     assert batchscope.window.status.activity == "Nothing has been heard of a service yet"
 
@@ -462,7 +462,7 @@ def test_that_a_recording_that_goes_on_is_ended_with_the_window(
     qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path
 ) -> None:
     batchscope = make_batchscope()
-    batchscope.workings.recorder.record(tmp_path / "a.bsr")
+    batchscope.composition.recorder.record(tmp_path / "a.bsr")
 
     with qtbot.waitSignal(batchscope.closed):
         batchscope.close()
@@ -472,8 +472,8 @@ def test_that_a_recording_that_goes_on_is_ended_with_the_window(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 def test_that_a_full_disk_harms_nothing_else(qtbot: QtBot, running: Batchscope) -> None:
-    with qtbot.waitSignal(running.workings.recorder.failed):
-        running.workings.recorder.record(Path("/dev/full"))
+    with qtbot.waitSignal(running.composition.recorder.failed):
+        running.composition.recorder.record(Path("/dev/full"))
     answer_one(qtbot, running)
 
     assert len(running.errors) == 1
@@ -492,7 +492,7 @@ def test_that_a_disk_that_stands_still_costs_a_gap_and_no_frame(
         append(writer, member)
 
     monkeypatch.setattr(RecordingWriter, "append", stand_still)
-    recorder = batchscope.workings.recorder
+    recorder = batchscope.composition.recorder
     recorder.record(tmp_path / "a.bsr")
     for _ in range(MOST_WAITING + 2):
         recorder.file.take(ServiceEnded())
@@ -503,8 +503,8 @@ def test_that_a_disk_that_stands_still_costs_a_gap_and_no_frame(
 
 
 def test_that_a_place_that_cannot_be_written_is_named(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
-    with qtbot.waitSignal(batchscope.workings.recorder.failed):
-        batchscope.workings.recorder.record(tmp_path / "none" / "a.bsr")
+    with qtbot.waitSignal(batchscope.composition.recorder.failed):
+        batchscope.composition.recorder.record(tmp_path / "none" / "a.bsr")
 
     assert "folder does not exist" in batchscope.errors[0]
     assert os.listdir(tmp_path) == []

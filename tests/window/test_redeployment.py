@@ -139,9 +139,9 @@ def test_that_the_window_redeploys_and_tells_of_it_and_the_next_start_is_the_sam
     rows = redeployed(qtbot, running, "replicas", "2")
     assert rows.news.startswith("Redeployed in ")
     redeployed(qtbot, running, "max_ongoing_requests", "300")
-    qtbot.waitUntil(lambda: running.workings.history.replicas[0].max_ongoing_requests == 300)
-    with qtbot.waitSignal(running.workings.session.came_to_rest):
-        running.workings.session.stop()
+    qtbot.waitUntil(lambda: running.composition.history.replicas[0].max_ongoing_requests == 300)
+    with qtbot.waitSignal(running.composition.session.came_to_rest):
+        running.composition.session.stop()
     options = running.choices.service_options
     assert (options.replicas, options.max_ongoing_requests) == (2, 300)
     assert rows.news == MARK_MEANS
@@ -160,7 +160,7 @@ def test_that_the_service_is_started_with_what_was_remembered(
     preferences.save(Preferences(scale=Scale(replicas=3, max_ongoing_requests=50)))
     batchscope = make_batchscope(preferences=preferences)
     deployments: list[Deployment] = []
-    batchscope.workings.session.deployment_seen.connect(deployments.append)
+    batchscope.composition.session.deployment_seen.connect(deployments.append)
     start_service(qtbot, batchscope)
     rows = batchscope.window.batching.redeployment
     qtbot.waitUntil(lambda: len(deployments) > 0)
@@ -174,6 +174,6 @@ def test_that_the_service_is_started_with_what_was_remembered(
 def test_that_nothing_can_be_asked_while_the_service_starts(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
     batchscope = make_batchscope(scripted("--start-s=30"))
     batchscope.window.toolbar.step_wanted.emit("start")
-    qtbot.waitUntil(lambda: batchscope.workings.session.state is LifeCycle.STARTING)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.STARTING)
     assert not batchscope.window.batching.redeployment.isEnabled()
     assert batchscope.window.batching.control("max_batch_size").isEnabled()

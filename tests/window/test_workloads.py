@@ -30,12 +30,12 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     window.prompts.set_prompts(["my own"])
     choose(batchscope, "adder")
     assert window.prompts.prompts == tuple("012345678")
-    batchscope.workings.presenter.show_numbers()
+    batchscope.composition.presenter.show_numbers()
     assert window.figures.figure("tokens_per_s").accessibleName() == "numbers/s", "before anything has run"
     window.requests.model.update([RequestRow("a", "7", "49", "done", intended_s=0.0, tokens=1, max_tokens=1)], 0.0)
     window.requests.refresh_counts()
     assert "Input and output" in texts(window.requests)
-    throughput = batchscope.workings.plots.throughput
+    throughput = batchscope.composition.plots.throughput
     qtbot.waitUntil(lambda: throughput.plot.entries[0].name == "numbers/s")
     assert throughput.plot.empty_text.startswith("Numbers and requests a second")
     assert (window.load.max_tokens, window.load.prompt_words) == (1, None)
