@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import ray
+from ray import serve
 from ray.serve import context
 from ray.serve._private.client import ServeControllerClient
 from ray.serve._private.common import ReplicaState
@@ -72,6 +73,14 @@ class ServeApplication:
     def is_on_one_machine(self) -> bool:
         """Whether a new replica runs on this machine, for lack of another."""
         return sum(node["Alive"] for node in ray.nodes()) == 1  # type: ignore[no-untyped-call]
+
+
+def max_ongoing_requests_here() -> int:
+    """The requests that Ray lets the calling replica hold.
+
+    WORKAROUND ray 2.60: no public name gives what a Serve config file or a redeployment made of it.
+    """
+    return int(serve.get_replica_context()._deployment_config.max_ongoing_requests)
 
 
 def _client() -> ServeControllerClient:

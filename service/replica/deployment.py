@@ -29,6 +29,7 @@ from service.messages.options import ServiceOptions
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.messages.workload import TEXT
+from service.ray_serve.controller import max_ongoing_requests_here
 from service.ray_serve.doors import doors_from_environment
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
@@ -292,7 +293,6 @@ class BatchTextGenerator:
             gpu_percent=load.gpu_percent,
             gpu_memory_bytes=load.gpu_memory_bytes,
             ledger=generation.recorder.ledger,
-            # WORKAROUND ray 2.60: what a Serve config file or a redeployment made of it is told by no public name.
-            max_ongoing_requests=serve.get_replica_context()._deployment_config.max_ongoing_requests,
+            max_ongoing_requests=max_ongoing_requests_here(),
             unit=self._about.unit,
         )

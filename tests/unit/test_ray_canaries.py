@@ -1,0 +1,119 @@
+"""Canaries for what `service/ray_serve` uses of Ray beyond its documented API.
+
+Each fails when a release of Ray changes that part, and says in one sentence what to look at.
+"""
+
+from __future__ import annotations
+
+import inspect
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.serve import context
+from ray.serve._private import http_util
+from ray.serve._private import replica as serve_replica
+from ray.serve._private.client import ServeControllerClient
+from ray.serve._private.common import ReplicaState, StreamingHTTPRequest
+from ray.serve.context import ReplicaContext
+from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs
+from ray.serve.handle import DeploymentHandle
+
+from service.ray_serve.environment import LOCAL_RAY, QUIET
+
+RAY = Path(ray.__file__).parent
+READ_BY_THE_CORE = "RAY_"  # the core reads RAY_name as the config entry `name`
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def test_the_function_that_shares_the_proxys_port() -> None:
+    assert parameters(http_util.set_socket_reuse_port) == ["sock"], (
+        "See how ray.serve._private.http_util binds the proxy's socket, and patches.middlewares, which replaces it."
+    )
+
+
+def test_the_function_that_opens_a_replicas_grpc_port() -> None:
+    assert parameters(serve_replica.add_port_to_grpc_server) == ["server", "address"], (
+        "See where ray.serve._private.replica listens, and patches.keep_replica_on_loopback, which keeps it local."
+    )
+
+
+def test_the_property_through_which_a_replica_asks_for_a_body() -> None:
+    assert isinstance(StreamingHTTPRequest.__dict__.get("receive_asgi_messages"), property), (
+        "See how ray.serve._private.common.StreamingHTTPRequest gets a body, and patches.take_bodies_from_scopes."
+    )
+    assert "_receive_asgi_messages" in inspect.getsource(StreamingHTTPRequest), (
+        "See where StreamingHTTPRequest keeps the function that receives messages: patches sets it."
+    )
+
+
+def test_what_the_controllers_client_answers() -> None:
+    assert callable(context._get_global_client), "See ray.serve.context for the client that controller.py asks."
+    assert parameters(ServeControllerClient.get_serve_details) == ["self"], "See controller.ServeApplication.look."
+    assert parameters(ServeControllerClient.get_deployment_info) == ["self", "name", "app_name"], (
+        "See controller._again, which reads a deployment in order to deploy it again."
+    )
+    assert "self._controller" in inspect.getsource(ServeControllerClient), (
+        "See controller.ServeApplication.deploy, which calls deploy_applications on the client's controller."
+    )
+
+
+def test_the_messages_by_which_an_application_is_deployed_again() -> None:
+    wanted = {
+        "deployment_name",
+        "deployment_config",
+        "replica_config",
+        "deployer_job_id",
+        "route_prefix",
+        "ingress",
+        "docs_path",
+        "ingress_request_router",
+        "uses_multiplexing",
+    }
+    assert set(DeploymentArgs.DESCRIPTOR.fields_by_name) == wanted, (
+        "See serve.proto for the new field, and whether controller._again has to carry it over."
+    )
+    assert set(ApplicationArgs.DESCRIPTOR.fields_by_name) == {"external_scaler_enabled"}, (
+        "See serve.proto: controller.ServeApplication.deploy sends the application's defaults."
+    )
+
+
+def test_the_states_of_a_replica() -> None:
+    states = "STARTING UPDATING RECOVERING RUNNING STOPPING STOPPED PENDING_MIGRATION"
+    assert {state.name for state in ReplicaState} == set(states.split()), (
+        "See controller.ServeApplication.look, which sorts live replicas into running, starting and leaving."
+    )
+
+
+def test_where_a_replica_finds_its_config() -> None:
+    assert "_deployment_config" in ReplicaContext.__dataclass_fields__, "See controller.max_ongoing_requests_here."
+
+
+def test_the_option_that_gives_a_handle_a_loop_of_its_own() -> None:
+    assert callable(DeploymentHandle._init), "See application._handle_of_hub, which starts a handle's router."
+    assert any("_run_router_in_separate_loop" in file.read_text() for file in (RAY / "serve").rglob("*.py")), (
+        "See ray.serve._private.handle_options for the option that application._handle_of_hub sets."
+    )
+
+
+@pytest.mark.parametrize("variable", [*QUIET, *LOCAL_RAY])
+def test_an_environment_variable_that_ray_reads(variable: str) -> None:
+    assert _python_names(variable) or _core_names(variable.removeprefix(READ_BY_THE_CORE)), (
+        f"Ray no longer reads {variable}: see what replaces it, and service/ray_serve/environment.py."
+    )
+
+
+def _python_names(variable: str) -> bool:
+    folders = (RAY / "serve", RAY / "_private", RAY / "_common")
+    return any(variable in file.read_text(errors="ignore") for folder in folders for file in folder.rglob("*.py"))
+
+
+def _core_names(entry: str) -> bool:
+    with (RAY / "_raylet.so").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as core:
+        return core.find(entry.encode()) >= 0
