@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui.look import tokens
+from gui.look import glossary, tokens
 from gui.look.theme import font
 from gui.panels.redeployment import RedeploymentRows
 from gui.panels.section import SECTION_MARGINS, remark, section_head
@@ -22,7 +22,6 @@ from gui.widgets.setting import Setting, SwitchSetting
 from service.messages.settings import (
     BOUNDS,
     FORMATIONS,
-    LONGEST_WAIT_S,
     SCALE_BOUNDS,
     Bounds,
     SettingError,
@@ -34,23 +33,6 @@ from service.messages.text import format_ms
 TITLE: Final = "Batching"
 RELEASE: Final = ("allow_small_batch", "stride_s", "max_batch_tokens")
 LIMITS: Final = ("max_concurrent_batches", "max_queued_requests")
-TIPS: Final = {
-    "late": "The engine pulls its next batch when it is free; what waits can still join",
-    "early": "Ray's @serve.batch as shipped: batches are sealed every timeout, even while one runs",
-    "continuous": "Requests join the running batch and leave it between two steps; nobody waits for the slowest",
-    "max_batch_size": "Requests a batch may hold; in continuous, those that run at a time",
-    "batch_wait_timeout_s": "How long the first request waits for others: in late and continuous while the engine is "
-    "free, in early always",
-    "allow_small_batch": "Off: a batch leaves only when it is full, or after "
-    f"{LONGEST_WAIT_S:g} s, so that nobody waits for ever; batch_wait_timeout_s then has no say",
-    "stride_s": "Batches leave only on the ticks of this period; 0: as soon as they may. In early they are sealed as "
-    "ever and leave then; in continuous it is for the first of those who run together",
-    "max_batch_tokens": "What the prompts and max_tokens of a batch may sum up to; 0: any number. Who does not fit "
-    "keeps the place in the queue; who needs more alone runs alone. In early what Ray has sealed is divided",
-    "max_concurrent_batches": "Batches a replica runs at a time. Those of a text generator take turns, step by step; "
-    "a function is called by several threads. In continuous there is one batch",
-    "max_queued_requests": "Requests a replica lets wait before it refuses more with 503",
-}
 
 
 class BatchingPanel(QWidget):
@@ -164,13 +146,13 @@ class BatchingPanel(QWidget):
         self._head = remark()
         self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
         for name in FORMATIONS:
-            self._formation.set_tip(name, TIPS[name])
+            self._formation.set_tip(name, glossary.FORMATIONS[name])
         self._max_batch_size = self._setting("max_batch_size", lambda b: Scale(b.low, b.high, integral=True))
         self._batch_wait_timeout_s = self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s")
         self._settings: dict[str, Setting | SwitchSetting] = {
             "max_batch_size": self._max_batch_size,
             "batch_wait_timeout_s": self._batch_wait_timeout_s,
-            "allow_small_batch": SwitchSetting("allow_small_batch", TIPS["allow_small_batch"]),
+            "allow_small_batch": SwitchSetting("allow_small_batch", glossary.SETTINGS["allow_small_batch"]),
             "stride_s": self._setting("stride_s", None, 3, "s"),
             "max_batch_tokens": self._setting("max_batch_tokens", None),
             "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_TINY),
@@ -222,7 +204,7 @@ class BatchingPanel(QWidget):
         width: int = tokens.WIDTH_NUMBER,
     ) -> Setting:
         bounds = BOUNDS[field]
-        return Setting(field, bounds, scale(bounds) if scale else None, decimals, unit, TIPS[field], width)
+        return Setting(field, bounds, scale(bounds) if scale else None, decimals, unit, glossary.SETTINGS[field], width)
 
     def _group(self, fields: Iterable[str], *more: QWidget) -> QWidget:
         body, settings = QWidget(), [self._settings[field] for field in fields]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from gui.look import tokens
+from gui.look import glossary, tokens
 from gui.look.theme import colour, current
 from gui.widgets.figure import UNKNOWN, Figure
 from gui.widgets.layouts import column, hairline
@@ -41,7 +41,6 @@ class FigureValues(Protocol):
 class _Shown(NamedTuple):
     name: str
     read: Callable[[FigureValues], float | None]
-    tip: str
     decimals: int = 1
     decimals_before: int = 1
     unit: str = ""
@@ -49,25 +48,15 @@ class _Shown(NamedTuple):
     starts_group: bool = False
 
 
-_LAST: Final = "in the last 10 s, never across a change of settings"
 FIGURES: Final[Mapping[str, _Shown]] = {
-    "requests_per_s": _Shown("requests/s", lambda f: f.requests_per_s, f"Requests finished a second, {_LAST}"),
-    "tokens_per_s": _Shown("tokens/s", lambda f: f.tokens_per_s, f"What came out a second, {_LAST}", 0, 0),
-    "p50_s": _Shown(
-        "p50", lambda f: f.p50_s, f"Half of the requests took no longer, {_LAST}", 2, 1, "s", "p50", starts_group=True
-    ),
-    "p95_s": _Shown("p95", lambda f: f.p95_s, f"95 of 100 requests took no longer, {_LAST}", 2, 1, "s", "p95"),
-    "p99_s": _Shown("p99", lambda f: f.p99_s, f"99 of 100 requests took no longer, {_LAST}", 2, 1, "s", "p99"),
-    "mean_batch": _Shown(
-        "mean batch", lambda f: f.mean_batch, f"Requests that run together on average, {_LAST}", starts_group=True
-    ),
-    "queue": _Shown("queue", lambda f: f.queue, "Requests that wait now: for a batch, or in one that waits", 0, 0),
-    "speedup_over_batch_1": _Shown(
-        "vs batch 1",
-        lambda f: f.speedup_over_batch_1,
-        "Throughput, as a multiple of what batches of one give",
-        unit="×",
-    ),
+    "requests_per_s": _Shown("requests/s", lambda f: f.requests_per_s),
+    "tokens_per_s": _Shown("tokens/s", lambda f: f.tokens_per_s, 0, 0),
+    "p50_s": _Shown("p50", lambda f: f.p50_s, 2, 1, "s", "p50", starts_group=True),
+    "p95_s": _Shown("p95", lambda f: f.p95_s, 2, 1, "s", "p95"),
+    "p99_s": _Shown("p99", lambda f: f.p99_s, 2, 1, "s", "p99"),
+    "mean_batch": _Shown("mean batch", lambda f: f.mean_batch, starts_group=True),
+    "queue": _Shown("queue", lambda f: f.queue, 0, 0),
+    "speedup_over_batch_1": _Shown("vs batch 1", lambda f: f.speedup_over_batch_1, unit="×"),
 }
 
 
@@ -80,7 +69,10 @@ class FiguresRow(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._figures = {key: Figure(shown.name, shown.unit, shown.swatch, shown.tip) for key, shown in FIGURES.items()}
+        self._figures = {
+            key: Figure(shown.name, shown.unit, shown.swatch, glossary.FIGURES[shown.name])
+            for key, shown in FIGURES.items()
+        }
         self._frozen_at: str | None = None
         self._has_data = False
         self._shown: tuple[FigureValues | None, FigureValues | None, int | None] = (None, None, None)

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
-from gui.look import tokens
+from gui.look import glossary, tokens
 from gui.panels import shortcuts
 from gui.panels.length import LengthControl
 from gui.panels.load_kinds import CHOICES, KINDS, NUMBERS, kind_of, pattern_of
@@ -152,9 +152,7 @@ class LoadPanel(QWidget):
         self.pause = Button("Pause", "ph.pause-fill", large=True)
         self._sent = ElidedLabel("", "caption")
         self._lag = label("", "caption")
-        self._lag.setToolTip(
-            "How late the load generator itself sent 99 of 100: if this grows, it is the limit, not the service"
-        )
+        self._lag.setToolTip(glossary.TERMS["own lag"])
         self._throttle = QTimer(self)
         self._throttle.setSingleShot(True)
         self._throttle.setInterval(tokens.SETTINGS_INTERVAL_MS)

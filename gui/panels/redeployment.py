@@ -9,7 +9,7 @@ import msgspec
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui.look import tokens
+from gui.look import glossary, tokens
 from gui.widgets.icons import Icon
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
@@ -20,12 +20,6 @@ from service.messages.text import format_ms
 
 MARK: Final = "ph.arrows-clockwise"
 MARK_MEANS: Final = "Takes a redeployment; loses nothing"
-TIPS: Final = {
-    "replicas": "Copies of the model, each with a queue and batches of its own. Takes a redeployment: a new one takes "
-    "requests when it has loaded the model; one that leaves first answers those it holds, so nothing is lost",
-    "max_ongoing_requests": "Requests that Ray lets a replica hold, readers of its telemetry included; below a full "
-    "batch and a full queue it caps both. Takes a redeployment, of the replicas as they run: nothing is lost",
-}
 
 
 class RedeploymentRows(QWidget):
@@ -178,6 +172,6 @@ def progress(deployment: Deployment) -> str:
 
 
 def _row(name: str) -> Setting:
-    made = Setting(name, SCALE_BOUNDS[name], tip=TIPS[name], number_width=tokens.WIDTH_NUMBER_SMALL)
+    made = Setting(name, SCALE_BOUNDS[name], tip=glossary.SETTINGS[name], number_width=tokens.WIDTH_NUMBER_SMALL)
     made.set_plain()
     return made

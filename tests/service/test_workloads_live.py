@@ -15,7 +15,7 @@ from service.commands import load
 from service.messages.life import Failed, StageProgress
 from tests.service.conftest import Service, ServiceProcess, served
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "service" / "README.md"
 QUERIES = 9
 
 

@@ -12,9 +12,10 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.control.inspector import batch_words
+from gui.look import glossary
 from gui.look.theme import Theme
 from gui.look.tokens import DARK, FONT_TITLE, LANE_HEIGHTS, LIGHT, PANEL_PADDING, Palette
-from gui.panels.batching import TIPS, BatchingPanel
+from gui.panels.batching import BatchingPanel
 from gui.plots.card import lines_of
 from gui.plots.distributions import DistributionsView
 from gui.plots.header import Header
@@ -57,7 +58,7 @@ def test_that_every_formation_can_be_chosen_and_says_what_it_does(qtbot: QtBot, 
     panel.settings_wanted.connect(wanted.append)
     for name in reversed(FORMATIONS):
         named(panel, QPushButton, name).click()
-        assert TIPS[name]
+        assert glossary.FORMATIONS[name]
     assert [change["formation"] for change in wanted] == ["continuous", "early", "late"]
 
 
