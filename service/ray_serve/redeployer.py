@@ -91,6 +91,11 @@ class Redeployer:
         """How it stands now."""
         return self._seen(await self._look())
 
+    async def living(self) -> frozenset[str]:
+        """Replicas that take requests or still answer some, by Serve's names for them."""
+        snapshot = await self._look()
+        return snapshot.running | snapshot.leaving
+
     def watch(self) -> None:
         """Look on until Serve is done with what it does by itself, such as starting a replica."""
         if self._work is None or self._work.done():

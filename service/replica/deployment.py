@@ -244,7 +244,7 @@ class BatchTextGenerator:
         """Adopt every change of the settings as soon as the hub tells; asking again acknowledges it."""
         while True:
             try:
-                in_force = await self._hub.follow.remote(self._generation.replica, self._in_force)
+                in_force = await self._hub.follow.remote(self._serve_id, self._generation.replica, self._in_force)
             except Exception as error:
                 logger.warning("The hub does not answer (%s); the settings stay as they are", error)
                 await asyncio.sleep(RETRY_S)

@@ -16,6 +16,7 @@ from service.ray_serve.patches import keep_replica_on_loopback
 from service.ray_serve.redeployer import Redeployer
 from service.replica.background import start_for_life
 from service.replica.frames import FrameLog, frame_interval_s
+from service.replica.names import ReplicaNames
 from service.replica.recorder import ReplicaReport
 from service.replica.settings_board import SettingsBoard
 
@@ -33,7 +34,10 @@ GENERATOR = "BatchTextGenerator"
     logging_config={"enable_access_log": False},
 )
 class Hub:
-    """Every method may be called by every replica at any time; those that wait are answered within seconds."""
+    """Every method may be called by every replica at any time; those that wait are answered within seconds.
+
+    `register` alone may take longer, where Serve has restarted the hub and a replica that hangs does not report.
+    """
 
     def __init__(self, settings: Settings, gpu_device: str | None = None) -> None:
         """With the `gpu_device` that replicas compute on, where that is a GPU; raises `StartError` if there is none.
@@ -45,11 +49,10 @@ class Hub:
             require_gpu(gpu_device)
         self._board = SettingsBoard(settings)
         self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
-        self._replicas = 0
-        self._names: dict[str, str] = {}  # short ones by those of Serve's
         self._loads: dict[str, LoadProgress] = {}
         application = ServeApplication(serve.get_replica_context().app_name, GENERATOR)
         self._redeployer = Redeployer(application, self._loads, self._note_left)
+        self._names = ReplicaNames(self._redeployer.living)
         self._frames = start_for_life(self._close_frames(), "Closing telemetry frames")
 
     async def note_loading(self, replica: str, progress: LoadProgress) -> None:
@@ -62,15 +65,14 @@ class Hub:
 
     async def register(self, replica: str) -> tuple[str, VersionedSettings]:
         """A short name for a replica that starts, which Serve calls `replica`, and the settings in force."""
-        self._replicas += 1
-        name = self._names[replica] = f"r{self._replicas}"
+        name = await self._names.give(replica)
         self._redeployer.watch()
         return name, self._board.in_force
 
-    async def follow(self, replica: str, held: VersionedSettings) -> VersionedSettings:
-        """See `SettingsBoard.follow`."""
-        self._replicas = max(self._replicas, int(replica.removeprefix("r")))  # a restarted hub gives no name twice
-        return await self._board.follow(replica, held)
+    async def follow(self, replica: str, name: str, held: VersionedSettings) -> VersionedSettings:
+        """See `SettingsBoard.follow`; `name` is the one that was given to what Serve calls `replica`."""
+        self._names.note(replica, name)
+        return await self._board.follow(name, held)
 
     async def revise(self, changes: dict[str, object]) -> VersionedSettings | SettingError:
         """Change settings for all replicas; a refusal is returned, so that Ray does not wrap it."""
@@ -117,7 +119,7 @@ class Hub:
                 self._log.close_frame(self._board.in_force, self._redeployer.deployment)
 
     def _note_left(self, replica: str) -> None:
-        name = self._names.pop(replica, None)
+        name = self._names.forget(replica)
         if name is not None:
             self._log.let_go(name)
             self._board.forget(name)

@@ -1,0 +1,105 @@
+"""The hub without Ray: what replicas are called, also by a hub that is restarted while they live."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.messages.settings import Scale, Settings, VersionedSettings
+from service.ray_serve.redeployer import DeploymentSnapshot
+from service.replica import hub as module
+from service.replica import names
+from service.replica.names import ReplicaNames
+from tests.virtual_time import now_s, run_in_virtual_time
+
+AS_CHANGED = VersionedSettings(version=7, settings=Settings(max_batch_size=3))
+
+
+class Serve:
+    """An application whose replicas start and end as the test says; the controller outlives every hub."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+
+    def look(self) -> DeploymentSnapshot:
+        return DeploymentSnapshot(
+            wanted=Scale(replicas=max(len(self.running), 1)),
+            running=frozenset(self.running),
+            starting=frozenset(),
+            leaving=frozenset(),
+            resources={},
+            is_autoscaled=False,
+            is_settled=True,
+        )
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    application = Serve()
+    context = SimpleNamespace(app_name="app")
+    monkeypatch.setattr(module, "serve", SimpleNamespace(get_replica_context=lambda: context))
+    monkeypatch.setattr(module, "ServeApplication", lambda name, scaled: application)
+    monkeypatch.setattr(module, "keep_replica_on_loopback", lambda: None)
+    return application
+
+
+def started_hub() -> Any:
+    deployment: Any = module.Hub
+    return deployment.func_or_class(Settings())
+
+
+async def test_a_name_is_given_once_also_by_a_restarted_hub_that_hears_of_a_new_replica_first(serve: Serve) -> None:
+    first = started_hub()
+    old = []
+    for replica in ("a", "b"):
+        old.append((await first.register(replica))[0])
+        serve.running.add(replica)
+
+    restarted = started_hub()
+    new = asyncio.create_task(restarted.register("c"))
+    followers = [
+        asyncio.create_task(restarted.follow(replica, name, AS_CHANGED))
+        for replica, name in zip(("a", "b"), old, strict=True)
+    ]
+    name, in_force = await new
+    assert [*old, name] == ["r1", "r2", "r3"]
+    assert in_force == AS_CHANGED, "it gets the settings that the others held"
+    for follower in followers:
+        follower.cancel()
+
+
+async def test_a_replica_that_has_ended_is_not_waited_for(serve: Serve) -> None:
+    serve.running |= {"a", "b"}
+    restarted = started_hub()
+    new = asyncio.create_task(restarted.register("c"))
+    follower = asyncio.create_task(restarted.follow("a", "r5", AS_CHANGED))
+    serve.running.remove("b")
+    assert (await new)[0] == "r6"
+    follower.cancel()
+
+
+def test_replicas_that_start_together_have_names_of_their_own() -> None:
+    async def run() -> set[str]:
+        async def living() -> frozenset[str]:
+            await asyncio.sleep(0.01)
+            return frozenset()
+
+        given = ReplicaNames(living)
+        return set(await asyncio.gather(*(given.give(replica) for replica in "abc")))
+
+    assert run_in_virtual_time(run()) == {"r1", "r2", "r3"}
+
+
+def test_a_replica_that_never_reports_keeps_nobody_from_starting(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> float:
+        async def living() -> frozenset[str]:
+            return frozenset({"silent"})
+
+        await ReplicaNames(living).give("new")
+        return now_s()
+
+    assert run_in_virtual_time(run()) == pytest.approx(names.PATIENCE_S)
+    assert "reported its name" in caplog.text
