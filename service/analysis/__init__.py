@@ -1,6 +1,7 @@
-"""What is computed from telemetry: history and figures, recordings, findings, predictions, comparisons.
+"""Everything that is computed from telemetry, for the window and the commands alike.
 
-Measuring stands in `commands` and `load`; drawing stands in the window, which uses this room as the commands do.
+`observed` keeps the history, `predict` simulates other settings, `findings` says what to change, `compare` holds the
+results of A/B comparisons and sweeps, `recording` writes and reads histories. Measuring and drawing stand elsewhere.
 
-Invariant: pure. No Ray, no torch, no network, and no clock of its own.
+Invariant: pure. It imports no Ray, no torch and no network, and its only clock is the one that a `History` is given.
 """

@@ -85,6 +85,12 @@ def test_that_a_comparison_shows_verdict_plots_and_every_round() -> None:
     assert comparison_page(result).count("<svg") == 2
 
 
+def test_that_a_comparison_can_be_concluded_again_from_its_plan_and_runs() -> None:
+    result = comparison()
+
+    assert concluded(result.service, result.measured_at, result.plan, result.a, result.b) == result
+
+
 def test_that_a_comparison_says_what_spoils_it() -> None:
     texts = Balance(comparison_page(comparison(refused=2))).texts
 

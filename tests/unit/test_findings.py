@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
+from service.analysis.findings import rules
 from service.analysis.findings.facts import Finding
-from service.analysis.findings.ranking import SUPPRESSES, findings
+from service.analysis.findings.ranking import RULES, SUPPRESSES, findings
 from service.analysis.observed.history import History
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings
@@ -71,10 +73,16 @@ def test_that_warnings_come_first_and_nothing_is_said_twice() -> None:
     assert len(set(rules)) == len(rules)
 
 
+def test_that_every_module_of_the_rules_is_asked() -> None:
+    modules = {f"{rules.__name__}.{module.name}" for module in pkgutil.iter_modules(rules.__path__)}
+    assert {rule.__module__ for rule in RULES} == modules
+    assert len(RULES) == len(modules)
+
+
 @pytest.mark.parametrize("rule", SUPPRESSES)
-def test_that_what_a_finding_settles_is_not_said_beside_it(rule: str) -> None:
+def test_that_what_a_finding_suppresses_is_not_said_beside_it(rule: str) -> None:
     assert rule not in SUPPRESSES[rule]
-    assert not any(rule in SUPPRESSES.get(settled, ()) for settled in SUPPRESSES[rule]), "each would silence the other"
+    assert not any(rule in SUPPRESSES.get(other, ()) for other in SUPPRESSES[rule]), "each would silence the other"
 
 
 def test_that_every_finding_has_evidence_with_numbers_and_every_warning_an_advice() -> None:

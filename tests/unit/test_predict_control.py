@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from queue import SimpleQueue
 
 import msgspec
 
-from service.analysis.predict.control import Ask, Inbox, Observe, Predicted, answer
+from service.analysis.predict.control import Ask, Observe, PredictCommand, Predicted, answer, read_commands
 from service.analysis.predict.observation import ENCODER, Observation
 from service.messages.settings import Settings
 from tests.unit.test_predict import OBSERVED, observed, predicted
@@ -25,9 +26,9 @@ def observation() -> Observation:
 
 
 def answers_to(*lines: bytes) -> list[Predicted]:
-    inbox, out = Inbox(io.BytesIO(b"".join(lines))), io.BytesIO()
-    inbox.read()
-    answer(inbox, out)
+    commands, out = SimpleQueue[PredictCommand | None](), io.BytesIO()
+    read_commands(io.BytesIO(b"".join(lines)), commands)
+    answer(commands, out)
     return [msgspec.json.decode(each, type=Predicted) for each in out.getvalue().splitlines()]
 
 

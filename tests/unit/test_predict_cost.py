@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def joined(*parts: Executed) -> Executed:
     """Parts that follow one another."""
     result = parts[0]
     for part in parts[1:]:
-        later = part.shifted(result.finished_s[-1] + 1.0)
+        later = replace(part, finished_s=part.finished_s + result.finished_s[-1] + 1.0)
         result = Executed(*(np.concatenate([getattr(result, n), getattr(later, n)]) for n in result.__dict__))
     return result
 

@@ -228,7 +228,7 @@ def test_that_a_request_is_followed_to_its_end_beyond_the_last_arrival() -> None
 
 
 def test_that_the_way_to_the_queue_and_back_adds_up() -> None:
-    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), OpenLoop([Arrival(0.0, 0.1, 1)], lambda: 0.02), 10)
+    run = simulate(late(1, 0.0), EngineOfOneTime(1.0), OpenLoop([Arrival(0.0, 0.1, 1)], return_s=lambda: 0.02), 10)
     assert [request.answered_s for request in run.requests] == [pytest.approx(1.12)]
 
 

@@ -123,12 +123,14 @@ class Facts:
 
     @cached_property
     def batches(self) -> RecentBatches:
-        return recent_batches(self.history, self.regime.number, self.since_s, self.at_s, self.settings.formation)
+        return self._batches_since(self.since_s)
 
     @cached_property
     def earlier_batches(self) -> RecentBatches:
         """The batches of the last half minute, for facts about whole batches, however long they take."""
-        since_s = max(self.at_s - LONG_S, self.regime.start_s)
+        return self._batches_since(max(self.at_s - LONG_S, self.regime.start_s))
+
+    def _batches_since(self, since_s: float) -> RecentBatches:
         return recent_batches(self.history, self.regime.number, since_s, self.at_s, self.settings.formation)
 
     @cached_property

@@ -31,7 +31,7 @@ class Columns:
 
     def __init__(self, fields: Mapping[str, DTypeLike], max_rows: int) -> None:
         self._max_rows = max_rows
-        self._blank = {name: _blank_of(np.dtype(kind)) for name, kind in fields.items()}
+        self._blank = {n: math.inf if np.dtype(kind).kind == "f" else -1 for n, kind in fields.items()}
         self._columns: dict[str, NDArray[Any]] = {n: np.empty(FIRST_CAPACITY, kind) for n, kind in fields.items()}
         self._capacity = FIRST_CAPACITY
         self._start = 0
@@ -96,7 +96,3 @@ class Columns:
             roomier[:count] = column[self._start : self._stop].copy()
             self._columns[name] = roomier
         self._capacity, self._start, self._stop = capacity, 0, count
-
-
-def _blank_of(kind: np.dtype[Any]) -> float:
-    return math.inf if kind.kind == "f" else -1

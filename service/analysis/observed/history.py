@@ -101,11 +101,8 @@ class History:
         if frame.number <= self._last_number and not self._is_of_new_service(frame):
             return
         self._last_number = frame.number
-        self._note_service(frame)
         self.behind_s = max(received_s - self._service_offset.to_ours(frame.at_s), 0.0)
-        self._add_settings(frame)
-        self._add_replicas(frame)
-        self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
+        self._add_without_requests(frame)
         self.requests.add_records(
             self._service,
             frame.requests,
@@ -126,10 +123,7 @@ class History:
         """
         for frame in earlier:
             self._service_offset.note(frame.clock, frame.at_s, self._clock())
-            self._note_service(frame)
-            self._add_settings(frame)
-            self._add_replicas(frame)
-            self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
+            self._add_without_requests(frame)
         self.add_telemetry(last)
 
     def add_load(self, frame: LoadFrame) -> None:
@@ -228,6 +222,12 @@ class History:
         self._begins_anew = True
         return True
 
+    def _add_without_requests(self, frame: TelemetryFrame) -> None:
+        self._note_service(frame)
+        self._add_settings(frame)
+        self._add_replicas(frame)
+        self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
+
     def _note_service(self, frame: TelemetryFrame) -> None:
         if self._begins_anew:
             self._service += 1
@@ -300,10 +300,7 @@ class History:
     def _advance(self, at_s: float) -> None:
         self.percentiles.advance(at_s, self.requests.samples, self._regime_start)
         oldest_s = at_s - self.kept_s - MARGIN_S
-        self.requests.drop_before(oldest_s)
-        self.batches.drop_before(oldest_s)
-        self.statuses.drop_before(oldest_s)
-        self.load_timeline.drop_before(oldest_s)
-        self.deployment_timeline.drop_before(oldest_s)
-        self.outages.drop_before(oldest_s)
+        tables = (self.requests, self.batches, self.statuses)
+        for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages):
+            each.drop_before(oldest_s)
         self.revision += 1

@@ -46,10 +46,7 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
     columns = history.batches.columns
     if not columns.has(row):
         return None
-    number, slot, version, formation, size, cap, reason, tokens = (
-        int(columns.get(row, name))
-        for name in ("number", "slot", "version", "formation", "size", "cap", "reason", "tokens")
-    )
+    slot, formation, reason = (int(columns.get(row, name)) for name in ("slot", "formation", "reason"))
     started_s, finished_s = (
         value if np.isfinite(value := columns.get(row, name)) else None for name in ("started", "finished")
     )
@@ -57,20 +54,16 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
     return BatchSummary(
         row=row,
         id=history.batches.id_of(row),
-        number=number,
         replica=history.slots.name_of(slot),
-        version=version,
         formation=FORMATIONS[formation],
-        size=size,
-        cap=cap,
         reason=REASONS[reason],
         formed_s=columns.get(row, "formed"),
         started_s=started_s,
         finished_s=finished_s,
-        tokens=tokens,
         waited_s=_waited_s(history.requests, row),
         ran_s=None if started_s is None or until_s is None else max(until_s - started_s, 0.0),
         unit=history.unit,
+        **{name: int(columns.get(row, name)) for name in ("number", "version", "size", "cap", "tokens")},
     )
 
 

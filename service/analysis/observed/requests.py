@@ -48,6 +48,7 @@ FIELDS: Final = {
     "prompt_tokens": np.int64,
     "sample": np.int64,
 }
+TIMES: Final = tuple(name for name, kind in FIELDS.items() if kind is np.float64)
 SENDER_TIMES: Final = ("intended", "sent", "client_first_token", "client_finished")
 
 Source: TypeAlias = Literal["fire", "load", "other"]
@@ -215,7 +216,7 @@ class RequestTable:
 
     def row(self, row: int) -> RequestRow:
         texts = self._texts_of(row)
-        times = {name: _known(self.columns.get(row, name)) for name, kind in FIELDS.items() if kind is np.float64}
+        times = {name: None if math.isinf(at_s := self.columns.get(row, name)) else at_s for name in TIMES}
         state = STATES[int(self.columns.get(row, "state"))] if texts.service_key else "waiting"
         if texts.outcome is not None:
             state = STATE_OF_OUTCOME[texts.outcome]
@@ -234,16 +235,12 @@ class RequestTable:
             replica=texts.replica,
             batch=texts.batch,
             error=texts.error,
-            intended_s=times["intended"],
-            sent_s=times["sent"],
-            received_s=times["received"],
             enqueued_s=times["queued"],
-            formed_s=times["formed"],
-            started_s=times["started"],
             first_token_s=_first(times["client_first_token"], times["first_token"]),
             finished_s=finished_s,
             started_at_s=started_at_s,
             latency_s=None if finished_s is None else finished_s - started_at_s,
+            **{f"{name}_s": times[name] for name in ("intended", "sent", "received", "formed", "started")},
         )
 
     def take_changed(self, most: int | None = None) -> list[RequestRow]:
@@ -331,13 +328,8 @@ class RequestTable:
         self.columns.set(row, "clock_offset", clock.offset_s)
 
     def _set_client_times(self, row: int, request: ClientRequest, offset_s: float) -> None:
-        times = {
-            "intended": request.intended_s,
-            "sent": request.sent_s,
-            "client_first_token": request.first_token_s,
-            "client_finished": request.finished_s,
-        }
-        for name, at_s in times.items():
+        times = (request.intended_s, request.sent_s, request.first_token_s, request.finished_s)
+        for name, at_s in zip(SENDER_TIMES, times, strict=True):
             if at_s is not None:
                 self.columns.set(row, name, at_s + offset_s)
         self.columns.set(row, "clock_offset", offset_s)
@@ -368,10 +360,6 @@ def samples_between(samples: Columns, start_s: float, end_s: float) -> tuple[Flo
     finished: Floats = samples["finished"]
     within = (finished > start_s) & (finished <= end_s)
     return finished[within], samples["latency"][within], samples["regime"][within]
-
-
-def _known(at_s: float) -> float | None:
-    return None if math.isinf(at_s) else at_s
 
 
 def _first(*times: float | None) -> float | None:

@@ -13,7 +13,8 @@ import os
 import sys
 import threading
 from importlib import import_module
-from typing import Any, BinaryIO, Final, TypeAlias
+from queue import SimpleQueue
+from typing import BinaryIO, Final, TypeAlias
 
 import msgspec
 
@@ -47,60 +48,38 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
 PredictCommand: TypeAlias = Observe | Ask
 
 
-class Inbox:
-    """The latest of each kind of command, filled by a thread that reads lines."""
-
-    def __init__(self, lines: BinaryIO) -> None:
-        self._lines = lines
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(PredictCommand, dec_hook=as_array)
-        self._news = threading.Condition()
-        self._observation: Observation | None = None
-        self._question: Ask | None = None
-        self._has_ended = False
-
-    def start(self) -> None:
-        threading.Thread(target=self.read, name="commands", daemon=True).start()
-
-    def read(self) -> None:
-        for line in self._lines:
-            self._take(line)
-        with self._news:
-            self._has_ended = True
-            self._news.notify()
-
-    def next(self) -> tuple[Ask, Observation | None] | None:
-        """Wait for the next question and return it with its observation; ``None`` after the last."""
-        with self._news:
-            self._news.wait_for(lambda: self._question is not None or self._has_ended)
-            question, self._question = self._question, None
-            return None if question is None else (question, self._observation)
-
-    def _take(self, line: bytes) -> None:
+def read_commands(lines: BinaryIO, commands: SimpleQueue[PredictCommand | None]) -> None:
+    """Put the command of each line into the queue, and ``None`` after the last."""
+    decoder: msgspec.json.Decoder[PredictCommand] = msgspec.json.Decoder(PredictCommand, dec_hook=as_array)
+    for line in lines:
         try:
-            command = self._decoder.decode(line)
+            commands.put(decoder.decode(line))
         except (msgspec.MsgspecError, ValueError) as error:
             print(f"predict: a command was not understood: {error}", file=sys.stderr)
-            return
-        with self._news:
-            if isinstance(command, Observe):
-                self._observation = command.observation
-            else:
-                self._question = command
-            self._news.notify()
+    commands.put(None)
 
 
-def answer(inbox: Inbox, out: BinaryIO) -> None:
-    """Answer until the questions end."""
-    about: Observation | None = None
+def answer(commands: SimpleQueue[PredictCommand | None], out: BinaryIO) -> None:
+    """Answer the latest question whenever no newer command has come, until the commands end."""
+    observation: Observation | None = None
     predictor: Predictor | None = None
-    while (asked := inbox.next()) is not None:
-        question, observation = asked
-        if observation is not about:
-            about = observation
-            predictor = None if observation is None else Predictor.of(observation)
-        prediction = predictor.predict(question.settings) if predictor is not None else None
-        out.write(msgspec.json.encode(Predicted(number=question.number, prediction=prediction)) + b"\n")
-        out.flush()
+    question: Ask | None = None
+    is_open = True
+    while is_open:
+        match commands.get():
+            case Observe(observation=observation):
+                predictor = None
+            case Ask() as question:
+                pass
+            case None:
+                is_open = False
+        if question is not None and commands.empty():
+            if predictor is None and observation is not None:
+                predictor = Predictor.of(observation)
+            prediction = None if predictor is None else predictor.predict(question.settings)
+            out.write(msgspec.json.encode(Predicted(number=question.number, prediction=prediction)) + b"\n")
+            out.flush()
+            question = None
 
 
 def main() -> int:
@@ -108,7 +87,7 @@ def main() -> int:
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     import_module("scipy.optimize")  # slow, so it is done before the first question
-    inbox = Inbox(sys.stdin.buffer)
-    inbox.start()
-    answer(inbox, sys.stdout.buffer)
+    commands: SimpleQueue[PredictCommand | None] = SimpleQueue()
+    threading.Thread(target=read_commands, args=(sys.stdin.buffer, commands), name="commands", daemon=True).start()
+    answer(commands, sys.stdout.buffer)
     return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -86,10 +86,6 @@ class Executed:
     def pieces_per_token(self) -> float:
         """Pieces of answers for each token of work: 1, unless a function streams."""
         return float(self.pieces.sum() / self.tokens.sum())
-
-    def shifted(self, by_s: float) -> Executed:
-        """The same with all ends moved in time."""
-        return replace(self, finished_s=self.finished_s + by_s)
 
     def _latest(self) -> Executed:
         order = np.argsort(self.finished_s, kind="stable")[-MOST_BATCHES:]

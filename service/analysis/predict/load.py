@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 def at_once() -> float:
@@ -35,33 +35,32 @@ class ReturnDelays(NamedTuple):
     before_s: float
 
 
-class Load(Protocol):
-    """The sender of requests.
+@dataclass(kw_only=True)
+class Load:
+    """A sender of requests.
 
     Attributes:
-        pause_after_refusal_s: pause of a user after a refusal.
         return_s: draws the time that the answers of a batch take from the engine to their users.
+        pause_after_refusal_s: pause of a user after a refusal.
     """
 
-    @property
-    def pause_after_refusal_s(self) -> float: ...
-    @property
-    def return_s(self) -> Callable[[], float]: ...
+    return_s: Callable[[], float] = at_once
+    pause_after_refusal_s: float = 0.0
 
     def first(self, until_s: float) -> Iterable[Arrival]:
         """The requests up to `until_s` that do not follow from answers."""
+        raise NotImplementedError
 
     def next(self, answered_s: float) -> Arrival | None:
         """The request that follows from an answer, if any."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class OpenLoop:
+@dataclass
+class OpenLoop(Load):
     """Arrivals that do not wait for answers."""
 
     arrivals: Sequence[Arrival]
-    return_s: Callable[[], float] = at_once
-    pause_after_refusal_s: float = 0.0
 
     def first(self, until_s: float) -> Iterable[Arrival]:
         return (arrival for arrival in self.arrivals if arrival.intended_s < until_s)
@@ -71,7 +70,7 @@ class OpenLoop:
 
 
 @dataclass
-class ClosedLoop:
+class ClosedLoop(Load):
     """Users that each send a request when the one before is answered.
 
     Users that are answered together return together, since a delay of one mostly delays all. So their delays are drawn
@@ -89,8 +88,7 @@ class ClosedLoop:
     random: Random
     bursts: Sequence[Sequence[ReturnDelays]] = ((ReturnDelays(0.0, 0.0),),)
     think_s: Callable[[], float] = at_once
-    return_s: Callable[[], float] = at_once
-    pause_after_refusal_s: float = 1.0
+    pause_after_refusal_s: float = field(default=1.0, kw_only=True)
     _burst: Sequence[ReturnDelays] = ()
     _answered_s: float | None = None
 

@@ -197,7 +197,7 @@ class PresentLoad:
         before = filled(self.requests.before_s).tolist()
         tokens, prompts = self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist()
         arrivals = [Arrival(at_s, at_s + before[row], tokens[row], prompts[row]) for at_s, row in due]
-        return OpenLoop(arrivals, self._returns(random))
+        return OpenLoop(arrivals, return_s=self._returns(random))
 
     def _users(self, random: Random) -> ClosedLoop:
         lengths = list(zip(self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist(), strict=True))
@@ -209,7 +209,7 @@ class PresentLoad:
             return random.choice(self.thinking_s)
 
         by_request = [burst for burst in self.bursts for _ in burst]
-        return ClosedLoop(self.users, make, random, by_request, think_s, self._returns(random))
+        return ClosedLoop(self.users, make, random, by_request, think_s, return_s=self._returns(random))
 
     def _returns(self, random: Random) -> Callable[[], float]:
         known = np.maximum(filled(self.requests.return_s), 0.0).tolist()
