@@ -22,7 +22,6 @@ from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
 from service.launch import checks
 from service.launch.driver_protocol import DriverMessage, DriverPlan, VitalProcesses
-from service.launch.priority import yield_to_other_sessions
 from service.launch.reaper import deployed_file
 from service.launch.stages import StageReporter, stages_to
 from service.messages.life import Failed, Ready, Stage, StartError, Starting
@@ -151,7 +150,6 @@ class Driver:
 
 def main() -> NoReturn:
     os.umask(0o077)
-    yield_to_other_sessions()
     emit = claim_stdout()
     plan = msgspec.json.decode(sys.argv[1], type=DriverPlan)
     driver = Driver(plan, emit)

@@ -1,8 +1,8 @@
 """Ends every process that descends from the driver, also when the supervisor itself is killed.
 
 Neither names nor parents identify these processes, since both change. Two things that they inherit do: a mark in the
-environment, drawn at each start, and the driver's session. A process can leave the session or lose the mark, but no
-process of Ray's does both.
+environment, drawn at each start, and the driver's process group. A process can leave the group or lose the mark, but
+no process of Ray's does both.
 
 `python -m service.launch.reaper` outlives the supervisor. Its standard input holds a `ReapPlan` and ends when the
 supervisor ends. This module imports no Ray.
@@ -38,11 +38,11 @@ class Lineage(msgspec.Struct, frozen=True):
 
     Attributes:
         instance: the value of `MARK` in their environment.
-        session: the process number of their session's leader, the driver.
+        group: their process group, which has the number of its leader, the driver.
     """
 
     instance: str
-    session: int
+    group: int
 
     def members(self) -> list[psutil.Process]:
         """The processes that are alive, without this one; a zombie is not alive."""
@@ -50,13 +50,13 @@ class Lineage(msgspec.Struct, frozen=True):
 
     def _has(self, process: psutil.Process) -> bool:
         try:
-            is_member = self._is_in_session(process.pid) or self._has_mark(process)
+            is_member = self._is_in_group(process.pid) or self._has_mark(process)
             return is_member and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, OSError):  # gone, or somebody else's
             return False
 
-    def _is_in_session(self, pid: int) -> bool:
-        return hasattr(os, "getsid") and os.getsid(pid) == self.session
+    def _is_in_group(self, pid: int) -> bool:
+        return hasattr(os, "getpgid") and os.getpgid(pid) == self.group
 
     def _has_mark(self, process: psutil.Process) -> bool:
         environment = Path(f"/proc/{process.pid}/environ")

@@ -30,6 +30,7 @@ from tests.service.stand_in import GATE, GRADUAL_DTYPE, PROGRESS, REFUSED_DTYPE
 STAND_IN = ("--app", "tests.service.stand_in:build")
 GONE_LIMIT_S = 5.0
 FAILED_LIMIT_S = 3.0
+START_LIMIT_S = 60.0
 STAGES = ["check", "ray", "serve", "load", "answer"]
 
 pytestmark = [
@@ -51,7 +52,7 @@ class Run:
 
     def read_until(self, condition: Callable[[ServiceState], bool]) -> ServiceState:
         """The first state, from the next on, that meets the condition."""
-        watchdog = threading.Timer(60, self.service.process.kill)
+        watchdog = threading.Timer(START_LIMIT_S, self.service.process.kill)
         watchdog.start()
         try:
             for state in self.service.states():
@@ -225,6 +226,23 @@ def test_that_headers_that_are_no_text_do_no_harm(name: str, ready: Ready) -> No
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
+def test_that_nothing_of_the_service_leaves_the_session_or_the_priority_of_its_starter(run: Run) -> None:
+    """Linux shares the processor out by sessions first; what gives way to the window does so within the session."""
+    family = [psutil.Process(run.pid), *run.family().descendants]
+    assert {os.getsid(process.pid) for process in family} == {os.getsid(0)}
+    assert {os.getpriority(os.PRIO_PROCESS, process.pid) for process in family} == {os.getpriority(os.PRIO_PROCESS, 0)}
+    autogroup = Path("/proc/self/autogroup")
+    if autogroup.exists():
+        shares = {Path(f"/proc/{process.pid}/autogroup").read_text() for process in family}
+        assert shares == {autogroup.read_text()}
+
+
+def test_that_ctrl_c_in_the_terminal_reaches_the_supervisor_alone(run: Run) -> None:
+    family = run.family()
+    assert os.getpgid(family.driver.pid) == family.driver.pid
+    assert os.getpgid(run.pid) not in {os.getpgid(process.pid) for process in family.descendants}
+
+
 def test_that_everything_listens_on_loopback_alone(run: Run) -> None:
     sockets = [
         connection
@@ -303,6 +321,44 @@ def test_that_it_heeds_a_signal_in_whatever_moment_it_comes() -> None:
             run.read_until(lambda state: isinstance(state, StageProgress) and state.finished)
             run.service.process.terminate()
             assert run.service.process.wait(5) == 0
+
+
+ON_A_TERMINAL = """
+import os, sys, termios
+terminal = os.open(os.ttyname(0), os.O_RDWR)  # a leader of a session takes the first that it opens as its own
+mode = termios.tcgetattr(terminal)
+mode[3] |= termios.TOSTOP
+termios.tcsetattr(terminal, termios.TCSANOW, mode)
+os.execv(sys.executable, [sys.executable, "-m", "service", *sys.argv[1:]])
+"""
+
+
+def drain(terminal: int) -> None:
+    with contextlib.suppress(OSError):  # nobody has it open any more
+        while os.read(terminal, 65536):
+            pass
+
+
+def test_that_ctrl_c_ends_it_in_order_on_a_terminal_that_stops_programs_in_the_background() -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-c", ON_A_TERMINAL, *STAND_IN]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, start_new_session=True
+    ) as service:
+        os.close(theirs)
+        reader = threading.Thread(target=drain, args=(ours,))
+        reader.start()
+        watchdog = threading.Timer(START_LIMIT_S, service.kill)
+        watchdog.start()
+        assert service.stdout is not None
+        states = map(STATES.decode, service.stdout)
+        assert any(isinstance(state, Ready) for state in states)
+        os.write(ours, b"\x03")
+        assert list(states) == [Stopping(), Stopped()]
+        watchdog.cancel()
+    assert service.returncode == 0
+    reader.join()
+    os.close(ours)
 
 
 # -- violent ends -----------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="sessions and signals
 
 @pytest.fixture
 def lineage() -> Lineage:
-    return Lineage(instance=secrets.token_hex(8), session=-1)
+    return Lineage(instance=secrets.token_hex(8), group=-1)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def spawn() -> Iterator[Spawn]:
             [sys.executable, "-c", code, *arguments],
             env={**os.environ, MARK: mark} if mark is not None else None,
             stdout=subprocess.PIPE,
-            start_new_session=True,
+            process_group=0,
         )
         processes.append(process)
         return process
@@ -72,10 +72,10 @@ def test_that_the_mark_tells_members_from_others(lineage: Lineage, spawn: Spawn)
     assert pids(lineage) == {ours.pid}
 
 
-def test_that_the_session_tells_members_without_the_mark(lineage: Lineage, spawn: Spawn) -> None:
+def test_that_the_process_group_tells_members_without_the_mark(lineage: Lineage, spawn: Spawn) -> None:
     leader = spawn(IDLE)
     await_line(leader)
-    assert pids(Lineage(lineage.instance, session=leader.pid)) == {leader.pid}
+    assert pids(Lineage(lineage.instance, group=leader.pid)) == {leader.pid}
 
 
 def test_that_a_process_that_has_ended_is_no_member(lineage: Lineage, spawn: Spawn) -> None:

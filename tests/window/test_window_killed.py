@@ -45,6 +45,13 @@ def test_that_nothing_outlives_a_window_that_dies(window: subprocess.Popen[bytes
     assert alive == []
 
 
+def test_that_what_the_window_starts_shares_the_processor_as_one_with_it(window: subprocess.Popen[bytes]) -> None:
+    """Linux shares it out by sessions first: in one, the niceness of the engine's threads counts against the window."""
+    children = psutil.Process(window.pid).children(recursive=True)
+
+    assert {os.getsid(child.pid) for child in children} == {os.getsid(window.pid)}
+
+
 def test_that_what_a_killed_window_recorded_can_be_read(window: subprocess.Popen[bytes], recording: Path) -> None:
     assert window.stdout is not None
     while not open_recording(recording).history.requests.rows():

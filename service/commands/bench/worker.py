@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import traceback
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple, Self
 
 from service.engine.model.report import ModelError
-from service.launch.priority import yield_to_other_sessions
 from service.messages.options import ServiceOptions
 from service.messages.text import UserError
 
@@ -86,16 +84,8 @@ class Worker:
         )
 
 
-def _be_as_the_service_is() -> None:
-    """A session of its own, behind the others in line for the processor; Ctrl-C is for the parent to heed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "setsid"):
-        os.setsid()
-    yield_to_other_sessions()
-
-
 def _work(pipe: Connection, make: Callable[[ServiceOptions], object], options: ServiceOptions) -> None:
-    _be_as_the_service_is()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     try:
         measured = make(options)
         pipe.send(_Answer())
