@@ -22,6 +22,7 @@ from service.messages.options import RunOptions, is_loopback
 from service.messages.pipes import SOURCE_ROOT
 from service.ray_serve import application
 from service.ray_serve.environment import door_variables
+from service.ray_serve.local_cluster import OwnPackagesFirst
 
 ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
@@ -84,7 +85,7 @@ def join(address: str, workload: str, variables: Mapping[str, str], **options: A
     """Connect, with environment variables for what we run there and options for `ray.init`; raises `StartError`."""
     runtime_env = {"env_vars": dict(variables), "py_modules": [str(SOURCE_ROOT / "service"), *modules_of(workload)]}
     try:
-        ray.init(address=address, runtime_env=runtime_env, **options)
+        ray.init(address=address, job_config=OwnPackagesFirst(), runtime_env=runtime_env, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise NoClusterError(address) from error
 

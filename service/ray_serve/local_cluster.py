@@ -9,6 +9,7 @@ from typing import Final
 
 import psutil
 import ray
+from ray.job_config import JobConfig
 
 from service.messages.life import PortTakenError, StartError
 from service.messages.options import RunOptions
@@ -20,6 +21,17 @@ PORT_ATTEMPTS: Final = 5
 MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
 VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
 TOKEN_PATH: Final = Path("~/.ray/auth_token")
+
+
+class OwnPackagesFirst(JobConfig):
+    """Keeps Ray from searching the current folder first in its workers, where a package of the user's could hide ours.
+
+    The user's workload is still found: `service.workloads.catalog` searches the current folder last.
+    """
+
+    def _runtime_env_has_working_dir(self) -> bool:
+        # WORKAROUND ray 2.60: nothing public keeps the driver's current folder out of its workers' `sys.path`.
+        return True
 
 
 class LocalCluster:
@@ -35,6 +47,7 @@ class LocalCluster:
         _make_token_private()
         ray.init(
             address="local",
+            job_config=OwnPackagesFirst(),
             num_cpus=max(cpu_count(), MOST_REPLICAS),  # each takes one, and this Ray is for nobody else
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,

@@ -30,16 +30,17 @@ from tests.service.ports import free_port
 STATES = msgspec.json.Decoder(ServiceState)
 EVENTS = msgspec.json.Decoder(TelemetryEvent)
 ROOT = Path(__file__).parents[2]
+PROGRAM = ("-m", "service")
 START_TIMEOUT_S = 240  # the first start fetches and converts the model
 
 
 class ServiceProcess:
     """`python -m service` as a child, its states read as they come and its log kept for the report of a failure."""
 
-    def __init__(self, *arguments: str, folder: Path | None = None) -> None:
+    def __init__(self, *arguments: str, folder: Path | None = None, program: tuple[str, ...] = PROGRAM) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "service", *arguments],
+            [sys.executable, *program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -155,9 +156,9 @@ def telemetry_of(url: str, after: int | None = None) -> Iterator[Telemetry]:
         yield Telemetry(response)
 
 
-def served(*arguments: str, folder: Path | None = None) -> Iterator[Service]:
+def served(*arguments: str, folder: Path | None = None, program: tuple[str, ...] = PROGRAM) -> Iterator[Service]:
     """Another service than the common one, for as long as a fixture or a test wants it."""
-    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder)
+    process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder, program=program)
     try:
         yield Service(process.wait_until_ready())
     finally:

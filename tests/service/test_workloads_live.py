@@ -17,6 +17,7 @@ from tests.service.conftest import Service, ServiceProcess, served
 
 README = Path(__file__).parents[2] / "service" / "README.md"
 QUERIES = 9
+BATCHSCOPE = ("-P", "-c", "import sys; from gui.__main__ import main; sys.exit(main())", "serve")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,10 @@ def test_that_a_function_of_ones_own_is_served_as_the_readme_has_it(tmp_path: Pa
     code = re.search(r"<!-- the workload of one's own -->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert code is not None
     (tmp_path / "squares.py").write_text(code[1])
-    for service in served("--workload", "squares:Squares", folder=tmp_path):
+    for name in ("service", "gui"):  # packages of the user's that bear the names of ours
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('raise ImportError("a foreign package")')
+    for service in served("--workload", "squares:Squares", folder=tmp_path, program=BATCHSCOPE):
         answer = requests.post(service.url, json={"inputs": [3, -1.5]}, timeout=30)
         assert answer.json() == {"outputs": [9, 2.25]}
         assert (service.ready.workload.name, service.ready.workload.examples) == ("squares", ("3", "-1.5"))
