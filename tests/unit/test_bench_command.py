@@ -15,15 +15,13 @@ import pytest
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.progress import Progress
 from service.commands.bench import command as bench
-from service.commands.bench import starting as bench_start
 from service.commands.bench import work as bench_work
 from service.commands.bench.other_work import OtherWork
 from service.commands.bench.over_http import ThroughHttp, run_of
 from service.commands.bench.plan import BenchPlan, Subject
 from service.commands.bench.report import BenchReport, MeasuredOn
-from service.commands.bench.starting import Bench, NotStartedError, own_service
 from service.commands.bench.subjects import ReferenceFacts
-from service.commands.bench.work import BenchWork
+from service.commands.bench.work import Bench, BenchWork, NotStartedError, own_service
 from service.commands.bench.worker import WorkerError
 from service.commands.cli import Server
 from service.commands.runs import MeasuredService, MeasuringError
@@ -253,7 +251,7 @@ READY = (
 
 def says(monkeypatch: pytest.MonkeyPatch, line: str, then: str = "sys.stdin.read()") -> None:
     script = f"import sys; print({line!r}, flush=True); {then}"
-    monkeypatch.setattr(bench_start, "_command", lambda _: [sys.executable, "-c", script])
+    monkeypatch.setattr(bench_work, "_command", lambda _: [sys.executable, "-c", script])
 
 
 async def test_that_a_service_of_its_own_is_told_of_when_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,11 +313,11 @@ class NoProcess:
 
 
 async def beside(monkeypatch: pytest.MonkeyPatch, url: str, model: str, *subjects: Subject) -> Bench:
-    monkeypatch.setattr(bench_start, "Worker", NoProcess)
+    monkeypatch.setattr(bench_work, "Worker", NoProcess)
     monkeypatch.setattr(NoProcess, "made", [])
     monkeypatch.setattr(MeasuredService, "at", lambda *_: ServiceThatIsUp(url, model))
     async with AsyncExitStack() as stack:
-        return await bench_start.started(stack, PLAN, subjects, Server(url), lambda _: None)
+        return await bench_work.started(stack, PLAN, subjects, Server(url), lambda _: None)
 
 
 async def test_that_what_a_service_is_held_against_computes_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
