@@ -12,8 +12,6 @@ from service.ray_serve.gpus import check_index, takes_gpu
 from service.replica.deployment import BatchTextGenerator
 from service.replica.hub import Hub
 
-APP_NAME = "Text-Completion-App"
-
 
 def build(options: ServiceOptions | dict[str, Any]) -> Application:
     """The application for these options: replicas that generate, and the hub that they share.

@@ -17,13 +17,10 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus, LoggingConfig, ServeStatus
 
 from service.messages.life import LoadProgress, PortTakenError, StartError, Unit
-from service.messages.options import ServiceOptions
+from service.messages.options import APP_NAME, DEPLOYMENT_NAME, REQUEST_TIMEOUT_S, ServiceOptions
 from service.ray_serve.redeployer import reason_of
 
-APP_NAME: Final = "Text-Completion-App"
-DEPLOYMENT: Final = "BatchTextGenerator"
 HUB: Final = "Hub"
-REQUEST_TIMEOUT_S: Final = 600.0
 POLL_S: Final = 0.1
 TELLING_LIMIT_S: Final = 1.0
 
@@ -61,7 +58,7 @@ def wait_until_running(replicas: int, report: Callable[[float, float, Unit], Non
     while True:
         status = serve.status()
         _raise_failure(status)
-        running = _running_replicas(status, DEPLOYMENT)
+        running = _running_replicas(status, DEPLOYMENT_NAME)
         if hub is None and _running_replicas(status, HUB):
             hub = _handle_of_hub()
         loading = _told(hub) if hub is not None and not running else None

@@ -18,7 +18,7 @@ from ray import serve
 from ray.serve import context
 
 from service.messages.life import NoClusterError, StartError
-from service.messages.options import RunOptions, is_loopback
+from service.messages.options import APP_NAME, RunOptions, is_loopback
 from service.messages.pipes import SOURCE_ROOT
 from service.ray_serve import application
 from service.ray_serve.environment import door_variables
@@ -45,8 +45,8 @@ class ExternalCluster:
         serve.start(http_options={"host": self._options.host, "port": self._options.port or 8000})
         if application.is_deployed():
             raise StartError(
-                f"The cluster already runs an application named {application.APP_NAME}, and it stays untouched. Delete "
-                f"it there with: serve delete {application.APP_NAME}"
+                f"The cluster already runs an application named {APP_NAME}, and it stays untouched. Delete "
+                f"it there with: serve delete {APP_NAME}"
             )
         where = self._listening_address()
         self._note.write_text(self._options.address or "")

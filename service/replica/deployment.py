@@ -25,7 +25,7 @@ from service.engine.compute_thread import EngineThreads
 from service.engine.job import Line
 from service.engine.loading import load_engine
 from service.engine.sequence import SamplingParams
-from service.messages.options import ServiceOptions
+from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.messages.workload import TEXT
@@ -73,7 +73,7 @@ async def json_object(request: Request, content: str) -> dict[str, Any]:
 
 
 @serve.deployment(
-    name="BatchTextGenerator",
+    name=DEPLOYMENT_NAME,
     health_check_period_s=2,
     health_check_timeout_s=10,
     graceful_shutdown_timeout_s=USUAL_DRAIN_TIMEOUT_S,

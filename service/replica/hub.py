@@ -8,6 +8,7 @@ from ray import serve
 
 from service.engine.cores import usable_cores
 from service.messages.life import LoadProgress, furthest_behind
+from service.messages.options import DEPLOYMENT_NAME
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.messages.telemetry import Deployment
 from service.ray_serve.controller import ServeApplication
@@ -21,7 +22,6 @@ from service.replica.recorder import ReplicaReport
 from service.replica.settings_board import SettingsBoard
 
 READER_TIMEOUT_S = 5.0
-GENERATOR = "BatchTextGenerator"
 
 
 @serve.deployment(
@@ -50,7 +50,7 @@ class Hub:
         self._board = SettingsBoard(settings)
         self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
         self._loads: dict[str, LoadProgress] = {}
-        application = ServeApplication(serve.get_replica_context().app_name, GENERATOR)
+        application = ServeApplication(serve.get_replica_context().app_name, DEPLOYMENT_NAME)
         self._redeployer = Redeployer(application, self._loads, self._note_left)
         self._names = ReplicaNames(self._redeployer.living)
         self._frames = start_for_life(self._close_frames(), "Closing telemetry frames")

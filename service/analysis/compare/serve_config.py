@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.messages.options import ServiceOptions
+from service.messages.options import APP_NAME, DEPLOYMENT_NAME, ServiceOptions
 from service.messages.settings import Settings
 
 USAGE: Final = (
@@ -23,11 +23,11 @@ def serve_config(options: ServiceOptions, evidence: Sequence[str] = (), port: in
     arguments: dict[str, Any] = msgspec.to_builtins(options)
     deployment = {name: arguments.pop(field) for field, name in OF_DEPLOYMENT.items()}
     application = {
-        "name": "Text-Completion-App",
+        "name": APP_NAME,
         "route_prefix": "/",
         "import_path": "service.app:build",
         "args": arguments,
-        "deployments": [{"name": "BatchTextGenerator", **deployment}],
+        "deployments": [{"name": DEPLOYMENT_NAME, **deployment}],
     }
     config = {
         "proxy_location": "HeadOnly",
