@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from typing import Final, TypeAlias
@@ -11,6 +10,7 @@ import msgspec
 
 from service.messages.life import ServiceState
 from service.messages.options import RunOptions
+from service.messages.pipes import write_all
 
 
 class DriverPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +59,7 @@ class StateLines:
 
     def _write(self) -> None:
         while (state := self._states.get()) is not None:
-            line = msgspec.json.encode(state) + b"\n"
             try:
-                while line:
-                    line = line[os.write(self._descriptor, line) :]
+                write_all(self._descriptor, msgspec.json.encode(state) + b"\n")
             except OSError:  # the reader has gone
                 return

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 import msgspec
 
 from service.messages.load import LoadCommand
+from service.messages.pipes import LineCutter, write_all
 
 READ_BYTES = 64 * 1024
 MOST_LINE_BYTES = 16 * 1024 * 1024
@@ -34,40 +35,6 @@ def parse_command(line: bytes) -> LoadCommand:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         raise BadCommandError(f"The load process did not understand a command: {e}.") from e
     return command
-
-
-class LineCutter:
-    """Takes bytes as they come, gives the lines that they complete; ``None`` stands for one that was too long."""
-
-    def __init__(self, most_bytes: int = MOST_LINE_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._is_too_long = False
-
-    def feed(self, chunk: bytes) -> list[bytes | None]:
-        *ends, rest = chunk.split(b"\n")
-        lines = []
-        for end in ends:
-            self._take(end)
-            lines.append(self._line())
-        self._take(rest)
-        return lines
-
-    def _take(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > self._most_bytes:
-            self._is_too_long = True
-            self._parts.clear()
-        else:
-            self._parts.append(part)
-
-    def _line(self) -> bytes | None:
-        line = None if self._is_too_long else b"".join(self._parts)
-        self._parts.clear()
-        self._size = 0
-        self._is_too_long = False
-        return line
 
 
 class CommandReader:
@@ -93,7 +60,7 @@ class CommandReader:
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     def _read(self) -> None:
-        cutter = LineCutter()
+        cutter = LineCutter(MOST_LINE_BYTES)
         with suppress(OSError):
             while chunk := os.read(self._fd, READ_BYTES):
                 lines = cutter.feed(chunk)
@@ -153,10 +120,9 @@ class LineWriter:
 
     def _work(self) -> None:
         while True:
-            rest = memoryview(self._queue.get())
+            lines = self._queue.get()
             try:
-                while rest:
-                    rest = rest[os.write(self._fd, rest) :]
+                write_all(self._fd, lines)
             except OSError:
                 self._tell(self._on_broken)
                 return

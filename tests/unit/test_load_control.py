@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.load.control import BadCommandError, CommandReader, LineCutter, LineWriter, parse_command
+from service.load.control import BadCommandError, CommandReader, LineWriter, parse_command
 from service.messages.load import Cancel, ClosedLoop, Fire, Poisson, RunLoad, StopLoad
+from service.messages.pipes import LineCutter
 
 
 @pytest.fixture
@@ -72,9 +73,11 @@ class TestCommands:
 
 class TestLineCutter:
     def test_that_lines_cut_anywhere_are_put_together(self) -> None:
-        cutter = LineCutter()
-        lines = [cutter.feed(bytes([byte])) for byte in b"one\n\ntwo\nrest"]
+        cutter = LineCutter(most_bytes=10)
+        lines = [cutter.feed(bytes([byte])) for byte in b"one\n\ntwo\r\nrest"]
         assert [line for group in lines for line in group] == [b"one", b"", b"two"]
+        assert cutter.flush() == [b"rest"]
+        assert cutter.flush() == []
 
     def test_that_a_line_too_long_is_given_up_and_the_next_is_read(self) -> None:
         cutter = LineCutter(most_bytes=10)

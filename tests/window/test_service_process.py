@@ -9,7 +9,7 @@ import psutil
 import pytest
 from pytestqt.qtbot import QtBot
 
-from gui.session.processes.child import ChildProcess, Ending, LineBuffer
+from gui.session.processes.child import ChildProcess, Ending
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from service.messages.life import Ready, StageProgress, Starting, Stopped, Stopping
 from service.messages.options import ServiceOptions
@@ -166,12 +166,3 @@ def test_that_the_child_sees_the_window_s_end_as_end_of_file(qtbot: QtBot) -> No
     assert line.args == [b"a word"]
     assert end.args == [Ending(exit_code=0, asked=True)]
     child.deleteLater()
-
-
-def test_that_lines_are_whole_however_they_are_cut() -> None:
-    buffer = LineBuffer()
-    pieces = [b"on", b"e\ntw", b"o\r\n", b"\nlast"]
-
-    assert [line for piece in pieces for line in buffer.feed(piece)] == [b"one", b"two", b""]
-    assert buffer.flush() == [b"last"]
-    assert buffer.flush() == []

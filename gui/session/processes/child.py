@@ -14,10 +14,11 @@ from typing import Final
 
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
-from service.messages.pipes import python_path
+from service.messages.pipes import LineCutter, python_path
 
 LONGEST_LINE_BYTES: Final = 32 * 1024 * 1024
 KEPT_LOG_LINES: Final = 20
+TOO_LONG: Final = b"(a line longer than 32 MiB)"
 
 
 @dataclass(frozen=True)
@@ -80,29 +81,6 @@ def _environment() -> QProcessEnvironment:
     return environment
 
 
-class LineBuffer:
-    """Whole lines out of pieces of a stream."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, without their ends; a line that grows beyond all bounds is cut."""
-        self._rest += chunk
-        if b"\n" not in chunk and len(self._rest) < LONGEST_LINE_BYTES:
-            return []
-        *lines, self._rest = self._rest.split(b"\n")
-        if len(self._rest) >= LONGEST_LINE_BYTES:
-            lines.append(self._rest)
-            self._rest = bytearray()
-        return [bytes(line).removesuffix(b"\r") for line in lines]
-
-    def flush(self) -> list[bytes]:
-        """What was left without an end of line."""
-        rest, self._rest = bytes(self._rest), bytearray()
-        return [rest] if rest else []
-
-
 class ChildProcess(QObject):
     """Runs one program at a time.
 
@@ -121,8 +99,8 @@ class ChildProcess(QObject):
         self._grace_ms = grace_ms
         self._process: QProcess | None = None
         self._was_asked = False
-        self._output = LineBuffer()
-        self._errors = LineBuffer()
+        self._output = LineCutter(LONGEST_LINE_BYTES)
+        self._errors = LineCutter(LONGEST_LINE_BYTES)
         self._last_words: deque[str] = deque(maxlen=KEPT_LOG_LINES)
         self._grace = QTimer(self, singleShot=True)
         self._grace.timeout.connect(self.kill)
@@ -139,7 +117,7 @@ class ChildProcess(QObject):
         """Start the program that `command` begins with; how it went is told by signals."""
         assert self._process is None, "one run at a time"
         self._was_asked = False
-        self._output, self._errors = LineBuffer(), LineBuffer()
+        self._output, self._errors = LineCutter(LONGEST_LINE_BYTES), LineCutter(LONGEST_LINE_BYTES)
         self._last_words.clear()
         process = QProcess(self)
         process.setProcessEnvironment(_environment())
@@ -181,16 +159,19 @@ class ChildProcess(QObject):
 
     def _on_output(self) -> None:
         if self._process is not None:
-            for line in self._output.feed(bytes(self._process.readAllStandardOutput().data())):
-                self.line_received.emit(line)
+            self._report(self._output.feed(bytes(self._process.readAllStandardOutput().data())))
 
     def _on_errors(self) -> None:
         if self._process is not None:
             self._log(self._errors.feed(bytes(self._process.readAllStandardError().data())))
 
-    def _log(self, lines: Sequence[bytes]) -> None:
+    def _report(self, lines: Sequence[bytes | None]) -> None:
         for line in lines:
-            text = line.decode("utf-8", "replace")
+            self.line_received.emit(TOO_LONG if line is None else line)
+
+    def _log(self, lines: Sequence[bytes | None]) -> None:
+        for line in lines:
+            text = (TOO_LONG if line is None else line).decode("utf-8", "replace")
             if text.strip():
                 self._last_words.append(text.strip())
             self.logged.emit(text)
@@ -202,8 +183,7 @@ class ChildProcess(QObject):
     def _on_finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._on_output()
         self._on_errors()
-        for line in self._output.flush():
-            self.line_received.emit(line)
+        self._report(self._output.flush())
         self._log(self._errors.flush())
         last_words = self._last_words[-1] if self._last_words else ""
         if status is QProcess.ExitStatus.CrashExit:
