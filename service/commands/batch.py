@@ -13,14 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from service.commands.cli import (
-    Parser,
-    ProgressBar,
-    UsageError,
-    add_service_options,
-    command,
-    whole,
-)
+from service.commands import cli
 from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, lines_of, measure
 from service.commands.offline_batch.results import ResultFiles, ResultsError, errors_path
 from service.messages.life import StartError
@@ -34,14 +27,14 @@ if TYPE_CHECKING:
 LARGEST_BATCH: Final = 4096
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 if every line has a result, 1 if some were bad, 2 if it cannot be done, 130 after Ctrl-C."""
     options = _parser().parse_args(argv)
     try:
         return _run(options)
     except OSError as error:
-        raise UsageError(f"{error.filename or options.input} can't be used: {error.strerror}.") from error
+        raise cli.UsageError(f"{error.filename or options.input} can't be used: {error.strerror}.") from error
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -73,7 +66,7 @@ def _compute(options: argparse.Namespace, files: ResultFiles, total: int) -> boo
     plan = LinePlan(service=service, batch_size=options.max_batch_size, max_tokens=options.max_tokens)
     make_run = _maker_of_runs(options, plan, after=files.last_line)
     done = itertools.count(files.good + files.bad + 1)
-    with ProgressBar(ProgressBar.LINES) as bar:
+    with cli.ProgressBar(cli.ProgressBar.LINES) as bar:
         run = make_run(files, lambda _: bar.show(next(done), total))
         with _ended_by_ctrl_c(run.stop):
             return run.run()
@@ -109,7 +102,7 @@ def _ended_by_ctrl_c(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "batch",
         "Compute every line of a file of inputs (JSON Lines) with large batches, without a service. Each result is a "
         'line {"line": N, "output": …}, in the order of the input. Bad lines go to OUT.errors.jsonl, with the reason.',
@@ -118,8 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("input", type=Path, metavar="IN.jsonl", help="of prompts: texts, or objects with prompt and max_tokens")
     add("output", type=Path, metavar="OUT.jsonl")
-    add_service_options(parser, "workload", "model", "device", "dtype")
-    most = whole(1, LARGEST_BATCH)
+    cli.add_service_options(parser, "workload", "model", "device", "dtype")
+    most = cli.whole(1, LARGEST_BATCH)
     add("--max-batch-size", type=most, default=64, help="lines computed at a time (default: %(default)s)")
     add("--max-tokens", type=most, default=24, help="for prompts that name no number (default: %(default)s)")
     add("--address", metavar="RAY", help="compute on the Ray cluster at this address, or auto; by Ray Data")

@@ -8,68 +8,56 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from service.analysis.compare.comparison import Comparison, concluded
 from service.analysis.compare.html import comparison_page
 from service.analysis.compare.progress import Compared, CompareEvent
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, MeasuredRun
 from service.analysis.compare.run_plan import ComparePlan, PlanError, PlannedRun, Side
-from service.commands.cli import (
-    Parser,
-    Server,
-    assignments,
-    check_folders,
-    command,
-    flag,
-    server_of,
-    write_json,
-)
+from service.commands import cli
 from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of
 from service.commands.runs import (
-    JsonLines,
     MeasuredService,
     TerminalBar,
     add_measuring_options,
     carry_out,
-    plan_from_input,
+    obey_window,
     settings_in_force,
+    tell_window,
 )
 from service.messages.files import write_whole
 from service.messages.load import RunLoad
-from service.messages.pipes import ExitCode
 from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
 
 ROUNDS = 4
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 when it was carried out, whatever came of it; 2 if it could not be, 130 if it was interrupted."""
     options = _parser().parse_args(argv)
+    server = cli.server_of(options)
     if options.control:
-        return _obey_window(server_of(options))
-    check_folders(options.json, options.html)
+        return obey_window(ComparePlan, lambda plan: compare(server, plan, tell_window))
+    cli.check_folders(options.json, options.html)
     plan = _plan(options)
-    kept = _Kept(TerminalBar())
-    code = carry_out(compare(server_of(options), plan, kept.tell), kept, ends_with_input=False)
-    if kept.comparison is not None:
-        _hand_out(kept.comparison, options.json, options.html)
+    latest: Comparison | None = None
+    with TerminalBar() as bar:
+
+        def tell(event: CompareEvent) -> None:
+            nonlocal latest
+            if isinstance(event, Compared):
+                latest = event.comparison
+            bar.tell(event)
+
+        code = carry_out(compare(server, plan, tell), tell)
+    if latest is not None:
+        _hand_out(latest, options.json, options.html)
     return code
 
 
-def _obey_window(server: Server) -> int:
-    """The plan comes in on standard input, events go out on standard output."""
-    listener = JsonLines()
-    plan = plan_from_input(msgspec.json.Decoder(ComparePlan), listener)
-    if plan is None:
-        return ExitCode.CANNOT
-    return carry_out(compare(server, plan, listener.tell), listener, ends_with_input=True)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "compare",
         "Compare two settings of a running service: same arrivals, several rounds, the difference with a 95 % "
         "confidence interval. A side names what differs from the settings in force and from the load, such as "
@@ -90,10 +78,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> ComparePlan:
-    ask_workload(server_of(options), options)
+    ask_workload(cli.server_of(options), options)
     if not options.a and not options.b:
         raise PlanError("Say how the sides differ, such as --a formation=late --b formation=early.")
-    base = asyncio.run(settings_in_force(server_of(options)))
+    base = asyncio.run(settings_in_force(cli.server_of(options)))
     plan = ComparePlan(
         a=_side(options.a, base, options),
         b=_side(options.b, base, options),
@@ -110,22 +98,24 @@ def _plan(options: argparse.Namespace) -> ComparePlan:
 
 def _side(texts: Sequence[str], base: Settings, options: argparse.Namespace) -> Side:
     """The settings `base` and the load of the options, with the changes that `texts` spell."""
-    changes = assignments(texts)
+    changes = cli.assignments(texts)
     settings = {name: setting_value(name, changes.pop(name)) for name in list(changes) if hasattr(base, name)}
     return Side(settings=base.revised(settings), load=_load(changes, options))
 
 
 def _load(changes: Mapping[str, str], options: argparse.Namespace) -> RunLoad:
-    parser = Parser("compare", "")
+    parser = cli.Parser("compare", "")
     add_load_options(parser)
     common = argparse.Namespace(**vars(options))
     if "pattern" in changes:
         for field in CHOICES:  # what belongs to the other pattern
             setattr(common, field, None)
-    return load_of(parser.parse_args([f"{flag(name)}={value}" for name, value in changes.items()], namespace=common))
+    return load_of(
+        parser.parse_args([f"{cli.flag(name)}={value}" for name, value in changes.items()], namespace=common)
+    )
 
 
-async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEvent], None]) -> None:
+async def compare(server: cli.Server, plan: ComparePlan, tell: Callable[[CompareEvent], None]) -> None:
     """Carry out `plan`; from the second round on, what the rounds so far say is told after each."""
     runs: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
     plan.check()
@@ -144,22 +134,8 @@ async def compare(server: Server, plan: ComparePlan, tell: Callable[[CompareEven
         await service.measure(list(plan.runs()), plan.duration_s, take)
 
 
-class _Kept:
-    """Keeps what the rounds so far say, and passes everything on."""
-
-    def __init__(self, listener: TerminalBar) -> None:
-        self._listener = listener
-        self.comparison: Comparison | None = None
-        self.close = listener.close
-
-    def tell(self, event: CompareEvent) -> None:
-        if isinstance(event, Compared):
-            self.comparison = event.comparison
-        self._listener.tell(event)
-
-
 def _hand_out(comparison: Comparison, json: Path | None, html: Path | None) -> None:
-    write_json(json, comparison)
+    cli.write_json(json, comparison)
     if html is not None:
         write_whole(html, comparison_page(comparison).encode())
     print("\n".join(_lines(comparison)))

@@ -9,18 +9,18 @@ from pathlib import Path
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.observed.descriptions import settings_text
-from service.commands.cli import Parser, Server, add_server_options, command, revised, server_of
+from service.commands import cli
 from service.commands.runs import MeasuredService, settings_in_force
 from service.messages.files import write_whole
 from service.messages.pipes import ExitCode
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 when the file is written, 2 if it can't be."""
     options = _parser().parse_args(argv)
-    server = server_of(options)
-    settings = revised(asyncio.run(settings_in_force(server)), options.set)
+    server = cli.server_of(options)
+    settings = cli.revised(asyncio.run(settings_in_force(server)), options.set)
     config = measured_config(asyncio.run(_facts(server)), settings, f"{settings_text(settings)}.")
     write_whole(options.output, config.encode())
     print(f"Written to {options.output}. Start it with: serve run {options.output}")
@@ -28,12 +28,12 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "deploy-config",
         "Write the settings of a running service as a file for `serve run` and `serve deploy`.",
         "--url http://127.0.0.1:8000 --set max_batch_size=8 serve.yaml",
     )
-    add_server_options(parser)
+    cli.add_server_options(parser)
     parser.add_argument(
         "--set", action="append", default=[], metavar="SETTING=VALUE", help="another value, such as max_batch_size=8"
     )
@@ -41,6 +41,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def _facts(server: Server) -> ServiceFacts:
+async def _facts(server: cli.Server) -> ServiceFacts:
     async with MeasuredService.at(server, lambda _: None) as service:
         return await service.facts()

@@ -14,7 +14,7 @@ import msgspec
 from service.analysis.findings.facts import Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time
 from service.analysis.recording.reader import Recording, open_recording
-from service.commands.cli import Parser, UsageError, command, number, write_json
+from service.commands import cli
 from service.messages.pipes import ExitCode
 from service.messages.settings import Bounds
 
@@ -60,12 +60,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Explained, ...]
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 if the recording could be read, whatever was found; 2 if not."""
     options = _parser().parse_args(argv)
     explanation = explain(open_recording(options.recording), options.at)
-    write_json(options.json, explanation, indent=2)
+    cli.write_json(options.json, explanation, indent=2)
     print(as_text(explanation))
     return ExitCode.DONE
 
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
 def explain(recording: Recording, at_s: float | None) -> Explanation:
     """What was found at `at_s` seconds from the beginning, or in all of it. Raises `UsageError`."""
     if at_s is not None and not 0 <= at_s <= recording.duration_s:
-        raise UsageError(f"--at must be from 0 to {recording.duration_s:.1f}, the seconds that were recorded.")
+        raise cli.UsageError(f"--at must be from 0 to {recording.duration_s:.1f}, the seconds that were recorded.")
     history = recording.history
     end_s = history.now_s()
     begin_s = end_s - recording.duration_s
@@ -136,7 +136,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "explain",
         "Say what a recording shows: each finding with its evidence, what would change it, and when it held.",
         "run.bsr",
@@ -144,6 +144,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("recording", type=Path, help="a file that `python -m service record` or the window wrote")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the findings to this file too")
-    at = number(Bounds(0, LONGEST_S, integral=False))
+    at = cli.number(Bounds(0, LONGEST_S, integral=False))
     parser.add_argument("--at", type=at, metavar="SECONDS", help="only what held so long after the beginning")
     return parser

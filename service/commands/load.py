@@ -10,17 +10,7 @@ from typing import Final
 import msgspec
 
 from service.analysis.observed.descriptions import describe_pattern, format_length
-from service.commands.cli import (
-    Parser,
-    ProgressBar,
-    Server,
-    add_server_options,
-    check_folders,
-    command,
-    seconds,
-    server_of,
-    write_json,
-)
+from service.commands import cli
 from service.commands.load_options import PATTERNS, add_load_options, ask_workload, load_of
 from service.load.process import fastest_loop, obey_lines, on_signals, spare_collector
 from service.load.report import LoadReport, Spread
@@ -34,35 +24,35 @@ USUAL_DURATION_S: Final = 20.0
 AFTER_THE_LAST_S: Final = 1.0
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 after a run with answers, 1 without any, 2 if it could not be run, 130 if it was interrupted."""
     options = _parser().parse_args(argv)
-    server = server_of(options)
+    server = cli.server_of(options)
     if options.control:
         obey_lines(*server)
         return ExitCode.DONE
-    check_folders(options.json)
+    cli.check_folders(options.json)
     about = ask_workload(server, options)
     load = load_of(options)
     report, was_interrupted = _run(server, load, options.duration or _natural_duration_s(load), about.unit)
     print(table(report))
-    write_json(options.json, report)
+    cli.write_json(options.json, report)
     if was_interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.DONE if report.totals.ok else ExitCode.INCOMPLETE
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "load",
         f"Send load to a completion server, ours or any that speaks OpenAI's API, and report latency, throughput and "
         f"losses. The patterns are {', '.join(PATTERNS)}.",
         "--url http://127.0.0.1:8000 --pattern poisson --rate 8 --duration 30",
         "--url http://127.0.0.1:8000 --pattern closed --users 16 --json report.json",
     )
-    add_server_options(parser)
-    parser.add_argument("--duration", type=seconds, help="seconds to send for (default: 20, or the whole trace)")
+    cli.add_server_options(parser)
+    parser.add_argument("--duration", type=cli.seconds, help="seconds to send for (default: 20, or the whole trace)")
     parser.add_argument("--json", type=Path, help="file for the report: every request, and the figures")
     parser.add_argument("--control", action="store_true", help="obey JSON lines on standard input instead")
     add_load_options(parser)
@@ -75,19 +65,19 @@ def _natural_duration_s(load: RunLoad) -> float:
     return read_trace(load.pattern.path)[-1].offset_s * load.pattern.time_scale + AFTER_THE_LAST_S
 
 
-def _run(server: Server, load: RunLoad, duration_s: float, unit: str) -> tuple[LoadReport, bool]:
+def _run(server: cli.Server, load: RunLoad, duration_s: float, unit: str) -> tuple[LoadReport, bool]:
     spare_collector()
     with asyncio.Runner(loop_factory=fastest_loop()) as runner:
         return runner.run(_run_until_interrupted(server, load, duration_s, unit))
 
 
 async def _run_until_interrupted(
-    server: Server, load: RunLoad, duration_s: float, unit: str
+    server: cli.Server, load: RunLoad, duration_s: float, unit: str
 ) -> tuple[LoadReport, bool]:
     stop = asyncio.Event()
     on_signals(asyncio.get_running_loop(), stop.set)
     url, token, model = server
-    with ProgressBar(ProgressBar.SECONDS) as bar:
+    with cli.ProgressBar(cli.ProgressBar.SECONDS) as bar:
 
         def show(progress: LoadProgress) -> None:
             totals = progress.totals

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from service.commands.cli import Server, UsageError, number
+from service.commands import cli
 from service.load.client import Client
 from service.load.request_sampler import NOTATION, parse_length
 from service.messages.load import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern, RunLoad
@@ -19,7 +19,8 @@ from service.messages.workload import WorkloadAbout
 MOST_PROMPTS_BYTES: Final = 16 * 1024**2
 PATTERNS: Final[dict[str, type[msgspec.Struct]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Pattern)}
 
-_count, _rate, _span = (number(LOAD_BOUNDS[name]) for name in ("count", "rate_per_s", "span_s"))
+_NUMBERS: Final = {name: cli.number(bounds) for name, bounds in LOAD_BOUNDS.items()}
+_count, _rate, _span = _NUMBERS["count"], _NUMBERS["rate_per_s"], _NUMBERS["span_s"]
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -37,11 +38,11 @@ class _Choice(NamedTuple):
 
 CHOICES: Final[dict[str, _Choice]] = {
     "count": _Choice("--count", _count, 64, "requests at once"),
-    "users": _Choice("--users", number(LOAD_BOUNDS["users"]), 16, "users, each of which waits for its answer"),
-    "think_s": _Choice("--think-s", number(LOAD_BOUNDS["think_s"]), 0.0, "from an answer to the user's next request"),
+    "users": _Choice("--users", _NUMBERS["users"], 16, "users, each of which waits for its answer"),
+    "think_s": _Choice("--think-s", _NUMBERS["think_s"], 0.0, "from an answer to the user's next request"),
     "think": _Choice("--think", str, "fixed", "how think times are drawn: fixed or exponential"),
     "rate_per_s": _Choice("--rate", _rate, 4.0, "requests a second"),
-    "shape": _Choice("--shape", number(LOAD_BOUNDS["shape"]), 0.5, "of the intervals: below 1 clustered, above 1 even"),
+    "shape": _Choice("--shape", _NUMBERS["shape"], 0.5, "of the intervals: below 1 clustered, above 1 even"),
     "on_s": _Choice("--on-s", _span, 5.0, "how long requests arrive"),
     "off_s": _Choice("--off-s", _span, 5.0, "how long none do"),
     "rate_to_per_s": _Choice("--rate-to", _rate, 16.0, "rate at the end of the ramp"),
@@ -49,7 +50,7 @@ CHOICES: Final[dict[str, _Choice]] = {
     "rates_per_s": _Choice("--rates", _rates, (2.0, 4.0, 8.0), "rates one after the other, such as 2,4,8"),
     "step_s": _Choice("--step-s", _span, 10.0, "how long each of them holds"),
     "path": _Choice("--trace", str, None, "file of arrivals, JSON Lines with offset_s, prompt, max_tokens"),
-    "time_scale": _Choice("--time-scale", number(LOAD_BOUNDS["time_scale"]), 1.0, "0.5 replays it twice as fast"),
+    "time_scale": _Choice("--time-scale", _NUMBERS["time_scale"], 1.0, "0.5 replays it twice as fast"),
 }
 
 
@@ -67,7 +68,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompt", action="append", help="a prompt to draw from; may be given again")
     group.add_argument("--prompts-file", type=_prompts, help="file with a prompt a line")
     group.add_argument("--prompt-words", type=_length, help="cut or continue prompts to that many words")
-    group.add_argument("--temperature", type=number(LOAD_BOUNDS["temperature"]), default=0.0, help="(default: 0)")
+    group.add_argument("--temperature", type=_NUMBERS["temperature"], default=0.0, help="(default: 0)")
     group.add_argument("--no-stream", dest="stream", action="store_false", help="ask for each answer in one piece")
     group.add_argument("--seed", type=int, default=0, help="the same seed gives the same arrivals and requests")
     group.add_argument(
@@ -93,7 +94,7 @@ def load_of(options: argparse.Namespace) -> RunLoad:
     )
 
 
-def ask_workload(server: Server, options: argparse.Namespace) -> WorkloadAbout:
+def ask_workload(server: cli.Server, options: argparse.Namespace) -> WorkloadAbout:
     """The workload of the server; options that name no prompts get its examples.
 
     A mistake in the load is reported before the server is asked. Raises `UsageError`.
@@ -107,7 +108,7 @@ def ask_workload(server: Server, options: argparse.Namespace) -> WorkloadAbout:
     return about
 
 
-async def _workload_at(server: Server) -> WorkloadAbout:
+async def _workload_at(server: cli.Server) -> WorkloadAbout:
     async with Client(server.url, server.token) as client:
         return await client.workload()
 
@@ -118,15 +119,15 @@ def _pattern(options: argparse.Namespace) -> Pattern:
     given = {field: value for field in CHOICES if (value := getattr(options, field)) is not None}
     for field in given.keys() - fields.keys():
         flags = ", ".join(CHOICES[field].flag for field in fields)
-        raise UsageError(f"{CHOICES[field].flag} does not belong to the pattern {name}, which has {flags}.")
+        raise cli.UsageError(f"{CHOICES[field].flag} does not belong to the pattern {name}, which has {flags}.")
     fields |= given
     for field, value in fields.items():
         if value is None:
-            raise UsageError(f"The pattern {name} needs {CHOICES[field].flag}.")
+            raise cli.UsageError(f"The pattern {name} needs {CHOICES[field].flag}.")
     try:
         pattern: Pattern = msgspec.convert({"pattern": name, **fields}, type=Pattern)
     except msgspec.ValidationError as error:
-        raise UsageError(f"The pattern {name} cannot be like this: {error}.") from error
+        raise cli.UsageError(f"The pattern {name} cannot be like this: {error}.") from error
     return pattern
 
 

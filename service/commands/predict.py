@@ -13,15 +13,7 @@ from service.analysis.predict import control
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.analysis.predict.prediction_report import PredictionReport, measured, table
-from service.commands.cli import (
-    Parser,
-    ProgressBar,
-    add_address_options,
-    command,
-    revised,
-    seconds,
-    write_json,
-)
+from service.commands import cli
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
 from service.messages.pipes import ExitCode
@@ -36,7 +28,7 @@ class TooLittleSeenError(UserError):
     """Nothing can be predicted."""
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 after a prediction, 2 if none could be made, 130 if it was interrupted."""
     if "--control" in argv:
@@ -44,18 +36,18 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     report = asyncio.run(_watch_and_predict(options))
     print(table(report))
-    write_json(options.json, report)
+    cli.write_json(options.json, report)
     return ExitCode.DONE
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "predict",
         "Watch a running service and predict latency and throughput under other settings, for the load it has now.",
         "--url http://127.0.0.1:8000 --set max_batch_size=8,allow_small_batch=off",
     )
-    add_address_options(parser)
-    parser.add_argument("--seconds", type=seconds, default=WATCH_S, help="how long to watch the load (default: 20)")
+    cli.add_address_options(parser)
+    parser.add_argument("--seconds", type=cli.seconds, default=WATCH_S, help="how long to watch the load (default: 20)")
     parser.add_argument(
         "--set",
         action="append",
@@ -72,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 async def _watch_and_predict(options: argparse.Namespace) -> PredictionReport:
     async with RemoteService(options.url, options.token) as remote:
         before = await remote.settings()
-        asked = revised(before.settings, options.set)
+        asked = cli.revised(before.settings, options.set)
         history = await _watched(remote, options.seconds)
     return _report(options.url, before, asked, history, options.seconds)
 
@@ -81,7 +73,7 @@ async def _watched(remote: RemoteService, watch_s: float) -> History:
     """The telemetry of the next `watch_s`, with a bar on standard error."""
     history = History(monotonic_clock_id())
     begun_s = time.monotonic()
-    with ProgressBar(ProgressBar.SECONDS) as bar:
+    with cli.ProgressBar(cli.ProgressBar.SECONDS) as bar:
 
         def show(watched_s: float) -> None:
             bar.show(watched_s, watch_s, "watching", f"{len(history.requests.columns)} requests")

@@ -11,7 +11,7 @@ from typing import Self
 
 from service.analysis.recording.format import RecordingHeader, program_version
 from service.analysis.recording.writer import RecordingWriter
-from service.commands.cli import Parser, ProgressBar, add_address_options, command, seconds
+from service.commands import cli
 from service.commands.remote import RemoteService
 from service.load.process import on_signals
 from service.messages.clock import monotonic_clock_id
@@ -19,7 +19,7 @@ from service.messages.pipes import ExitCode
 from service.messages.telemetry import FINAL_STATES, TelemetryEvent, TelemetryFrame
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 when it was recorded, also until Ctrl-C; 2 if it could not be; 130 if it was broken off before it began."""
     options = _parser().parse_args(argv)
@@ -55,7 +55,7 @@ class Recorder:
         self._path = path
         self._overwrite = overwrite
         self._writer: RecordingWriter | None = None
-        self._bar = ProgressBar(ProgressBar.SECONDS)
+        self._bar = cli.ProgressBar(cli.ProgressBar.SECONDS)
         self._requests = 0
         self._began_s = self._last_s = 0.0
 
@@ -116,14 +116,14 @@ class Recorder:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "record",
         "Record the telemetry of a running service, for the window, explain and export. The recording can be read up "
         "to its last second, however it ends.",
         "--url http://127.0.0.1:8000 --seconds 60 run.bsr",
     )
-    add_address_options(parser)
-    parser.add_argument("--seconds", type=seconds, help="how long (default: until Ctrl-C)")
+    cli.add_address_options(parser)
+    parser.add_argument("--seconds", type=cli.seconds, help="how long (default: until Ctrl-C)")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there already")
     parser.add_argument("out", type=Path, metavar="OUT", help="the file, such as run.bsr")
     return parser

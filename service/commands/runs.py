@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from service.analysis.compare.progress import CompareEvent, Progress, Refused, R
 from service.analysis.compare.run import MeasuredRun
 from service.analysis.compare.run_plan import WARM_UP_S, PlannedRun, Side
 from service.analysis.observed.batches import mean_size
-from service.commands.cli import ProgressBar, Server, add_server_options, number, rounds, seconds
+from service.commands import cli
 from service.commands.load_options import add_load_options
 from service.commands.remote import RemoteService, ServiceWatch
 from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
@@ -55,13 +55,13 @@ class MeasuringError(UserError):
     """Nothing could be measured; the text is a sentence that says what to do."""
 
 
-async def settings_in_force(server: Server) -> Settings:
+async def settings_in_force(server: cli.Server) -> Settings:
     """Raises `ServiceUnreachableError`."""
     async with RemoteService(server.url, server.token) as remote:
         return (await remote.settings()).settings
 
 
-async def put_in_force(server: Server, settings: Settings) -> None:
+async def put_in_force(server: cli.Server, settings: Settings) -> None:
     """Raises `ServiceUnreachableError`."""
     async with RemoteService(server.url, server.token) as remote:
         await remote.change(msgspec.structs.asdict(settings))
@@ -70,7 +70,7 @@ async def put_in_force(server: Server, settings: Settings) -> None:
 class MeasuredService:
     """One service that is measured. Its settings are as they were before when it is left, however that happens."""
 
-    def __init__(self, remote: RemoteService, server: Server, tell: Tell) -> None:
+    def __init__(self, remote: RemoteService, server: cli.Server, tell: Tell) -> None:
         self._remote = remote
         self._server = server
         self._tell = tell
@@ -78,7 +78,7 @@ class MeasuredService:
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, server: Server, tell: Tell) -> AsyncIterator[Self]:
+    async def at(cls, server: cli.Server, tell: Tell) -> AsyncIterator[Self]:
         """That service; raises `ServiceUnreachableError`."""
         async with RemoteService(server.url, server.token) as remote:
             before = await remote.settings()
@@ -219,10 +219,10 @@ def _mean_batch(batches: Sequence[BatchRecord]) -> float | None:
 def add_measuring_options(parser: argparse.ArgumentParser, usual_rounds: int) -> None:
     """Add the server, the load, how long it runs, and where the result goes."""
     add = parser.add_argument
-    add_server_options(parser)
-    add("--duration", type=seconds, default=DURATION_S, help="seconds to send for, in each run (default: 10)")
-    add("--rounds", type=rounds, default=usual_rounds, help=f"runs of each setting (default: {usual_rounds})")
-    warm_up = number(Bounds(0, LONGEST_WARM_UP_S, integral=False))
+    cli.add_server_options(parser)
+    add("--duration", type=cli.seconds, default=DURATION_S, help="seconds to send for, in each run (default: 10)")
+    add("--rounds", type=cli.rounds, default=usual_rounds, help=f"runs of each setting (default: {usual_rounds})")
+    warm_up = cli.number(Bounds(0, LONGEST_WARM_UP_S, integral=False))
     add("--warm-up", type=warm_up, default=WARM_UP_S, help="seconds of load before; not counted (default: %(default)g)")
     add("--json", type=Path, help="file for the result: plan, every run, and what they say")
     add("--html", type=Path, help="file for a report with plots, a page that needs nothing else")
@@ -230,20 +230,18 @@ def add_measuring_options(parser: argparse.ArgumentParser, usual_rounds: int) ->
     add_load_options(parser)
 
 
-class Listener(Protocol):
-    """Takes the events of a comparison or a sweep."""
-
-    def tell(self, event: CompareEvent) -> None: ...
-    def close(self) -> None: ...
-
-
 class TerminalBar:
-    """A progress bar on standard error; a refusal as a sentence below it."""
+    """A progress bar on standard error; a refusal as a sentence above it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._bar = ProgressBar(ProgressBar.RUNS, leaves=False, clock=clock)
+        self._bar = cli.ProgressBar(cli.ProgressBar.RUNS, leaves=False, clock=clock)
         self._done = -1
-        self.close = self._bar.close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._bar.close()
 
     def tell(self, event: CompareEvent) -> None:
         match event:
@@ -255,20 +253,25 @@ class TerminalBar:
                 self._bar.say(reason)
 
 
-class JsonLines:
-    """Every event as a line of JSON on standard output."""
-
-    def tell(self, event: CompareEvent) -> None:
-        with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
-            sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-            sys.stdout.buffer.flush()
-
-    def close(self) -> None:
-        pass
+def tell_window(event: CompareEvent) -> None:
+    """Write an event as a line of JSON to standard output."""
+    with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
+        sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+        sys.stdout.buffer.flush()
 
 
-def carry_out(work: Work, listener: Listener, *, ends_with_input: bool) -> ExitCode:
-    """Run `work` to its end; `DONE`, `INTERRUPTED`, or `CANNOT` after a sentence that says why."""
+def obey_window(kind: type[Plan], work: Callable[[Plan], Work]) -> ExitCode:
+    """Carry out the plan that a window writes as the first line of standard input."""
+    try:
+        plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=kind)
+    except (msgspec.MsgspecError, SettingError) as error:
+        tell_window(Refused(reason=f"The plan was not understood: {error}."))
+        return ExitCode.CANNOT
+    return carry_out(work(plan), tell_window, ends_with_input=True)
+
+
+def carry_out(work: Work, tell: Callable[[CompareEvent], None], *, ends_with_input: bool = False) -> ExitCode:
+    """Run `work` to its end; `DONE`, `INTERRUPTED`, or `CANNOT` after a `Refused` that says why."""
     allow_connections()
     spare_collector()
     try:
@@ -277,10 +280,8 @@ def carry_out(work: Work, listener: Listener, *, ends_with_input: bool) -> ExitC
     except (KeyboardInterrupt, asyncio.CancelledError):
         return ExitCode.INTERRUPTED
     except UserError as error:
-        listener.tell(Refused(reason=str(error)))
+        tell(Refused(reason=str(error)))
         return ExitCode.CANNOT
-    finally:
-        listener.close()
     return ExitCode.DONE
 
 
@@ -304,12 +305,3 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None
         pass
     with suppress(RuntimeError):  # the loop has closed meanwhile
         loop.call_soon_threadsafe(_cancel, task)
-
-
-def plan_from_input(decoder: msgspec.json.Decoder[Plan], listener: Listener) -> Plan | None:
-    """The plan that a window writes as the first line of standard input; the listener hears why there is none."""
-    try:
-        return decoder.decode(sys.stdin.buffer.readline())
-    except (msgspec.MsgspecError, SettingError) as error:
-        listener.tell(Refused(reason=f"The plan was not understood: {error}."))
-        return None

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from service.commands.cli import Parser, add_service_options, add_struct_options, whole
+from service.commands import cli
 from service.messages.life import Failed
 from service.messages.options import DEFAULT_APP, LOOPBACK, RunOptions, ServiceOptions, is_loopback, read_token
 from service.messages.pipes import ExitCode
@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str]) -> RunOptions:
     return options
 
 
-def parser() -> Parser:
+def parser() -> cli.Parser:
     """The parser of the service's own options."""
     made = _ServeParser(
         "serve",
@@ -81,19 +81,25 @@ def parser() -> Parser:
         "--model ./my-model --formation continuous --max-batch-size 32",
     )
     add = made.add_argument
-    add_service_options(made, "workload", "model", "device", "dtype")
+    cli.add_service_options(made, "workload", "model", "device", "dtype")
     add("--host", default=LOOPBACK, help="address to listen on; any but loopback needs --token-file")
-    add("--port", type=whole(0, 65535), help="port to listen on (default: 8000 or the next free one; 0: any free one)")
+    add(
+        "--port",
+        type=cli.whole(0, 65535),
+        help="port to listen on (default: 8000 or the next free one; 0: any free one)",
+    )
     add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
     add("--address", metavar="RAY", help="run on the Ray cluster at this address instead of a local one")
-    add("--parent-pid", type=whole(1, 2**31), help="end with this process instead of the one that started it")
+    add("--parent-pid", type=cli.whole(1, 2**31), help="end with this process instead of the one that started it")
     add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
-    add_struct_options(made, Scale(), SCALE_HELP)
-    add_struct_options(made.add_argument_group("settings, in force until they are changed"), Settings(), SETTINGS_HELP)
+    cli.add_struct_options(made, Scale(), SCALE_HELP)
+    cli.add_struct_options(
+        made.add_argument_group("settings, in force until they are changed"), Settings(), SETTINGS_HELP
+    )
     return made
 
 
-class _ServeParser(Parser):
+class _ServeParser(cli.Parser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         raise OptionError(f"The options are not understood: {message}. See python -m service --help.")

@@ -16,52 +16,50 @@ from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun
 from service.analysis.compare.run_plan import MOST_POINTS, Objective, PlanError, PlannedRun, SweepPlan, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
-from service.commands.cli import Parser, Server, assignments, check_folders, command, server_of, write_json
+from service.commands import cli
 from service.commands.load_options import ask_workload, load_of
 from service.commands.runs import (
-    JsonLines,
-    Listener,
     MeasuredService,
     TerminalBar,
     add_measuring_options,
     carry_out,
-    plan_from_input,
+    obey_window,
     put_in_force,
     settings_in_force,
+    tell_window,
 )
 from service.messages.files import write_whole
-from service.messages.pipes import ExitCode
 from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 when all was measured, 2 if that can't be, 130 if it was interrupted: `--resume` then goes on."""
     options = _parser().parse_args(argv)
+    server = cli.server_of(options)
     if options.control:
-        return _obey_window(server_of(options))
-    check_folders(options.json, options.html, options.config)
+        return obey_window(SweepTask, lambda task: sweep(server, task.plan, task.before, tell_window))
+    cli.check_folders(options.json, options.html, options.config)
     plan = _plan(options)
-    before = _before(options.json, options.resume)
-    kept = _Kept(TerminalBar(), before, options.json)
-    code = carry_out(sweep(server_of(options), plan, before, kept.tell), kept, ends_with_input=False)
-    if kept.sweep is not None:
-        _hand_out(kept.sweep, options)
+    before = latest = _before(options.json, options.resume)
+    with TerminalBar() as bar:
+
+        def tell(event: CompareEvent) -> None:
+            nonlocal latest
+            if isinstance(event, Swept):
+                latest = event.sweep
+                cli.write_json(options.json, latest)
+            bar.tell(event)
+
+        code = carry_out(sweep(server, plan, before, tell), tell)
+    if latest is not None:
+        _hand_out(latest, options)
     return code
 
 
-def _obey_window(server: Server) -> int:
-    """The plan, or a sweep to go on with, comes in on standard input, events go out on standard output."""
-    listener = JsonLines()
-    task = plan_from_input(msgspec.json.Decoder(SweepTask), listener)
-    if task is None:
-        return ExitCode.CANNOT
-    return carry_out(sweep(server, task.plan, task.before, listener.tell), listener, ends_with_input=True)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+    parser = cli.Parser(
         "sweep",
         "Measure many settings of a running service under one load: throughput over latency, and the best settings "
         "that keep an objective. With --json every run is kept as soon as it is done; after an interruption --resume "
@@ -79,13 +77,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> SweepPlan:
-    ask_workload(server_of(options), options)
+    ask_workload(cli.server_of(options), options)
     if bool(options.grid) == (options.list is not None):
         raise PlanError(
             "Give either values with --grid, such as --grid max_batch_size=1,4,16, or a --list of settings."
         )
     objective = Objective.parse(options.objective) if options.objective else None
-    base = asyncio.run(settings_in_force(server_of(options)))
+    base = asyncio.run(settings_in_force(cli.server_of(options)))
     return SweepPlan(
         points=grid(base, _axes(options.grid)) if options.grid else _listed(options.list, base),
         load=load_of(options),
@@ -98,7 +96,7 @@ def _plan(options: argparse.Namespace) -> SweepPlan:
 
 
 def _axes(texts: Sequence[str]) -> dict[str, Sequence[object]]:
-    named = assignments(texts).items()
+    named = cli.assignments(texts).items()
     return {name: [setting_value(name, value) for value in values.split(",")] for name, values in named}
 
 
@@ -137,7 +135,9 @@ def _read(path: Path) -> Sweep:
         raise PlanError(f"{path} is no sweep, and is left as it is: {error}. Name another file.") from error
 
 
-async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Callable[[CompareEvent], None]) -> None:
+async def sweep(
+    server: cli.Server, plan: SweepPlan, before: Sweep | None, tell: Callable[[CompareEvent], None]
+) -> None:
     """Measure what `before` lacks of `plan`; what has been measured is told after each run."""
     async with MeasuredService.at(server, tell) as service:
         facts = await service.facts()
@@ -156,22 +156,6 @@ async def sweep(server: Server, plan: SweepPlan, before: Sweep | None, tell: Cal
         tell(Swept(sweep=swept))
 
 
-class _Kept:
-    """Writes what has been measured after every run, and passes everything on."""
-
-    def __init__(self, listener: Listener, before: Sweep | None, path: Path | None) -> None:
-        self._listener = listener
-        self._path = path
-        self.sweep = before
-        self.close = listener.close
-
-    def tell(self, event: CompareEvent) -> None:
-        if isinstance(event, Swept):
-            self.sweep = event.sweep
-            write_json(self._path, event.sweep)
-        self._listener.tell(event)
-
-
 def _hand_out(swept: Sweep, options: argparse.Namespace) -> None:
     print("\n".join(_lines(swept)))
     if options.html is not None:
@@ -183,7 +167,7 @@ def _hand_out(swept: Sweep, options: argparse.Namespace) -> None:
     if options.config is not None:
         write_whole(options.config, measured_config(swept.service, settings, swept.verdict()).encode())
     if options.apply:
-        asyncio.run(put_in_force(server_of(options), settings))
+        asyncio.run(put_in_force(cli.server_of(options), settings))
         print("The best settings are in force.")
 
 

@@ -9,21 +9,10 @@ from typing import Final
 
 import msgspec
 
+from service.commands import cli
 from service.commands.bench.plan import CPU_SIZES, GPU_SIZES, HTTP, NAMES, QUICK_SIZES, BenchPlan, Subject
 from service.commands.bench.report import BenchReport, Floor, MeasuredOn, Reached
 from service.commands.bench.work import BenchWork
-from service.commands.cli import (
-    Parser,
-    Server,
-    UsageError,
-    add_address_options,
-    add_service_options,
-    check_folders,
-    command,
-    rounds,
-    whole,
-    write_json,
-)
 from service.commands.runs import TerminalBar, carry_out
 from service.messages.options import ServiceOptions
 from service.messages.settings import BOUNDS, FORMATIONS, Settings
@@ -38,17 +27,17 @@ MOST_TOKENS: Final = 1024
 QUICK_BATCHES: Final = 2
 
 
-@command
+@cli.command
 def main(argv: list[str]) -> int:
     """0 when it was carried out, 2 if it could not be, 130 if it was interrupted: then what was measured is told."""
     options = _parser().parse_args(argv)
-    server = None if options.url is None else Server(options.url, options.token)
-    check_folders(options.json)
+    server = None if options.url is None else cli.Server(options.url, options.token)
+    cli.check_folders(options.json)
     if server is not None and options.what == "engine":
-        raise UsageError("The engine alone has no address. Leave --url out, or measure bench http.")
+        raise cli.UsageError("The engine alone has no address. Leave --url out, or measure bench http.")
     work = BenchWork(_plan(options), _subjects(options), server)
-    bar = TerminalBar()
-    code = carry_out(work.carry_out(bar.tell), bar, ends_with_input=False)
+    with TerminalBar() as bar:
+        code = carry_out(work.carry_out(bar.tell), bar.tell)
     _hand_out(work, options.json)
     return code
 
@@ -58,12 +47,12 @@ def _hand_out(work: BenchWork, json: Path | None) -> None:
     if report is None:
         return
     print(table(report))
-    write_json(json, report)
+    cli.write_json(json, report)
 
 
 def _parser() -> argparse.ArgumentParser:
     usual = BenchPlan()
-    parser = Parser(
+    parser = cli.Parser(
         "bench",
         "Measure the engine alone and through HTTP, beside transformers' generate and the floors that the machine's "
         "memory and matrix products set, all in the same run. Nothing else should run meanwhile. The ratios are what "
@@ -73,24 +62,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("what", nargs="?", choices=MEASURED, default="both", help="(default: both)")
-    add_address_options(
+    cli.add_address_options(
         parser, is_required=False, meaning="a service that is up (default: one is started on a free port)"
     )
     add("--batch-sizes", type=_sizes, help=f"(default: {_spelled(CPU_SIZES)}; on a GPU {_spelled(GPU_SIZES)})")
     add(
         "--tokens",
-        type=whole(1, MOST_TOKENS),
+        type=cli.whole(1, MOST_TOKENS),
         default=usual.tokens,
         help="generated for each prompt (default: %(default)s)",
     )
-    add("--rounds", type=rounds, help=f"runs of each size (default: {usual.rounds})")
+    add("--rounds", type=cli.rounds, help=f"runs of each size (default: {usual.rounds})")
     add("--formation", choices=FORMATIONS, default=usual.service.settings.formation, help="(default: %(default)s)")
     add(
         "--quick",
         action="store_true",
         help=f"one round of {_spelled(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores",
     )
-    add_service_options(parser, "model", "device", "dtype")
+    cli.add_service_options(parser, "model", "device", "dtype")
     add("--json", type=Path, help="file for the result: every run, and what they say")
     return parser
 
@@ -140,11 +129,11 @@ def table(report: BenchReport) -> str:
 
 def _heading(report: BenchReport) -> Iterator[str]:
     plan = report.plan
-    rounds = max(each.rounds for each in report.reached)
+    most_rounds = max(each.rounds for each in report.reached)
     yield _place(report.on)
     yield (
         f"{plan.tokens} tokens a request, temperature 0, formation {plan.service.settings.formation}; "
-        f"medians of {counted(rounds, 'round')} of {counted(plan.batches, 'batch')}"
+        f"medians of {counted(most_rounds, 'round')} of {counted(plan.batches, 'batch')}"
     )
     if report.rates is not None and report.weights is not None:
         yield (
