@@ -22,7 +22,7 @@ from service.commands.runs import (
     carry_out,
     obey_window,
     settings_in_force,
-    tell_window,
+    write_event,
 )
 from service.messages.files import write_whole
 from service.messages.load import RunLoad
@@ -34,23 +34,23 @@ ROUNDS = 4
 
 @cli.command
 def main(argv: list[str]) -> int:
-    """0 when it was carried out, whatever came of it; 2 if it could not be, 130 if it was interrupted."""
+    """0 when it was carried out, with any result; 2 if it could not be, 130 if it was interrupted."""
     options = _parser().parse_args(argv)
     server = cli.server_of(options)
     if options.control:
-        return obey_window(ComparePlan, lambda plan: compare(server, plan, tell_window))
+        return obey_window(ComparePlan, lambda plan: compare(server, plan, write_event))
     cli.check_folders(options.json, options.html)
     plan = _plan(options)
     latest: Comparison | None = None
     with TerminalBar() as bar:
 
-        def tell(event: CompareEvent) -> None:
+        def notify(event: CompareEvent) -> None:
             nonlocal latest
             if isinstance(event, Compared):
                 latest = event.comparison
-            bar.tell(event)
+            bar.show(event)
 
-        code = carry_out(compare(server, plan, tell), tell)
+        code = carry_out(compare(server, plan, notify), notify)
     if latest is not None:
         _hand_out(latest, options.json, options.html)
     return code
@@ -115,11 +115,11 @@ def _load(changes: Mapping[str, str], options: argparse.Namespace) -> RunLoad:
     )
 
 
-async def compare(server: cli.Server, plan: ComparePlan, tell: Callable[[CompareEvent], None]) -> None:
-    """Carry out `plan`; from the second round on, what the rounds so far say is told after each."""
+async def compare(server: cli.Server, plan: ComparePlan, notify: Callable[[CompareEvent], None]) -> None:
+    """Carry out `plan`; from the second round on, each round ends with a `Compared` of all rounds so far."""
     runs: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
     plan.check()
-    async with MeasuredService.at(server, tell) as service:
+    async with MeasuredService.at(server, notify) as service:
         facts = await service.facts()
         await service.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
         if plan.matches_throughput:
@@ -129,7 +129,7 @@ async def compare(server: cli.Server, plan: ComparePlan, tell: Callable[[Compare
             a, b = runs["A"], runs["B"]
             runs[planned.key].append(run)
             if len(a) == len(b) >= 2:
-                tell(Compared(comparison=concluded(facts, time.time(), plan, a, b)))
+                notify(Compared(comparison=concluded(facts, time.time(), plan, a, b)))
 
         await service.measure(list(plan.runs()), plan.duration_s, take)
 

@@ -24,7 +24,7 @@ LONGEST_S: Final = 1e9
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as the file tells it.
+    """A finding as it stands in the file.
 
     Attributes:
         spans_s: from when to when it held, in seconds from the beginning of the recording.
@@ -41,12 +41,13 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """The findings of a recording.
+
     Attributes:
         recorded_at: seconds since 1970.
         at_s: the moment that was asked for; ``None`` for the whole recording.
         damage: what of the recording could not be read, as a sentence.
-        clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where nothing tells.
+        clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
     """
 
     recording: str
@@ -62,7 +63,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 @cli.command
 def main(argv: list[str]) -> int:
-    """0 if the recording could be read, whatever was found; 2 if not."""
+    """0 if the recording could be read, with any findings; 2 if not."""
     options = _parser().parse_args(argv)
     explanation = explain(open_recording(options.recording), options.at)
     cli.write_json(options.json, explanation, indent=2)

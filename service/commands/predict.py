@@ -1,4 +1,4 @@
-"""`python -m service predict`: watches a running service and tells what other settings would give under its load."""
+"""`python -m service predict`: predicts the figures of a running service under other settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m service record`: writes what a running service tells to a file that can be opened without it."""
+"""`python -m service record`: writes the telemetry of a running service to a file that can be opened without it."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ IDLE_WITHIN_S: Final = 60.0
 
 
 class NotIdleError(UserError):
-    """Somebody else's requests are in the way; the text is a sentence that says what to do."""
+    """Requests of another sender are in the way."""
 
 
 class ServiceWatch:
@@ -150,7 +150,7 @@ class ServiceWatch:
                 while not self._replicas:
                     await self._next_frame()
         except TimeoutError:
-            raise ServiceUnreachableError(f"{self._remote.url} tells nothing of its replicas. Restart it.") from None
+            raise ServiceUnreachableError(f"{self._remote.url} reports no replica. Restart it.") from None
         return list(self._replicas.values())
 
     async def until_idle(self) -> None:
@@ -173,7 +173,7 @@ class ServiceWatch:
         self._most_memory_bytes = 0
 
     def batches(self) -> list[BatchRecord]:
-        """Those told of since the run before was forgotten."""
+        """The batches reported since the last `forget`."""
         return list(self._batches.values())
 
     @property

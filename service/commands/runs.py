@@ -38,7 +38,7 @@ from service.messages.settings import Bounds, SettingError, Settings
 from service.messages.telemetry import BatchRecord
 from service.messages.text import UserError, format_time
 
-Tell = Callable[[Progress], None]
+Notify = Callable[[Progress], None]
 Work = Coroutine[Any, Any, None]
 Plan = TypeVar("Plan")
 
@@ -47,7 +47,7 @@ LONGEST_WARM_UP_S: Final = 3600.0
 STDIN: Final = 0
 READ_BYTES: Final = 4096
 WARM_UP: Final = "warming up"
-WARM_UP_ENDS_WITHIN_S: Final = 15.0  # after its last request: nobody waits for what is not counted
+WARM_UP_ENDS_WITHIN_S: Final = 15.0  # after its last request, whose answers are not counted
 MATCHING: Final = "measuring the throughput of A"
 
 
@@ -70,19 +70,19 @@ async def put_in_force(server: cli.Server, settings: Settings) -> None:
 class MeasuredService:
     """One service that is measured. Its settings are as they were before when it is left, however that happens."""
 
-    def __init__(self, remote: RemoteService, server: cli.Server, tell: Tell) -> None:
+    def __init__(self, remote: RemoteService, server: cli.Server, notify: Notify) -> None:
         self._remote = remote
         self._server = server
-        self._tell = tell
+        self._notify = notify
         self._watch = ServiceWatch(remote)
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, server: cli.Server, tell: Tell) -> AsyncIterator[Self]:
+    async def at(cls, server: cli.Server, notify: Notify) -> AsyncIterator[Self]:
         """That service; raises `ServiceUnreachableError`."""
         async with RemoteService(server.url, server.token) as remote:
             before = await remote.settings()
-            service = cls(remote, server, tell)
+            service = cls(remote, server, notify)
             try:
                 async with service._watch:
                     yield service
@@ -104,7 +104,7 @@ class MeasuredService:
 
     async def throughput(self, side: Side, duration_s: float) -> float:
         """What this side reaches, in requests a second."""
-        self._tell(Progress(done=0, total=0, doing=MATCHING, left_s=0.0))
+        self._notify(Progress(done=0, total=0, doing=MATCHING, left_s=0.0))
         report, batches = await self.run(side.settings, side.load, duration_s)
         run = run_of(report, batches)
         return run.answered / run.ran_s
@@ -113,7 +113,7 @@ class MeasuredService:
         """A short run of each side, so that nothing is computed or connected for the first time in a round."""
         for settings, load in sides:
             if seconds > 0:
-                self._tell(Progress(done=0, total=0, doing=WARM_UP, left_s=0.0))
+                self._notify(Progress(done=0, total=0, doing=WARM_UP, left_s=0.0))
                 await self.run(settings, load, seconds, finish_within_s=WARM_UP_ENDS_WITHIN_S)
 
     async def measure(
@@ -123,23 +123,23 @@ class MeasuredService:
         take: Callable[[PlannedRun, MeasuredRun], None],
         done: int = 0,
     ) -> None:
-        """Make `runs`, telling how it goes on, and hand out each with what was measured; `done` were made before."""
+        """Make `runs` and call `take` with each and its figures; `done` runs were made before. Progress is notified."""
         pace = RemainingTime(duration_s)
         for place, planned in enumerate(runs):
             begun_s = time.monotonic()
 
-            def tell(doing: str, place: int = place, begun_s: float = begun_s) -> None:
+            def notify(doing: str, place: int = place, begun_s: float = begun_s) -> None:
                 left_s = pace.left_s(runs[place:], time.monotonic() - begun_s)
-                self._tell(Progress(done=done + place, total=done + len(runs), doing=doing, left_s=left_s))
+                self._notify(Progress(done=done + place, total=done + len(runs), doing=doing, left_s=left_s))
 
-            run = await self._run_planned(planned, duration_s, tell)
+            run = await self._run_planned(planned, duration_s, notify)
             pace.note(planned.key, time.monotonic() - begun_s)
             take(planned, run)
 
-    async def _run_planned(self, planned: PlannedRun, duration_s: float, tell: Callable[[str], None]) -> MeasuredRun:
-        tell(planned.title)
+    async def _run_planned(self, planned: PlannedRun, duration_s: float, notify: Callable[[str], None]) -> MeasuredRun:
+        notify(planned.title)
         report, batches = await self.run(
-            planned.settings, planned.load, duration_s, lambda progress: tell(_doing(planned, progress))
+            planned.settings, planned.load, duration_s, lambda progress: notify(_doing(planned, progress))
         )
         return run_of(report, batches)
 
@@ -243,7 +243,7 @@ class TerminalBar:
     def __exit__(self, *exc_info: object) -> None:
         self._bar.close()
 
-    def tell(self, event: CompareEvent) -> None:
+    def show(self, event: CompareEvent) -> None:
         match event:
             case Progress():
                 remark = f"{format_time(event.left_s)} left" if event.left_s else ""
@@ -253,7 +253,7 @@ class TerminalBar:
                 self._bar.say(reason)
 
 
-def tell_window(event: CompareEvent) -> None:
+def write_event(event: CompareEvent) -> None:
     """Write an event as a line of JSON to standard output."""
     with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
         sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
@@ -265,12 +265,12 @@ def obey_window(kind: type[Plan], work: Callable[[Plan], Work]) -> ExitCode:
     try:
         plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=kind)
     except (msgspec.MsgspecError, SettingError) as error:
-        tell_window(Refused(reason=f"The plan was not understood: {error}."))
+        write_event(Refused(reason=f"The plan was not understood: {error}."))
         return ExitCode.CANNOT
-    return carry_out(work(plan), tell_window, ends_with_input=True)
+    return carry_out(work(plan), write_event, ends_with_input=True)
 
 
-def carry_out(work: Work, tell: Callable[[CompareEvent], None], *, ends_with_input: bool = False) -> ExitCode:
+def carry_out(work: Work, notify: Callable[[CompareEvent], None], *, ends_with_input: bool = False) -> ExitCode:
     """Run `work` to its end; `DONE`, `INTERRUPTED`, or `CANNOT` after a `Refused` that says why."""
     allow_connections()
     spare_collector()
@@ -280,7 +280,7 @@ def carry_out(work: Work, tell: Callable[[CompareEvent], None], *, ends_with_inp
     except (KeyboardInterrupt, asyncio.CancelledError):
         return ExitCode.INTERRUPTED
     except UserError as error:
-        tell(Refused(reason=str(error)))
+        notify(Refused(reason=str(error)))
         return ExitCode.CANNOT
     return ExitCode.DONE
 

@@ -26,7 +26,7 @@ from service.commands.runs import (
     obey_window,
     put_in_force,
     settings_in_force,
-    tell_window,
+    write_event,
 )
 from service.messages.files import write_whole
 from service.messages.settings import Settings, setting_value
@@ -39,20 +39,20 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     server = cli.server_of(options)
     if options.control:
-        return obey_window(SweepTask, lambda task: sweep(server, task.plan, task.before, tell_window))
+        return obey_window(SweepTask, lambda task: sweep(server, task.plan, task.before, write_event))
     cli.check_folders(options.json, options.html, options.config)
     plan = _plan(options)
     before = latest = _before(options.json, options.resume)
     with TerminalBar() as bar:
 
-        def tell(event: CompareEvent) -> None:
+        def notify(event: CompareEvent) -> None:
             nonlocal latest
             if isinstance(event, Swept):
                 latest = event.sweep
                 cli.write_json(options.json, latest)
-            bar.tell(event)
+            bar.show(event)
 
-        code = carry_out(sweep(server, plan, before, tell), tell)
+        code = carry_out(sweep(server, plan, before, notify), notify)
     if latest is not None:
         _hand_out(latest, options)
     return code
@@ -136,10 +136,10 @@ def _read(path: Path) -> Sweep:
 
 
 async def sweep(
-    server: cli.Server, plan: SweepPlan, before: Sweep | None, tell: Callable[[CompareEvent], None]
+    server: cli.Server, plan: SweepPlan, before: Sweep | None, notify: Callable[[CompareEvent], None]
 ) -> None:
-    """Measure what `before` lacks of `plan`; what has been measured is told after each run."""
-    async with MeasuredService.at(server, tell) as service:
+    """Measure what `before` lacks of `plan`; each run ends with a `Swept` of everything measured so far."""
+    async with MeasuredService.at(server, notify) as service:
         facts = await service.facts()
         swept = before or Sweep.begun(facts, plan)
         swept.refuse_other(plan, facts)
@@ -148,12 +148,12 @@ async def sweep(
         def take(planned: PlannedRun, run: MeasuredRun) -> None:
             nonlocal swept
             swept = swept.with_run(int(planned.key), run, time.time())
-            tell(Swept(sweep=swept))
+            notify(Swept(sweep=swept))
 
         if to_come:
             await service.warm_up([(plan.points[0], plan.load)], plan.warm_up_s)
         await service.measure(to_come, plan.duration_s, take, done=len(list(plan.runs())) - len(to_come))
-        tell(Swept(sweep=swept))
+        notify(Swept(sweep=swept))
 
 
 def _hand_out(swept: Sweep, options: argparse.Namespace) -> None:

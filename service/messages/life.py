@@ -70,7 +70,7 @@ class StageProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="state"
     """A stage began, went on or ended.
 
     Attributes:
-        done, total: how far, in `unit`, where the stage can tell.
+        done, total: how far, in `unit`, where that is known.
         elapsed_s: since the stage began.
         finished: this is the stage's last line.
     """

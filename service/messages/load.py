@@ -43,7 +43,7 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag=
 
 
 class ClosedLoop(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="closed"):
-    """`users` users, each of whom sends the next request when the last is answered and thought about.
+    """`users` users, each of which sends its next request after the last answer and a think time.
 
     Attributes:
         think_s: from an answer to the user's next request; where it is `exponential`, on average.
@@ -176,9 +176,9 @@ class RunLoad(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="ru
 
     Attributes:
         seed: of arrivals, prompts and lengths, each with a random stream of its own: the same seed gives the same
-            requests in the same order, whatever the rate.
+            requests in the same order at any rate.
         prompt_words: words that prompts are cut or continued to; ``None`` leaves them as they are.
-        stream: whether an answer comes token by token; else nobody knows when its first token was there.
+        stream: whether an answer comes token by token; otherwise the time of its first token is unknown.
     """
 
     pattern: Pattern
@@ -286,7 +286,7 @@ LoadEvent: TypeAlias = LoadFrame | LoadRefused
 
 
 def spoiling_lag_ms(latency_p50_s: float) -> float:
-    """The load generator's lag (p99, in milliseconds) beyond which a latency with this median tells too much of it.
+    """The load generator's lag (p99, in milliseconds) beyond which it spoils a latency with this median.
 
     >>> spoiling_lag_ms(0.01), spoiling_lag_ms(2.0)
     (5.0, 100.0)

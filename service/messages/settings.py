@@ -17,7 +17,7 @@ FORMATIONS: Final[tuple[Formation, ...]] = ("late", "early", "continuous")
 
 SECONDS: Final = ("batch_wait_timeout_s", "stride_s")
 LONGEST_WAIT_S: Final = 10.0
-"""So long a batch waits to be full where none may leave small, so that nobody waits for ever."""
+"""How long a batch waits to be full where none may leave small, so that no request waits for ever."""
 
 
 class SettingError(UserError, ValueError):
@@ -182,8 +182,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         replicas: copies of the model, each with a queue of its own.
         max_ongoing_requests: how many requests Ray lets a replica hold, those that read its telemetry included. Ray's
-            own default of 5 would cap every batch, and nobody would see; the queue is ours, so only those who want to
-            see that fault set it low.
+            own default of 5 would cap every batch unseen. The queue is ours: a low value only shows that fault.
     """
 
     replicas: int = 1

@@ -1,4 +1,4 @@
-"""What the service tells while it runs: `GET /telemetry`.
+"""What the service reports while it runs: `GET /telemetry`.
 
 Times named `…_s` are seconds on the service's monotonic clock; a field is ``None`` as long as its stage has not been
 reached.

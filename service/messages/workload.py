@@ -1,4 +1,4 @@
-"""What a workload is to those who ask for it: its name, its items and how to spell its inputs."""
+"""What a client knows of a workload: its name, its items and how its inputs are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import msgspec
 
 
 class WorkloadAbout(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """A workload as its clients see it.
+
     Attributes:
         name: as `--workload` takes it.
         description: one line.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from service.commands.bench.plan import Subject
-from service.commands.bench.report import Rates, Run, Weights
+from service.commands.bench.report import BenchRun, Rates, Weights
 from service.commands.bench.subjects import ReferenceFacts
 from service.engine.model.report import ModelError
 from service.messages.options import ServiceOptions
@@ -14,8 +14,8 @@ RATES = Rates(bytes_per_s=1e9, operations_per_s=1e12)
 WEIGHTS = Weights(parameters=5_000_000, bytes=10_000_000)
 
 
-def run(subject: Subject, size: int, tokens_per_s: float = 100.0, rows: float | None = None) -> Run:
-    return Run(
+def run(subject: Subject, size: int, tokens_per_s: float = 100.0, rows: float | None = None) -> BenchRun:
+    return BenchRun(
         subject=subject, size=size, tokens=240, ran_s=240 / tokens_per_s, step_s=size / tokens_per_s,
         first_token_s=0.1, memory_bytes=500_000_000, rows=size if rows is None else rows,
     )  # fmt: skip
@@ -50,7 +50,7 @@ class FakeMeasurer:
         self._tokens_per_s = tokens_per_s
         self.asked: list[tuple[int, int, int]] = []
 
-    async def run(self, size: int, tokens: int, batches: int) -> Run:
+    async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
         self.asked.append((size, tokens, batches))
         return run(self._subject, size, self._tokens_per_s)
 

@@ -7,7 +7,7 @@ import pytest
 from service.commands.bench.command import table
 from service.commands.bench.other_work import OtherWork, Used, processor_time
 from service.commands.bench.plan import BenchPlan, interleaved, prompts_for
-from service.commands.bench.report import BenchReport, MeasuredOn, Rates, Run, Weights, concluded, figures, floor
+from service.commands.bench.report import BenchReport, BenchRun, MeasuredOn, Rates, Weights, concluded, figures, floor
 from service.messages.load import USUAL_PROMPTS
 from tests.unit.bench_fakes import RATES, WEIGHTS, run
 from tests.unit.tiny_models import tiny_gpt2, tiny_llama
@@ -15,7 +15,7 @@ from tests.unit.tiny_models import tiny_gpt2, tiny_llama
 ON = MeasuredOn(model="tiny", device="cpu", dtype="float32", hardware="a processor", versions={"torch": "2"})
 
 
-def report(*runs: Run, rates: Rates | None = RATES) -> BenchReport:
+def report(*runs: BenchRun, rates: Rates | None = RATES) -> BenchReport:
     sizes = tuple(sorted({each.size for each in runs}))
     return concluded(BenchPlan(sizes=sizes), ON, runs, rates, WEIGHTS if rates else None, [], measured_at=0.0)
 
@@ -112,7 +112,7 @@ def test_that_the_work_of_other_programs_is_told_as_a_share_of_all_cores() -> No
             pass
 
     assert work.share == pytest.approx(1.0 / 8.0)  # 1 s in the first run, none in the second, of 2 × 4 s
-    assert work.warnings == ["Other programs used 12 % of the processor meanwhile: what is told is too slow."]
+    assert work.warnings == ["Other programs used 12 % of the processor meanwhile: the figures are too slow."]
 
 
 def test_that_what_this_program_does_itself_is_not_the_work_of_others() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 
+import service.commands
 from service.__main__ import COMMANDS, main
 from service.messages.pipes import our_python, python_path
 
@@ -33,6 +37,12 @@ def test_that_the_help_has_a_line_for_each_command(capsys: pytest.CaptureFixture
 def test_that_each_command_shows_an_example_of_itself(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, _, examples = helped(capsys, word).partition("example:\n")
     assert examples.startswith(f"  python -m service {word} ")
+
+
+def test_that_every_command_has_a_word() -> None:
+    found = [module.name for module in walk_packages(service.commands.__path__, "service.commands.")]
+    with_main = [name for name in found if "\ndef main(" in Path(inspect.getfile(import_module(name))).read_text()]
+    assert sorted(with_main) == sorted(command.module for command in COMMANDS.values())
 
 
 @pytest.mark.parametrize(("word", "meant"), [("laod", "load"), ("bnech", "bench"), ("deploy_config", "deploy-config")])

@@ -29,7 +29,7 @@ QUICK_BATCHES: Final = 2
 
 @cli.command
 def main(argv: list[str]) -> int:
-    """0 when it was carried out, 2 if it could not be, 130 if it was interrupted: then what was measured is told."""
+    """0 when it was carried out, 2 if it could not be, 130 if it was interrupted: then the runs so far are reported."""
     options = _parser().parse_args(argv)
     server = None if options.url is None else cli.Server(options.url, options.token)
     cli.check_folders(options.json)
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
         raise cli.UsageError("The engine alone has no address. Leave --url out, or measure bench http.")
     work = BenchWork(_plan(options), _subjects(options), server)
     with TerminalBar() as bar:
-        code = carry_out(work.carry_out(bar.tell), bar.tell)
+        code = carry_out(work.carry_out(bar.show), bar.show)
     _hand_out(work, options.json)
     return code
 
@@ -145,8 +145,8 @@ def _heading(report: BenchReport) -> Iterator[str]:
 
 def _place(on: MeasuredOn) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in on.versions.items())
-    told = (on.model, on.device, on.dtype, on.hardware, versions, f"at {on.url}" if on.url else "")
-    return ", ".join(part for part in told if part)
+    parts = (on.model, on.device, on.dtype, on.hardware, versions, f"at {on.url}" if on.url else "")
+    return ", ".join(part for part in parts if part)
 
 
 def _block(report: BenchReport, size: int) -> Iterator[str]:

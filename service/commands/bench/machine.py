@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from service.commands.bench.plan import Subject
-from service.commands.bench.report import Rates, Run
+from service.commands.bench.report import BenchRun, Rates
 
 BLOCK_BYTES: Final[dict[str, int]] = {"cpu": 1 << 29}  # more than any cache holds
 BLOCK_BYTES_ELSEWHERE: Final = 1 << 31
@@ -85,7 +85,7 @@ def processor_name(cpuinfo: Path = CPUINFO) -> str:
 
 
 class Stopwatch:
-    """Times the batches of one run; told of each batch's beginning and end, and of each of its steps."""
+    """Times the batches of one run; called at each batch's beginning and end and after each of its steps."""
 
     def __init__(self, device: torch.device) -> None:
         self._memory = _Memory(device)
@@ -104,10 +104,10 @@ class Stopwatch:
     def end_batch(self) -> None:
         self._ran_s += time.perf_counter() - self._batches_s[-1][0]
 
-    def run(self, subject: Subject, size: int, tokens: int) -> Run:
+    def run(self, subject: Subject, size: int, tokens: int) -> BenchRun:
         """What was measured; `tokens` were generated for each row of each batch."""
         steps_s = [b - a for times_s in self._batches_s for a, b in pairwise(times_s[1:])]
-        return Run(
+        return BenchRun(
             subject=subject,
             size=size,
             tokens=size * tokens * len(self._batches_s),

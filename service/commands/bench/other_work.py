@@ -53,7 +53,7 @@ class OtherWork:
         """A sentence where the share is such that it spoils the figures."""
         if self.share < DISTURBING_SHARE:
             return []
-        return [f"Other programs used {100 * self.share:.0f} % of the processor meanwhile: what is told is too slow."]
+        return [f"Other programs used {100 * self.share:.0f} % of the processor meanwhile: the figures are too slow."]
 
 
 def processor_time() -> Used:

@@ -1,4 +1,4 @@
-"""A running service measured through HTTP: as many users, each of whom waits for the answer, as keep a batch full."""
+"""A running service measured through HTTP, by a closed loop of as many users as keep a batch full."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from service.commands.bench.plan import HTTP, Subject
-from service.commands.bench.report import Run
+from service.commands.bench.report import BenchRun
 from service.commands.runs import MeasuredService, MeasuringError
 from service.load.report import LoadReport, tokens_between
 from service.messages.load import USUAL_PROMPTS, ClosedLoop, RunLoad
@@ -15,7 +15,7 @@ from service.messages.telemetry import BatchRecord
 
 AT_ONCE_S: Final = 0.1  # no user asks a second time: the first answer takes longer
 USERS_A_ROW: Final = 2  # one is generated for, and one waits to take the place
-BATCHES_BEFORE: Final = 1  # whose users have all come at once
+BATCHES_BEFORE: Final = 1  # its users have all come at once
 BATCHES_AFTER: Final = 2  # until every request counts that was under way in the measured time
 
 
@@ -28,7 +28,7 @@ class ThroughHttp:
         self._subject: Subject = subject
         self._batch_s: dict[int, float] = {}
 
-    async def run(self, size: int, tokens: int, batches: int) -> Run:
+    async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
         """About so many batches, counted while all users are there; the first run at a size has those of one wave."""
         settings = Settings(formation=self._formation, max_batch_size=size)
         load = RunLoad(
@@ -55,7 +55,7 @@ def run_of(
     executed: Sequence[BatchRecord],
     memory_bytes: int,
     within_s: tuple[float, float],
-) -> Run:
+) -> BenchRun:
     """What was measured between two times since the start; raises `MeasuringError` if not all were answered."""
     if report.totals.ok < max(report.totals.sent, 1):
         why = " ".join(report.warnings) or "Nothing was sent."
@@ -64,7 +64,7 @@ def run_of(
     if not tokens:
         raise MeasuringError(f"The service was too slow at a batch size of {size}: nothing came in the time measured.")
     first_token_s = report.time_to_first_token_s
-    return Run(
+    return BenchRun(
         subject=subject,
         size=size,
         tokens=tokens,
@@ -77,9 +77,9 @@ def run_of(
 
 
 def _step_s(executed: Sequence[BatchRecord]) -> float | None:
-    """Time of a step as the service tells it, without the reading of prompts.
+    """Time of a step as the service reports it, without the reading of prompts.
 
-    Those of a new batch are read in a step of their own, those of who joins another in one that others share.
+    Prompts of a new batch are read in a step of their own; those of a request that joins are read in a shared step.
     """
     decoding_s, steps = 0.0, 0
     for batch in executed:

@@ -27,7 +27,8 @@ WARM_UP_TOKENS: Final = 4
 
 
 class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """What a bench measures, and how often.
+
     Attributes:
         sizes: prompts that are decoded at a time; ``None`` for the usual ones of the device.
         tokens: generated for each prompt.
@@ -64,7 +65,7 @@ class PlannedRun(NamedTuple):
 
 
 def interleaved(subjects: tuple[Subject, ...], sizes: tuple[int, ...], rounds: int) -> Iterator[PlannedRun]:
-    """Every size in every round; who comes first changes, so that a machine that slows down slows all of them."""
+    """Every size in every round; the first subject changes, so that a machine that slows down slows all of them."""
     for number in range(rounds):
         first = number % len(subjects)
         for size in sizes:

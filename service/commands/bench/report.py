@@ -13,7 +13,7 @@ from service.messages.text import counted
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """What each step reads and multiplies by, whatever the rows: how many numbers, and their size in bytes."""
+    """The numbers that each step reads and multiplies by, for any number of rows, and their size in bytes."""
 
     parameters: int
     bytes: int
@@ -72,7 +72,7 @@ def floor(weights: Weights, rates: Rates, size: int) -> Floor:
     )
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
     """Batches of one size, one after the other.
 
     Attributes:
@@ -116,7 +116,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     rows: float
 
 
-def figures(runs: Sequence[Run]) -> Figures:
+def figures(runs: Sequence[BenchRun]) -> Figures:
     """Over the rounds of one subject at one size, of which there is at least one."""
     rates = [run.tokens_per_s for run in runs]
     return Figures(
@@ -189,7 +189,7 @@ class BenchReport(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     floors: tuple[Floor, ...]
     reached: tuple[Reached, ...]
     notes: tuple[str, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[BenchRun, ...]
 
     def at(self, size: int, subject: Subject) -> Reached | None:
         return next((each for each in self.reached if (each.size, each.subject) == (size, subject)), None)
@@ -198,7 +198,7 @@ class BenchReport(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
 def concluded(
     plan: BenchPlan,
     on: MeasuredOn,
-    runs: Sequence[Run],
+    runs: Sequence[BenchRun],
     rates: Rates | None,
     weights: Weights | None,
     notes: Sequence[str],
@@ -220,9 +220,9 @@ def concluded(
     )
 
 
-def _reached(size: int, runs: Sequence[Run], floors: Sequence[Floor]) -> list[Reached]:
+def _reached(size: int, runs: Sequence[BenchRun], floors: Sequence[Floor]) -> list[Reached]:
     """What each subject reached at that size."""
-    by_subject: dict[Subject, list[Run]] = {}
+    by_subject: dict[Subject, list[BenchRun]] = {}
     for run in runs:
         if run.size == size:
             by_subject.setdefault(run.subject, []).append(run)
@@ -247,14 +247,14 @@ def _ratio(value: float | None, to: float | None) -> float | None:
     return None if value is None or to is None else value / to
 
 
-def _unfinished(plan: BenchPlan, on: MeasuredOn, runs: Sequence[Run]) -> list[str]:
+def _unfinished(plan: BenchPlan, on: MeasuredOn, runs: Sequence[BenchRun]) -> list[str]:
     """A sentence where it was ended early."""
     subjects = {run.subject for run in runs}
     missing = len(subjects) * len(plan.sizes_on(on.device)) * plan.rounds - len(runs)
     return [f"It was ended early, with {counted(missing, 'run')} to come."] if missing > 0 else []
 
 
-def _small_batches(runs: Sequence[Run]) -> list[str]:
+def _small_batches(runs: Sequence[BenchRun]) -> list[str]:
     """A sentence where fewer rows were decoded at a time over HTTP than a batch holds."""
     small = sorted({run.size for run in runs if run.subject in HTTP and run.rows < FULL * run.size})
     if not small:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.commands.bench.plan import prompts_for
-from service.commands.bench.report import Rates, Run, Weights
+from service.commands.bench.report import BenchRun, Rates, Weights
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.job import Job, Progress
 from service.engine.loading import load_engine
@@ -18,13 +18,13 @@ from service.messages.options import ServiceOptions
 
 
 class EngineAlone:
-    """Decodes batches as a replica would, in formation `continuous` with nobody who joins."""
+    """Decodes batches as a replica would, in formation `continuous` in which no request joins."""
 
     def __init__(self, options: ServiceOptions) -> None:
         self._engine, self._device, *_ = load_engine(options)
         self._admit = _nobody if options.settings.formation == "continuous" else None
 
-    def run(self, size: int, tokens: int, batches: int) -> Run:
+    def run(self, size: int, tokens: int, batches: int) -> BenchRun:
         import torch
 
         from service.commands.bench.machine import Stopwatch
@@ -96,7 +96,7 @@ class Reference:
 
         return measured_rates(self._device, self._dtype)
 
-    def run(self, size: int, tokens: int, batches: int) -> Run:
+    def run(self, size: int, tokens: int, batches: int) -> BenchRun:
         from service.commands.bench.machine import Stopwatch
 
         watch = Stopwatch(self._device)
@@ -111,14 +111,14 @@ class Reference:
     def _generate(self, inputs: Any, tokens: int, end_step: Callable[..., None]) -> None:
         steps = 0
 
-        def tell(ids: Any, _scores: Any, **_: Any) -> Any:
+        def count_step(ids: Any, _scores: Any, **_: Any) -> Any:
             nonlocal steps
             steps += 1
             end_step(is_last=steps == tokens)
             return ids.new_zeros(ids.shape[0], dtype=bool)  # no row is to stop
 
         output = self._model.generate(
-            **inputs.to(self._device), max_new_tokens=tokens, do_sample=False, stopping_criteria=[tell]
+            **inputs.to(self._device), max_new_tokens=tokens, do_sample=False, stopping_criteria=[count_step]
         )
         output[:, -1].tolist()  # as its user would have it: on this side of the device
 

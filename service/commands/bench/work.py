@@ -19,7 +19,7 @@ from service.analysis.compare.progress import Progress
 from service.commands.bench.other_work import OtherWork
 from service.commands.bench.over_http import ThroughHttp
 from service.commands.bench.plan import HTTP, NAMES, WARM_UP_TOKENS, BenchPlan, PlannedRun, Subject, interleaved
-from service.commands.bench.report import BenchReport, MeasuredOn, Rates, Run, concluded
+from service.commands.bench.report import BenchReport, BenchRun, MeasuredOn, Rates, concluded
 from service.commands.bench.subjects import EngineAlone, Reference, ReferenceFacts
 from service.commands.bench.worker import Worker, WorkerError
 from service.commands.cli import Server
@@ -73,13 +73,13 @@ async def _ready(process: asyncio.subprocess.Process, on_stage: Callable[[StageP
 ELSEWHERE: Final = "Neither generate nor the floors were measured: the service runs on another machine."
 LIBRARIES: Final = ("torch", "transformers")
 
-Tell = Callable[[Progress], None]
+Notify = Callable[[Progress], None]
 
 
 class Measurer(Protocol):
     """Decodes batches of what it measures, one after the other."""
 
-    async def run(self, size: int, tokens: int, batches: int) -> Run: ...
+    async def run(self, size: int, tokens: int, batches: int) -> BenchRun: ...
 
 
 class MeasuringWorker:
@@ -88,8 +88,8 @@ class MeasuringWorker:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    async def run(self, size: int, tokens: int, batches: int) -> Run:
-        run: Run = await self._worker.ask("run", size, tokens, batches)
+    async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
+        run: BenchRun = await self._worker.ask("run", size, tokens, batches)
         return run
 
 
@@ -123,17 +123,17 @@ class Bench:
 
 
 async def started(
-    stack: AsyncExitStack, plan: BenchPlan, subjects: tuple[Subject, ...], server: Server | None, tell: Tell
+    stack: AsyncExitStack, plan: BenchPlan, subjects: tuple[Subject, ...], server: Server | None, notify: Notify
 ) -> Bench:
     """All ends with `stack`. Raises `MeasuringError`, `WorkerError` or `NotStartedError`."""
     if server is not None:
         return await _beside(stack, plan, subjects, server)
-    tell(_beginning("loading the model"))
+    notify(_beginning("loading the model"))
     workers = await _workers(stack, plan.service, subjects)
     service = None
     if HTTP.keys() & set(subjects):
-        ready = await stack.enter_async_context(own_service(plan.service, lambda stage: tell(_stage(stage))))
-        service = await stack.enter_async_context(MeasuredService.at(Server(ready.url), tell))
+        ready = await stack.enter_async_context(own_service(plan.service, lambda stage: notify(_stage(stage))))
+        service = await stack.enter_async_context(MeasuredService.at(Server(ready.url), notify))
     return await _bench(plan, workers, service, subjects)
 
 
@@ -216,15 +216,15 @@ class BenchWork:
         self._server = server
         self._bench: Bench | None = None
         self._rates: Rates | None = None
-        self._runs: list[Run] = []
+        self._runs: list[BenchRun] = []
         self._others = OtherWork()
 
-    async def carry_out(self, tell: Tell) -> None:
+    async def carry_out(self, notify: Notify) -> None:
         """Raises `MeasuringError`."""
         try:
             async with AsyncExitStack() as stack:
-                self._bench = await started(stack, self._plan, self._subjects, self._server, tell)
-                await self._measure(self._bench, tell)
+                self._bench = await started(stack, self._plan, self._subjects, self._server, notify)
+                await self._measure(self._bench, notify)
         except (WorkerError, NotStartedError) as error:
             raise MeasuringError(str(error)) from error
 
@@ -234,30 +234,31 @@ class BenchWork:
         if bench is None or not self._runs:
             return None
         weights = None if bench.facts is None else bench.facts.weights
-        # A service that was up before is no descendant, so nobody can tell its work from that of others.
+        # A service that ran before is no descendant: its work cannot be told apart from that of other programs.
         warnings = self._others.warnings if self._server is None else []
         notes = [*bench.notes, *warnings]
         return concluded(self._plan, bench.on, self._runs, self._rates, weights, notes, measured_at=time.time())
 
-    async def _measure(self, bench: Bench, tell: Tell) -> None:
+    async def _measure(self, bench: Bench, notify: Notify) -> None:
         sizes = self._plan.sizes_on(bench.on.device)
         subjects = tuple(bench.measurers)
-        await self._warm_up(bench, list(interleaved(subjects, sizes, 1)), tell)
+        await self._warm_up(bench, list(interleaved(subjects, sizes, 1)), notify)
         planned = list(interleaved(subjects, sizes, self._plan.rounds))
-        told = _Told(planned, tell)
+        pacer = _Pacer(planned, notify)
         for place, run in enumerate(planned):
             if place % (len(planned) // self._plan.rounds) == 0:
                 await self._take_rates(bench)
-            told.begin(place, f"round {run.round + 1} of {self._plan.rounds}: {_doing(run)}")
+            pacer.begin(place, f"round {run.round + 1} of {self._plan.rounds}: {_doing(run)}")
             with self._others:
                 measured = await bench.measurers[run.subject].run(run.size, self._plan.tokens, self._plan.batches)
+            assert (measured.subject, measured.size) == (run.subject, run.size)
             self._runs.append(measured)
         await self._take_rates(bench)
 
-    async def _warm_up(self, bench: Bench, planned: Sequence[PlannedRun], tell: Tell) -> None:
+    async def _warm_up(self, bench: Bench, planned: Sequence[PlannedRun], notify: Notify) -> None:
         """So that nothing is computed or connected for the first time in a round."""
         for run in planned:
-            tell(Progress(done=0, total=0, doing=f"{WARM_UP}: {_doing(run)}", left_s=0.0))
+            notify(Progress(done=0, total=0, doing=f"{WARM_UP}: {_doing(run)}", left_s=0.0))
             tokens = self._plan.tokens if run.subject in HTTP else min(WARM_UP_TOKENS, self._plan.tokens)
             await bench.measurers[run.subject].run(run.size, tokens, 1)
 
@@ -269,19 +270,21 @@ class BenchWork:
             self._rates = rates if self._rates is None else self._rates.or_better(rates)
 
 
-class _Told:
-    """Tells how far the runs are, and about how long the rest takes."""
+class _Pacer:
+    """Notifies how far the runs are, and about how long the rest takes."""
 
-    def __init__(self, planned: Sequence[PlannedRun], tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, planned: Sequence[PlannedRun], notify: Notify, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._planned = planned
-        self._tell = tell
+        self._notify = notify
         self._clock = clock
         self._begun_s = clock()
 
     def begin(self, place: int, doing: str) -> None:
         done, left = (sum(run.weight for run in part) for part in (self._planned[:place], self._planned[place:]))
         left_s = (self._clock() - self._begun_s) / done * left if done else 0.0
-        self._tell(Progress(done=place, total=len(self._planned), doing=doing, left_s=left_s))
+        self._notify(Progress(done=place, total=len(self._planned), doing=doing, left_s=left_s))
 
 
 def _doing(run: PlannedRun) -> str:

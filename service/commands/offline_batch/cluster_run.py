@@ -28,11 +28,11 @@ from service.ray_serve.external import join
 from service.ray_serve.gpus import check_index, gpu_count, require_gpu, takes_gpu
 
 BUNDLE_BATCHES: Final = 4
-"""So many batches an engine is given at a time: within them, who is done makes room for the next line."""
+"""Batches an engine gets at a time; within them a line that is done makes room for the next one."""
 
 READ_LINES: Final = 1000
 READ_BYTES: Final = 2**20  # Ray Data would gather 128 MiB before it hands anything on
-RETRIES: Final = 2  # of a bundle whose process or machine was lost; Ray Data would try for ever what ends its process
+RETRIES: Final = 2  # of a bundle whose process or machine was lost; Ray Data itself would retry without end
 SOME: Final = 0.001  # of a resource that is there to say where something runs
 
 
@@ -48,7 +48,7 @@ class ClusterRun:
         files: ResultFiles,
         on_done: Callable[[int], None],
     ) -> None:
-        """For the lines behind line `after`; `on_done` is told the number of each that has an outcome."""
+        """For the lines behind line `after`; `on_done` gets the number of each line that has an outcome."""
         self._address = address
         self._plan = plan
         self._path = path

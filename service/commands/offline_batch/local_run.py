@@ -96,7 +96,7 @@ class RunError(UserError):
 
 
 class FileRun:
-    """Whoever is done makes room for the next line, between two steps."""
+    """One run; a line that is done makes room for the next one between two steps."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class FileRun:
         streams: bool,
         on_done: Callable[[int], None],
     ) -> None:
-        """`streams` tells texts from JSON; `on_done` is told the number of each line that has an outcome."""
+        """`streams`: outputs are texts, not JSON. `on_done` gets the number of each line that has an outcome."""
         self._engine = engine
         self._maker = maker
         self._lines = lines
@@ -202,11 +202,11 @@ class LineEngine:
     """Loaded once, for many runs."""
 
     def __init__(self, plan: LinePlan) -> None:
-        told = about(plan.service.workload)
+        workload = about(plan.service.workload)
         self._engine = load_engine(plan.service).engine
-        self._maker = JobMaker(self._engine, has_prompts=told == TEXT, max_tokens=plan.max_tokens)
+        self._maker = JobMaker(self._engine, has_prompts=workload == TEXT, max_tokens=plan.max_tokens)
         self._batch_size = plan.batch_size
-        self._streams = told.streams
+        self._streams = workload.streams
 
     def run_of(self, lines: Iterator[Line], outcomes: Outcomes, on_done: Callable[[int], None]) -> FileRun:
         return FileRun(

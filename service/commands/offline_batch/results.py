@@ -61,9 +61,12 @@ class Outcomes(ABC):
 
     def begin(self, line: int) -> None:
         """An outcome for this line, which comes after all that were begun, will be `put`."""
+        assert line > next(reversed(self._begun), 0), "lines are begun in the order of the input"
         self._begun[line] = None
 
     def put(self, outcome: Outcome) -> None:
+        """Take the outcome of a line that was begun."""
+        assert outcome.line in self._begun
         self._begun[outcome.line] = outcome
 
     @abstractmethod
