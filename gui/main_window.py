@@ -8,7 +8,7 @@ from typing import Final
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QFrame, QScrollArea, QSplitter, QWidget
+from PySide6.QtWidgets import QScrollArea, QSplitter, QWidget
 
 from gui.look import tokens
 from gui.look.theme import FocusRing, Theme
@@ -31,7 +31,7 @@ from gui.panels.views import VIEWS, Views
 from gui.session.lifecycle import LifeCycle, enabled
 from gui.widgets import icons
 from gui.widgets.labels import repolish
-from gui.widgets.layouts import column, hairline
+from gui.widgets.layouts import column, hairline, scrolled
 from service.analysis.recording.format import SUFFIX
 from service.messages.settings import Scale, Settings
 
@@ -57,7 +57,13 @@ class MainWindow(QWidget):
         self._was_shown = False
         self._is_measuring = False
         self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: _SMALL_WIDTHS}
-        self._create(model)
+        self.toolbar = Toolbar()
+        self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
+        self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
+        self.prompts, self.requests = PromptsPanel(), RequestsPanel(model)
+        self.requests_column = RequestsColumn(self.requests)
+        self.status, self.views = StatusBar(), Views(self.plots)
+        self._help: ShortcutHelp | None = None
         self._lay_out()
         self._connect()
         self._bind_shortcuts()
@@ -159,17 +165,6 @@ class MainWindow(QWidget):
         self._is_compact = None
         self._adapt()
 
-    # Construction ----------------------------------------------------------------------------------------------------
-
-    def _create(self, model: RequestsModel | None) -> None:
-        self.toolbar = Toolbar()
-        self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
-        self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
-        self.prompts, self.requests = PromptsPanel(), RequestsPanel(model)
-        self.requests_column = RequestsColumn(self.requests)
-        self.status, self.views = StatusBar(), Views(self.plots)
-        self._help: ShortcutHelp | None = None
-
     def _lay_out(self) -> None:
         self.setWindowTitle(TITLE)
         self.setMinimumSize(*tokens.WINDOW_MIN)
@@ -191,10 +186,8 @@ class MainWindow(QWidget):
         upper = QWidget()
         upper.setObjectName("centre")
         upper.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        parts = column(self.figures, self.notice, self.views, gap=0)
-        parts.setStretchFactor(self.views, 1)
-        upper.setLayout(parts)
-        self._upper = parts
+        self._upper = column(self.figures, self.notice, self.views, gap=0, stretch=self.views)
+        upper.setLayout(self._upper)
         centre = QSplitter(Qt.Orientation.Vertical)
         centre.setHandleWidth(tokens.HAIRLINE)
         centre.setMinimumWidth(tokens.WIDTH_CENTRE_MIN)
@@ -388,12 +381,7 @@ def _panel(*parts: QWidget) -> QWidget:
 
 def _scrolled(panel: QWidget) -> QScrollArea:
     """Scrolls in a window too low for its controls; in any other only the findings do."""
-    area = QScrollArea()
-    area.setWidget(panel)
-    area.setWidgetResizable(True)
-    area.setFrameShape(QFrame.Shape.NoFrame)
-    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area = scrolled(panel)
     area.setMinimumWidth(tokens.WIDTH_SIDE_MIN)
     area.setMaximumWidth(tokens.WIDTH_SIDE_MAX)
     panel.setMinimumWidth(0)

@@ -45,7 +45,12 @@ class CompareResults(QWidget):
         self.figures = TextTable(HEADER, "Figures of A and B")
         self.report = Button("Save report…", "ph.file-text")
         self.config = Button("Save B's config…", "ph.download-simple")
-        self._lay_out()
+        words = column(
+            self._verdict, self._subject, self._warnings, gap=tokens.GAP_1, margins=(PADDING, PADDING, PADDING, 0)
+        )
+        actions = row(self.report, self.config, None)
+        below = column(self.figures, actions, gap=tokens.GAP_4, margins=(PADDING, 0, PADDING, PADDING))
+        self.setLayout(column(words, self.curves, below, gap=tokens.GAP_3, stretch=self.curves))
         self.report.clicked.connect(lambda: self.report_wanted.emit(self._comparison))
         self.config.clicked.connect(lambda: self.config_wanted.emit(self._comparison))
         self.show_comparison(None)
@@ -85,16 +90,6 @@ class CompareResults(QWidget):
             rows.append([figure.title, *values, each.short_text, each.interval_text])
         decisive = {n for n, each in enumerate(comparison.differences) if each.figure == comparison.plan.figure}
         self.figures.show_rows(rows, strong=decisive)
-
-    def _lay_out(self) -> None:
-        words = column(
-            self._verdict, self._subject, self._warnings, gap=tokens.GAP_1, margins=(PADDING, PADDING, PADDING, 0)
-        )
-        actions = row(self.report, self.config, None)
-        below = column(self.figures, actions, gap=tokens.GAP_4, margins=(PADDING, 0, PADDING, PADDING))
-        parts = column(words, self.curves, below, gap=tokens.GAP_3)
-        parts.setStretchFactor(self.curves, 1)
-        self.setLayout(parts)
 
 
 def _subject(comparison: Comparison) -> str:

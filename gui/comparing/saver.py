@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QWidget
 
+from gui.widgets.dialogs import ask_where_to_save
 from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.serve_config import measured_config
@@ -60,10 +61,5 @@ class Saver(QObject):
 
     def _ask(self, stem: str, suffix: str, text: str) -> None:
         """Let the user choose a file for `text`, then write it."""
-        name = f"batchscope-{stem}-{datetime.now():%Y%m%d-%H%M%S}.{suffix}"
-        dialog = QFileDialog(self._window, "Save", name, KINDS[suffix])
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(suffix)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda path: self.write(Path(path), text))
-        dialog.open()
+        write = partial(self.write, text=text)
+        ask_where_to_save(self._window, "Save", f"batchscope-{stem}", suffix, KINDS[suffix], write)

@@ -76,8 +76,6 @@ class SweepPlot(Chart):
         self.set_empty(not len(self._dots.places))
         self.draw()
 
-    # ------------------------------------------------------------------------------------------------------ of Chart
-
     def set_colors(self, palette: Palette) -> None:
         self._front.setPen(pen(palette.t3, LINE_MARKER))
         self._objective.setPen(pen(palette.t1, LINE_MARKER, DASH_CAP))
@@ -112,8 +110,6 @@ class SweepPlot(Chart):
     def chip_at(self, pointed: float) -> str:
         return self._axis.seconds(self._axis.value_at(pointed))
 
-    # ------------------------------------------------------------------------------------------------------- widget
-
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
         place = self._dots.beside(self._chosen, step) if step is not None else None
@@ -121,8 +117,6 @@ class SweepPlot(Chart):
             super().keyPressEvent(event)
         else:
             self.chosen.emit(place)
-
-    # --------------------------------------------------------------------------------------------------------- inner
 
     def _pixels(self, layout: Layout, dots: Places) -> tuple[Floats, Floats]:
         xs = layout.x(self._axis.shares(self._dots.latencies_s[dots]))

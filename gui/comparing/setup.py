@@ -12,7 +12,7 @@ from gui.comparing.table import TextTable
 from gui.look import tokens
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
-from gui.widgets.layouts import column, row
+from gui.widgets.layouts import box, column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
 from service.analysis.compare.run_plan import ComparePlan, Side, batching_plan, can_match
@@ -55,12 +55,20 @@ class CompareSetup(QWidget):
         self.duration = NumberField(DURATION, "seconds a run", decimals=0, unit="s")
         self.load = label("", "caption", wrap=True)
         self.rate = Segmented([(OWN, "Its own"), (MATCHED, "A's throughput")], "Rate of B")
-        self._rate_field = QWidget()
-        self._rate_field.setLayout(column(label("rate of B", "name"), self.rate, gap=tokens.GAP_1))
+        self._rate_field = box(column(label("rate of B", "name"), self.rate, gap=tokens.GAP_1))
         self.controls = RunControls("Compare A and B")
         self.rounds.set_number(4)
         self.duration.set_number(10)
-        self._lay_out()
+        numbers = column(
+            self.load,
+            self._rate_field,
+            field("rounds", self.rounds),
+            field("seconds a run", self.duration),
+            gap=tokens.GAP_2,
+        )
+        buttons = column(self.pin, self.batching, gap=tokens.GAP_2)
+        parts = column(buttons, self._sides, self._note, numbers, self.controls, None, gap=tokens.GAP_4)
+        self.setLayout(parts)
         self.pin.clicked.connect(self.pin_wanted)
         self.batching.clicked.connect(self.batching_wanted)
         self.show_sides(None, None)
@@ -100,18 +108,6 @@ class CompareSetup(QWidget):
     def sides(self) -> list[list[str]]:
         """What is to be read of the two."""
         return self._sides.texts()
-
-    def _lay_out(self) -> None:
-        numbers = column(
-            self.load,
-            self._rate_field,
-            field("rounds", self.rounds),
-            field("seconds a run", self.duration),
-            gap=tokens.GAP_2,
-        )
-        buttons = column(self.pin, self.batching, gap=tokens.GAP_2)
-        parts = column(buttons, self._sides, self._note, numbers, self.controls, None, gap=tokens.GAP_4)
-        self.setLayout(parts)
 
 
 def _loads(a: Side | None, b: Side | None) -> str:

@@ -48,8 +48,15 @@ class SweepResults(QWidget):
         self.apply = Button("Apply", "ph.check")
         self.config = Button("Save config…", "ph.download-simple")
         self.report = Button("Save report…", "ph.file-text")
-        self._lay_out()
-        self._connect()
+        words = column(self._verdict, margins=(PADDING, PADDING, PADDING, 0))
+        point = column(self._point, self._figures, gap=tokens.GAP_1)
+        actions = row(self.apply, self.config, self.report, None)
+        below = column(point, actions, gap=tokens.GAP_4, margins=(PADDING, 0, PADDING, PADDING))
+        self.setLayout(column(words, self.plot, below, gap=tokens.GAP_3, stretch=self.plot))
+        self.plot.chosen.connect(self.pick)
+        self.report.clicked.connect(lambda: self.report_wanted.emit(self._sweep))
+        self.config.clicked.connect(lambda: self.config_wanted.emit(self._sweep, self.chosen_settings, self.point))
+        self.apply.clicked.connect(lambda: self.apply_wanted.emit(self.chosen_settings))
         self.show_sweep(None)
 
     @property
@@ -106,21 +113,6 @@ class SweepResults(QWidget):
         self.apply.setEnabled(self._can_apply and self.chosen_settings is not None)
         self.config.setEnabled(self.chosen_settings is not None)
         self.report.setEnabled(self._sweep is not None)
-
-    def _lay_out(self) -> None:
-        words = column(self._verdict, margins=(PADDING, PADDING, PADDING, 0))
-        point = column(self._point, self._figures, gap=tokens.GAP_1)
-        actions = row(self.apply, self.config, self.report, None)
-        below = column(point, actions, gap=tokens.GAP_4, margins=(PADDING, 0, PADDING, PADDING))
-        parts = column(words, self.plot, below, gap=tokens.GAP_3)
-        parts.setStretchFactor(self.plot, 1)
-        self.setLayout(parts)
-
-    def _connect(self) -> None:
-        self.plot.chosen.connect(self.pick)
-        self.report.clicked.connect(lambda: self.report_wanted.emit(self._sweep))
-        self.config.clicked.connect(lambda: self.config_wanted.emit(self._sweep, self.chosen_settings, self.point))
-        self.apply.clicked.connect(lambda: self.apply_wanted.emit(self.chosen_settings))
 
 
 def _figures(sweep: Sweep, place: int) -> str:

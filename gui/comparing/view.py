@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QScrollArea, QStackedWidget, QWidget
+from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from gui.comparing.results import CompareResults
 from gui.comparing.setup import CompareSetup
@@ -13,7 +12,7 @@ from gui.comparing.sweep_results import SweepResults
 from gui.comparing.sweep_setup import SweepSetup
 from gui.look import tokens
 from gui.look.tokens import Palette
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import box, column, hairline, row, scrolled
 from gui.widgets.segmented import Segmented
 
 AB: Final = "ab"
@@ -30,7 +29,15 @@ class CompareView(QWidget):
         self.sweep_setup, self.sweep_results = SweepSetup(), SweepResults(palette)
         self._switch = Segmented([(AB, "A and B"), (SWEEP, "Sweep")], "What is compared")
         self._setups, self._results = QStackedWidget(), QStackedWidget()
-        self._lay_out()
+        for pages, parts in (
+            (self._setups, (self.setup, self.sweep_setup)),
+            (self._results, (self.results, self.sweep_results)),
+        ):
+            for part in parts:
+                pages.addWidget(part)
+        left = scrolled(box(column(self._switch, self._setups, gap=tokens.GAP_4, margins=MARGINS)))
+        left.setFixedWidth(tokens.WIDTH_COMPARE)
+        self.setLayout(row(left, hairline(vertical=True), self._results, gap=0, stretch=self._results))
         self._switch.chosen.connect(self.show_kind)
 
     def show_kind(self, key: str) -> None:
@@ -42,27 +49,3 @@ class CompareView(QWidget):
     def set_palette(self, palette: Palette) -> None:
         for results in (self.results, self.sweep_results):
             results.set_palette(palette)
-
-    def _lay_out(self) -> None:
-        for pages, parts in (
-            (self._setups, (self.setup, self.sweep_setup)),
-            (self._results, (self.results, self.sweep_results)),
-        ):
-            for part in parts:
-                pages.addWidget(part)
-        left = QWidget()
-        left.setLayout(column(self._switch, self._setups, gap=tokens.GAP_4, margins=MARGINS))
-        whole = row(_scrolled(left), hairline(vertical=True), self._results, gap=0)
-        whole.setStretchFactor(self._results, 1)
-        self.setLayout(whole)
-
-
-def _scrolled(setup: QWidget) -> QScrollArea:
-    area = QScrollArea()
-    area.setWidget(setup)
-    area.setWidgetResizable(True)
-    area.setFrameShape(QFrame.Shape.NoFrame)
-    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-    area.setFixedWidth(tokens.WIDTH_COMPARE)
-    return area

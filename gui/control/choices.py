@@ -47,10 +47,6 @@ class Choices(QObject):
         self.dtype = arguments.dtype or preferences.dtype
         self.window_s = preferences.window_s
         self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
-        self._restore_toolbar()
-        self._restore_panels(preferences)
-
-    def _restore_toolbar(self) -> None:
         toolbar = self._window.toolbar
         toolbar.set_models((ServiceOptions().model,), FUNCTIONS, self.model)
         toolbar.set_device(self.device, self.dtype)
@@ -58,6 +54,7 @@ class Choices(QObject):
         toolbar.model_chosen.connect(self._on_model_chosen)
         toolbar.device_chosen.connect(self._on_device_chosen)
         toolbar.dtype_chosen.connect(self._on_dtype_chosen)
+        self._restore_panels(preferences)
 
     def _restore_panels(self, preferences: Preferences) -> None:
         window = self._window

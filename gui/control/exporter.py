@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from PySide6.QtCore import QBuffer, QCoreApplication, QIODevice, QObject, Qt, QThreadPool, QTimer, Signal
+from PySide6.QtCore import QBuffer, QCoreApplication, QIODevice, QObject, QThreadPool, QTimer, Signal
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QWidget
 
+from gui.widgets.dialogs import ask_where_to_save
 from service.analysis.observed.history import History
 from service.analysis.recording.tables import SUBJECTS, ExportError, Subject, as_file, has_parquet
 from service.messages.files import NotWrittenError, write_whole
@@ -92,14 +93,8 @@ class Exporter(QObject):
     def ask(self, kind: str) -> None:
         """Let the user choose a file for `kind`, then write it."""
         chosen = KINDS[kind]
-        name = f"batchscope-{chosen.stem}-{datetime.now():%Y%m%d-%H%M%S}.{chosen.suffixes[0]}"
-        dialog = QFileDialog(self._window, chosen.title, name, chosen.filters)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(chosen.suffixes[0])
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda path: self.write(kind, Path(path)))
-        dialog.filterSelected.connect(lambda chosen: dialog.setDefaultSuffix(chosen.rpartition(".")[2].rstrip(")")))
-        dialog.open()
+        stem, suffix, write = f"batchscope-{chosen.stem}", chosen.suffixes[0], partial(self.write, kind)
+        ask_where_to_save(self._window, chosen.title, stem, suffix, chosen.filters, write)
 
     def write(self, kind: str, path: Path) -> None:
         """Write `kind` to `path`; `written` or `failed` follows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -19,6 +19,7 @@ from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting, SwitchSetting
+from gui.widgets.throttle import Throttle
 from service.messages.settings import (
     BOUNDS,
     FORMATIONS,
@@ -48,7 +49,28 @@ class BatchingPanel(QWidget):
         self._wanted: dict[str, object] = {}  # not yet answered
         self._unsent: dict[str, object] = {}
         self._version, self._after, self._drained = "", "", ("", "")
-        self._create()
+        self._head = remark()
+        self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
+        for name in FORMATIONS:
+            self._formation.set_tip(name, glossary.FORMATIONS[name])
+        self._max_batch_size = self._setting("max_batch_size", lambda b: Scale(b.low, b.high, integral=True))
+        self._batch_wait_timeout_s = self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s")
+        self._settings: dict[str, Setting | SwitchSetting] = {
+            "max_batch_size": self._max_batch_size,
+            "batch_wait_timeout_s": self._batch_wait_timeout_s,
+            "allow_small_batch": SwitchSetting("allow_small_batch", glossary.SETTINGS["allow_small_batch"]),
+            "stride_s": self._setting("stride_s", None, 3, "s"),
+            "max_batch_tokens": self._setting("max_batch_tokens", None),
+            "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_TINY),
+            "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
+        }
+        self.redeployment = RedeploymentRows()
+        self._release = Collapsible("Release", self._group(RELEASE))
+        self._limits = Collapsible("Limits", self._group(LIMITS, self.redeployment))
+        self._groups = {self._release: RELEASE, self._limits: LIMITS}
+        for group in self._groups:
+            group.set_folded(True)
+        self._throttle = Throttle(self._send, self)
         self._lay_out()
         self._connect()
         self.show_settings(self._in_force)
@@ -140,34 +162,6 @@ class BatchingPanel(QWidget):
         for setting in (self._max_batch_size, self._batch_wait_timeout_s):
             setting.set_compact(compact)
 
-    # Construction ----------------------------------------------------------------------------------------------------
-
-    def _create(self) -> None:
-        self._head = remark()
-        self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
-        for name in FORMATIONS:
-            self._formation.set_tip(name, glossary.FORMATIONS[name])
-        self._max_batch_size = self._setting("max_batch_size", lambda b: Scale(b.low, b.high, integral=True))
-        self._batch_wait_timeout_s = self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s")
-        self._settings: dict[str, Setting | SwitchSetting] = {
-            "max_batch_size": self._max_batch_size,
-            "batch_wait_timeout_s": self._batch_wait_timeout_s,
-            "allow_small_batch": SwitchSetting("allow_small_batch", glossary.SETTINGS["allow_small_batch"]),
-            "stride_s": self._setting("stride_s", None, 3, "s"),
-            "max_batch_tokens": self._setting("max_batch_tokens", None),
-            "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_TINY),
-            "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
-        }
-        self.redeployment = RedeploymentRows()
-        self._release = Collapsible("Release", self._group(RELEASE))
-        self._limits = Collapsible("Limits", self._group(LIMITS, self.redeployment))
-        self._groups = {self._release: RELEASE, self._limits: LIMITS}
-        for group in self._groups:
-            group.set_folded(True)
-        self._throttle = QTimer(self)
-        self._throttle.setSingleShot(True)
-        self._throttle.setInterval(tokens.SETTINGS_INTERVAL_MS)
-
     def _lay_out(self) -> None:
         name = label("formation", "name")
         formation = column(name, self._formation, gap=tokens.GAP_1)
@@ -190,7 +184,6 @@ class BatchingPanel(QWidget):
         for field, setting in self._settings.items():
             setting.wanted.connect(self._slot_for(field))
         self.redeployment.changed.connect(self._show_derived)
-        self._throttle.timeout.connect(self._send)
 
     def _slot_for(self, field: str) -> Callable[[float, bool], None]:
         return lambda number, is_final: self._want(field, _typed(field, number), is_final)
@@ -225,11 +218,7 @@ class BatchingPanel(QWidget):
         self._unsent[field] = value
         self._show_derived()
         self.considered.emit(self.settings, is_final)
-        if is_final:
-            self._throttle.stop()
-            self._send()
-        elif not self._throttle.isActive():
-            self._throttle.start()
+        self._throttle.ask(is_final)
 
     def _send(self) -> None:
         changes, self._unsent = self._unsent, {}

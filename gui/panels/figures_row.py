@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
@@ -14,33 +14,13 @@ from gui.widgets.figure import UNKNOWN, Figure
 from gui.widgets.layouts import column, hairline
 
 if TYPE_CHECKING:  # it takes numpy, which the window's first frame does not wait for
+    from service.analysis.observed.statistics import Figures
     from service.analysis.predict.predict import Prediction
-
-
-class FigureValues(Protocol):
-    """What the row shows; ``None`` is unknown."""
-
-    @property
-    def requests_per_s(self) -> float | None: ...
-    @property
-    def tokens_per_s(self) -> float | None: ...
-    @property
-    def p50_s(self) -> float | None: ...
-    @property
-    def p95_s(self) -> float | None: ...
-    @property
-    def p99_s(self) -> float | None: ...
-    @property
-    def mean_batch(self) -> float | None: ...
-    @property
-    def queue(self) -> float | None: ...
-    @property
-    def speedup_over_batch_1(self) -> float | None: ...
 
 
 class _Shown(NamedTuple):
     name: str
-    read: Callable[[FigureValues], float | None]
+    read: Callable[[Figures], float | None]
     decimals: int = 1
     decimals_before: int = 1
     unit: str = ""
@@ -75,16 +55,21 @@ class FiguresRow(QWidget):
         }
         self._frozen_at: str | None = None
         self._has_data = False
-        self._shown: tuple[FigureValues | None, FigureValues | None, int | None] = (None, None, None)
+        self._shown: tuple[Figures | None, Figures | None, int | None] = (None, None, None)
         self._prediction: Prediction | None = None
-        self._lay_out()
+        line = QHBoxLayout()
+        line.setSpacing(0)
+        line.setContentsMargins(tokens.PANEL_PADDING, 0, 0, 0)
+        for figure in self._figures.values():
+            line.addWidget(figure, 1)
+        self.setLayout(column(line, hairline(), gap=0))
         self.show_figures(None)
 
     def figure(self, key: str) -> Figure:
         return self._figures[key]
 
     def show_figures(
-        self, now: FigureValues | None, before: FigureValues | None = None, before_version: int | None = None
+        self, now: Figures | None, before: Figures | None = None, before_version: int | None = None
     ) -> None:
         """`now`, and below it `before`, the figures under settings `before_version`."""
         self._shown = (now, before, before_version)
@@ -116,7 +101,7 @@ class FiguresRow(QWidget):
         for figure in self._figures.values():
             figure.set_size(tokens.FONT_FIGURE_SMALL if compact else tokens.FONT_FIGURE)
 
-    def _make_room(self, now: FigureValues | None) -> None:
+    def _make_room(self, now: Figures | None) -> None:
         """Lower until there is a first figure; from then on its height stays, whatever is unknown for a while."""
         if now is None:
             self._has_data = False
@@ -144,14 +129,6 @@ class FiguresRow(QWidget):
         if before is None or version is None:
             return "", ""
         return f"v{version}", _formatted(shown.read(before), shown.decimals_before)
-
-    def _lay_out(self) -> None:
-        line = QHBoxLayout()
-        line.setSpacing(0)
-        line.setContentsMargins(tokens.PANEL_PADDING, 0, 0, 0)
-        for figure in self._figures.values():
-            line.addWidget(figure, 1)
-        self.setLayout(column(line, hairline(), gap=0))
 
 
 def _predicted(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:

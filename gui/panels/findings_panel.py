@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtWidgets import QWidget
 
 from gui.look import tokens
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button
 from gui.widgets.icons import Icon
 from gui.widgets.labels import label
-from gui.widgets.layouts import column, row
+from gui.widgets.layouts import box, column, row, scrolled
 from service.messages.settings import Scale, Settings
+
+if TYPE_CHECKING:  # it takes numpy, which the window's first frame does not wait for
+    from service.analysis.findings.facts import Finding
 
 MOST: Final = 3
 ROWS: Final = 12  # made at once, so that focus ring and tab order know them
 EMPTY_TEXT: Final = "Explains what the plots show, with the evidence and the slider that would change it."
 CONTROLS: Final = frozenset(Settings.__struct_fields__ + Scale.__struct_fields__)  # a finding may name no such
 ICONS: Final = {"check": "ph.check-circle", "info": "ph.info", "warning": "ph.warning"}
-
-
-class Finding(Protocol):
-    """What the panel shows of a finding."""
-
-    @property
-    def severity(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def evidence(self) -> str: ...
-    @property
-    def advice(self) -> str: ...
-    @property
-    def control(self) -> str | None: ...
 
 
 class FindingsPanel(QWidget):
@@ -51,7 +39,12 @@ class FindingsPanel(QWidget):
         self._more = Button(role="link")
         self._more.setCursor(Qt.CursorShape.PointingHandCursor)
         self._shows_all = False
-        self._lay_out()
+        words = column(self._empty, *self._rows, self._more, None, gap=tokens.GAP_2)
+        words.setAlignment(self._more, Qt.AlignmentFlag.AlignLeft)
+        scroll = scrolled(box(words))
+        scroll.setMinimumHeight(tokens.HEIGHT_FINDINGS_MIN)
+        margins = (SECTION_MARGINS[0], SECTION_MARGINS[1], SECTION_MARGINS[2], 0)
+        self.setLayout(column(section_head("What it means"), scroll, gap=tokens.GAP_1, margins=margins))
         for shown in self._rows:
             shown.control_wanted.connect(self.control_wanted)
         self._more.clicked.connect(self._on_more_clicked)
@@ -79,21 +72,6 @@ class FindingsPanel(QWidget):
     def _on_more_clicked(self) -> None:
         self._shows_all = not self._shows_all
         self.show_findings(self._shown)
-
-    def _lay_out(self) -> None:
-        body = QWidget()
-        words = column(self._empty, *self._rows, self._more, None, gap=tokens.GAP_2)
-        words.setAlignment(self._more, Qt.AlignmentFlag.AlignLeft)
-        body.setLayout(words)
-        scroll = QScrollArea()
-        scroll.setWidget(body)
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setMinimumHeight(tokens.HEIGHT_FINDINGS_MIN)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        margins = (SECTION_MARGINS[0], SECTION_MARGINS[1], SECTION_MARGINS[2], 0)
-        self.setLayout(column(section_head("What it means"), scroll, gap=tokens.GAP_1, margins=margins))
 
 
 class _FindingRow(QWidget):

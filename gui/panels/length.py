@@ -102,7 +102,11 @@ class LengthControl(QWidget):
         self.setToolTip(tip)
         self.setLayout(column(self.fixed, *self._numbers.values(), gap=tokens.GAP_1))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-        self._connect()
+        self._name.picked.connect(self.pick)
+        self._numbers["low"].wanted.connect(lambda low, _: self._keep_apart("high", low, max))
+        self._numbers["high"].wanted.connect(lambda high, _: self._keep_apart("low", high, min))
+        for number in (self.fixed, *self._numbers.values()):
+            number.wanted.connect(self._on_number_wanted)
         self._show_kind()
 
     @property
@@ -140,13 +144,6 @@ class LengthControl(QWidget):
         self._kind = kind
         self._show_kind()
         self.wanted.emit()
-
-    def _connect(self) -> None:
-        self._name.picked.connect(self.pick)
-        self._numbers["low"].wanted.connect(lambda low, _: self._keep_apart("high", low, max))
-        self._numbers["high"].wanted.connect(lambda high, _: self._keep_apart("low", high, min))
-        for number in (self.fixed, *self._numbers.values()):
-            number.wanted.connect(self._on_number_wanted)
 
     def _on_number_wanted(self, _number: float, _is_final: bool) -> None:
         self.wanted.emit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QPoint, QTimer, Signal
+from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
@@ -17,6 +17,7 @@ from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
+from gui.widgets.throttle import Throttle
 from service.messages.load import Burst, ClientTotals, Length, Pattern
 
 
@@ -38,8 +39,21 @@ class LoadPanel(QWidget):
         self._lag_p99_ms: float | None = None
         self._generates = True
         self._create()
-        self._lay_out()
-        self._connect()
+        below = row(self._sent, None, self._lag)
+        actions = column(row(self.button, self.pause), below, gap=tokens.GAP_2)
+        head = column(section_head("Load"), self._chooser, gap=tokens.GAP_HEAD)
+        knobs = column(*self._knobs.values(), gap=tokens.GAP_1)
+        lengths = column(self._tokens, self._words, gap=tokens.GAP_1)
+        self.setLayout(column(head, knobs, lengths, actions, gap=tokens.GAP_3, margins=SECTION_MARGINS))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
+        self._chooser.clicked.connect(self._pop_up)
+        self._menu.triggered.connect(lambda action: self._pick(action.data()))
+        for knob in self._knobs.values():
+            knob.wanted.connect(self._on_value_wanted)
+        for length in (self._tokens, self._words):
+            length.wanted.connect(lambda: self._on_value_wanted(None, True))
+        self.button.clicked.connect(self._on_clicked)
+        self.pause.clicked.connect(lambda: self.pause_wanted.emit(not self._is_paused))
         self._show_kind()
         self._show_buttons()
 
@@ -129,11 +143,8 @@ class LoadPanel(QWidget):
         super().resizeEvent(event)
         self._show_lag()
 
-    # Construction ----------------------------------------------------------------------------------------------------
-
     def _create(self) -> None:
-        self._chooser = Chooser()
-        self._chooser.setAccessibleName("Pattern of the load")
+        self._chooser = Chooser(name="Pattern of the load")
         self._menu = QMenu(self)
         for name, kind in KINDS.items():
             self._menu.addAction(f"{kind.title}, {kind.remark}").setData(name)
@@ -153,31 +164,7 @@ class LoadPanel(QWidget):
         self._sent = ElidedLabel("", "caption")
         self._lag = label("", "caption")
         self._lag.setToolTip(glossary.TERMS["own lag"])
-        self._throttle = QTimer(self)
-        self._throttle.setSingleShot(True)
-        self._throttle.setInterval(tokens.SETTINGS_INTERVAL_MS)
-
-    def _lay_out(self) -> None:
-        below = row(self._sent, None, self._lag)
-        actions = column(row(self.button, self.pause), below, gap=tokens.GAP_2)
-        head = column(section_head("Load"), self._chooser, gap=tokens.GAP_HEAD)
-        knobs = column(*self._knobs.values(), gap=tokens.GAP_1)
-        lengths = column(self._tokens, self._words, gap=tokens.GAP_1)
-        self.setLayout(column(head, knobs, lengths, actions, gap=tokens.GAP_3, margins=SECTION_MARGINS))
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-
-    def _connect(self) -> None:
-        self._chooser.clicked.connect(self._pop_up)
-        self._menu.triggered.connect(lambda action: self._pick(action.data()))
-        for knob in self._knobs.values():
-            knob.wanted.connect(self._on_value_wanted)
-        for length in (self._tokens, self._words):
-            length.wanted.connect(lambda: self._on_value_wanted(None, True))
-        self.button.clicked.connect(self._on_clicked)
-        self.pause.clicked.connect(lambda: self.pause_wanted.emit(not self._is_paused))
-        self._throttle.timeout.connect(self._send_if_running)
-
-    # Slots -----------------------------------------------------------------------------------------------------------
+        self._throttle = Throttle(self._send_if_running, self)
 
     def _pop_up(self) -> None:
         self._menu.popup(self._chooser.mapToGlobal(QPoint(0, self._chooser.height() + tokens.GAP_1)))
@@ -190,12 +177,9 @@ class LoadPanel(QWidget):
 
     def _on_value_wanted(self, _value: object, is_final: bool) -> None:
         self._show_kind()
+        self._throttle.ask(is_final)
         if is_final:
-            self._throttle.stop()
-            self._send_if_running()
             self.changed.emit()
-        elif not self._throttle.isActive():
-            self._throttle.start()
 
     def _send_if_running(self) -> None:
         is_asked_for_by_the_button_alone = self._kind == "burst" or self._lacks_trace
@@ -240,10 +224,10 @@ class LoadPanel(QWidget):
         self.button.setText("Stop load" if runs else "Run load")
         self.button.set_icon("ph.stop-fill" if runs else "ph.play-fill")
         self.button.setEnabled(self._can_run)
-        self.button.setToolTip(shortcuts.tip("Stop the load" if runs else "Run the load", shortcuts.LOAD))
+        self.button.setToolTip(shortcuts.LOAD.tip("Stop the load" if runs else "Run the load"))
         self.pause.setVisible(runs and not isinstance(self._running, Burst))
         self.pause.setText("Resume" if self._is_paused else "Pause")
         self.pause.set_icon("ph.play-fill" if self._is_paused else "ph.pause-fill")
         self.pause.setEnabled(self._can_run)
         tip = "Go on where the pause began" if self._is_paused else "Let nothing arrive for a while"
-        self.pause.setToolTip(shortcuts.tip(tip, shortcuts.PAUSE_LOAD))
+        self.pause.setToolTip(shortcuts.PAUSE_LOAD.tip(tip))

@@ -142,9 +142,8 @@ class PathKnob(Chooser):
 
     wanted = Signal(object, bool)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent=parent)
-        self.setAccessibleName("Trace")
+    def __init__(self) -> None:
+        super().__init__(name="Trace")
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.clicked.connect(self.choose)
         self.set_value("")

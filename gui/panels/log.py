@@ -13,7 +13,7 @@ from gui.look.theme import fixed_font
 from gui.panels import shortcuts
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
-from gui.widgets.layouts import column, row
+from gui.widgets.layouts import box, column, row
 
 MOST_LINES: Final = 2000
 INTERVAL_MS: Final = 100
@@ -27,9 +27,30 @@ class LogPanel(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._pending: list[str] = []
-        self._create()
-        self._lay_out()
-        self._connect()
+        self._lines = QPlainTextEdit()
+        self._lines.setObjectName("log")
+        self._lines.setReadOnly(True)
+        self._lines.setMaximumBlockCount(MOST_LINES)
+        self._lines.setUndoRedoEnabled(False)
+        self._lines.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self._lines.setFont(fixed_font())
+        self._lines.setAccessibleName("Service log")
+        self._lines.setTabChangesFocus(True)
+        self._lines.setProperty("focus_radius", 0)
+        self._copy = Button("Copy", role="quiet")
+        self._close = Button(icon="ph.x", role="icon", name="Close the log", tip=shortcuts.LOG.tip("Close the log"))
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(INTERVAL_MS)
+        margins = (tokens.PANEL_PADDING, 0, tokens.GAP_2, 0)
+        head = box(
+            row(label("Service log", "title"), None, self._copy, self._close, margins=margins),
+            height=tokens.HEIGHT_PANEL_HEADER,
+        )
+        self.setLayout(column(head, self._lines, gap=0))
+        self._timer.timeout.connect(self._flush)
+        self._close.clicked.connect(self.closed)
+        self._copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text()))
 
     def append(self, text: str) -> None:
         """Any number of lines."""
@@ -45,37 +66,6 @@ class LogPanel(QWidget):
     def text(self) -> str:
         self._flush()
         return self._lines.toPlainText()
-
-    def _create(self) -> None:
-        self._lines = QPlainTextEdit()
-        self._lines.setObjectName("log")
-        self._lines.setReadOnly(True)
-        self._lines.setMaximumBlockCount(MOST_LINES)
-        self._lines.setUndoRedoEnabled(False)
-        self._lines.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        self._lines.setFont(fixed_font())
-        self._lines.setAccessibleName("Service log")
-        self._lines.setTabChangesFocus(True)
-        self._lines.setProperty("focus_radius", 0)
-        self._copy = Button("Copy", role="quiet")
-        self._close = Button(icon="ph.x", role="icon")
-        self._close.setAccessibleName("Close the log")
-        self._close.setToolTip(shortcuts.tip("Close the log", shortcuts.LOG))
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(INTERVAL_MS)
-
-    def _lay_out(self) -> None:
-        margins = (tokens.PANEL_PADDING, 0, tokens.GAP_2, 0)
-        head = QWidget()
-        head.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
-        head.setLayout(row(label("Service log", "title"), None, self._copy, self._close, margins=margins))
-        self.setLayout(column(head, self._lines, gap=0))
-
-    def _connect(self) -> None:
-        self._timer.timeout.connect(self._flush)
-        self._close.clicked.connect(self.closed)
-        self._copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text()))
 
     def _flush(self) -> None:
         if not self._pending:

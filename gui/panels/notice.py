@@ -44,7 +44,11 @@ class Notice(QFrame):
         self.empty, self.starting, self.failed = _EmptyPage(), _StartingPage(), _FailedPage()
         self._pages = (self.empty, self.starting, self.failed)
         self.setLayout(column(*self._pages, hairline(), gap=0))
-        self._connect()
+        self.empty.start.clicked.connect(lambda: self.step_wanted.emit("start"))
+        self.starting.cancel.clicked.connect(lambda: self.step_wanted.emit("cancel"))
+        self.failed.restart.clicked.connect(lambda: self.step_wanted.emit("restart"))
+        for page in (self.starting, self.failed):
+            page.show_log.clicked.connect(self.log_wanted)
         self.clear()
 
     def show_empty(self, lead: str = EMPTY_LEAD, first_step: str = STEPS[0][1]) -> None:
@@ -72,13 +76,6 @@ class Notice(QFrame):
             repolish(self)
         self.show()
 
-    def _connect(self) -> None:
-        self.empty.start.clicked.connect(lambda: self.step_wanted.emit("start"))
-        self.starting.cancel.clicked.connect(lambda: self.step_wanted.emit("cancel"))
-        self.failed.restart.clicked.connect(lambda: self.step_wanted.emit("restart"))
-        for page in (self.starting, self.failed):
-            page.show_log.clicked.connect(self.log_wanted)
-
 
 class _EmptyPage(QWidget):
     def __init__(self) -> None:
@@ -87,7 +84,7 @@ class _EmptyPage(QWidget):
         self.start = Button("Start", "ph.play-fill", "primary", hint=shortcuts.STEP.hint)
         self.start.setFixedHeight(tokens.HEIGHT_PRIMARY)
         self.start.setMinimumWidth(tokens.WIDTH_PRIMARY)
-        self.start.setToolTip(shortcuts.tip("Start the service", shortcuts.STEP))
+        self.start.setToolTip(shortcuts.STEP.tip("Start the service"))
         self._texts = [label(text, "text", wrap=True) for _title, text in STEPS]
         self._lay_out()
 
@@ -110,14 +107,20 @@ class _StartingPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._lead = label("", "text", wrap=True)
-        self.cancel = Button("Cancel", "ph.x", large=True)
-        self.cancel.setToolTip(shortcuts.tip("Cancel the start", shortcuts.STEP))
-        self.show_log = Button("Show log", "ph.terminal-window", large=True)
-        self.show_log.setToolTip(shortcuts.tip("Show the service's log", shortcuts.LOG))
+        self.cancel = Button("Cancel", "ph.x", large=True, tip=shortcuts.STEP.tip("Cancel the start"))
+        self.show_log = _log_button()
         self._rows: list[_StageRow] = []
         self._stages = QVBoxLayout()
         self._stages.setSpacing(tokens.GAP_STAGES)
-        self._lay_out()
+        words = QWidget()
+        words.setFixedWidth(tokens.WIDTH_NOTICE_WORDS)
+        buttons = row(self.cancel, self.show_log, None)
+        heading = label("Starting the service", "heading")
+        words.setLayout(column(heading, self._lead, tokens.GAP_3, buttons, None, gap=tokens.GAP_1))
+        margins = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
+        line = row(words, self._stages, gap=tokens.GAP_NOTICE, margins=margins)
+        line.setStretch(1, 1)
+        self.setLayout(line)
 
     def show_stages(self, lines: Sequence[StageLine], lead: str) -> None:
         self._lead.setText(lead)
@@ -128,17 +131,6 @@ class _StartingPage(QWidget):
             shown.show_line(line)
         for shown in self._rows[len(lines) :]:
             shown.hide()
-
-    def _lay_out(self) -> None:
-        words = QWidget()
-        words.setFixedWidth(tokens.WIDTH_NOTICE_WORDS)
-        buttons = row(self.cancel, self.show_log, None)
-        heading = label("Starting the service", "heading")
-        words.setLayout(column(heading, self._lead, tokens.GAP_3, buttons, None, gap=tokens.GAP_1))
-        margins = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
-        line = row(words, self._stages, gap=tokens.GAP_NOTICE, margins=margins)
-        line.setStretch(1, 1)
-        self.setLayout(line)
 
 
 class _StageRow(QWidget):
@@ -174,21 +166,22 @@ class _FailedPage(QFrame):
         self.setObjectName("failure")
         self._sentence = label("", "name", wrap=True)
         self._sentence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.show_log = Button("Show log", "ph.terminal-window", large=True)
-        self.show_log.setToolTip(shortcuts.tip("Show the service's log", shortcuts.LOG))
-        self.restart = Button("Restart", "ph.arrow-clockwise", "primary", large=True)
-        self.restart.setToolTip(shortcuts.tip("Start the service again", shortcuts.STEP))
+        self.show_log = _log_button()
+        self.restart = Button(
+            "Restart", "ph.arrow-clockwise", "primary", large=True, tip=shortcuts.STEP.tip("Start the service again")
+        )
         self.setMinimumHeight(tokens.HEIGHT_NOTICE_FAILED)
         margins = (tokens.PANEL_PADDING, tokens.GAP_3, tokens.PANEL_PADDING, tokens.GAP_3)
-        line = row(
-            Glyph("alert", "error", tokens.GLYPH_LARGE), self._sentence, self.show_log, self.restart, margins=margins
-        )
-        line.setStretch(1, 1)
-        self.setLayout(line)
+        glyph = Glyph("alert", "error", tokens.GLYPH_LARGE)
+        self.setLayout(row(glyph, self._sentence, self.show_log, self.restart, margins=margins, stretch=self._sentence))
 
     def show_sentence(self, sentence: str) -> None:
         self._sentence.setText(sentence)
         self._sentence.setAccessibleName(sentence)
+
+
+def _log_button() -> Button:
+    return Button("Show log", "ph.terminal-window", large=True, tip=shortcuts.LOG.tip("Show the service's log"))
 
 
 class _Step(QWidget):

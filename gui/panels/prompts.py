@@ -67,9 +67,33 @@ class PromptsPanel(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._can_fire = False
-        self._create()
-        self._lay_out()
-        self._connect()
+        self._head = label("Prompts", "title")
+        self.editor = Editor("Prompts, one per line")
+        self.editor.setFixedHeight(tokens.HEIGHT_EDITOR)
+        self._copies = NumberField(COPIES, "Copies of each prompt", width=tokens.WIDTH_NUMBER_SMALL)
+        self._copies.setProperty("tall", True)
+        self._copies.setToolTip("How often each prompt is sent")
+        self._count = ElidedLabel("", "dim")
+        self.button = Button(
+            "Fire",
+            "ph.paper-plane-right-fill",
+            "primary",
+            hint=shortcuts.FIRE.hint,
+            large=True,
+            tip=shortcuts.FIRE.tip("Send every prompt, now"),
+        )
+        one_per_line = remark()
+        one_per_line.setText("one per line")
+        line = row(label("×", "text"), self._copies, self._count, None, self.button)
+        margins = (*SECTION_MARGINS[:3], tokens.SECTION_GAP)
+        head = column(section_head(self._head, one_per_line), self.editor, gap=tokens.GAP_HEAD)
+        self.setLayout(column(head, line, gap=tokens.GAP_2, margins=margins))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.editor.textChanged.connect(self._on_text_changed)
+        self._copies.entered.connect(lambda _number: self._show_count())
+        self._copies.refused.connect(self._count.setText)
+        self._copies.restored.connect(self._show_count)
+        self.button.clicked.connect(self.fire)
         self.set_prompts(USUAL_PROMPTS)
         self.set_copies(USUAL_COPIES)
 
@@ -106,33 +130,6 @@ class PromptsPanel(QWidget):
 
     def set_compact(self, compact: bool) -> None:
         self.button.set_hint_shown(not compact)
-
-    def _create(self) -> None:
-        self._head = label("Prompts", "title")
-        self.editor = Editor("Prompts, one per line")
-        self.editor.setFixedHeight(tokens.HEIGHT_EDITOR)
-        self._copies = NumberField(COPIES, "Copies of each prompt", width=tokens.WIDTH_NUMBER_SMALL)
-        self._copies.setProperty("tall", True)
-        self._copies.setToolTip("How often each prompt is sent")
-        self._count = ElidedLabel("", "dim")
-        self.button = Button("Fire", "ph.paper-plane-right-fill", "primary", hint=shortcuts.FIRE.hint, large=True)
-        self.button.setToolTip(shortcuts.tip("Send every prompt, now", shortcuts.FIRE))
-
-    def _lay_out(self) -> None:
-        one_per_line = remark()
-        one_per_line.setText("one per line")
-        line = row(label("×", "text"), self._copies, self._count, None, self.button)
-        margins = (*SECTION_MARGINS[:3], tokens.SECTION_GAP)
-        head = column(section_head(self._head, one_per_line), self.editor, gap=tokens.GAP_HEAD)
-        self.setLayout(column(head, line, gap=tokens.GAP_2, margins=margins))
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-
-    def _connect(self) -> None:
-        self.editor.textChanged.connect(self._on_text_changed)
-        self._copies.entered.connect(lambda _number: self._show_count())
-        self._copies.refused.connect(self._count.setText)
-        self._copies.restored.connect(self._show_count)
-        self.button.clicked.connect(self.fire)
 
     def _on_text_changed(self) -> None:
         self._show_count()

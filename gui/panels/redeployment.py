@@ -38,7 +38,11 @@ class RedeploymentRows(QWidget):
         self._rows = {name: _row(name) for name in SCALE_BOUNDS}
         self._news = label("", "caption", wrap=True)
         self._failure = ErrorLine()
-        self._lay_out()
+        self._news.setText(MARK_MEANS)
+        legend = row(Icon(MARK, "t3"), self._news, gap=tokens.GAP_1)
+        legend.setStretch(1, 1)
+        self.setLayout(column(legend, *self._rows.values(), self._failure, gap=tokens.GAP_1))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         for name, shown in self._rows.items():
             shown.wanted.connect(self._slot_for(name))
         self._show_all()
@@ -114,13 +118,6 @@ class RedeploymentRows(QWidget):
         """A change could not be sent: the controls go back to what is in force."""
         self._asked.clear()
         self._show_all()
-
-    def _lay_out(self) -> None:
-        self._news.setText(MARK_MEANS)
-        legend = row(Icon(MARK, "t3"), self._news, gap=tokens.GAP_1)
-        legend.setStretch(1, 1)
-        self.setLayout(column(legend, *self._rows.values(), self._failure, gap=tokens.GAP_1))
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
 
     def _slot_for(self, name: str) -> Callable[[float, bool], None]:
         return lambda number, _is_final: self._want(name, int(number))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QWidget
+from PySide6.QtWidgets import QLabel, QWidget
 
 from gui.look import tokens
 from gui.look.tokens import Palette
@@ -16,7 +16,7 @@ from gui.panels.requests_model import ROW_ROLE, RequestsModel
 from gui.plots.stage_strip import StageStrip
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, Role, label
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import box, column, hairline, row, scrolled
 from service.analysis.observed.stages import Stage
 from service.messages.settings import ReleaseReason
 
@@ -36,13 +36,31 @@ class RequestDetails(QWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._mate_ids: list[str] = []
-        self._create(palette)
-        self._lay_out()
+        self._state = ElidedLabel("", "caption")
+        self._close = Button(icon="ph.x", role="icon", name="Close the request", tip="Back to the table (Esc)")
+        self.strip = StageStrip(palette)
+        self._waited = label("", "text", wrap=True)
+        self._batch_title, self._batch_remark = label("", "name"), ElidedLabel("", "caption")
+        self._model = RequestsModel()
+        self.mates: RequestsTable = RequestsTable(self._model)
+        self.mates.setAccessibleName("In the same batch")
+        self._prompt = _selectable("name")
+        self._completion, self._error = _selectable("text"), _selectable("error")
+        padding = tokens.PANEL_PADDING
+        margins = (padding, 0, tokens.GAP_2, 0)
+        head = box(
+            row(label("Request", "title"), self._state, None, self._close, margins=margins),
+            height=tokens.HEIGHT_PANEL_HEADER,
+        )
+        batch_head = row(self._batch_title, None, self._batch_remark, margins=(padding, 0, padding, 0))
+        self._batch = box(column(batch_head, self.mates, gap=tokens.GAP_1))
+        upper = _padded(self.strip, self._waited, self._error, self._prompt, self._completion)
+        body = box(column(upper, self._batch, None, gap=tokens.GAP_3, margins=(0, 0, 0, padding)))
+        scroll = scrolled(body)
+        self.setLayout(column(hairline(), head, scroll, gap=0, stretch=scroll))
         self._close.clicked.connect(self.closed)
         self.mates.clicked.connect(self._on_mate_picked)
         self.mates.activated.connect(self._on_mate_picked)
-
-    # What is shown ---------------------------------------------------------------------------------------------------
 
     def show_request(
         self, request: RequestRow, stages: Sequence[Stage], spans_s: Sequence[float], reason: ReleaseReason | None
@@ -73,44 +91,6 @@ class RequestDetails(QWidget):
     def set_palette(self, palette: Palette) -> None:
         self.strip.set_palette(palette)
 
-    # Construction ----------------------------------------------------------------------------------------------------
-
-    def _create(self, palette: Palette) -> None:
-        self._state = ElidedLabel("", "caption")
-        self._close = Button(icon="ph.x", role="icon")
-        self._close.setAccessibleName("Close the request")
-        self._close.setToolTip("Back to the table (Esc)")
-        self.strip = StageStrip(palette)
-        self._waited = label("", "text", wrap=True)
-        self._batch_title, self._batch_remark = label("", "name"), ElidedLabel("", "caption")
-        self._model = RequestsModel()
-        self.mates: RequestsTable = RequestsTable(self._model)
-        self.mates.setAccessibleName("In the same batch")
-        self._prompt = _selectable("name")
-        self._completion, self._error = _selectable("text"), _selectable("error")
-
-    def _lay_out(self) -> None:
-        padding = tokens.PANEL_PADDING
-        head = QWidget()
-        head.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
-        margins = (padding, 0, tokens.GAP_2, 0)
-        head.setLayout(row(label("Request", "title"), self._state, None, self._close, margins=margins))
-        self._batch = QWidget()
-        batch_head = row(self._batch_title, None, self._batch_remark, margins=(padding, 0, padding, 0))
-        self._batch.setLayout(column(batch_head, self.mates, gap=tokens.GAP_1))
-        upper = _padded(self.strip, self._waited, self._error, self._prompt, self._completion)
-        body = QWidget()
-        body.setLayout(column(upper, self._batch, None, gap=tokens.GAP_3, margins=(0, 0, 0, padding)))
-        self._scroll = QScrollArea()
-        self._scroll.setWidget(body)
-        self._scroll.setWidgetResizable(True)
-        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        layout = column(hairline(), head, self._scroll, gap=0)
-        layout.setStretchFactor(self._scroll, 1)
-        self.setLayout(layout)
-
     def _on_mate_picked(self, index: QModelIndex) -> None:
         self.mate_chosen.emit(index.data(ROW_ROLE).id)
 
@@ -122,9 +102,7 @@ def _selectable(role: Role) -> QLabel:
 
 
 def _padded(*parts: QWidget) -> QWidget:
-    made = QWidget()
-    made.setLayout(column(*parts, gap=tokens.GAP_2, margins=(tokens.PANEL_PADDING, 0, tokens.PANEL_PADDING, 0)))
-    return made
+    return box(column(*parts, gap=tokens.GAP_2, margins=(tokens.PANEL_PADDING, 0, tokens.PANEL_PADDING, 0)))
 
 
 def _set(words: QLabel, text: str) -> None:

@@ -16,7 +16,7 @@ from gui.panels.requests_model import ROW_ROLE, Counts, RequestsModel
 from gui.panels.section import section_head
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.segmented import Segmented
 
 NAMES: Final[dict[str, str]] = {
@@ -42,9 +42,23 @@ class RequestsPanel(QWidget):
         super().__init__(parent)
         self.model = model if model is not None else RequestsModel()
         self._can_cancel = False
-        self._create()
+        self._cancel_all = Button(
+            "Cancel all", role="link", tip=shortcuts.CANCEL_ALL.tip("Cancel all requests that wait or run")
+        )
+        self._filters = Segmented([(name, NAMES[name]) for name in FILTERS], "Show requests")
+        self._newer = Button("", role="quiet", tip="Back to the newest")
+        self.table = RequestsTable(self.model)
+        self._empty = label(EMPTY_TEXT, "dim", wrap=True)
         self._lay_out()
-        self._connect()
+        self._filters.chosen.connect(self._on_filter_chosen)
+        self._cancel_all.clicked.connect(self.cancel_all)
+        self._newer.clicked.connect(self.table.scrollToTop)
+        self.table.cancel_key_pressed.connect(self.cancel_selected)
+        self.table.customContextMenuRequested.connect(self._on_menu_wanted)
+        self.table.newer_above.connect(self._on_newer_above)
+        self.table.clicked.connect(self._on_row_picked)
+        self.table.activated.connect(self._on_row_picked)
+        self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
         self.refresh_counts()
 
     def refresh_counts(self) -> None:
@@ -91,17 +105,6 @@ class RequestsPanel(QWidget):
         if ids and self._can_cancel:
             self.cancel_wanted.emit(ids)
 
-    # Construction ----------------------------------------------------------------------------------------------------
-
-    def _create(self) -> None:
-        self._cancel_all = Button("Cancel all", role="link")
-        self._cancel_all.setToolTip(shortcuts.tip("Cancel all requests that wait or run", shortcuts.CANCEL_ALL))
-        self._filters = Segmented([(name, NAMES[name]) for name in FILTERS], "Show requests")
-        self._newer = Button("", role="quiet")
-        self._newer.setToolTip("Back to the newest")
-        self.table = RequestsTable(self.model)
-        self._empty = label(EMPTY_TEXT, "dim", wrap=True)
-
     def _lay_out(self) -> None:
         padding = tokens.PANEL_PADDING
         head = column(
@@ -110,7 +113,6 @@ class RequestsPanel(QWidget):
             gap=tokens.GAP_2,
             margins=(padding, tokens.SECTION_TOP, padding, 0),
         )
-        self._columns = QWidget()
         self._title = label(OF_TEXT, "caption")
         titles = row(
             self._title,
@@ -121,27 +123,11 @@ class RequestsPanel(QWidget):
             gap=0,
             margins=(tokens.REQUEST_TEXT_X, 0, padding, 0),
         )
-        self._columns.setLayout(column(titles, hairline(), gap=0))
-        self._columns.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
+        self._columns = box(column(titles, hairline(), gap=0), height=tokens.HEIGHT_PANEL_HEADER)
         self._empty.setContentsMargins(padding, tokens.GAP_4, padding, 0)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignTop)
-        parts = column(head, self._columns, self.table, self._empty, gap=0)
-        parts.setStretchFactor(self.table, 1)
-        self.setLayout(parts)
+        self.setLayout(column(head, self._columns, self.table, self._empty, gap=0, stretch=self.table))
         self._newer.hide()
-
-    def _connect(self) -> None:
-        self._filters.chosen.connect(self._on_filter_chosen)
-        self._cancel_all.clicked.connect(self.cancel_all)
-        self._newer.clicked.connect(self.table.scrollToTop)
-        self.table.cancel_key_pressed.connect(self.cancel_selected)
-        self.table.customContextMenuRequested.connect(self._on_menu_wanted)
-        self.table.newer_above.connect(self._on_newer_above)
-        self.table.clicked.connect(self._on_row_picked)
-        self.table.activated.connect(self._on_row_picked)
-        self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
-
-    # Slots -----------------------------------------------------------------------------------------------------------
 
     def _show_table(self, counts: Counts) -> None:
         if self._empty.isHidden() != bool(counts.all) or self.table.isHidden() == bool(counts.all):
@@ -188,8 +174,27 @@ class RequestsTable(QTableView):
         self._delegate = RequestDelegate(model)
         self.setModel(model)
         self.setItemDelegate(self._delegate)
-        self._style()
-        self._connect(model)
+        self.setAccessibleName("Requests")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setShowGrid(False)
+        self.setMouseTracking(True)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.setTabKeyNavigation(False)
+        self.setProperty("focus_radius", 0)
+        across, down = self.horizontalHeader(), self.verticalHeader()
+        across.hide()
+        across.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        down.hide()
+        down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        down.setMinimumSectionSize(tokens.HEIGHT_ROW)
+        down.setDefaultSectionSize(tokens.HEIGHT_ROW)
+        model.rowsInserted.connect(self._on_rows_inserted)
+        model.modelReset.connect(self._forget_newer)
+        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
@@ -211,31 +216,6 @@ class RequestsTable(QTableView):
     def leaveEvent(self, event: QEvent) -> None:
         super().leaveEvent(event)
         self._has_pointer = False
-
-    def _style(self) -> None:
-        self.setAccessibleName("Requests")
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setShowGrid(False)
-        self.setMouseTracking(True)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
-        self.setTabKeyNavigation(False)
-        self.setProperty("focus_radius", 0)
-        across, down = self.horizontalHeader(), self.verticalHeader()
-        across.hide()
-        across.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-        down.hide()
-        down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        down.setMinimumSectionSize(tokens.HEIGHT_ROW)
-        down.setDefaultSectionSize(tokens.HEIGHT_ROW)
-
-    def _connect(self, model: RequestsModel) -> None:
-        model.rowsInserted.connect(self._on_rows_inserted)
-        model.modelReset.connect(self._forget_newer)
-        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
 
     def _on_rows_inserted(self, _parent: QModelIndex, first: int, last: int) -> None:
         bar = self.verticalScrollBar()

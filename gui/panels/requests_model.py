@@ -47,8 +47,6 @@ class RequestsModel(QAbstractTableModel):
         self._next = 0
         self.now_s = 0.0
 
-    # Reading ---------------------------------------------------------------------------------------------------------
-
     def counts(self) -> Counts:
         tally = self._tally.get
         return Counts(len(self._rows), tally("waiting", 0), tally("running", 0), tally("done", 0), tally("failed", 0))
@@ -94,8 +92,6 @@ class RequestsModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return "\n".join(part for part in (row.prompt, row.text.strip(), row.error) if part)
         return None
-
-    # Writing ---------------------------------------------------------------------------------------------------------
 
     def update(self, rows: Iterable[RequestRow], now_s: float) -> None:
         """Put in what is new and replace what is known; one signal for all that changed in place."""

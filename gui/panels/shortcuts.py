@@ -15,6 +15,8 @@ from gui.widgets.labels import label
 
 @dataclass(frozen=True)
 class Shortcut:
+    """Keys, and what they do."""
+
     keys: str
     does: str
 
@@ -27,6 +29,10 @@ class Shortcut:
     def hint(self) -> str:
         """As it stands on a button."""
         return self.native.replace("Return", "↵").replace("+", " ")
+
+    def tip(self, text: str = "") -> str:
+        """A tooltip that ends with the shortcut; without `text` it says what the shortcut does."""
+        return f"{text or self.does} ({self.native})"
 
 
 STEP: Final = Shortcut("Ctrl+R", "Start, cancel, stop or restart the service")
@@ -66,12 +72,9 @@ ALL: Final = (
 )  # fmt: skip
 
 
-def tip(text: str, shortcut: Shortcut) -> str:
-    """A tooltip that ends with its shortcut."""
-    return f"{text} ({shortcut.native})"
-
-
 class ShortcutHelp(QDialog):
+    """Lists every shortcut."""
+
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Keyboard shortcuts")

@@ -15,7 +15,7 @@ from gui.session.lifecycle import EnabledActions, LifeCycle, Step
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.glyphs import Glyph, Shape
 from gui.widgets.labels import ElidedLabel, label, set_role
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.model_field import ModelField
 from gui.widgets.segmented import Segmented
 from service.messages.text import format_time
@@ -95,7 +95,20 @@ class Toolbar(QWidget):
         self._create_state()
         self._create_view()
         self._lay_out()
-        self._connect()
+        self.step_button.clicked.connect(self.take_step)
+        self._model.chosen.connect(self.model_chosen)
+        self._device_button.clicked.connect(lambda: self._pop_up(self._device_menu, self._device_button))
+        self._device_menu.triggered.connect(self._on_device_picked)
+        self._copy.clicked.connect(self._on_copy_clicked)
+        self._windows.chosen.connect(lambda key: self.choose_window(float(key)))
+        self._window_button.clicked.connect(lambda: self._pop_up(self._window_menu, self._window_button))
+        self._window_menu.triggered.connect(lambda action: self.choose_window(action.data()))
+        self.freeze_button.clicked.connect(self.freeze_toggled)
+        self.export_button.clicked.connect(self.pop_up_export)
+        self.export_menu.triggered.connect(lambda action: self.export_wanted.emit(action.data()))
+        self._theme_button.clicked.connect(self.theme_toggle_wanted)
+        self._drawer_button.clicked.connect(self.drawer_toggled)
+        self._more_button.clicked.connect(lambda: self._pop_up(self._more_menu, self._more_button))
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
@@ -200,8 +213,6 @@ class Toolbar(QWidget):
         self.set_window_s(seconds)
         self.window_chosen.emit(seconds)
 
-    # Construction ----------------------------------------------------------------------------------------------------
-
     def _create_start(self) -> None:
         self.step_button = Button("Start", "ph.play-fill", large=True)
         self.step_button.setFixedWidth(tokens.WIDTH_LIFE_CYCLE)
@@ -217,9 +228,7 @@ class Toolbar(QWidget):
         self._state_word = label("Not started", "strong")
         self._detail = ElidedLabel("", "text")
         self._address = ElidedLabel("", "text")
-        self._copy = Button(icon="ph.copy", role="icon")
-        self._copy.setAccessibleName("Copy the address")
-        self._copy.setToolTip("Copy the address")
+        self._copy = Button(icon="ph.copy", role="icon", name="Copy the address", tip="Copy the address")
         self._uptime = ElidedLabel("", "text")
 
     def _create_view(self) -> None:
@@ -227,26 +236,22 @@ class Toolbar(QWidget):
         self._chip.setFixedHeight(tokens.HEIGHT_CHIP)
         self._chip.setToolTip("The plots stand still at this time; so many requests have finished since")
         self._windows = Segmented([(f"{s:g}", text) for s, text in WINDOW_NAMES.items()], "Time window", large=True)
-        self._window_button = Chooser(large=True)
-        self._window_button.setAccessibleName("Time window")
+        self._window_button = Chooser(large=True, name="Time window")
         self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)
         self._window_menu = self._menu([(text, s) for s, text in WINDOW_NAMES.items()])
         self.freeze_button = Button("Freeze", "ph.pause-fill", large=True)
         self.freeze_button.setCheckable(True)
-        self.freeze_button.setToolTip(shortcuts.tip("Freeze the plots", shortcuts.FREEZE))
-        self.export_button = Button("Export", "ph.export", large=True)
-        self.export_button.setToolTip(shortcuts.tip("Export figures, requests or pictures", shortcuts.EXPORT))
+        self.freeze_button.setToolTip(shortcuts.FREEZE.tip("Freeze the plots"))
+        self.export_button = Button("Export", "ph.export", large=True, tip=shortcuts.EXPORT.tip())
         self.export_menu = self._menu([(text, key) for key, text in EXPORTS.items()])
-        self._theme_button = Button(icon="ph.sun", role="icon")
-        self._theme_button.setAccessibleName("Light or dark")
-        self._theme_button.setToolTip(shortcuts.tip("Light or dark", shortcuts.THEME))
+        self._theme_button = Button(icon="ph.sun", role="icon", name="Light or dark", tip=shortcuts.THEME.tip())
         self._drawer_button = Button(icon="ph.columns", role="icon")
         self._drawer_button.setCheckable(True)
         self._drawer_button.setAccessibleName("Prompts and requests")
-        self._drawer_button.setToolTip(shortcuts.tip("Prompts and requests", shortcuts.DRAWER))
-        self._more_button = Button(icon="ph.dots-three-vertical", role="icon")
-        self._more_button.setAccessibleName("More")
-        self._more_button.setToolTip("Recordings, log, theme, keyboard shortcuts")
+        self._drawer_button.setToolTip(shortcuts.DRAWER.tip("Prompts and requests"))
+        self._more_button = Button(
+            icon="ph.dots-three-vertical", role="icon", name="More", tip="Recordings, log, theme, keyboard shortcuts"
+        )
         self._more_menu = self._made_more_menu()
 
     def _lay_out(self) -> None:
@@ -255,37 +260,26 @@ class Toolbar(QWidget):
         state = row(
             self._state_glyph, self._state_word, tokens.GAP_1, self._detail, self._address, self._copy, self._uptime
         )
-        self._state_box = QWidget()
-        self._state_box.setLayout(state)
+        self._state_box = box(state)
         self._state_box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         state.addStretch(1)
         view = (self._chip, self._windows, self._window_button, self.freeze_button, self.export_button)
         tools = row(self._theme_button, self._drawer_button, self._more_button, gap=0)
         start = (self.step_button, self._model, self._device_button, tokens.GAP_1, divider, tokens.GAP_1)
         above = (tokens.HEIGHT_TOOLBAR - tokens.HAIRLINE - tokens.HEIGHT_CONTROL_TOOLBAR) // 2
-        bar = row(*start, self._state_box, *view, tools, margins=(tokens.GAP_3, above, tokens.GAP_3, above))
-        bar.setStretchFactor(self._state_box, 1)
+        bar = row(
+            *start,
+            self._state_box,
+            *view,
+            tools,
+            margins=(tokens.GAP_3, above, tokens.GAP_3, above),
+            stretch=self._state_box,
+        )
         self.setLayout(column(bar, None, hairline(), gap=0))
         for hidden in (self._detail, self._chip, self._window_button, self._drawer_button):
             hidden.hide()
         self.set_url(None)
         self.set_window_s(60)
-
-    def _connect(self) -> None:
-        self.step_button.clicked.connect(self.take_step)
-        self._model.chosen.connect(self.model_chosen)
-        self._device_button.clicked.connect(lambda: self._pop_up(self._device_menu, self._device_button))
-        self._device_menu.triggered.connect(self._on_device_picked)
-        self._copy.clicked.connect(self._on_copy_clicked)
-        self._windows.chosen.connect(lambda key: self.choose_window(float(key)))
-        self._window_button.clicked.connect(lambda: self._pop_up(self._window_menu, self._window_button))
-        self._window_menu.triggered.connect(lambda action: self.choose_window(action.data()))
-        self.freeze_button.clicked.connect(self.freeze_toggled)
-        self.export_button.clicked.connect(self.pop_up_export)
-        self.export_menu.triggered.connect(lambda action: self.export_wanted.emit(action.data()))
-        self._theme_button.clicked.connect(self.theme_toggle_wanted)
-        self._drawer_button.clicked.connect(self.drawer_toggled)
-        self._more_button.clicked.connect(lambda: self._pop_up(self._more_menu, self._more_button))
 
     def _menu(self, entries: Sequence[tuple[str, object]]) -> QMenu:
         menu = QMenu(self)
@@ -325,14 +319,12 @@ class Toolbar(QWidget):
         menu.addAction("Keyboard shortcuts").triggered.connect(self.shortcuts_wanted)
         return menu
 
-    # Slots -----------------------------------------------------------------------------------------------------------
-
     def _show_step(self, actions: EnabledActions) -> None:
         self._step = actions.step
         face = STEP_FACES[actions.step]
         self.step_button.setText(face.text)
         self.step_button.set_icon(face.icon)
-        self.step_button.setToolTip(shortcuts.tip(face.tip, shortcuts.STEP))
+        self.step_button.setToolTip(shortcuts.STEP.tip(face.tip))
         self.step_button.setEnabled(actions.can_step)
 
     def _place_state(self) -> None:

@@ -12,7 +12,7 @@ from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.section import remark
 from gui.panels.shortcuts import Shortcut
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.segmented import Segmented
 
 
@@ -46,8 +46,23 @@ class Views(QWidget):
 
     def __init__(self, live: QWidget, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._create()
-        self._lay_out()
+        self._widgets: dict[str, QWidget] = {}
+        self._remarks: dict[str, str] = {}
+        self._switch = Segmented([(view.key, view.title) for view in VIEWS], "View")
+        self._switch.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        for view in VIEWS:
+            self._switch.set_tip(view.key, view.shortcut.tip())
+            self._switch.button(view.key).setMinimumWidth(tokens.WIDTH_VIEW)
+        self._remark = remark()
+        self._remark.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self._remark.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.pages = QStackedWidget()
+        padding = tokens.PANEL_PADDING
+        self._row = box(
+            row(self._switch, self._remark, gap=tokens.GAP_4, margins=(padding, 0, padding, 0)),
+            height=tokens.HEIGHT_VIEWS,
+        )
+        self.setLayout(column(self._row, hairline(), self.pages, gap=0, stretch=self.pages))
         self.put(LIVE, live)
         self._switch.chosen.connect(self._on_chosen)
 
@@ -72,28 +87,6 @@ class Views(QWidget):
         """What all of a view has in common; stands at the right end of the row while that view is shown."""
         self._remarks[key] = text
         self._remark.setText(self._remarks.get(self.key, ""))
-
-    def _create(self) -> None:
-        self._widgets: dict[str, QWidget] = {}
-        self._remarks: dict[str, str] = {}
-        self._switch = Segmented([(view.key, view.title) for view in VIEWS], "View")
-        self._switch.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
-        for view in VIEWS:
-            self._switch.set_tip(view.key, shortcuts.tip(view.shortcut.does, view.shortcut))
-            self._switch.button(view.key).setMinimumWidth(tokens.WIDTH_VIEW)
-        self._remark = remark()
-        self._remark.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self._remark.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.pages = QStackedWidget()
-
-    def _lay_out(self) -> None:
-        padding = tokens.PANEL_PADDING
-        self._row = QWidget()
-        self._row.setLayout(row(self._switch, self._remark, gap=tokens.GAP_4, margins=(padding, 0, padding, 0)))
-        self._row.setFixedHeight(tokens.HEIGHT_VIEWS)
-        layout = column(self._row, hairline(), self.pages, gap=0)
-        layout.setStretchFactor(self.pages, 1)
-        self.setLayout(layout)
 
     def _show_chosen(self) -> None:
         self.pages.setCurrentWidget(self._widgets.get(self.key, self._widgets[LIVE]))

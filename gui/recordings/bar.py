@@ -14,7 +14,7 @@ from gui.recordings.words import facts
 from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph
 from gui.widgets.labels import ElidedLabel, label
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import box, column, hairline, row
 from service.analysis.recording.reader import Recording
 
 POINTS = 480
@@ -39,10 +39,21 @@ class RecordingBar(QFrame):
         self._settings = ElidedLabel("", "dim")
         self._damage = label("", "error", wrap=True)
         self._began, self._ended = label("", "caption"), label("", "caption")
-        self.close_button = Button("Close", "ph.x", "quiet")
-        self.close_button.setToolTip(shortcuts.tip("Close the recording", shortcuts.CLOSE_RECORDING))
+        self.close_button = Button("Close", "ph.x", "quiet", tip=shortcuts.CLOSE_RECORDING.tip())
         self.close_button.clicked.connect(self.close_wanted)
-        self._lay_out()
+        top = row(
+            Glyph("circle", "t2"),
+            self._name,
+            self._facts,
+            self._settings,
+            self.close_button,
+            gap=tokens.GAP_3,
+            stretch=self._facts,
+        )
+        self._along = box(row(self._began, self.strip, self._ended))
+        margins = (tokens.PANEL_PADDING, tokens.GAP_2, tokens.PANEL_PADDING, tokens.GAP_3)
+        body = column(top, self._damage, self._along, gap=tokens.GAP_2, margins=margins)
+        self.setLayout(column(body, hairline(), gap=0))
         self.hide()
 
     @property
@@ -84,12 +95,3 @@ class RecordingBar(QFrame):
     def show_settings(self, text: str) -> None:
         """Those that batches obeyed at the right edge of the plots."""
         self._settings.setText(text)
-
-    def _lay_out(self) -> None:
-        top = row(Glyph("circle", "t2"), self._name, self._facts, self._settings, self.close_button, gap=tokens.GAP_3)
-        top.setStretchFactor(self._facts, 1)
-        self._along = QWidget()
-        self._along.setLayout(row(self._began, self.strip, self._ended))
-        margins = (tokens.PANEL_PADDING, tokens.GAP_2, tokens.PANEL_PADDING, tokens.GAP_3)
-        body = column(top, self._damage, self._along, gap=tokens.GAP_2, margins=margins)
-        self.setLayout(column(body, hairline(), gap=0))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtCore import QObject, Signal
 
 from gui.main_window import MainWindow
 from gui.recordings.file import RecordingFile
 from gui.recordings.words import format_duration
 from gui.session.session import Session
+from gui.widgets.dialogs import ask_where_to_save
 from service.analysis.recording.format import SUFFIX, RecordingHeader, program_version
 from service.messages.clock import monotonic_clock_id
 
@@ -36,9 +35,6 @@ class Recorder(QObject):
         self._window = window
         self._session = session
         self.file = RecordingFile(self)
-        self._connect()
-
-    def _connect(self) -> None:
         toolbar, file = self._window.toolbar, self.file
         toolbar.record_wanted.connect(self.record_or_stop)
         toolbar.save_wanted.connect(self.ask_where_to_save)
@@ -83,12 +79,7 @@ class Recorder(QObject):
         self.file.finish()
 
     def _ask_where(self, title: str, write: Callable[[Path], None]) -> None:
-        dialog = QFileDialog(self._window, title, f"batchscope-{datetime.now():%Y%m%d-%H%M%S}{SUFFIX}", FILTER)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
-        dialog.setDefaultSuffix(SUFFIX.removeprefix("."))
-        dialog.fileSelected.connect(lambda path: write(Path(path)))
-        dialog.open()
+        ask_where_to_save(self._window, title, "batchscope", SUFFIX.removeprefix("."), FILTER, write)
 
     def _header(self) -> RecordingHeader:
         ready = self._session.ready

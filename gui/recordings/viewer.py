@@ -12,8 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QObject, Qt, QThreadPool, Signal
-from PySide6.QtWidgets import QFileDialog
+from PySide6.QtCore import QObject, QThreadPool, Signal
 
 from gui.main_window import TITLE, MainWindow
 from gui.plots.plot_stack import PlotStack
@@ -23,6 +22,7 @@ from gui.recordings.words import in_force
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
 from gui.session.session import Session
+from gui.widgets.dialogs import ask_for_file
 from service.analysis.findings.ranking import findings
 from service.analysis.observed.history import History
 from service.analysis.recording.format import RecordingError
@@ -65,9 +65,6 @@ class Recordings(QObject):
         window.put_above_views(self.bar)
         self._pool = QThreadPool(self)
         self._pool.setMaxThreadCount(1)
-        self._connect()
-
-    def _connect(self) -> None:
         toolbar, bar = self._window.toolbar, self.bar
         toolbar.open_wanted.connect(self.ask_for_file)
         self._window.recording_dropped.connect(self.open)
@@ -84,11 +81,7 @@ class Recordings(QObject):
 
     def ask_for_file(self) -> None:
         """Let the user choose a recording, then show it."""
-        dialog = QFileDialog(self._window, "Open a recording", "", FILTER)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.fileSelected.connect(lambda path: self.open(Path(path)))
-        dialog.open()
+        ask_for_file(self._window, "Open a recording", FILTER, self.open)
 
     def open(self, path: Path) -> None:
         """Show a recording: here, or in a window of its own while a service runs in this one."""

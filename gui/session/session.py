@@ -86,22 +86,16 @@ class Session(QObject):
         self._settings = SettingsClient(manager, self)
         self._deployment = DeploymentClient(manager, self)
         self._telemetry = TelemetryClient(manager, self)
-        self._connect_service()
-        self._connect_load()
-        self._connect_clients()
-
-    def _connect_service(self) -> None:
         self._service.state_changed.connect(self._on_service_state)
         self._service.died.connect(self._on_service_died)
         self._service.stopped.connect(self._on_service_stopped)
         self._service.logged.connect(self.logged)
-
-    def _connect_load(self) -> None:
         self._load.frame_received.connect(self._on_load_frame)
         self._load.refused.connect(self.load_refused)
         self._load.died.connect(self.load_refused)
         self._load.logged.connect(self.logged)
         self._load.stopped.connect(self._on_load_stopped)
+        self._connect_clients()
 
     def _connect_clients(self) -> None:
         self._telemetry.frame_received.connect(self._on_telemetry_frame)

@@ -27,8 +27,15 @@ class Button(QPushButton):
         hint: str = "",
         large: bool = False,
         parent: QWidget | None = None,
+        *,
+        tip: str = "",
+        name: str = "",
     ) -> None:
+        """`name` is what a screen reader says of a button without words."""
         super().__init__(text, parent)
+        self.setToolTip(tip)
+        if name:
+            self.setAccessibleName(name)
         self._icon = icon
         self._hint = hint
         self._shows_hint = bool(hint)
@@ -117,8 +124,8 @@ class Button(QPushButton):
 class Chooser(Button):
     """A button that shows what is chosen, with a remark beside it, and opens its menu."""
 
-    def __init__(self, text: str = "", remark: str = "", large: bool = False, parent: QWidget | None = None) -> None:
-        super().__init__(text, large=large, parent=parent)
+    def __init__(self, text: str = "", remark: str = "", large: bool = False, tip: str = "", name: str = "") -> None:
+        super().__init__(text, large=large, tip=tip, name=name)
         self._remark = remark
 
     def show_choice(self, text: str, remark: str = "") -> None:

@@ -1,10 +1,11 @@
-"""Rows and columns in one call."""
+"""Rows, columns and the widgets that hold them, each in one call."""
 
 from __future__ import annotations
 
 from typing import TypeAlias, TypeVar
 
-from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLayout, QScrollArea, QVBoxLayout, QWidget
 
 from gui.look import tokens
 
@@ -14,12 +15,38 @@ NO_MARGINS: Margins = (0, 0, 0, 0)
 LayoutT = TypeVar("LayoutT", bound=QBoxLayout)
 
 
-def row(*items: Item, gap: int = tokens.GAP_2, margins: Margins = NO_MARGINS) -> QHBoxLayout:
-    return _filled(QHBoxLayout(), items, gap, margins)
+def row(
+    *items: Item, gap: int = tokens.GAP_2, margins: Margins = NO_MARGINS, stretch: QWidget | QLayout | None = None
+) -> QHBoxLayout:
+    """A row of `items`; `stretch` names the one that takes the spare room."""
+    return _filled(QHBoxLayout(), items, gap, margins, stretch)
 
 
-def column(*items: Item, gap: int = tokens.GAP_2, margins: Margins = NO_MARGINS) -> QVBoxLayout:
-    return _filled(QVBoxLayout(), items, gap, margins)
+def column(
+    *items: Item, gap: int = tokens.GAP_2, margins: Margins = NO_MARGINS, stretch: QWidget | QLayout | None = None
+) -> QVBoxLayout:
+    """A column of `items`; `stretch` names the one that takes the spare room."""
+    return _filled(QVBoxLayout(), items, gap, margins, stretch)
+
+
+def box(layout: QLayout, height: int | None = None) -> QWidget:
+    """A plain widget around `layout`, to be shown, hidden or scrolled as one."""
+    made = QWidget()
+    made.setLayout(layout)
+    if height is not None:
+        made.setFixedHeight(height)
+    return made
+
+
+def scrolled(body: QWidget) -> QScrollArea:
+    """`body` in a frameless area that scrolls up and down only."""
+    area = QScrollArea()
+    area.setWidget(body)
+    area.setWidgetResizable(True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    return area
 
 
 def hairline(vertical: bool = False) -> QFrame:
@@ -29,7 +56,9 @@ def hairline(vertical: bool = False) -> QFrame:
     return made
 
 
-def _filled(layout: LayoutT, items: tuple[Item, ...], gap: int, margins: Margins) -> LayoutT:
+def _filled(
+    layout: LayoutT, items: tuple[Item, ...], gap: int, margins: Margins, stretch: QWidget | QLayout | None
+) -> LayoutT:
     layout.setSpacing(gap)
     layout.setContentsMargins(*margins)
     for item in items:
@@ -41,4 +70,6 @@ def _filled(layout: LayoutT, items: tuple[Item, ...], gap: int, margins: Margins
             layout.addWidget(item)
         else:
             layout.addLayout(item)
+    if stretch is not None:
+        layout.setStretch(items.index(stretch), 1)
     return layout

@@ -1,0 +1,42 @@
+"""Asks the user for a file. A dialog never blocks: the answer comes by a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+
+def ask_where_to_save(
+    parent: QWidget, title: str, stem: str, suffix: str, filters: str, write: Callable[[Path], None]
+) -> None:
+    """Propose a name with today's date and time; call `write` with the path that the user chooses.
+
+    Args:
+        stem: the name's beginning.
+        suffix: of the proposed name, without its dot; another filter brings its own.
+        filters: formats to choose from, as Qt writes them: ``"CSV (*.csv);;PNG (*.png)"``.
+    """
+    name = f"{stem}-{datetime.now():%Y%m%d-%H%M%S}.{suffix}"
+    dialog = _dialog(parent, title, name, filters, write)
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setDefaultSuffix(suffix)
+    dialog.filterSelected.connect(lambda chosen: dialog.setDefaultSuffix(chosen.rpartition(".")[2].rstrip(")")))
+    dialog.open()
+
+
+def ask_for_file(parent: QWidget, title: str, filters: str, use: Callable[[Path], None]) -> None:
+    """Let the user choose a file that exists; call `use` with its path."""
+    dialog = _dialog(parent, title, "", filters, use)
+    dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+    dialog.open()
+
+
+def _dialog(parent: QWidget, title: str, name: str, filters: str, use: Callable[[Path], None]) -> QFileDialog:
+    dialog = QFileDialog(parent, title, name, filters)
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.fileSelected.connect(lambda path: use(Path(path)))
+    return dialog
