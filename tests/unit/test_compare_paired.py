@@ -84,15 +84,15 @@ def test_that_a_difference_that_cannot_be_told_is_said_with_what_more_rounds_wou
     said = sentence(paired_difference("p50_s", [1.0, 1.1, 0.9, 1.0], [1.02, 1.06, 0.97, 1.01]))
 
     assert said == (
-        "No difference can be told: B's p50 is 1.7 % higher than A's (95 % CI −5 % to +9 %, 4 rounds). "
-        "These rounds would have told one of 8 % or more; 16 rounds would tell one of 2 %."
+        "No difference is certain: B's p50 is 1.7 % higher than A's (95 % CI −5 % to +9 %, 4 rounds). "
+        "These rounds would have shown one of 8 % or more; 16 rounds would show one of 2 %."
     )
 
 
 def test_that_it_says_how_many_rounds_would_settle_it_where_they_are_few() -> None:
     said = sentence(paired_difference("p95_s", [1.0, 1.0, 1.0], [1.1, 1.3, 1.0]))
 
-    assert "about 8 rounds would tell whether this one is real" in said
+    assert "about 8 rounds would show whether this one is real" in said
 
 
 def test_that_figures_that_a_run_lacks_are_left_out() -> None:

@@ -373,7 +373,7 @@ def test_that_ten_minutes_are_kept_and_no_more(history: History) -> None:
 
 
 def test_that_columns_keep_their_rows_while_they_move_in_memory() -> None:
-    table = Columns({"value": float}, max_rows=5000)
+    table = Columns(floats=("value",), integers=(), max_rows=5000)
     for number in range(20_000):
         table.append({"value": number})
         table.drop_before(number - 700)

@@ -81,7 +81,7 @@ def concluded(
     assert len(a) == len(b) >= 2, "a comparison has a run of each side in every round"
     found = differences(a, b)
     decisive = next((each for each in found if each.figure == plan.figure), None)
-    missing = f"Nothing can be told of the {FIGURE_BY_NAME[plan.figure].title}: a run has no answered request."
+    missing = f"The {FIGURE_BY_NAME[plan.figure].title} is unknown: a run has no answered request."
     return Comparison(
         service=service,
         measured_at=measured_at,

@@ -136,23 +136,23 @@ def sentence(found: Difference) -> str:
     "B's p95 is 4.04 times A's (95 % CI 3.66 to 4.46, 3 rounds): a real difference."
     """
     title = FIGURE_BY_NAME[found.figure].title
-    says = f"B's {title} is {found.text} (95 % CI {found.interval_text}, {found.rounds} rounds)"
+    verdict = f"B's {title} is {found.text} (95 % CI {found.interval_text}, {found.rounds} rounds)"
     if found.is_real:
-        return f"{says}: a real difference."
-    return f"No difference can be told: {says}. {_outlook(found)}"
+        return f"{verdict}: a real difference."
+    return f"No difference is certain: {verdict}. {_outlook(found)}"
 
 
 def _outlook(found: Difference) -> str:
     """The smallest difference that these rounds would have shown, and what more rounds would show."""
-    told = f"These rounds would have told one of {percent(_least_told(found, found.rounds))} or more"
+    shown = f"These rounds would have shown one of {percent(_least_shown(found, found.rounds))} or more"
     more = MORE * found.rounds
     needed = _rounds_needed(found)
     if needed is not None and needed <= more:
-        return f"{told}; about {needed} rounds would tell whether this one is real."
-    return f"{told}; {more} rounds would tell one of {percent(_least_told(found, more))}."
+        return f"{shown}; about {needed} rounds would show whether this one is real."
+    return f"{shown}; {more} rounds would show one of {percent(_least_shown(found, more))}."
 
 
-def _least_told(found: Difference, rounds: int) -> float:
+def _least_shown(found: Difference, rounds: int) -> float:
     return math.expm1(half_width(found.spread, rounds))
 
 

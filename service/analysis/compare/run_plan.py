@@ -64,7 +64,7 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def check(self) -> None:
         """Raise `PlanError` if the plan can't be carried out."""
         if self.rounds < LEAST_ROUNDS:
-            raise PlanError("One round tells nothing about chance: compare over at least two, better four.")
+            raise PlanError("One round does not show chance: compare over at least two, better four.")
         if self.matches_throughput and not can_match(self.a.load, self.b.load):
             raise PlanError("To match the throughput A must be a closed loop, and B an open one with a rate.")
 

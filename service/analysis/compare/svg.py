@@ -86,7 +86,8 @@ def cumulative_plot(comparison: Comparison) -> Markup:
     y = Axis(0.0, 100.0, HEIGHT - BOTTOM, TOP)
     values = x.values(COLUMNS)
     xs = [x.at(value) for value in values]
-    a_ys, b_ys = ([y.at(_share_within(sample, value)) for value in values] for sample in (a, b))
+    a_shares, b_shares = (np.searchsorted(each, values, side="right") / max(len(each), 1) for each in (a, b))
+    a_ys, b_ys = ([y.at(100.0 * float(share)) for share in shares] for shares in (a_shares, b_shares))
     return _svg(
         HEIGHT,
         "Cumulative latency of A and B",
@@ -145,10 +146,6 @@ def sweep_plot(sweep: Sweep) -> Markup:
 def _dot(sweep: Sweep, place: int, x: float, y: float, is_front: bool, is_best: bool) -> Element:
     kind = "best" if is_best else "on-front" if is_front else "beaten"
     return _element("circle", _element("title", sweep.label(place)), cx=x, cy=y, r=7 if is_best else 4, class_=kind)
-
-
-def _share_within(rising: Floats, value: float) -> float:
-    return 100.0 * float(np.searchsorted(rising, value, side="right")) / max(len(rising), 1)
 
 
 def _grid(x: Axis, y: Axis, x_label: Callable[[float], str], y_label: Callable[[float], str]) -> list[Element]:

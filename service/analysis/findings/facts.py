@@ -57,7 +57,7 @@ class Finding:
 class Facts:
     """The service at one moment of a history; each fact is computed when the first rule asks for it.
 
-    Where nothing else is said, a fact is of the last ten seconds, or since the settings came in force if that is later.
+    By default a fact is of the last ten seconds, or of the time since the settings came in force if that is shorter.
 
     Attributes:
         settings: in force at that moment.
@@ -204,8 +204,7 @@ class Facts:
     @cached_property
     def _received(self) -> Bools:
         received = self.history.requests.columns["received"]
-        within: Bools = (received > self.since_s) & (received <= self.at_s)
-        return within
+        return (received > self.since_s) & (received <= self.at_s)
 
     @property
     def received(self) -> int:
@@ -220,8 +219,7 @@ class Facts:
     def begun(self) -> Ints:
         """The places in the table of the requests that began to run."""
         started = self.history.requests.columns["started"]
-        places: Ints = np.flatnonzero((started > self.since_s) & (started <= self.at_s))
-        return places
+        return np.flatnonzero((started > self.since_s) & (started <= self.at_s))
 
     @cached_property
     def latency_p50_s(self) -> float | None:

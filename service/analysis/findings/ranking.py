@@ -82,8 +82,8 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The findings from these facts, the most useful first."""
     found = [finding for rule in RULES if (finding := rule(facts)) is not None]
     suppressed = frozenset().union(*(SUPPRESSES.get(finding.rule, frozenset()) for finding in found))
-    said = [finding for finding in found if finding.rule not in suppressed]
-    return tuple(sorted(said, key=lambda finding: SEVERITIES.index(finding.severity)))
+    shown = [finding for finding in found if finding.rule not in suppressed]
+    return tuple(sorted(shown, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 @dataclass(frozen=True)
@@ -107,24 +107,24 @@ def findings_over_time(history: History, begin_s: float, end_s: float) -> tuple[
     """The findings that held for some seconds, the most serious first, then by how long they held."""
     count = min(max(math.ceil((end_s - begin_s) / EVERY_S), 1), MOST_MOMENTS)
     moments_s = [begin_s + (end_s - begin_s) * (n + 1) / count for n in range(count)]
-    said = [{finding.rule: finding for finding in findings(history, at_s)} for at_s in moments_s]
+    found_at = [{finding.rule: finding for finding in findings(history, at_s)} for at_s in moments_s]
     least = min(LEAST_MOMENTS, count)
-    rules = dict.fromkeys(rule for moment in said for rule in moment)
-    held = [found for rule in rules if (found := _held(rule, said, moments_s, least)) is not None]
+    rules = dict.fromkeys(rule for found in found_at for rule in found)
+    held = [found for rule in rules if (found := _held(rule, found_at, moments_s, least)) is not None]
     return tuple(sorted(held, key=lambda found: (SEVERITIES.index(found.finding.severity), -found.held_s)))
 
 
-def _held(rule: str, said: list[dict[str, Finding]], moments_s: list[float], least: int) -> HeldFinding | None:
-    runs = [run for run in _runs(rule, said) if len(run) >= least]
+def _held(rule: str, found_at: list[dict[str, Finding]], moments_s: list[float], least: int) -> HeldFinding | None:
+    runs = [run for run in _runs(rule, found_at) if len(run) >= least]
     if not runs:
         return None
     longest = max(runs, key=len)
     spans_s = tuple((moments_s[run[0]], moments_s[run[-1]]) for run in runs)
-    return HeldFinding(said[longest[len(longest) // 2]][rule], spans_s)
+    return HeldFinding(found_at[longest[len(longest) // 2]][rule], spans_s)
 
 
-def _runs(rule: str, said: list[dict[str, Finding]]) -> Iterator[list[int]]:
+def _runs(rule: str, found_at: list[dict[str, Finding]]) -> Iterator[list[int]]:
     """Moments in a row at which the rule found something."""
-    for holds, run in groupby(range(len(said)), key=lambda moment: rule in said[moment]):
+    for holds, run in groupby(range(len(found_at)), key=lambda moment: rule in found_at[moment]):
         if holds:
             yield list(run)

@@ -65,8 +65,7 @@ class RecentBatches:
 
     @cached_property
     def is_full(self) -> Bools:
-        full: Bools = self.size >= self.cap if self.is_open else self.released("full")
-        return full
+        return self.size >= self.cap if self.is_open else self.released("full")
 
     def share(self, which: Bools) -> float:
         """The share of the batches; where others can join them, of the time that they ran."""
@@ -202,9 +201,9 @@ def _counts(spans: list[tuple[Floats, Floats]], moments: Floats) -> Ints:
 
 def _present(history: History, since_s: float, at_s: float) -> set[int]:
     """The slots whose replica was there from the beginning to the end."""
-    said = history.statuses.replicas
+    reported = history.statuses.replicas
     then, now = (
-        set(said["slot"][(said["at"] > moment_s - STATUS_REACH_S) & (said["at"] <= moment_s)].tolist())
+        set(reported["slot"][(reported["at"] > moment_s - STATUS_REACH_S) & (reported["at"] <= moment_s)].tolist())
         for moment_s in (since_s, at_s)
     )
     return then & now

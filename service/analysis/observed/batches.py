@@ -23,28 +23,8 @@ REASON_CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 FORMATION_CODES: Final = {formation: code for code, formation in enumerate(FORMATIONS)}
 CONTINUOUS: Final = FORMATION_CODES["continuous"]
 WORK: Final = BatchWork.__struct_fields__
-FIELDS: Final = {
-    "formed": np.float64,
-    "started": np.float64,
-    "finished": np.float64,
-    "seen": np.float64,  # up to when its tokens are counted
-    "size": np.int64,
-    "cap": np.int64,
-    "tokens": np.int64,
-    "steps": np.int64,  # this and the next six are its `BatchWork`, blank until it has finished
-    "computed": np.int64,
-    "padding": np.int64,
-    "vacant": np.int64,
-    "prompts": np.int64,
-    "splits": np.int64,
-    "prefill_s": np.float64,
-    "formation": np.int64,
-    "reason": np.int64,
-    "number": np.int64,
-    "version": np.int64,
-    "regime": np.int64,
-    "slot": np.int64,
-}
+FLOATS: Final = ("formed", "started", "finished", "seen", "prefill_s")
+INTEGERS: Final = ("size", "cap", "tokens", "formation", "reason", "number", "version", "regime", "slot")
 
 
 @dataclass(frozen=True)
@@ -68,13 +48,14 @@ class BatchTable:
     """The batches, and the regimes that follow from them.
 
     Attributes:
-        columns: see `FIELDS`.
+        columns: `seen` is the time up to which a batch's tokens are counted; its `BatchWork` is blank until it has
+            finished.
         tokens: number that was generated in each step of time.
         regimes: in order of time; a service's first has no mark.
     """
 
     def __init__(self, span_s: float) -> None:
-        self.columns = Columns(FIELDS, MAX_ROWS)
+        self.columns = Columns(FLOATS, [*INTEGERS, *(name for name in WORK if name not in FLOATS)], MAX_ROWS)
         self.tokens = Grid(span_s, blank=0.0)
         self.regimes: list[Regime] = []
         self._drains = Drains(self.columns)

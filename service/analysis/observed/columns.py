@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.signedinteger[Any]]
@@ -22,17 +22,20 @@ class Columns:
     A column is read as a view (`table["name"]`), which is valid until the next row is added. An unknown value is
     blank: infinity in columns of floats (a time that has not come), -1 in columns of integers.
 
-    >>> table = Columns({"size": np.int64}, max_rows=2)
+    >>> table = Columns(floats=(), integers=("size",), max_rows=2)
     >>> [table.append({"size": n}) for n in (4, 5, 6)]
     [0, 1, 2]
     >>> table.first, table["size"].tolist()
     (1, [5, 6])
     """
 
-    def __init__(self, fields: Mapping[str, DTypeLike], max_rows: int) -> None:
+    def __init__(self, floats: Iterable[str], integers: Iterable[str], max_rows: int) -> None:
         self._max_rows = max_rows
-        self._blank = {n: math.inf if np.dtype(kind).kind == "f" else -1 for n, kind in fields.items()}
-        self._columns: dict[str, NDArray[Any]] = {n: np.empty(FIRST_CAPACITY, kind) for n, kind in fields.items()}
+        self._blank: dict[str, float] = {**dict.fromkeys(floats, math.inf), **dict.fromkeys(integers, -1)}
+        self._columns: dict[str, NDArray[Any]] = {
+            name: np.empty(FIRST_CAPACITY, np.float64 if math.isinf(blank) else np.int64)
+            for name, blank in self._blank.items()
+        }
         self._capacity = FIRST_CAPACITY
         self._start = 0
         self._stop = 0

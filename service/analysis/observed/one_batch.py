@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS, REASONS
-from service.analysis.observed.columns import Floats, Ints
+from service.analysis.observed.columns import Bools, Columns, Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import RequestTable
 from service.messages.settings import FORMATIONS, Formation, ReleaseReason
@@ -91,13 +91,11 @@ def members_of(history: History, batch: int) -> list[int]:
 
     In `continuous` a request belongs to the batch in which it joined, and runs on through those that follow.
     """
-    batches, requests = history.batches.columns, history.requests.columns
-    if not batches.has(batch):
+    if not history.batches.columns.has(batch):
         return []
-    if not is_open(history, batch):
-        return _in_order(history, np.flatnonzero(requests["batch"] == batch))
-    slot, started_s, finished_s = (batches.get(batch, name) for name in ("slot", "started", "finished"))
-    return _in_order(history, _running_between(history, int(slot), started_s, finished_s))
+    if is_open(history, batch):
+        return _running_beside(history, history.batches.columns, batch)
+    return _in_order(history, history.requests.columns["batch"] == batch)
 
 
 def companions_of(history: History, request: int) -> list[int]:
@@ -105,12 +103,10 @@ def companions_of(history: History, request: int) -> list[int]:
 
     In `continuous` the rows of all requests that ran while it did.
     """
-    requests = history.requests.columns
-    batch = int(requests.get(request, "batch"))
-    if not is_open(history, batch):
-        return members_of(history, batch)
-    slot, started_s, finished_s = (requests.get(request, name) for name in ("slot", "started", "finished"))
-    return _in_order(history, _running_between(history, int(slot), started_s, finished_s))
+    batch = int(history.requests.columns.get(request, "batch"))
+    if is_open(history, batch):
+        return _running_beside(history, history.requests.columns, request)
+    return members_of(history, batch)
 
 
 def is_open(history: History, batch: int) -> bool:
@@ -126,12 +122,16 @@ def _waited_s(requests: RequestTable, row: int) -> tuple[float, float] | None:
     return (float(waited.min()), float(waited.max())) if len(waited) else None
 
 
-def _running_between(history: History, slot: int, start_s: float, end_s: float) -> Ints:
+def _running_beside(history: History, table: Columns, row: int) -> list[int]:
+    """The rows of the requests that ran in the same slot while this row of a table did."""
+    slot, started_s, finished_s = (table.get(row, name) for name in ("slot", "started", "finished"))
     columns = history.requests.columns
-    return np.flatnonzero((columns["slot"] == slot) & (columns["started"] < end_s) & (columns["finished"] > start_s))
+    runs = (columns["slot"] == slot) & (columns["started"] < finished_s) & (columns["finished"] > started_s)
+    return _in_order(history, runs)
 
 
-def _in_order(history: History, places: Ints) -> list[int]:
+def _in_order(history: History, chosen: Bools) -> list[int]:
     columns = history.requests.columns
+    places = np.flatnonzero(chosen)
     order = np.argsort(columns["queued"][places], kind="stable")
     return [int(place) + columns.first for place in places[order]]

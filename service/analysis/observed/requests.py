@@ -26,30 +26,10 @@ STATE_OF_OUTCOME: Final[Mapping[ClientOutcome, RequestState]] = {
     "cancelled": "cancelled",
     "refused": "refused",
 }
-FIELDS: Final = {
-    "received": np.float64,
-    "queued": np.float64,  # blank for a request that was refused: it never stood in the queue
-    "formed": np.float64,
-    "started": np.float64,
-    "first_token": np.float64,
-    "finished": np.float64,
-    "intended": np.float64,  # this and the next three are the sender's, on the service's clock
-    "sent": np.float64,
-    "client_first_token": np.float64,
-    "client_finished": np.float64,
-    "clock_offset": np.float64,  # that was added to the sender's times
-    "state": np.int64,
-    "arrival": np.int64,  # counts the requests that its replica received
-    "slot": np.int64,
-    "batch": np.int64,  # row of the batch table
-    "regime": np.int64,
-    "tokens": np.int64,
-    "max_tokens": np.int64,
-    "prompt_tokens": np.int64,
-    "sample": np.int64,
-}
-TIMES: Final = tuple(name for name, kind in FIELDS.items() if kind is np.float64)
+SERVICE_TIMES: Final = ("received", "queued", "formed", "started", "first_token", "finished")
 SENDER_TIMES: Final = ("intended", "sent", "client_first_token", "client_finished")
+TIMES: Final = (*SERVICE_TIMES, *SENDER_TIMES)
+INTEGERS: Final = ("state", "arrival", "slot", "batch", "regime", "sample", "tokens", "max_tokens", "prompt_tokens")
 
 Source: TypeAlias = Literal["fire", "load", "other"]
 Key: TypeAlias = tuple[int, str]  # the service's number (ids are unique for its lifetime only) and the id it gave
@@ -110,13 +90,14 @@ class RequestTable:
     """The service's records and the sender's, joined by the id that the sender gave; the later record of an id wins.
 
     Attributes:
-        columns: see `FIELDS`.
+        columns: `TIMES` on the service's clock, `clock_offset` from the sender's to it, and `INTEGERS`. `queued` is
+            blank for a refused request, `arrival` counts the requests of a replica, `batch` is a row of the batches.
         samples: `finished`, `latency` and `regime` of each request that was answered, about in order of `finished`.
     """
 
     def __init__(self) -> None:
-        self.columns = Columns(FIELDS, MAX_ROWS)
-        self.samples = Columns({"finished": np.float64, "latency": np.float64, "regime": np.int64}, MAX_ROWS)
+        self.columns = Columns([*TIMES, "clock_offset"], INTEGERS, MAX_ROWS)
+        self.samples = Columns(("finished", "latency"), ("regime",), MAX_ROWS)
         self._texts: deque[_Texts] = deque()
         self._row_of_service: dict[Key, int] = {}
         self._row_of_client: dict[str, int] = {}

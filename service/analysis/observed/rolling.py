@@ -124,5 +124,4 @@ def _between(ordered: Floats) -> Floats:
     place = SHARES * (len(ordered) - 1)
     below = place.astype(np.int64)
     above = np.minimum(below + 1, len(ordered) - 1)
-    result: Floats = ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-    return result
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)

@@ -63,11 +63,8 @@ class Statuses:
     """
 
     def __init__(self) -> None:
-        self.replicas = Columns(
-            {"at": np.float64, "slot": np.int64, "pid": np.int64, "memory": np.int64, "max_ongoing": np.int64},
-            MAX_ROWS,
-        )
-        self.load = Columns({"at": np.float64, "lag_ms": np.float64, "sent": np.int64, "dropped": np.int64}, MAX_ROWS)
+        self.replicas = Columns(("at",), ("slot", "pid", "memory", "max_ongoing"), MAX_ROWS)
+        self.load = Columns(("at", "lag_ms"), ("sent", "dropped"), MAX_ROWS)
         self.patterns: list[tuple[float, Pattern | None]] = []
         self._replica_due_s: dict[int, float] = {}
         self._load_due_s = -np.inf

@@ -208,8 +208,7 @@ def _units(work: Floats, run_s: Floats) -> Floats:
     """For each term the price at which it alone would take a typical batch's time."""
     typical = np.median(work, axis=0)
     typical[typical == 0] = max(float(work.max()), 1.0)
-    units: Floats = np.median(run_s) / typical
-    return units
+    return np.median(run_s) / typical
 
 
 def _solve(work: Floats, run_s: Floats, weights: Floats, noise: float, start: Floats) -> Floats:
@@ -233,8 +232,7 @@ def _solve(work: Floats, run_s: Floats, weights: Floats, noise: float, start: Fl
 def _covariance(work: Floats, run_s: Floats, weights: Floats, noise: float) -> Floats:
     """The covariance of the shares: from the slopes of the batches' times, and from the prior where these are flat."""
     slopes = work / run_s[:, None] * np.sqrt(weights)[:, None] / noise
-    covariance: Floats = np.linalg.inv(slopes.T @ slopes + np.diag(PRIOR_WIDTHS**-2))
-    return covariance
+    return np.linalg.inv(slopes.T @ slopes + np.diag(PRIOR_WIDTHS**-2))
 
 
 def _level(residuals: Floats, ages_s: Floats) -> float:

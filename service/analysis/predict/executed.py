@@ -98,8 +98,7 @@ class Executed:
         _, slice_of = np.unique(self._slices(slot), axis=0, return_inverse=True)
 
         def summed(values: Floats | Bools) -> Floats:
-            result: Floats = np.bincount(slice_of, values).astype(float)
-            return result
+            return np.bincount(slice_of, values).astype(float)
 
         steps, tokens = summed(self.steps), summed(self.tokens)
         finished_s = np.full(len(steps), -np.inf)
@@ -130,8 +129,7 @@ def _joined(history: History) -> Ints:
     """The number of requests that began to run in each batch that is kept."""
     batches, requests = history.batches.columns, history.requests.columns
     batch = requests["batch"] - batches.first
-    joined: Ints = np.bincount(batch[batch >= 0], minlength=len(batches))
-    return joined
+    return np.bincount(batch[batch >= 0], minlength=len(batches))
 
 
 def _places_since_s(history: History, at_s: float) -> float:

@@ -58,11 +58,9 @@ class Backlog:
     running: tuple[tuple[Running, ...], ...]
 
     def as_start(self, cost: CostModel) -> Start:
-        return Start(self.waiting, tuple(tuple(_left_s(each, cost) for each in replica) for replica in self.running))
-
-
-def _left_s(running: Running, cost: CostModel) -> float:
-    return max(cost.batch_s(running.size) - running.for_s, 0.0)
+        """The same with the ends of the running batches, which the cost model estimates."""
+        left_s = [[max(cost.batch_s(each.size) - each.for_s, 0.0) for each in running] for running in self.running]
+        return Start(self.waiting, tuple(map(tuple, left_s)))
 
 
 def conditions(history: History, at_s: float) -> Conditions:

@@ -71,15 +71,13 @@ def observed_requests(history: History, start_s: float, end_s: float) -> Request
 
 
 def _finite(values: Floats) -> Floats:
-    result: Floats = np.where(np.isfinite(values), values, np.nan)
-    return result
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def filled(values: Floats) -> Floats:
     """The values with the median in place of unknown ones."""
     known = values[np.isfinite(values)]
-    result: Floats = np.where(np.isfinite(values), values, np.median(known) if len(known) else 0.0)
-    return result
+    return np.where(np.isfinite(values), values, np.median(known) if len(known) else 0.0)
 
 
 def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
@@ -128,8 +126,7 @@ def _follow_s(requests: Requests, users: int) -> Floats:
     """The gap from each answer to the next request of its user, if there are so many users."""
     answers = np.sort(requests.answered_s[np.isfinite(requests.answered_s)])
     following = requests.intended_s[users : users + len(answers)]
-    gaps: Floats = following - answers[: len(following)]
-    return gaps
+    return following - answers[: len(following)]
 
 
 def thinking_s(pattern: Pattern | None) -> tuple[float, ...]:

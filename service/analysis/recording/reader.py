@@ -140,18 +140,18 @@ class _Flaws:
     is_ended: bool = False
 
     def sentence(self, duration_s: float) -> str | None:
-        told = []
+        sentences = []
         if self.lost_bytes:
-            told.append(f"{self.lost_bytes:,} bytes of the recording are damaged and were left out.")
+            sentences.append(f"{self.lost_bytes:,} bytes of the recording are damaged and were left out.")
         if self.bad_lines:
-            told.append(f"{self.bad_lines:,} of its lines could not be understood and were left out.")
+            sentences.append(f"{self.bad_lines:,} of its lines could not be understood and were left out.")
         if self.has_nonsense:
-            told.append("It holds numbers that cannot be; what follows them was left out.")
+            sentences.append("It holds numbers that cannot be; what follows them was left out.")
         if not self.is_ended:
-            told.append(
+            sentences.append(
                 f"The recording breaks off after {duration_s:.0f} s: it was not ended in order, or still goes on."
             )
-        return " ".join(told) or None
+        return " ".join(sentences) or None
 
 
 def _read(path: Path) -> bytes:

@@ -17,7 +17,7 @@ from service.analysis.recording.format import (
     ServiceStarted,
 )
 from service.messages.load import ClientRequest, LoadFrame, Pattern
-from service.messages.telemetry import FramesMissed, RequestRecord, TelemetryFrame
+from service.messages.telemetry import FramesMissed, TelemetryFrame
 
 SEGMENT_S: Final = 0.5  # frames of so long are fed at once; percentiles allow for samples that come a second late
 
@@ -92,10 +92,11 @@ class Replay:
 
     def _feed_segment(self) -> None:
         if self._telemetry:
-            # The frame that was under way for the shortest time tells most about the other machine's clock.
+            # The frame with the shortest delay gives the best offset of the other machine's clock.
             self._now_s = self._telemetry[-1].at_s + self._least_delay_s
             *earlier, last = self._telemetry
-            self.history.add_telemetry_segment(earlier, replace(last, requests=_last_records(self._telemetry)))
+            requests = {record.id: record for frame in self._telemetry for record in frame.requests}
+            self.history.add_telemetry_segment(earlier, replace(last, requests=tuple(requests.values())))
         if self._load:
             self._now_s = self._last_s
             *before, latest = self._load
@@ -117,11 +118,6 @@ class Replay:
 
     def _wall_time(self) -> float:
         return self._header.recorded_at + self._now_s - self._header.at_s
-
-
-def _last_records(frames: Iterable[TelemetryFrame]) -> tuple[RequestRecord, ...]:
-    """The last record of each request, in order of the first."""
-    return tuple({record.id: record for frame in frames for record in frame.requests}.values())
 
 
 def _joined_requests(frames: Iterable[LoadFrame]) -> tuple[ClientRequest, ...]:

@@ -32,7 +32,7 @@ KIND_OF_TYPE: Final[Mapping[type, Kind]] = {str: "text", int: "whole", float: "n
 
 
 class ExportError(UserError):
-    """A file cannot be exported like this; the text is a sentence that says what to do."""
+    """A file that cannot be exported; the text is a sentence with a remedy."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One long member keeps the places of those that ended before it."""
+"""One long member keeps the places of members that ended before it."""
 
 from __future__ import annotations
 
