@@ -47,9 +47,8 @@ class Grid:
         if first >= last:
             self.add(last, amount)
             return
-        first = max(first, last - len(self._values) + 1)
-        start_s = max(start_s, first * STEP_S)
         per_second = amount / (end_s - start_s)
+        first = max(first, last - len(self._values) + 1)
         for step in range(first, last + 1):
             covered_s = min(end_s, (step + 1) * STEP_S) - max(start_s, step * STEP_S)
             self.add(step, per_second * covered_s)
