@@ -19,23 +19,26 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final, cast
-from unittest.mock import patch
+from typing import Final
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import psutil
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
 
+from gui.app import Batchscope
+from gui.control.arguments import Arguments
+from gui.session.lifecycle import LifeCycle
+from gui.session.processes.service import ServiceStart
+from gui.startup import spare_what_stays
 from service.messages.load import ClosedLoop, LoadFrame
 from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
-
-if TYPE_CHECKING:
-    from ray.serve import Application
-
-    from gui.app import Batchscope
+from tests.benchmarks.threads import THREADS
 
 AIMS: Final = {0: 1.0, 1: 0.6, 2: 0.35}  # speed beside so many busy programs, of that alone
 MOST_FRAME_MS: Final = 33.0
@@ -44,7 +47,6 @@ TOKENS: Final = 24
 WARM_UP_S: Final = 8.0
 SETTLE_S: Final = 1.5
 BUSY: Final = (sys.executable, "-c", "while True: pass")
-THREADS: Final = "BATCHSCOPE_BENCHMARK_THREADS"
 
 
 @dataclass(frozen=True)
@@ -115,17 +117,15 @@ class Benchmark:
         self.figures: list[dict[int, Figures]] = []
 
     def start(self) -> None:
-        from gui.session.lifecycle import LifeCycle
-
         session = self._batchscope.composition.session
         session.load_changed.connect(self._on_load_changed)
         session.died.connect(self._on_died)
-        session.life_cycle_changed.connect(lambda state: state is LifeCycle.RUNNING and self._run_load())
+        session.life_cycle_changed.connect(self._on_life_cycle_changed)
         self._batchscope.composition.start_service()
 
-    def _run_load(self) -> None:
-        from gui.app import spare_what_stays
-
+    def _on_life_cycle_changed(self, state: LifeCycle) -> None:
+        if state is not LifeCycle.RUNNING:
+            return
         self._batchscope.window.load.set_load(ClosedLoop(users=self._arguments.users), TOKENS)
         self._batchscope.window.load.toggle()
         spare_what_stays()
@@ -164,9 +164,7 @@ class Benchmark:
 
         self._after(self._arguments.seconds, end)
 
-    def _after(self, seconds: float, do: Any) -> None:
-        from PySide6.QtCore import QTimer
-
+    def _after(self, seconds: float, do: Callable[[], None]) -> None:
         QTimer.singleShot(round(seconds * 1e3), do)
 
     def _end(self) -> None:
@@ -201,24 +199,6 @@ def judge(rounds: list[dict[int, Figures]]) -> bool:
     return all_hold
 
 
-def build(options: ServiceOptions) -> Application:
-    """The service's application whose engine takes as many threads as the environment says."""
-    from ray.serve import Deployment
-
-    from service import app
-
-    generator = cast(Deployment, app.BatchTextGenerator)
-    actual = cast(Any, generator.func_or_class)
-
-    class Threaded(actual):  # type: ignore[misc]  # what Serve made of the class
-        async def __init__(self, *arguments: Any) -> None:  # type: ignore[misc]  # Serve awaits it
-            with patch("service.engine.loading.usable_cores", lambda: int(os.environ[THREADS])):
-                await actual.__init__(self, *arguments)
-
-    with patch.object(app, "BatchTextGenerator", generator.options(func_or_class=Threaded)):
-        return app.build(options)
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -231,16 +211,10 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
-    from PySide6.QtWidgets import QApplication
-
-    from gui.app import Batchscope
-    from gui.control.arguments import Arguments
-    from gui.session.processes.service import ServiceStart
-
     extra: tuple[str, ...] = ()
     if arguments.threads is not None:
         os.environ[THREADS] = str(arguments.threads)
-        extra = ("--app=tests.benchmarks.beside_other_work:build",)
+        extra = ("--app=tests.benchmarks.threads:build",)
     options = ServiceOptions(settings=Settings(formation=arguments.formation))
     app = QApplication([])
     app.setQuitOnLastWindowClosed(False)
