@@ -18,6 +18,7 @@ from gui.widgets.segmented import Segmented
 from service.analysis.compare.run_plan import ComparePlan, Side, batching_plan, can_match
 from service.analysis.observed.descriptions import load_text
 from service.messages.settings import Bounds, Settings, setting_text
+from service.messages.text import UNKNOWN
 
 OWN: Final = "own"
 MATCHED: Final = "matched"
@@ -81,7 +82,7 @@ class CompareSetup(QWidget):
     def show_sides(self, a: Side | None, b: Side | None) -> None:
         """Settings and loads of both; settings that differ stand out."""
         names = Settings.__struct_fields__
-        texts = [[setting_text(getattr(side.settings, name)) if side else "–" for side in (a, b)] for name in names]
+        texts = [[setting_text(getattr(side.settings, name)) if side else UNKNOWN for side in (a, b)] for name in names]
         rows = [[name, *values] for name, values in zip(names, texts, strict=True)]
         differ = {number for number, values in enumerate(texts) if a and b and values[0] != values[1]}
         self._sides.show_rows(rows, strong=differ)

@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from gui.look import glossary, tokens
 from gui.look.theme import colour, current
-from gui.widgets.figure import UNKNOWN, Figure
+from gui.widgets.figure import Figure
 from gui.widgets.layouts import column, hairline
+from service.messages.text import format_number
 
 if TYPE_CHECKING:  # it takes numpy, which the window's first frame does not wait for
     from service.analysis.observed.statistics import Figures
@@ -74,7 +75,7 @@ class FiguresRow(QWidget):
         """`now`, and below it `before`, the figures under settings `before_version`."""
         self._shown = (now, before, before_version)
         for key, shown in FIGURES.items():
-            number = _formatted(shown.read(now) if now is not None else None, shown.decimals)
+            number = format_number(shown.read(now) if now is not None else None, shown.decimals)
             self._figures[key].show_number(number, self._below(key, shown))
         self._make_room(now)
 
@@ -128,16 +129,12 @@ class FiguresRow(QWidget):
         _now, before, version = self._shown
         if before is None or version is None:
             return "", ""
-        return f"v{version}", _formatted(shown.read(before), shown.decimals_before)
+        return f"v{version}", format_number(shown.read(before), shown.decimals_before)
 
 
 def _predicted(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
     """A queue that grows has no steady latency: that of the seconds ahead is told as what it is."""
     is_growing = prediction.saturated and key in ("p50_s", "p95_s")
     value = getattr(prediction, key).value
-    number = _formatted(value, shown.decimals if value < ROOMY else shown.decimals_before)
+    number = format_number(value, shown.decimals if value < ROOMY else shown.decimals_before)
     return "grows to" if is_growing else "predicted", number
-
-
-def _formatted(number: float | None, decimals: int) -> str:
-    return UNKNOWN if number is None else f"{number:.{decimals}f}"

@@ -23,6 +23,7 @@ from gui.look.tokens import (
 from gui.plots.frame import Layout
 from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
 from service.analysis.observed.one_batch import BatchSummary
+from service.messages.text import UNKNOWN, format_number
 
 
 class BatchCard(pg.GraphicsObject):
@@ -117,7 +118,7 @@ def lines_of(batch: BatchSummary) -> tuple[tuple[str, str], ...]:
     return (
         (f"Batch {batch.number}", f"{batch.reason}, {batch.size} of {batch.cap}"),
         ("waited", _span(batch.waited_s)),
-        ("ran" if batch.finished_s is not None else "runs for", _duration(batch.ran_s)),
+        ("ran" if batch.finished_s is not None else "runs for", format_number(batch.ran_s, 2, "s")),
         (batch.unit, f"{batch.tokens}{rate}"),
     )
 
@@ -128,12 +129,8 @@ def _height() -> int:
 
 def _span(waited_s: tuple[float, float] | None) -> str:
     if waited_s is None:
-        return "–"
+        return UNKNOWN
     low, high = waited_s
     decimals = 2 if high < 1 else 1
     shortest, longest = f"{low:.{decimals}f}", f"{high:.{decimals}f}"
     return f"{longest} s" if shortest == longest else f"{shortest} to {longest} s"
-
-
-def _duration(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{seconds:.2f} s"

@@ -34,6 +34,7 @@ from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.value_axis import ValueAxis, seconds_axis
 from service.analysis.observed.columns import Floats
+from service.messages.text import format_number
 
 PER_CENT: Final = Axis(step=20.0, ceiling=100.0)
 PER_CENT_LOW: Final = Axis(step=50.0, ceiling=100.0)
@@ -90,7 +91,7 @@ class CumulativePlot(Chart):
         named = {each.name: "" for each in self._known} if self.width() >= WIDTH_NAMED else {}
         found = self._first.percentiles() if self._first is not None else {}
         names = NAMES if self.width() >= WIDTH_PERCENTILES else NAMES[:2]
-        values = {name: f"{found[name]:.2f}" if name in found else "–" for name in names}
+        values = {name: format_number(found.get(name), 2) for name in names}
         self.header.show_readout({**named, **values}, hides_missing=True)
 
     def chip_at(self, pointed: float) -> str:

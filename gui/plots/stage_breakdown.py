@@ -40,6 +40,7 @@ from gui.series.scale import StepScale
 from gui.series.stage_breakdown import ENTRIES, StageBreakdown
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.stages import STAGES
+from service.messages.text import format_number
 
 
 class StageTable:
@@ -88,7 +89,7 @@ class StageTable:
     ) -> None:
         """The mean of the present settings stands out."""
         for n, (value, edge) in enumerate(zip(values, self._edges, strict=True)):
-            text = "–" if value is None else f"{value:.3f}"
+            text = format_number(value, 3)
             used, ink = (bold(), palette.t1) if n == 0 else (font(), palette.t2)
             draw_text(painter, edge - text_width(text, used), middle, text, used, ink)
 

@@ -11,11 +11,11 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.main_window import MainWindow
 from gui.recordings.file import RecordingFile
-from gui.recordings.words import format_duration
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_where_to_save
 from service.analysis.recording.format import SUFFIX, RecordingHeader, program_version
 from service.messages.clock import monotonic_clock_id
+from service.messages.text import format_duration
 
 FILTER: Final = f"Recordings (*{SUFFIX})"
 

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from service.analysis.observed.descriptions import UNITS
 from service.analysis.recording.reader import Recording
 from service.messages.settings import Settings
+from service.messages.text import format_duration
 
 
 def facts(recording: Recording) -> str:
@@ -35,13 +36,3 @@ def in_force(settings: Settings | None) -> str:
         return ""
     wait = UNITS["batch_wait_timeout_s"].format(settings.batch_wait_timeout_s)
     return f"{settings.formation}, max_batch_size {settings.max_batch_size}, batch_wait_timeout_s {wait}"
-
-
-def format_duration(seconds: float) -> str:
-    """
-    >>> format_duration(42.4), format_duration(605), format_duration(3661)
-    ('0:42', '10:05', '1:01:01')
-    """
-    hours, rest = divmod(int(seconds), 3600)
-    minutes = f"{rest // 60:02}" if hours else f"{rest // 60}"
-    return f"{hours}:{minutes}:{rest % 60:02}" if hours else f"{minutes}:{rest % 60:02}"

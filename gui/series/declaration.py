@@ -40,12 +40,3 @@ class Declaration:
     entries: tuple[Entry, ...]
     empty_text: str
     axis_units: tuple[str, ...] = ("",)
-
-
-def rounded(value: float | None, decimals: int) -> str:
-    """A figure with a fixed number of decimals, or a dash for one that is not known.
-
-    >>> rounded(9.46, 1), rounded(None, 1), rounded(float("nan"), 0)
-    ('9.5', '–', '–')
-    """
-    return "–" if value is None or value != value else f"{value:.{decimals}f}"

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from gui.series.declaration import Declaration, Entry, Readout, rounded
+from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.thinning import stride
 from gui.series.time_range import TimeRange
 from gui.series.value_axis import ValueAxis
@@ -16,6 +16,7 @@ from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import samples_between
 from service.analysis.observed.rolling import LEVELS, STEP_S, step_of
+from service.messages.text import format_number
 
 NAMES: Final = ("p50", "p95", "p99")
 
@@ -54,7 +55,7 @@ def latencies(history: History, view: TimeRange) -> Latencies:
 def readout(history: History, at_s: float) -> Readout:
     """The percentiles at that moment."""
     values = values_at(history, at_s)
-    return {name: rounded(value, 2) for name, value in values.items()}
+    return {name: format_number(value, 2) for name, value in values.items()}
 
 
 def values_at(history: History, at_s: float) -> Mapping[str, float]:

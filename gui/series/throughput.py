@@ -9,13 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from gui.series.declaration import Declaration, Entry, Readout, rounded
+from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.thinning import step_line, stride
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import samples_between
 from service.analysis.observed.rolling import STEP_S, step_of
+from service.messages.text import format_number
 from service.messages.workload import TEXT
 
 TOKENS_WINDOW_S: Final = 1.0
@@ -92,9 +93,9 @@ def readout(history: History, at_s: float, pixel_s: float = 0.0) -> Readout:
     """The rates at that moment."""
     tokens, requests, offered = values_at(history, at_s, pixel_s)
     return {
-        f"{history.unit}/s": rounded(tokens, 0),
-        "requests/s": rounded(requests, 1),
-        "offered": rounded(offered, 1),
+        f"{history.unit}/s": format_number(tokens, 0),
+        "requests/s": format_number(requests, 1),
+        "offered": format_number(offered, 1),
     }
 
 

@@ -7,11 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from gui.series.declaration import Declaration, Entry, Readout, rounded
+from gui.series.declaration import Declaration, Entry, Readout
 from gui.series.scope import Scope
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.history import History
+from service.messages.text import format_number
 
 BINS: Final = 60
 LEAST_BIN_S: Final = 1.0
@@ -84,7 +85,7 @@ def readout(found: Wasted | None) -> Readout:
     """The shares in the legend."""
     if found is None:
         return {}
-    return {"ended rows": f"{rounded(found.vacant, 1)} %", "padding": f"{rounded(found.padding, 1)} %"}
+    return {"ended rows": f"{format_number(found.vacant, 1)} %", "padding": f"{format_number(found.padding, 1)} %"}
 
 
 class _Steps:

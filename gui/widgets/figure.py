@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
-
-UNKNOWN = "–"
+from service.messages.text import UNKNOWN
 
 
 class Figure(QWidget):

@@ -7,8 +7,6 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from service.analysis.observed.descriptions import describe_pattern, format_length
 from service.commands import cli
 from service.commands.load_options import PATTERNS, add_load_options, ask_workload, load_of
@@ -18,6 +16,7 @@ from service.load.run import LoadProgress, run_load
 from service.load.trace_file import read_trace
 from service.messages.load import RunLoad, Trace
 from service.messages.pipes import ExitCode
+from service.messages.text import format_number
 from service.messages.workload import TEXT
 
 USUAL_DURATION_S: Final = 20.0
@@ -118,7 +117,5 @@ def table(report: LoadReport) -> str:
 
 
 def _row(name: str, spread: Spread | None, decimals: int, unit: str) -> str:
-    values = ["–"] * len(Spread.__struct_fields__)
-    if spread is not None:
-        values = [f"{value:.{decimals}f}" for value in msgspec.structs.astuple(spread)]
-    return f"{f'{name} ({unit})':<16}" + "".join(f"{value:>9}" for value in values)
+    values = [None if spread is None else getattr(spread, field) for field in Spread.__struct_fields__]
+    return f"{f'{name} ({unit})':<16}" + "".join(f"{format_number(value, decimals):>9}" for value in values)

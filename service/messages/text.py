@@ -1,8 +1,12 @@
-"""Times as users read them, and numbers as they write them."""
+"""The one place that turns numbers into words for users, and users' words into numbers."""
 
 from __future__ import annotations
 
 import math
+from typing import Final
+
+UNKNOWN: Final = "–"
+"""Stands for a number that is not known."""
 
 
 class UserError(Exception):
@@ -43,6 +47,26 @@ def seconds(duration_s: float) -> str:
     return f"{duration_s:.1f} s" if duration_s >= 1 else f"{duration_s:.3f} s".replace("0.000 s", "0 s")
 
 
+def format_duration(seconds: float) -> str:
+    """As on a clock.
+
+    >>> format_duration(42.4), format_duration(605), format_duration(3661)
+    ('0:42', '10:05', '1:01:01')
+    """
+    hours, rest = divmod(int(seconds), 3600)
+    minutes = f"{rest // 60:02}" if hours else f"{rest // 60}"
+    return f"{hours}:{minutes}:{rest % 60:02}" if hours else f"{minutes}:{rest % 60:02}"
+
+
+def format_number(value: float | None, decimals: int, unit: str = "") -> str:
+    """A fixed number of decimals, and the unit.
+
+    >>> format_number(9.46, 1), format_number(None, 1), format_number(float("nan"), 0), format_number(2, 2, "s")
+    ('9.5', '–', '–', '2.00 s')
+    """
+    return UNKNOWN if value is None or math.isnan(value) else f"{value:.{decimals}f} {unit}".rstrip()
+
+
 def format_figure(value: float | None, unit: str = "") -> str:
     """Three digits that count, and the unit.
 
@@ -50,7 +74,7 @@ def format_figure(value: float | None, unit: str = "") -> str:
     ('0.412 s', '12.3 req/s', '312', '–')
     """
     if value is None:
-        return "–"
+        return UNKNOWN
     decimals = 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
     return f"{value:.{decimals}f} {unit}".rstrip()
 

@@ -11,6 +11,7 @@ from service.analysis.predict.cost import Capacity
 from service.analysis.predict.predict import Estimate, Prediction
 from service.analysis.predict.present_load import observed_requests
 from service.messages.settings import Settings, setting_text
+from service.messages.text import format_number
 from service.messages.workload import TEXT
 
 
@@ -95,8 +96,8 @@ def table(report: PredictionReport) -> str:
 
 
 def _row(name: str, now: float | None, expected: Estimate, then: Estimate, decimals: int) -> str:
-    measured_now = "–" if now is None else f"{now:.{decimals}f}"
     interval = f"({then.low:.{decimals}f} to {then.high:.{decimals}f})"
+    measured_now = format_number(now, decimals)
     return f"{name:<16}{measured_now:>14}{expected.value:>16.{decimals}f}{then.value:>12.{decimals}f} {interval:>17}"
 
 

@@ -16,7 +16,7 @@ from service.commands.bench.work import BenchWork
 from service.commands.runs import TerminalBar, carry_out
 from service.messages.options import ServiceOptions
 from service.messages.settings import BOUNDS, FORMATIONS, Settings
-from service.messages.text import counted, format_ms
+from service.messages.text import counted, format_figure, format_number
 
 MEASURED: Final[dict[str, tuple[Subject, ...]]] = {
     "engine": ("engine",),
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     cli.add_address_options(
         parser, is_required=False, meaning="a service that is up (default: one is started on a free port)"
     )
-    add("--batch-sizes", type=_sizes, help=f"(default: {_spelled(CPU_SIZES)}; on a GPU {_spelled(GPU_SIZES)})")
+    add("--batch-sizes", type=_sizes, help=f"(default: {_sizes_text(CPU_SIZES)}; on a GPU {_sizes_text(GPU_SIZES)})")
     add(
         "--tokens",
         type=cli.whole(1, MOST_TOKENS),
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--quick",
         action="store_true",
-        help=f"one round of {_spelled(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores",
+        help=f"one round of {_sizes_text(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores",
     )
     cli.add_service_options(parser, "model", "device", "dtype")
     add("--json", type=Path, help="file for the result: every run, and what they say")
@@ -111,13 +111,12 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(sizes)))
 
 
-def _spelled(sizes: tuple[int, ...]) -> str:
+def _sizes_text(sizes: tuple[int, ...]) -> str:
     return ",".join(map(str, sizes))
 
 
 TITLES = ("batch", "", "tokens/s", "spread", "× generate", "× engine", "step", "× floor", "first token", "memory")
 WIDTHS = (5, -19, 9, 8, 11, 9, 9, 8, 12, 9)
-NOTHING = "–"
 
 
 def table(report: BenchReport) -> str:
@@ -164,10 +163,10 @@ def _reached_row(first: str, reached: Reached) -> str:
         NAMES[reached.subject],
         f"{reached.tokens_per_s:.1f}",
         f"±{100 * reached.spread:.0f} %",
-        _ratio(reached.over_generate),
-        _ratio(reached.over_engine),
+        format_number(reached.over_generate, 2),
+        format_number(reached.over_engine, 2),
         _step(reached.step_s),
-        _ratio(reached.over_floor),
+        format_number(reached.over_floor, 2),
         _step(reached.first_token_s),
         f"{reached.memory_bytes / 1e6:.0f} MB",
     )
@@ -175,7 +174,7 @@ def _reached_row(first: str, reached: Reached) -> str:
 
 def _floor_rows(floor: Floor) -> Iterator[str]:
     for name, step_s in (("floor, memory", floor.memory_s), ("floor, matrices", floor.matrix_s)):
-        yield _row("", name, f"{floor.size / step_s:.0f}", "", "", "", spelled_step(step_s), "", "", "")
+        yield _row("", name, f"{floor.size / step_s:.0f}", "", "", "", _step(step_s), "", "", "")
 
 
 def _legend(report: BenchReport) -> Iterator[str]:
@@ -187,24 +186,8 @@ def _legend(report: BenchReport) -> Iterator[str]:
         yield "generate: transformers' own, on the same weights, the same threads and prompts."
 
 
-def _ratio(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"
-
-
 def _step(seconds: float | None) -> str:
-    return NOTHING if seconds is None else spelled_step(seconds)
-
-
-def spelled_step(seconds: float) -> str:
-    """Three digits that count.
-
-    >>> spelled_step(0.00123), spelled_step(0.0123), spelled_step(0.123), spelled_step(1.23)
-    ('1.23 ms', '12.3 ms', '123 ms', '1.2 s')
-    """
-    milliseconds = 1e3 * seconds
-    if milliseconds >= 100:
-        return format_ms(milliseconds)
-    return f"{milliseconds:.{2 if milliseconds < 10 else 1}f} ms"
+    return format_figure(None if seconds is None else 1e3 * seconds, "ms")
 
 
 def _row(*cells: str) -> str:
