@@ -145,6 +145,6 @@ class Viewport:
         if self.is_scrolled:
             moved_s = (end_s - at_s) * (window_s / self.window_s)
             self.window_s = window_s
-            self._end_s = end_s
-            self.scroll(at_s + moved_s - end_s, now_s)
+            self._end_s = at_s + moved_s
+            self.scroll(0.0, now_s)
         self.window_s = window_s
