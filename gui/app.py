@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 from PySide6.QtCore import QEvent, QObject, QTimer, Signal
-from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication
 
 from gui.control.arguments import Arguments
 from gui.control.choices import Choices
@@ -19,22 +19,11 @@ from gui.control.preferences import Preferences, PreferencesFile
 from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from gui.session.processes.service import ServiceStart
+from gui.widgets.layouts import box, column
 from service.messages.files import NotWrittenError
 
 if TYPE_CHECKING:
     from gui.composition import Composition
-
-
-class PlotsPlace(QWidget):
-    """Where the plots will be: they need libraries that are loaded after the window's first frame."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(0, 0, 0, 0)
-
-    def put(self, plots: QWidget) -> None:
-        self._layout.addWidget(plots)
 
 
 class Batchscope(QObject):
@@ -73,8 +62,8 @@ class Batchscope(QObject):
         self._is_leaving = False
         preferences = preferences_file.load() if preferences_file else Preferences()
         self.theme = Theme(app, arguments.theme or preferences.theme, self)
-        self._place = PlotsPlace()
-        self.window = MainWindow(self._place, self.theme)
+        self._layout = column()  # the plots need libraries that are loaded after the first frame
+        self.window = MainWindow(box(self._layout), self.theme)
         self.choices = Choices(self.window, self.theme, arguments, preferences)
         self.window.notice.show_empty(*self.choices.invitation)
         self.window.installEventFilter(self)
@@ -110,7 +99,7 @@ class Batchscope(QObject):
         self.composition = Composition(self.window, self.theme, self.choices, self._service_start)
         self.composition.complained.connect(self._on_complained)
         self.composition.came_to_rest.connect(self._on_came_to_rest)
-        self._place.put(self.composition.plots)
+        self._layout.addWidget(self.composition.plots)
         if self._recording is not None:
             self.composition.recordings.open(self._recording)
         self.composition.start_clocks()

@@ -9,9 +9,8 @@ from typing import Final
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.comparing.run import RunControls
 from gui.comparing.saver import Saver
-from gui.comparing.setup import NOTHING_PINNED
+from gui.comparing.setup import NOTHING_PINNED, RunControls
 from gui.comparing.view import CompareView
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import CompareProcess

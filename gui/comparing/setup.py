@@ -1,24 +1,75 @@
-"""What is compared: the settings pinned as A, and those in force as B."""
+"""What is to be measured: settings A against B, or a sweep over many; and the button that runs it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
-from gui.comparing.run import RunControls
 from gui.comparing.table import TextTable
 from gui.look import tokens
 from gui.widgets.buttons import Button
-from gui.widgets.labels import label
+from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import box, column, row
 from gui.widgets.number_field import NumberField
+from gui.widgets.progress import Progress as Bar
 from gui.widgets.segmented import Segmented
-from service.analysis.compare.run_plan import ComparePlan, Side, batching_plan, can_match
+from service.analysis.compare.progress import SETTLE_S, Progress
+from service.analysis.compare.run_plan import ComparePlan, Objective, Side, SweepPlan, batching_plan, can_match
 from service.analysis.observed.descriptions import load_text
-from service.messages.settings import Bounds, Settings, setting_text
-from service.messages.text import UNKNOWN
+from service.messages.load import RunLoad
+from service.messages.settings import Bounds, Settings, setting_text, setting_value
+from service.messages.text import UNKNOWN, format_time
+
+
+class RunControls(QWidget):
+    """A button that runs or cancels, a bar of progress, and a note.
+
+    Signals:
+        run_wanted, stop_wanted: the button was clicked, in one of its two states.
+    """
+
+    run_wanted = Signal()
+    stop_wanted = Signal()
+
+    def __init__(self, title: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._title = title
+        self._is_running = False
+        self.button = Button(title, "ph.play-fill", large=True)
+        self._bar = Bar()
+        self.note = label("", "caption", wrap=True)
+        self.setLayout(column(self.button, self._bar, self.note, gap=tokens.GAP_2))
+        self.button.clicked.connect(self._on_clicked)
+        self._bar.hide()
+
+    def set_can_run(self, can_run: bool, why: str = "") -> None:
+        """`why` says what it waits for."""
+        self.button.setEnabled(can_run or self._is_running)
+        self.button.setToolTip(why)
+
+    def show_running(self, is_running: bool) -> None:
+        self._is_running = is_running
+        self.button.setText("Cancel" if is_running else self._title)
+        self.button.set_icon("ph.stop-fill" if is_running else "ph.play-fill")
+        self._bar.setVisible(is_running)
+        self._bar.show_fraction(0.0)
+        self.set_note("")
+
+    def show_progress(self, progress: Progress) -> None:
+        """Runs that are done, the present one, and the time left."""
+        self._bar.show_fraction(progress.done / progress.total if progress.total else 0.0)
+        left = f", {format_time(progress.left_s)} left" if progress.left_s else ""
+        self.set_note(f"{progress.doing}{left}")
+
+    def set_note(self, text: str) -> None:
+        self.note.setText(text[:1].upper() + text[1:])
+
+    def _on_clicked(self) -> None:
+        (self.stop_wanted if self._is_running else self.run_wanted).emit()
+
 
 OWN: Final = "own"
 MATCHED: Final = "matched"
@@ -34,7 +85,8 @@ def field(name: str, number: NumberField) -> QHBoxLayout:
 
 
 class CompareSetup(QWidget):
-    """
+    """The settings and loads of A and B, and how long they are measured.
+
     Signals:
         pin_wanted: the settings in force are to become A.
         batching_wanted: what batching gives is to be measured, now.
@@ -45,8 +97,8 @@ class CompareSetup(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._sides = TextTable(("", "A", "B"), "Settings of A and B")
-        self._note = label(NOTHING_PINNED, "caption", wrap=True)
+        self.sides = TextTable(("", "A", "B"), "Settings of A and B")
+        self.note = label(NOTHING_PINNED, "caption", wrap=True)
         self.pin = Button("Pin the present as A", "ph.push-pin")
         self.batching = Button("Measure what batching gives", "ph.stack")
         self.batching.setToolTip(
@@ -68,7 +120,7 @@ class CompareSetup(QWidget):
             gap=tokens.GAP_2,
         )
         buttons = column(self.pin, self.batching, gap=tokens.GAP_2)
-        parts = column(buttons, self._sides, self._note, numbers, self.controls, None, gap=tokens.GAP_4)
+        parts = column(buttons, self.sides, self.note, numbers, self.controls, None, gap=tokens.GAP_4)
         self.setLayout(parts)
         self.pin.clicked.connect(self.pin_wanted)
         self.batching.clicked.connect(self.batching_wanted)
@@ -85,9 +137,9 @@ class CompareSetup(QWidget):
         texts = [[setting_text(getattr(side.settings, name)) if side else UNKNOWN for side in (a, b)] for name in names]
         rows = [[name, *values] for name, values in zip(names, texts, strict=True)]
         differ = {number for number, values in enumerate(texts) if a and b and values[0] != values[1]}
-        self._sides.show_rows(rows, strong=differ)
-        self._note.setText(NOTHING_PINNED if a is None else SAME if a == b else "")
-        self._note.setVisible(bool(self._note.text()))
+        self.sides.show_rows(rows, strong=differ)
+        self.note.setText(NOTHING_PINNED if a is None else SAME if a == b else "")
+        self.note.setVisible(bool(self.note.text()))
         self.load.setText(_loads(a, b))
         self._rate_field.setVisible(a is not None and b is not None and can_match(a.load, b.load))
 
@@ -106,10 +158,6 @@ class CompareSetup(QWidget):
         """The same for what batching gives; raises `PlanError`."""
         return batching_plan(present, duration_s=self.duration.number, rounds=int(self.rounds.number), seed=seed)
 
-    def sides(self) -> list[list[str]]:
-        """What is to be read of the two."""
-        return self._sides.texts()
-
 
 def _loads(a: Side | None, b: Side | None) -> str:
     if b is None:
@@ -117,3 +165,101 @@ def _loads(a: Side | None, b: Side | None) -> str:
     if a is None or a.load == b.load:
         return f"Load: {load_text(b.load)}"
     return f"Load of A: {load_text(a.load)}\nLoad of B: {load_text(b.load)}"
+
+
+SWEEP_ROUNDS: Final = Bounds(1, 100, integral=True)
+LIMIT: Final = Bounds(0.01, 600, integral=False)
+USUAL: Final = {"max_batch_size": "1, 4, 16, 32", "batch_wait_timeout_s": "0, 0.05"}
+AS_IT_IS: Final = "as it is"
+
+
+class SweepSetup(QWidget):
+    """The values of each setting, and the objective that the best must keep.
+
+    Signals:
+        changed: other values, rounds or seconds were entered.
+        resume_wanted: the sweep that was interrupted is to go on.
+    """
+
+    changed = Signal()
+    resume_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.values = {name: _values_field(name) for name in Settings.__struct_fields__}
+        self.rounds = NumberField(SWEEP_ROUNDS, "rounds")
+        self.duration = NumberField(DURATION, "seconds a run", unit="s")
+        self.limit = NumberField(LIMIT, "p95 at most", decimals=1, unit="s")
+        self.load = label("", "caption", wrap=True)
+        self.points = label("", "caption", wrap=True)
+        self.controls = RunControls("Run the sweep")
+        self.resume = Button("Go on", "ph.play-fill")
+        for number, usual in ((self.rounds, 1), (self.duration, 10), (self.limit, 1.0)):
+            number.set_number(usual)
+        self._lay_out()
+        self._connect()
+        self.resume.hide()
+
+    def axes(self) -> dict[str, Sequence[object]]:
+        """The values that were entered, for each setting that has any."""
+        entered = {name: edit.text() for name, edit in self.values.items()}
+        return {
+            name: [setting_value(name, value) for value in text.split(",") if value.strip()]
+            for name, text in entered.items()
+            if text.strip(" ,")
+        }
+
+    def plan(self, points: tuple[Settings, ...], load: RunLoad, seed: int) -> SweepPlan:
+        """What is to be measured, as entered."""
+        return SweepPlan(
+            points=points,
+            load=load,
+            duration_s=self.duration.number,
+            rounds=int(self.rounds.number),
+            seed=seed,
+            objective=Objective("p95_s", self.limit.number),
+        )
+
+    def show_points(self, count: int) -> None:
+        """How many settings that makes, and how long they take."""
+        seconds = count * self.rounds.number * (self.duration.number + SETTLE_S)
+        self.points.setText(f"{count} settings, at least {format_time(seconds)}")
+
+    def show_refusal(self, name: str, rule: str) -> None:
+        """Say under the values which rule one of them breaks; an empty rule takes it back."""
+        for each, edit in self.values.items():
+            edit.setProperty("refused", bool(rule) and each == name)
+            repolish(edit)
+        if rule:
+            self.points.setText(f"{name}: {rule}")
+
+    def set_can_resume(self, can_resume: bool) -> None:
+        self.resume.setVisible(can_resume)
+
+    def _lay_out(self) -> None:
+        fields = [column(label(name, "name"), edit, gap=tokens.GAP_1) for name, edit in self.values.items()]
+        numbers = column(
+            field("rounds", self.rounds),
+            field("seconds a run", self.duration),
+            field("p95 at most", self.limit),
+            self.load,
+            self.points,
+            gap=tokens.GAP_2,
+        )
+        grid = column(*fields, gap=tokens.GAP_3)
+        self.setLayout(column(grid, numbers, self.controls, self.resume, None, gap=tokens.GAP_4))
+
+    def _connect(self) -> None:
+        for edit in self.values.values():
+            edit.textChanged.connect(self.changed)
+        for number in (self.rounds, self.duration):
+            number.entered.connect(lambda _: self.changed.emit())
+        self.resume.clicked.connect(self.resume_wanted)
+
+
+def _values_field(name: str) -> QLineEdit:
+    edit = QLineEdit(USUAL.get(name, ""))
+    edit.setPlaceholderText(AS_IT_IS)
+    edit.setAccessibleName(f"Values of {name}")
+    edit.setToolTip("Values, with commas between them; empty leaves it as it is")
+    return edit

@@ -6,10 +6,8 @@ from typing import Final
 
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
-from gui.comparing.results import CompareResults
-from gui.comparing.setup import CompareSetup
-from gui.comparing.sweep_results import SweepResults
-from gui.comparing.sweep_setup import SweepSetup
+from gui.comparing.results import CompareResults, SweepResults
+from gui.comparing.setup import CompareSetup, SweepSetup
 from gui.look import tokens
 from gui.look.tokens import Palette
 from gui.widgets.layouts import box, column, hairline, row, scrolled

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from gui.look.tokens import Palette
 from gui.main_window import MainWindow
 from gui.panels.request_details import RequestDetails
-from gui.panels.request_rows import RequestRow
+from gui.panels.requests_model import RequestRow
 from gui.plots.plot_stack import PlotStack
 from gui.series.request_details import RequestDetails as Details
 from gui.series.request_details import request_details

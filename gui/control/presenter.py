@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, Signal
 from gui.control import status_text
 from gui.control.clocks import FrameMeter, RoundRobin
 from gui.main_window import MainWindow
-from gui.panels.request_rows import RequestRow as Shown
+from gui.panels.requests_model import RequestRow as Shown
 from gui.plots.plot_stack import PlotStack
 from gui.series.prediction import CapacityLine
 from gui.session.lifecycle import LifeCycle

@@ -49,15 +49,6 @@ class Change(msgspec.Struct, frozen=True):
     in_force_after_ms: float
 
 
-class Frames(msgspec.Struct, frozen=True):
-    """Of the window while the load ran; see `gui.control.clocks` for what a frame's time is."""
-
-    count: int
-    p50_ms: float | None
-    p99_ms: float | None
-    max_ms: float | None
-
-
 class Startup(msgspec.Struct, frozen=True):
     """`window`: creation of the process to the first painted frame. `ready`: Start to the service's first answer."""
 
@@ -73,7 +64,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     throughput: Throughput
     batches: Batches
     settings_changes: list[Change]
-    frames: Frames
+    frames: FrameTimes  # of the window while the load ran
     startup_s: Startup
 
     def as_json(self) -> bytes:
@@ -112,7 +103,7 @@ class Measurements:
             throughput=self._throughput(),
             batches=self._sizes(),
             settings_changes=[change for each in self._changes for change in _fields_of(each)],
-            frames=Frames(self.frames.count, self.frames.p50_ms, self.frames.p99_ms, self.frames.max_ms),
+            frames=self.frames,
             startup_s=Startup(_rounded(self.window_after_s), _rounded(self.ready_after_s)),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
@@ -182,11 +183,8 @@ class BatchingPanel(QWidget):
     def _connect(self) -> None:
         self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))
         for field, setting in self._settings.items():
-            setting.wanted.connect(self._slot_for(field))
+            setting.wanted.connect(partial(self._want_number, field))
         self.redeployment.changed.connect(self._show_derived)
-
-    def _slot_for(self, field: str) -> Callable[[float, bool], None]:
-        return lambda number, is_final: self._want(field, _typed(field, number), is_final)
 
     def _setting(
         self,
@@ -207,6 +205,9 @@ class BatchingPanel(QWidget):
         return body
 
     # What the user wants ---------------------------------------------------------------------------------------------
+
+    def _want_number(self, field: str, number: float, is_final: bool) -> None:
+        self._want(field, _typed(field, number), is_final)
 
     def _want(self, field: str, value: object, is_final: bool) -> None:
         try:

@@ -11,8 +11,18 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 from gui.look import glossary, tokens
 from gui.panels import shortcuts
 from gui.panels.length import LengthControl
-from gui.panels.load_kinds import CHOICES, KINDS, NUMBERS, kind_of, pattern_of
-from gui.panels.load_knobs import Knob, NumberKnob, PathKnob, RatesKnob, ThinkKnob
+from gui.panels.load_knobs import (
+    CHOICES,
+    KINDS,
+    NUMBERS,
+    Knob,
+    NumberKnob,
+    PathKnob,
+    RatesKnob,
+    ThinkKnob,
+    kind_of,
+    pattern_of,
+)
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser
 from gui.widgets.labels import ElidedLabel, label

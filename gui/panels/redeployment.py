@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -36,15 +36,15 @@ class RedeploymentRows(QWidget):
         self._seen: Deployment | None = None
         self._began_s: float | None = None  # when what is under way was first seen
         self._rows = {name: _row(name) for name in SCALE_BOUNDS}
-        self._news = label("", "caption", wrap=True)
+        self.news = label("", "caption", wrap=True)
         self._failure = ErrorLine()
-        self._news.setText(MARK_MEANS)
-        legend = row(Icon(MARK, "t3"), self._news, gap=tokens.GAP_1)
+        self.news.setText(MARK_MEANS)
+        legend = row(Icon(MARK, "t3"), self.news, gap=tokens.GAP_1)
         legend.setStretch(1, 1)
         self.setLayout(column(legend, *self._rows.values(), self._failure, gap=tokens.GAP_1))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         for name, shown in self._rows.items():
-            shown.wanted.connect(self._slot_for(name))
+            shown.wanted.connect(partial(self._want, name))
         self._show_all()
 
     @property
@@ -64,11 +64,6 @@ class RedeploymentRows(QWidget):
         return f"{replicas} replica{'s' if replicas > 1 else ''}"
 
     @property
-    def news(self) -> str:
-        """What is said above the rows."""
-        return self._news.text()
-
-    @property
     def failure(self) -> str | None:
         """Why the last redeployment was taken back."""
         return None if self._failure.isHidden() else self._failure.text
@@ -82,7 +77,7 @@ class RedeploymentRows(QWidget):
         self._asked.clear()
         self._seen = self._began_s = None
         self._failure.hide()
-        self._news.setText(MARK_MEANS)
+        self.news.setText(MARK_MEANS)
         self._show_all()
 
     def forget_service(self) -> None:
@@ -94,7 +89,7 @@ class RedeploymentRows(QWidget):
         self._in_force = deployment.wanted
         self._asked = {name: value for name, value in self._asked.items() if value != getattr(self._in_force, name)}
         self._seen = deployment
-        self._news.setText(self._told(deployment))
+        self.news.setText(self._told(deployment))
         if deployment.failure is not None:
             self._failure.show_text(deployment.failure)
         else:
@@ -119,12 +114,9 @@ class RedeploymentRows(QWidget):
         self._asked.clear()
         self._show_all()
 
-    def _slot_for(self, name: str) -> Callable[[float, bool], None]:
-        return lambda number, _is_final: self._want(name, int(number))
-
-    def _want(self, name: str, value: int) -> None:
-        self._asked[name] = value
-        self.wanted.emit({name: value})
+    def _want(self, name: str, number: float, _is_final: bool) -> None:
+        self._asked[name] = int(number)
+        self.wanted.emit({name: int(number)})
         self.changed.emit()
 
     def _told(self, deployment: Deployment) -> str:
@@ -135,7 +127,7 @@ class RedeploymentRows(QWidget):
         if deployment.failure is not None:
             return MARK_MEANS
         if began_s is None:
-            return self.news
+            return self.news.text()
         return f"Redeployed in {format_ms((deployment.at_s - began_s) * 1e3)}"
 
     def _show_all(self) -> None:

@@ -11,8 +11,7 @@ from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem,
 from gui.look import tokens
 from gui.look.theme import colour, current, font
 from gui.look.tokens import Palette
-from gui.panels.request_rows import RequestRow
-from gui.panels.requests_model import ROW_ROLE, RequestsModel
+from gui.panels.requests_model import ROW_ROLE, RequestRow, RequestsModel
 from gui.widgets.glyphs import Shape, paint_glyph
 from service.messages.telemetry import RequestState
 

@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QLabel, QWidget
 
 from gui.look import tokens
 from gui.look.tokens import Palette
-from gui.panels.request_rows import RequestRow
 from gui.panels.requests import RequestsTable
-from gui.panels.requests_model import ROW_ROLE, RequestsModel
+from gui.panels.requests_model import ROW_ROLE, RequestRow, RequestsModel
 from gui.plots.stage_strip import StageStrip
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, Role, label

@@ -11,8 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTa
 from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.request_delegate import RequestDelegate
-from gui.panels.request_rows import FILTERS, Filter
-from gui.panels.requests_model import ROW_ROLE, Counts, RequestsModel
+from gui.panels.requests_model import FILTERS, ROW_ROLE, Counts, Filter, RequestsModel
 from gui.panels.section import section_head
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label

@@ -37,19 +37,15 @@ class StatusBar(QWidget):
         self._recording.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
         self._recording.hide()
         self._held_until_s = 0.0
-        self._activity = ElidedLabel("Service log", "status")
+        self.activity = ElidedLabel("Service log", "status")
         self._facts = _Facts()
-        parts = (self._log, self._recording, tokens.GAP_1, self._activity, self._facts)
+        parts = (self._log, self._recording, tokens.GAP_1, self.activity, self._facts)
         bar = row(*parts, gap=tokens.GAP_1, margins=(tokens.GAP_2, 0, tokens.GAP_3, 0))
-        bar.setStretchFactor(self._activity, 2)
+        bar.setStretchFactor(self.activity, 2)
         bar.setStretchFactor(self._facts, 3)
         self.setLayout(column(hairline(), bar, gap=0))
         self._log.clicked.connect(self.log_toggled)
         self._recording.clicked.connect(self.recording_clicked)
-
-    @property
-    def activity(self) -> str:
-        return self._activity.text()
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -57,17 +53,17 @@ class StatusBar(QWidget):
 
     def set_activity(self, text: str) -> None:
         self._held_until_s = 0.0
-        self._activity.setText(text)
+        self.activity.setText(text)
 
     def say(self, sentence: str, for_s: float = SAID_S) -> None:
         """Long enough to be read, while `update_activity` goes on."""
         self._held_until_s = time.monotonic() + for_s
-        self._activity.setText(sentence)
+        self.activity.setText(sentence)
 
     def update_activity(self, text: str) -> None:
         """What goes on now, told several times a second."""
         if time.monotonic() >= self._held_until_s:
-            self._activity.setText(text)
+            self.activity.setText(text)
 
     @property
     def recording(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QGuiApplication
@@ -20,31 +20,18 @@ from gui.widgets.model_field import ModelField
 from gui.widgets.segmented import Segmented
 from service.messages.text import format_time
 
-
-class _Face(NamedTuple):
-    text: str
-    icon: str
-    tip: str
-
-
-class _StateFace(NamedTuple):
-    word: str
-    shape: Shape
-    ink: str
-
-
-STEP_FACES: Final[Mapping[Step, _Face]] = {
-    "start": _Face("Start", "ph.play-fill", "Start the service"),
-    "cancel": _Face("Cancel", "ph.x", "Cancel the start"),
-    "stop": _Face("Stop", "ph.stop-fill", "Stop the service"),
-    "restart": _Face("Restart", "ph.arrow-clockwise", "Start the service again"),
+STEP_FACES: Final[Mapping[Step, tuple[str, str, str]]] = {  # words, icon, tip
+    "start": ("Start", "ph.play-fill", "Start the service"),
+    "cancel": ("Cancel", "ph.x", "Cancel the start"),
+    "stop": ("Stop", "ph.stop-fill", "Stop the service"),
+    "restart": ("Restart", "ph.arrow-clockwise", "Start the service again"),
 }
-STATE_FACES: Final[Mapping[LifeCycle, _StateFace]] = {
-    LifeCycle.NOT_STARTED: _StateFace("Not started", "circle", "t2"),
-    LifeCycle.STARTING: _StateFace("Starting", "arc", "t1"),
-    LifeCycle.RUNNING: _StateFace("Running", "dot", "t1"),
-    LifeCycle.STOPPING: _StateFace("Stopping", "arc", "t1"),
-    LifeCycle.FAILED: _StateFace("Failed", "alert", "error"),
+STATE_FACES: Final[Mapping[LifeCycle, tuple[str, Shape, str]]] = {  # word, shape, ink
+    LifeCycle.NOT_STARTED: ("Not started", "circle", "t2"),
+    LifeCycle.STARTING: ("Starting", "arc", "t1"),
+    LifeCycle.RUNNING: ("Running", "dot", "t1"),
+    LifeCycle.STOPPING: ("Stopping", "arc", "t1"),
+    LifeCycle.FAILED: ("Failed", "alert", "error"),
 }
 WINDOW_NAMES: Final[Mapping[float, str]] = {30: "30 s", 60: "1 min", 300: "5 min", 600: "10 min"}
 DEVICES: Final[Mapping[str, str]] = {"auto": "Auto", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS"}
@@ -115,9 +102,9 @@ class Toolbar(QWidget):
     def show_state(self, state: LifeCycle, actions: EnabledActions) -> None:
         self._show_step(actions)
         self._close_action.setVisible(False)
-        face = STATE_FACES[state]
-        self._state_glyph.show_shape(face.shape, face.ink)
-        self._state_word.setText(face.word)
+        word, shape, ink = STATE_FACES[state]
+        self._state_glyph.show_shape(shape, ink)
+        self._state_word.setText(word)
         set_role(self._state_word, "failed" if state is LifeCycle.FAILED else "strong")
         for control in (self._model, self._device_button):
             if control.hasFocus() and not actions.can_choose_model:
@@ -321,10 +308,10 @@ class Toolbar(QWidget):
 
     def _show_step(self, actions: EnabledActions) -> None:
         self._step = actions.step
-        face = STEP_FACES[actions.step]
-        self.step_button.setText(face.text)
-        self.step_button.set_icon(face.icon)
-        self.step_button.setToolTip(shortcuts.STEP.tip(face.tip))
+        words, icon, tip = STEP_FACES[actions.step]
+        self.step_button.setText(words)
+        self.step_button.set_icon(icon)
+        self.step_button.setToolTip(shortcuts.STEP.tip(tip))
         self.step_button.setEnabled(actions.can_step)
 
     def _place_state(self) -> None:

@@ -16,9 +16,8 @@ from PySide6.QtCore import QObject, QThreadPool, Signal
 
 from gui.main_window import TITLE, MainWindow
 from gui.plots.plot_stack import PlotStack
-from gui.recordings.bar import RecordingBar
+from gui.recordings.bar import RecordingBar, in_force
 from gui.recordings.recorder import FILTER
-from gui.recordings.words import in_force
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
 from gui.session.session import Session

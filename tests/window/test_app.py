@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.control.preferences import PreferencesFile
-from gui.panels.request_rows import RequestRow
+from gui.panels.requests_model import RequestRow
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.slider import Slider
 from service.messages.load import ClosedLoop, Poisson
@@ -79,7 +79,7 @@ def test_that_start_leads_to_a_running_service(qtbot: QtBot, batchscope: Batchsc
 def test_that_a_start_shows_its_stages_and_can_be_cancelled(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
     batchscope = make_batchscope(scripted("--start-s=60"))
     batchscope.window.toolbar.step_wanted.emit("start")
-    qtbot.waitUntil(lambda: batchscope.window.status.activity.startswith("Start Ray"))
+    qtbot.waitUntil(lambda: batchscope.window.status.activity.text().startswith("Start Ray"))
     assert batchscope.window.notice.isVisible()
 
     batchscope.window.toolbar.step_wanted.emit("cancel")
@@ -135,7 +135,7 @@ def test_that_a_service_that_cannot_start_says_why(qtbot: QtBot, make_batchscope
     qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
 
     assert batchscope.errors == ["The model file is truncated. Fetch it again."]
-    assert batchscope.window.status.activity == "The model file is truncated. Fetch it again."
+    assert batchscope.window.status.activity.text() == "The model file is truncated. Fetch it again."
 
 
 def test_that_restarting_many_times_leaves_nothing_behind(qtbot: QtBot, batchscope: Batchscope) -> None:
@@ -365,7 +365,7 @@ def test_that_an_export_that_fails_says_so(qtbot: QtBot, running: Batchscope, tm
     qtbot.waitUntil(lambda: len(running.errors) == 1)
 
     assert "that folder does not exist" in running.errors[0]
-    assert running.window.status.activity == running.errors[0]
+    assert running.window.status.activity.text() == running.errors[0]
 
 
 # Beginning and end ---------------------------------------------------------------------------------------------------
@@ -421,4 +421,4 @@ def test_that_damaged_preferences_are_told(make_batchscope: MakeBatchscope, tmp_
     batchscope = make_batchscope(preferences=PreferencesFile(path))
 
     assert batchscope.errors[0].startswith("The saved preferences could not be used")
-    assert batchscope.window.status.activity == batchscope.errors[0]
+    assert batchscope.window.status.activity.text() == batchscope.errors[0]

@@ -15,9 +15,9 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
+from gui.comparing.results import SweepResults
 from gui.comparing.saver import Saver
 from gui.comparing.scatter import SweepPlot
-from gui.comparing.sweep_results import SweepResults
 from gui.comparing.view import SWEEP, CompareView
 from gui.look.theme import Theme
 from gui.panels.views import COMPARE
@@ -80,7 +80,7 @@ def test_that_what_is_pinned_stays_a_while_b_follows_the_settings(qtbot: QtBot, 
     qtbot.mouseClick(view.setup.pin, Qt.MouseButton.LeftButton)
     change(qtbot, running, max_batch_size=2)
 
-    assert ["max_batch_size", "16", "2"] in view.setup.sides()
+    assert ["max_batch_size", "16", "2"] in view.setup.sides.texts()
     assert view.setup.controls.button.isEnabled()
 
 
@@ -114,8 +114,8 @@ def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtb
     with qtbot.waitSignal(running.composition.compare.busy_changed, timeout=PATIENCE_MS):
         pass
 
-    assert "p95" in view.results.verdict
-    assert "2 rounds" in view.results.verdict
+    assert "p95" in view.results.verdict.text()
+    assert "2 rounds" in view.results.verdict.text()
     assert view.results.report.isEnabled()
     assert running.window.batching.isEnabled()
     qtbot.waitUntil(lambda: present(running).max_batch_size == 1)
@@ -125,10 +125,10 @@ def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtb
 def test_that_one_click_measures_what_batching_gives(qtbot: QtBot, running: Batchscope) -> None:
     setup = compare_view(running).setup
     QTest.mouseClick(setup.batching, Qt.MouseButton.LeftButton)
-    assert ["max_batch_size", "1", "16"] in setup.sides()
+    assert ["max_batch_size", "1", "16"] in setup.sides.texts()
     results = compare_view(running).results
     qtbot.waitUntil(lambda: not running.composition.compare.is_busy, timeout=PATIENCE_MS)
-    assert results.verdict.startswith(("B's throughput is", "No difference is certain: B's throughput is"))
+    assert results.verdict.text().startswith(("B's throughput is", "No difference is certain: B's throughput is"))
     qtbot.waitUntil(lambda: present(running).max_batch_size == 16)
 
 
@@ -136,7 +136,7 @@ def test_that_without_batches_there_is_nothing_to_measure(qtbot: QtBot, running:
     setup = compare_view(running).setup
     change(qtbot, running, max_batch_size=1)
     QTest.mouseClick(setup.batching, Qt.MouseButton.LeftButton)
-    assert setup.controls.note == "Raise max_batch_size first: with 1 nothing is batched."
+    assert setup.controls.note.text() == "Raise max_batch_size first: with 1 nothing is batched."
 
 
 def test_that_cancel_ends_it_and_leaves_no_process(qtbot: QtBot, running: Batchscope) -> None:
@@ -145,14 +145,14 @@ def test_that_cancel_ends_it_and_leaves_no_process(qtbot: QtBot, running: Batchs
     view.setup.duration.set_number(60)
     button = view.setup.controls.button
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "round 1" in view.setup.controls.note.lower(), timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "round 1" in view.setup.controls.note.text().lower(), timeout=PATIENCE_MS)
     children = psutil.Process().children()
 
     with qtbot.waitSignal(running.composition.compare.busy_changed, timeout=PATIENCE_MS):
         qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
     assert len(psutil.Process().children()) == len(children) - 1
-    assert view.setup.controls.note == ""
+    assert view.setup.controls.note.text() == ""
     assert button.text() == "Compare A and B"
     assert running.errors == []
 
@@ -163,7 +163,7 @@ def test_that_a_sweep_finds_a_best_that_can_be_applied(qtbot: QtBot, running: Ba
         pass
 
     results = view.sweep_results
-    assert "max_batch_size 8" in results.verdict
+    assert "max_batch_size 8" in results.verdict.text()
     qtbot.mouseClick(results.apply, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: present(running).max_batch_size == 8)
     assert running.errors == []
@@ -172,7 +172,7 @@ def test_that_a_sweep_finds_a_best_that_can_be_applied(qtbot: QtBot, running: Ba
 def test_that_a_sweep_that_was_cancelled_goes_on_where_it_stopped(qtbot: QtBot, running: Batchscope) -> None:
     compare = running.composition.compare
     view = started_sweep(qtbot, running, "1, 2")
-    qtbot.waitUntil(lambda: "Of the first 1" in view.sweep_results.verdict, timeout=PATIENCE_MS)
+    qtbot.waitUntil(lambda: "Of the first 1" in view.sweep_results.verdict.text(), timeout=PATIENCE_MS)
     with qtbot.waitSignal(compare.busy_changed, timeout=PATIENCE_MS):
         qtbot.mouseClick(view.sweep_setup.controls.button, Qt.MouseButton.LeftButton)
     assert view.sweep_setup.resume.isVisible()
@@ -181,7 +181,7 @@ def test_that_a_sweep_that_was_cancelled_goes_on_where_it_stopped(qtbot: QtBot, 
     with qtbot.waitSignal(compare.busy_changed, timeout=PATIENCE_MS):
         pass
 
-    assert "Of 2 settings" in view.sweep_results.verdict
+    assert "Of 2 settings" in view.sweep_results.verdict.text()
     assert not view.sweep_setup.resume.isVisible()
 
 

@@ -14,8 +14,7 @@ from gui.look import tokens
 from gui.look.theme import Theme
 from gui.panels.length import LengthControl, NameMenu
 from gui.panels.load import LoadPanel
-from gui.panels.load_kinds import CHOICES, KINDS
-from gui.panels.load_knobs import NumberKnob, RatesKnob
+from gui.panels.load_knobs import CHOICES, KINDS, NumberKnob, RatesKnob
 from gui.widgets.buttons import Chooser
 from service.messages.load import (
     Burst,

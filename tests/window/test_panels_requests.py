@@ -16,9 +16,8 @@ from pytestqt.qtbot import QtBot
 from gui.control.presenter import shown
 from gui.look import tokens
 from gui.look.theme import Theme
-from gui.panels.request_rows import Filter, RequestRow
 from gui.panels.requests import EMPTY_TEXT, RequestsPanel
-from gui.panels.requests_model import Counts, RequestsModel
+from gui.panels.requests_model import Counts, Filter, RequestRow, RequestsModel
 from gui.widgets.segmented import Segmented
 from service.messages.telemetry import RequestState
 from tests.synthetic_run import filled_history, picture_run

@@ -539,7 +539,10 @@ def test_that_the_log_is_bounded_and_follows_its_end(window: MainWindow) -> None
 def test_that_the_status_bar_shows_what_it_is_told(window: MainWindow) -> None:
     window.status.set_activity("replica 1: batch 244")
     window.status.set_facts(["settings v7", "CPU 188 %"])
-    assert (window.status.activity, window.status.facts) == ("replica 1: batch 244", ("settings v7", "CPU 188 %"))
+    assert (window.status.activity.text(), window.status.facts) == (
+        "replica 1: batch 244",
+        ("settings v7", "CPU 188 %"),
+    )
 
 
 # Look ---------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_that_a_file_on_the_command_line_is_shown_without_a_service(
 
     assert composition.session.is_at_rest
     assert batchscope.window.windowTitle() == "run.bsr – Batchscope"
-    facts = composition.recordings.bar.facts
+    facts = composition.recordings.bar.facts.text()
     assert facts.startswith("tiny · ")
     assert "0:40" in facts
     assert len(composition.history.requests.columns) == requests_in(run_file)
@@ -129,13 +129,13 @@ def test_that_figures_findings_and_settings_are_those_of_the_place(qtbot: QtBot,
     look_at_ten_seconds(viewing)
     press(qtbot, viewing, Qt.Key.Key_End)
     at_end = figure(viewing, "mean_batch")
-    settings_at_end = viewing.composition.recordings.bar.settings
+    settings_at_end = viewing.composition.recordings.bar.settings.text()
 
     press(qtbot, viewing, Qt.Key.Key_Home)
 
     assert figure(viewing, "mean_batch") != at_end
     assert "max_batch_size 16" in settings_at_end
-    assert "max_batch_size 4" in viewing.composition.recordings.bar.settings
+    assert "max_batch_size 4" in viewing.composition.recordings.bar.settings.text()
 
 
 def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBot, viewing: Batchscope) -> None:
@@ -181,7 +181,7 @@ def test_that_an_export_is_completed_before_the_window_closes(
     with qtbot.waitSignal(batchscope.closed):
         batchscope.window.close()
         assert batchscope.window.isVisible()
-        assert batchscope.window.status.activity.startswith("Closes when requests.csv is written")
+        assert batchscope.window.status.activity.text().startswith("Closes when requests.csv is written")
 
     assert len(path.read_text().splitlines()) == requests_in(busy_file) + 1
 
@@ -305,9 +305,9 @@ def test_that_a_foreign_file_is_refused_in_a_sentence(qtbot: QtBot, batchscope: 
         batchscope.composition.recordings.open(path)
 
     assert batchscope.errors == [f"{path} is not a recording of Batchscope, or its beginning is damaged."]
-    assert batchscope.window.status.activity == batchscope.errors[0]
+    assert batchscope.window.status.activity.text() == batchscope.errors[0]
     assert batchscope.composition.recordings.bar.isVisible()
-    assert batchscope.composition.recordings.bar.damage == batchscope.errors[0]
+    assert batchscope.composition.recordings.bar.damage.text() == batchscope.errors[0]
     assert not batchscope.composition.recordings.is_viewing
     assert batchscope.window.notice.empty.isVisible()
     batchscope.composition.recordings.bar.close_button.click()
@@ -322,7 +322,7 @@ def test_that_a_file_that_cannot_be_opened_leaves_the_recording_that_is_shown(
 
     assert viewing.composition.recordings.is_viewing
     assert viewing.composition.recordings.bar.strip.isVisible()
-    assert "No such file" in viewing.composition.recordings.bar.damage
+    assert "No such file" in viewing.composition.recordings.bar.damage.text()
 
 
 def test_that_of_a_truncated_file_what_is_readable_is_shown(
@@ -334,7 +334,7 @@ def test_that_of_a_truncated_file_what_is_readable_is_shown(
 
     open_in(qtbot, batchscope, path)
 
-    assert "breaks off after" in batchscope.composition.recordings.bar.damage
+    assert "breaks off after" in batchscope.composition.recordings.bar.damage.text()
     assert 20 < len(batchscope.composition.history.requests.columns) < requests_in(run_file)
 
 
@@ -455,7 +455,7 @@ def test_that_the_last_minutes_do_not_overwrite_what_is_being_recorded(
 def test_that_before_a_service_was_heard_there_is_nothing_to_keep(batchscope: Batchscope) -> None:
     batchscope.composition.recorder.ask_where_to_save()
 
-    assert batchscope.window.status.activity == "Nothing has been heard of a service yet"
+    assert batchscope.window.status.activity.text() == "Nothing has been heard of a service yet"
 
 
 def test_that_a_recording_that_goes_on_is_ended_with_the_window(

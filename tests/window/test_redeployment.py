@@ -56,22 +56,22 @@ def test_that_a_number_is_asked_for_once_and_stays_until_it_is_answered(rows: Re
 def test_that_how_far_it_is_is_told_and_in_the_end_how_long_it_took(
     batching: BatchingPanel, rows: RedeploymentRows
 ) -> None:
-    assert rows.news == MARK_MEANS
+    assert rows.news.text() == MARK_MEANS
     layers = Loading(unit="layers", done=12, total=30)
     rows.show_deployment(seen(10.0, TWO, running=1, is_settled=False))
     rows.show_deployment(seen(11.0, TWO, running=1, is_settled=False, loading=layers))
-    assert rows.news == "1 of 2 replicas · 12 of 30 layers"
-    assert group(batching, "Limits").summary == rows.news, "also where the rows are folded away"
+    assert rows.news.text() == "1 of 2 replicas · 12 of 30 layers"
+    assert group(batching, "Limits").summary == rows.news.text(), "also where the rows are folded away"
     rows.show_deployment(seen(12.4, TWO, running=2))
-    assert rows.news == "Redeployed in 2.4 s"
+    assert rows.news.text() == "Redeployed in 2.4 s"
     assert group(batching, "Limits").summary == "1 · 256 · 2 replicas"
 
 
 def test_that_a_replica_that_leaves_is_said_to_answer_first(rows: RedeploymentRows) -> None:
     rows.show_deployment(seen(1.0, Scale(), running=2, is_settled=False))
-    assert rows.news == "2 replicas, 1 to leave"
+    assert rows.news.text() == "2 replicas, 1 to leave"
     rows.show_deployment(seen(2.0, Scale(), running=1, leaving=1, is_settled=False))
-    assert rows.news == "1 leaves when it has answered"
+    assert rows.news.text() == "1 leaves when it has answered"
 
 
 def test_that_a_refusal_stands_at_its_control_with_what_still_holds(rows: RedeploymentRows) -> None:
@@ -92,7 +92,11 @@ def test_that_a_number_out_of_bounds_is_refused_at_once(rows: RedeploymentRows) 
 def test_that_what_was_taken_back_is_told_until_the_next_succeeds(rows: RedeploymentRows) -> None:
     rows.show_deployment(seen(1.0, TWO, running=1, is_settled=False))
     rows.show_deployment(seen(2.0, Scale(), running=1, failure="It could not be loaded."))
-    assert (rows.failure, rows.news, rows.control("replicas").number) == ("It could not be loaded.", MARK_MEANS, 1)
+    assert (rows.failure, rows.news.text(), rows.control("replicas").number) == (
+        "It could not be loaded.",
+        MARK_MEANS,
+        1,
+    )
     rows.show_deployment(seen(3.0, TWO, running=1, is_settled=False))
     assert rows.failure is None
 
@@ -137,14 +141,14 @@ def test_that_the_window_redeploys_and_tells_of_it_and_the_next_start_is_the_sam
     qtbot: QtBot, running: Batchscope
 ) -> None:
     rows = redeployed(qtbot, running, "replicas", "2")
-    assert rows.news.startswith("Redeployed in ")
+    assert rows.news.text().startswith("Redeployed in ")
     redeployed(qtbot, running, "max_ongoing_requests", "300")
     qtbot.waitUntil(lambda: running.composition.history.replicas[0].max_ongoing_requests == 300)
     with qtbot.waitSignal(running.composition.session.came_to_rest):
         running.composition.session.stop()
     options = running.choices.service_options
     assert (options.replicas, options.max_ongoing_requests) == (2, 300)
-    assert rows.news == MARK_MEANS
+    assert rows.news.text() == MARK_MEANS
     assert running.errors == []
 
 
@@ -166,7 +170,7 @@ def test_that_the_service_is_started_with_what_was_remembered(
     qtbot.waitUntil(lambda: len(deployments) > 0)
     assert deployments[0].wanted == Scale(replicas=3, max_ongoing_requests=50)
     type_into(rows.control("replicas").field, "4")
-    qtbot.waitUntil(lambda: rows.news.startswith("Redeployed"))
+    qtbot.waitUntil(lambda: rows.news.text().startswith("Redeployed"))
     batchscope.window.close()
     assert preferences.load().scale == Scale(replicas=4, max_ongoing_requests=50)
 

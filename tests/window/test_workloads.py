@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.control.arguments import parse
 from gui.control.preferences import PreferencesFile
-from gui.panels.request_rows import RequestRow
+from gui.panels.requests_model import RequestRow
 from gui.session.processes.service import ServiceStart
 from gui.widgets.model_field import ModelField
 from tests.window.conftest import MakeBatchscope
