@@ -1,4 +1,4 @@
-"""The second half of the composition: all that works behind the window. Importing it takes numpy and pyqtgraph.
+"""The second half of the composition: everything behind the window. Its import loads numpy and pyqtgraph.
 
 ::
 
@@ -36,14 +36,13 @@ from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
 from service.analysis.observed.history import History
 from service.messages.clock import monotonic_clock_id
-from service.messages.load import RunLoad
 
 
 class Composition(QObject):
-    """Made once, when the window has been painted.
+    """Session, presenter, plots and controllers, made once, after the window's first frame.
 
     Signals:
-        complained: an error that the user was shown.
+        complained: an error that the window shows.
         came_to_rest: no process of ours runs, and no export is under way.
     """
 
@@ -88,7 +87,7 @@ class Composition(QObject):
     def _add_comparing(self, theme: Theme) -> None:
         view = CompareView(theme.palette)
         process = CompareProcess(parent=self)
-        self.compare = CompareController(view, self.session, self.history, self._chosen_load, process, self)
+        self.compare = CompareController(view, self.session, self.history, lambda: self._choices.load, process, self)
         self._window.views.put(COMPARE, view)
         self.presenter.numbers_shown.connect(self.compare.refresh)
         self.compare.busy_changed.connect(self._window.set_measuring)
@@ -111,16 +110,6 @@ class Composition(QObject):
         if not self.recordings.is_viewing:
             self.service_controller.show_again()
         self.presenter.show_numbers()
-
-    def _chosen_load(self) -> RunLoad:
-        """What Run load would send."""
-        panel = self._window.load
-        return RunLoad(
-            pattern=panel.pattern,
-            prompts=self._window.prompts.prompts,
-            max_tokens=panel.max_tokens,
-            prompt_words=panel.prompt_words,
-        )
 
     def _connect_looking(self) -> None:
         toolbar, plots = self._window.toolbar, self.plots
@@ -148,7 +137,7 @@ class Composition(QObject):
         self.frame_clock.start()
 
     def leave(self) -> None:
-        """End what runs, complete what is being exported; `came_to_rest` follows, unless it rests already."""
+        """End what runs and complete exports; `came_to_rest` follows, unless nothing runs."""
         names = ", ".join(path.name for path in self.exporter.under_way)
         if names:
             self._window.status.say(
@@ -175,18 +164,18 @@ class Composition(QObject):
         self.session.start(self._service_start.with_options(self._choices.service_options))
 
     def _show_unit(self) -> None:
-        """Of what is chosen, until a service tells what it counts."""
+        """Count in the unit of the chosen workload until a service reports its own."""
         if self.history.is_empty and self._choices.unit is not None:
             self.history.unit = self._choices.unit
 
     def look_at(self, seconds: float) -> None:
-        """Let the plots show this stretch of time."""
+        """Let the plots show the last `seconds`."""
         self._choices.window_s = seconds
         self._window.toolbar.set_window_s(seconds)
         self.plots.set_window_s(seconds)
 
     def set_frozen(self, frozen: bool) -> None:
-        """Let plots and figures stand, or go on."""
+        """Freeze plots and figures, or let them run."""
         self._window.toolbar.set_frozen(frozen)
         self.presenter.set_frozen(frozen)
 

@@ -1,4 +1,4 @@
-"""What the user has chosen, from the command line, the last time or the window: restored once, saved at the end."""
+"""The user's choices, from the command line, the preferences or the window: restored once, saved at the end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gui.control.arguments import Arguments
 from gui.control.preferences import Preferences
 from gui.look.theme import Theme
 from gui.main_window import MainWindow
+from service.messages.load import RunLoad
 from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT, WorkloadAbout
 from service.workloads.catalog import BUILT_IN, is_function
@@ -22,7 +23,7 @@ FUNCTIONS: Final = tuple(name for name in ABOUT if name != TEXT.name)
 
 
 def workload_of(model: str) -> str:
-    """The workload that is meant by what stands in the model's place.
+    """The workload that an entry in the model's place names.
 
     >>> workload_of("gpt2"), workload_of("adder"), workload_of("mine:Squares")
     ('text', 'adder', 'mine:Squares')
@@ -31,11 +32,11 @@ def workload_of(model: str) -> str:
 
 
 class Choices(QObject):
-    """Keeps what no panel can be asked for.
+    """Restores the window's controls, and keeps the choices that no panel holds.
 
     Attributes:
         model: a text generator, or another workload's name in its place.
-        window_s: stretch of time that the plots show.
+        window_s: seconds that the plots show.
     """
 
     def __init__(self, window: MainWindow, theme: Theme, arguments: Arguments, preferences: Preferences) -> None:
@@ -67,7 +68,7 @@ class Choices(QObject):
 
     @property
     def service_options(self) -> ServiceOptions:
-        """What a service started now is to be like."""
+        """Options of a service that is started now."""
         batching = self._window.batching
         options = ServiceOptions(
             device=self.device, settings=batching.settings, **msgspec.structs.asdict(batching.redeployment.scale)
@@ -77,14 +78,25 @@ class Choices(QObject):
         return msgspec.structs.replace(options, model=self.model, dtype=self.dtype)
 
     @property
+    def load(self) -> RunLoad:
+        """What "Run load" sends."""
+        panel = self._window.load
+        return RunLoad(
+            pattern=panel.pattern,
+            prompts=self._window.prompts.prompts,
+            max_tokens=panel.max_tokens,
+            prompt_words=panel.prompt_words,
+        )
+
+    @property
     def unit(self) -> str | None:
-        """What the chosen workload counts, in the plural; ``None`` where only the service can tell."""
+        """The unit that the chosen workload counts, in the plural; ``None`` where only the service knows it."""
         about = ABOUT.get(workload_of(self.model))
         return about.unit if about is not None else None
 
     @property
     def invitation(self) -> tuple[str, str]:
-        """What the user is told before the first start, and what that will do."""
+        """Two sentences for the empty window: where everything runs, and what Start does."""
         is_default = self.model == ServiceOptions().model
         once = f" The first start fetches the model ({DEFAULT_MODEL_SIZE})." if is_default else ""
         name = PurePath(self.model).name or self.model
@@ -94,7 +106,7 @@ class Choices(QObject):
         return f"Everything runs on this machine, on 127.0.0.1.{once}", f"Loads {name} into a Ray Serve replica."
 
     def preferences(self) -> Preferences:
-        """All that is to be remembered."""
+        """All choices that the next window restores."""
         window = self._window
         max_tokens, prompt_words = window.load.lengths
         return Preferences(
@@ -114,13 +126,13 @@ class Choices(QObject):
         )
 
     def note_workload(self, about: WorkloadAbout) -> None:
-        """What the service says of itself: of a workload of the user's own nobody knew before how to ask it."""
+        """Take over the description of a workload; one of the user's own is first described by the running service."""
         self._window.set_generates(about.generates)
         if not self._window.prompts.prompts:
             self._window.prompts.set_prompts(about.examples)
 
     def _show_workload(self) -> None:
-        """The lines that were written for it, or its examples."""
+        """Show the lines that were written for the workload, or its examples."""
         name = workload_of(self.model)
         about = ABOUT.get(name)
         self._window.set_generates(name == TEXT.name)

@@ -1,4 +1,4 @@
-"""Lets the window show what becomes of the service, and the service hear what the window wants."""
+"""Connects the service with the window: intents of the user go to the session, its states to the panels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from gui.control.choices import Choices
@@ -13,17 +14,17 @@ from gui.main_window import MainWindow
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.observed.history import History
-from service.messages.load import Length, LoadFrame, Pattern, longest
-from service.messages.settings import VersionedSettings
+from service.messages.load import LoadFrame, longest
 
 PROMPTS_QUIET_MS: Final = 300
 AT_REST: Final = "Service log"
 
 
 class ServiceController(QObject):
-    """
+    """Hands the user's intents to the session, and shows the life cycle of the service.
+
     Signals:
-        complained: an error that the user was shown.
+        complained: an error that the window shows.
     """
 
     complained = Signal(str)
@@ -47,7 +48,7 @@ class ServiceController(QObject):
         window.toolbar.step_wanted.connect(self._on_step_wanted)
         window.batching.settings_wanted.connect(session.change_settings)
         window.batching.redeployment.wanted.connect(session.redeploy)
-        window.load.load_wanted.connect(self._on_load_wanted)
+        window.load.load_wanted.connect(lambda: session.run_load(self._choices.load))
         window.load.stop_wanted.connect(session.stop_load)
         window.load.pause_wanted.connect(session.pause_load)
         window.prompts.fire_wanted.connect(self._on_fire_wanted)
@@ -59,7 +60,7 @@ class ServiceController(QObject):
         session, window = self._session, self._window
         session.life_cycle_changed.connect(self._on_life_cycle_changed)
         session.start_progressed.connect(self._on_start_progressed)
-        session.settings_applied.connect(self._on_settings_applied)
+        session.settings_applied.connect(window.batching.show_in_force)
         session.setting_refused.connect(window.batching.show_refusal)
         session.settings_not_sent.connect(self._on_settings_not_sent)
         session.deployment_seen.connect(window.batching.redeployment.show_deployment)
@@ -82,17 +83,13 @@ class ServiceController(QObject):
     def _on_fire_wanted(self, prompts: tuple[str, ...], copies: int) -> None:
         self._session.fire(prompts, copies, longest(self._window.load.max_tokens))
 
-    def _on_load_wanted(self, pattern: Pattern, max_tokens: Length, prompt_words: Length | None) -> None:
-        self._session.run_load(pattern, self._window.prompts.prompts, max_tokens, prompt_words)
-
     def _on_prompts_settled(self) -> None:
         load = self._history.load
         if load is not None and load.pattern is not None and self._session.state is LifeCycle.RUNNING:
-            panel = self._window.load
-            self._on_load_wanted(load.pattern, panel.max_tokens, panel.prompt_words)
+            self._session.run_load(msgspec.structs.replace(self._choices.load, pattern=load.pattern))
 
     def show_again(self) -> None:
-        """Let the window show what has become of the service, after it showed something else."""
+        """Show the service again, after the window showed something else."""
         self._on_life_cycle_changed(self._session.state)
 
     # What becomes of it ----------------------------------------------------------------------------------------------
@@ -149,14 +146,11 @@ class ServiceController(QObject):
         window.status.set_activity(sentence)
         if self._history.load is not None:
             window.load.set_note(f"Stopped with the service: {self._history.load.totals.sent:,} sent.")
-        self._tell(sentence)
+        self._complain(sentence)
 
     def _on_cost_known(self, sentence: str) -> None:
         self._window.notice.show_failed(sentence)
         self._window.status.set_activity(sentence)
-
-    def _on_settings_applied(self, in_force: VersionedSettings, after_ms: float | None) -> None:
-        self._window.batching.show_in_force(in_force, after_ms)
 
     def _on_settings_not_sent(self, sentence: str) -> None:
         self._window.batching.settle()
@@ -173,8 +167,8 @@ class ServiceController(QObject):
 
     def _on_load_refused(self, sentence: str) -> None:
         self._window.load.set_note(sentence)
-        self._tell(sentence)
+        self._complain(sentence)
 
-    def _tell(self, sentence: str) -> None:
+    def _complain(self, sentence: str) -> None:
         self._window.log.append(sentence)
         self.complained.emit(sentence)

@@ -1,6 +1,6 @@
 """One service and the load on it, from start to end: the processes, the clients and the life cycle. No widgets.
 
-The window asks (`start`, `fire`, `change_settings`, …) and hears by signals what came of it.
+The window calls `start`, `fire`, `change_settings`, …; signals report the results.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from gui.session.clients import network
@@ -20,12 +21,12 @@ from gui.session.start_progress import StartProgress
 from service.analysis.observed.history import History
 from service.analysis.recording.format import ServiceEnded, ServiceStarted
 from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
-from service.messages.load import Cancel, Fire, Length, LoadFrame, Pattern, PauseLoad, ResumeLoad, RunLoad, StopLoad
+from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
 from service.messages.telemetry import FINAL_STATES, TelemetryFrame
 
 
 class Session(QObject):
-    """What the window drives and hears.
+    """Drives the service and the load, and reports by signals what they do.
 
     Attributes:
         frames_seen, requests_seen: frames of telemetry that came in, and requests that ended in them.
@@ -35,17 +36,17 @@ class Session(QObject):
         start_progressed: `progress` knows more.
         settings_applied: the `VersionedSettings` in force, and after how many ms, or ``None`` while that is unknown.
         setting_refused: a field and its rule.
-        cost_known: after `died`: its sentence with what it has cost, now that this is known.
+        cost_known: after `died`: its sentence with the final number of failed requests.
         settings_not_sent: a change got no answer; a sentence.
         deployment_seen: a `Deployment`: how many replicas there are, and how far a change of that is.
         redeployment_refused, redeployment_not_sent: as with settings.
-        died: the sentence that says how, and what it cost.
+        died: a sentence with the cause and the number of failed requests so far.
         load_changed: a `LoadFrame` came in.
-        load_refused: a sentence that says why something was not sent.
+        load_refused: a sentence that says why a command was not sent.
         telemetry_came: a `TelemetryFrame` came in.
-        heard: a `RecordedEvent`: everything that the history was told, in the same order.
-        came_to_rest: no process of ours runs any more.
-        logged: a line of the service's log, of the load generator's or of ours.
+        heard: a `RecordedEvent`: each event that the history takes, in the same order.
+        came_to_rest: no child process runs any more.
+        logged: a line of the service's log, the load generator's or the window's.
     """
 
     life_cycle_changed = Signal(object)
@@ -86,6 +87,7 @@ class Session(QObject):
         self._settings = SettingsClient(manager, self)
         self._deployment = DeploymentClient(manager, self)
         self._telemetry = TelemetryClient(manager, self)
+        self._clients = self._telemetry, self._settings, self._deployment
         self._service.state_changed.connect(self._on_service_state)
         self._service.died.connect(self._on_service_died)
         self._service.stopped.connect(self._on_service_stopped)
@@ -115,7 +117,7 @@ class Session(QObject):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no process of ours runs."""
+        """Whether no child process runs."""
         return not self._service.is_running and not self._load.is_running
 
     @property
@@ -131,12 +133,11 @@ class Session(QObject):
         self._service.start(start)
 
     def stop(self) -> None:
-        """Cancel what is under way, end the load, then the service; also while it starts or after a failure."""
+        """Cancel the requests under way, end the load, then the service; also during a start or after a failure."""
         if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
             self._move(Event.STOP_WANTED)
-        self._telemetry.leave()
-        self._settings.leave()
-        self._deployment.leave()
+        for client in self._clients:
+            client.leave()
         self._is_service_stop_due = True
         self._load.stop()
 
@@ -160,24 +161,20 @@ class Session(QObject):
         """Send each prompt `copies` times, now."""
         self._load.send(Fire(prompts=prompts, copies=copies, max_tokens=max_tokens))
 
-    def run_load(
-        self, pattern: Pattern, prompts: tuple[str, ...], max_tokens: Length, prompt_words: Length | None
-    ) -> None:
-        """Start a load, or change the one that runs."""
-        self._load.send(
-            RunLoad(pattern=pattern, prompts=prompts, max_tokens=max_tokens, prompt_words=prompt_words, seed=self._seed)
-        )
+    def run_load(self, load: RunLoad) -> None:
+        """Start a load, or change the one that runs; every load of a window has the same seed."""
+        self._load.send(msgspec.structs.replace(load, seed=self._seed))
 
     def pause_load(self, paused: bool) -> None:
-        """Let nothing arrive for a while, or go on."""
+        """Pause the arrivals, or let them go on."""
         self._load.send(PauseLoad() if paused else ResumeLoad())
 
     def stop_load(self) -> None:
-        """Send no more; let finish what is under way."""
+        """Send no more requests; those under way finish."""
         self._load.send(StopLoad())
 
     def cancel(self, ids: tuple[str, ...] | None) -> None:
-        """Break off these requests of ours, or all."""
+        """Cancel these requests of the load generator, or all."""
         self._load.send(Cancel(ids=ids))
 
     # What is heard ---------------------------------------------------------------------------------------------------
@@ -191,7 +188,7 @@ class Session(QObject):
                 self._begin(state)
             case Stopping() if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
                 self._failed_before = self._failed_so_far()
-                self.logged.emit("The service was told to stop from outside.")
+                self.logged.emit("Another program told the service to stop.")
 
     def _begin(self, ready: Ready) -> None:
         self.ready = ready
@@ -214,9 +211,8 @@ class Session(QObject):
     def _fail(self, reason: str) -> None:
         requests = self._history.requests
         in_flight = [row for row in requests.rows(requests.open_rows()) if row.state not in FINAL_STATES]
-        self._telemetry.leave()
-        self._settings.leave()
-        self._deployment.leave()
+        for client in self._clients:
+            client.leave()
         if self.ready is not None:  # a start that fails interrupts nothing
             self._history.mark_failure()
             self.heard.emit(ServiceEnded(reason=reason))
@@ -229,8 +225,8 @@ class Session(QObject):
         self._death = _Death(reason, of_others, failed_before)
         self.died.emit(self._death.sentence(len(in_flight) + failed - failed_before))
 
-    def _reckon(self, death: _Death) -> None:
-        """The load generator has heard the end of all it had sent: now it is known what the death has cost."""
+    def _report_cost(self, death: _Death) -> None:
+        """Report the final number of failed requests: the load generator has an end for each that it sent."""
         self._death = None
         ours = max(0, self._failed_so_far() - death.failed_before)
         self.cost_known.emit(death.sentence(death.of_others + ours))
@@ -272,7 +268,7 @@ class Session(QObject):
         self.heard.emit(frame)
         is_over = frame.pattern is None and not frame.totals.outstanding
         if self.state is LifeCycle.FAILED and self._death is not None and is_over:
-            self._reckon(self._death)
+            self._report_cost(self._death)
         self.load_changed.emit(frame)
 
     def _move(self, event: Event) -> None:
@@ -284,11 +280,11 @@ class Session(QObject):
 
 @dataclass(frozen=True)
 class _Death:
-    """How the service died, and what that cost.
+    """The death of the service, and the requests that it cost.
 
     Attributes:
-        of_others: requests under way that were not ours.
-        failed_before: of ours, until its end began.
+        of_others: requests of other clients that were under way.
+        failed_before: requests of the load generator that had failed before the end began.
 
     >>> _Death("The service was killed by signal 9 (SIGKILL).", 0, 0).sentence(15)
     'The service was killed by signal 9 (SIGKILL); 15 requests failed.'

@@ -159,7 +159,7 @@ def test_that_what_is_asked_while_a_request_is_under_way_is_not_lost(
 @pytest.mark.parametrize(
     ("field", "value"), [("max_batch_size", 0), ("max_batch_size", True), ("batch_wait_timeout_s", float("nan"))]
 )
-def test_that_a_value_against_the_rules_is_refused_at_once_and_changes_nothing(
+def test_that_a_value_against_the_rules_is_refused_and_changes_nothing(
     qtbot: QtBot, settings: SettingsClient, service: Ready, field: str, value: object
 ) -> None:
     before = connected(qtbot, settings, service)

@@ -10,7 +10,7 @@ from PySide6.QtCore import QElapsedTimer, QObject, Signal
 from PySide6.QtNetwork import QNetworkAccessManager
 
 from gui.session.clients.resource import Resource, ResourceClient
-from service.messages.settings import SettingError, Settings, VersionedSettings
+from service.messages.settings import VersionedSettings
 from service.messages.telemetry import Deployment
 
 QUIET_MS: Final = 60
@@ -27,7 +27,7 @@ class SettingsClient(ResourceClient):
     becomes a few changes instead of sixty a second.
 
     Signals:
-        applied: the `VersionedSettings` in force, in order; an answer that changed nothing is told too.
+        applied: the `VersionedSettings` in force, in order; also after an answer that changed nothing.
     """
 
     applied = Signal(object)
@@ -42,27 +42,18 @@ class SettingsClient(ResourceClient):
         return self._in_force
 
     def ask(self, changes: Mapping[str, object]) -> None:
-        """Ask for `changes`; a value that breaks a rule is refused here and now, the others go on."""
-        allowed = {field: value for field, value in changes.items() if self._is_allowed(field, value)}
-        if not allowed or self._url is None:
+        """Ask for `changes`, with those that have not been sent yet; the service checks them."""
+        if not changes or self._url is None:
             return
         if not self._asked:
             self._held.start()
-        self._ask(allowed)
+        self._ask(dict(changes))
 
     def observe(self, in_force: VersionedSettings) -> None:
         """Take over what another source (telemetry) says is in force."""
         if self._in_force is None or in_force.version > self._in_force.version:
             self._in_force = in_force
             self.applied.emit(in_force)
-
-    def _is_allowed(self, field: str, value: object) -> bool:
-        try:
-            Settings().revised({field: value})
-        except SettingError as error:
-            self.refused.emit(error.field, error.rule)
-            return False
-        return True
 
     def _forget(self) -> None:
         self._in_force = None

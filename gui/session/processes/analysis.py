@@ -7,8 +7,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.session.processes.child import Ending
-from gui.session.processes.owner import ChildOwner
+from gui.session.processes.child import ChildOwner, Ending
 from service.analysis.compare.progress import CompareEvent, SweepTask
 from service.analysis.compare.run_plan import ComparePlan
 from service.analysis.predict.control import Ask, Observe, Predicted

@@ -7,8 +7,7 @@ from typing import Final
 
 from PySide6.QtCore import QObject, Signal
 
-from gui.session.processes.child import Ending
-from gui.session.processes.owner import ChildOwner
+from gui.session.processes.child import ChildOwner, Ending
 from service.messages.life import Failed, Ready, ServiceState, Starting, Stopped
 from service.messages.options import ServiceOptions
 from service.messages.pipes import our_python
