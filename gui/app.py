@@ -1,4 +1,4 @@
-"""The composition root: the window first, and once it has been painted what works behind it (`gui.composition`)."""
+"""The composition root: first the window, and after its first frame everything behind it (`gui.composition`)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Batchscope(QObject):
     """The program behind one window.
 
     Attributes:
-        errors: every error that the user was shown.
+        errors: every error that the window has shown.
         window_after_s: from the creation of the process to the first painted frame.
-        composition: there from `completed` on.
+        composition: exists from `completed` on.
 
     Signals:
         completed: the plots are in their place and the clocks run.
-        closed: the window has gone and no process of ours runs.
+        closed: the window is closed and no child process runs.
     """
 
     completed = Signal()
@@ -74,11 +74,11 @@ class Batchscope(QObject):
         self.window.show()
 
     def close(self) -> None:
-        """Close the window; `closed` follows when all processes have ended. A second time: end them at once."""
+        """Close the window; `closed` follows when all processes have ended. A second call kills them."""
         self.window.close()
 
     def complain(self, sentence: str) -> None:
-        """Show the user an error that has no place of its own."""
+        """Show an error that belongs to no panel."""
         if self.is_complete:
             self.composition.complain(sentence)
         else:
@@ -111,7 +111,7 @@ class Batchscope(QObject):
     # Its end ---------------------------------------------------------------------------------------------------------
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Hold the window open until what it started has ended."""
+        """Keep the window open until its processes and exports have ended."""
         if watched is self.window and event.type() == QEvent.Type.Close:
             self._leave()
             if self.is_complete and not self.composition.is_at_rest:
@@ -155,7 +155,7 @@ class Batchscope(QObject):
 def process_age_s() -> float:
     """Seconds since this process was created."""
     if sys.platform.startswith("linux"):
-        # psutil adds the time of boot, which Linux tells in whole seconds only.
+        # psutil adds the time of boot, which Linux reports in whole seconds.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - psutil.Process().create_time()  # type: ignore[unreachable]  # mypy reads this file for Linux only

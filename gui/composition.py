@@ -43,7 +43,7 @@ class Composition(QObject):
 
     Signals:
         complained: an error that the window shows.
-        came_to_rest: no process of ours runs, and no export is under way.
+        came_to_rest: no child process runs, and no export is under way.
     """
 
     complained = Signal(str)
@@ -130,7 +130,7 @@ class Composition(QObject):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no process of ours runs, and no export is under way."""
+        """Whether no child process runs, and no export is under way."""
         return self.session.is_at_rest and not self.exporter.under_way
 
     def start_clocks(self) -> None:
@@ -147,7 +147,7 @@ class Composition(QObject):
         self.exporter.finish()
 
     def leave_at_once(self) -> None:
-        """Kill what runs, give up what is being exported."""
+        """Kill the child processes and give up exports."""
         self.session.kill()
         self.exporter.give_up()
 
@@ -159,7 +159,7 @@ class Composition(QObject):
         self.foresight.finish()
 
     def start_service(self) -> None:
-        """Start the service with what is chosen in the window."""
+        """Start the service with the options chosen in the window."""
         self.recordings.leave()
         self.session.start(self._service_start.with_options(self._choices.service_options))
 
@@ -180,7 +180,7 @@ class Composition(QObject):
         self.presenter.set_frozen(frozen)
 
     def complain(self, sentence: str) -> None:
-        """Show the user an error that has no place of its own."""
+        """Show an error that belongs to no panel."""
         self._window.status.say(sentence)
         self._window.log.append(sentence)
         self.complained.emit(sentence)
@@ -204,7 +204,7 @@ class Composition(QObject):
         self._window.toolbar.set_window_s(seconds)
 
     def _paint(self) -> None:
-        """Once a frame."""
+        """Refresh what every frame shows."""
         if self._is_empty != self.history.is_empty:
             self._is_empty = not self._is_empty
             self._set_empty(self._is_empty)

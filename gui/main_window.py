@@ -1,4 +1,4 @@
-"""The window: toolbar above, three columns with splitters, status bar below; what stands where at which width."""
+"""The window: toolbar above, three columns with splitters, status bar below; and the layout for each width."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ TITLE: Final = "Batchscope"
 
 
 class MainWindow(QWidget):
-    """Lays the panels out; knows neither process nor data."""
+    """Lays the panels out; holds neither processes nor data."""
 
     closing = Signal()  # before the window closes
     recording_dropped = Signal(Path)  # the first recording among the files that were dropped on the window
     first_shown = Signal()  # once, after the first frame
-    details_closed = Signal()  # the user pressed Esc while a request was told of
+    details_closed = Signal()  # the user pressed Esc while details were shown
 
     def __init__(
         self, plots: QWidget, theme: Theme, model: RequestsModel | None = None, parent: QWidget | None = None
@@ -78,7 +78,7 @@ class MainWindow(QWidget):
     # What is shown ---------------------------------------------------------------------------------------------------
 
     def show_life_cycle(self, state: LifeCycle, has_data: bool = False) -> None:
-        """The state's word and shape, the next step, and what may be clicked, everywhere."""
+        """Show the state and the next step, and enable what may be clicked, in every panel."""
         self._life_cycle = state, has_data
         actions = enabled(state, has_data, self._is_measuring)
         self.toolbar.show_state(state, actions)
@@ -91,12 +91,12 @@ class MainWindow(QWidget):
         self.figures.set_dimmed(state is LifeCycle.FAILED)
 
     def set_generates(self, generates: bool) -> None:
-        """Whether prompts are continued token by token; else each line is an input of a function."""
+        """Show prompts that are continued token by token, or else inputs of a function."""
         for panel in (self.load, self.prompts, self.requests):
             panel.set_generates(generates)
 
     def show_recorded_settings(self, settings: Settings | None, scale: Scale | None = None) -> None:
-        """Say in the controls what held in a recording; with ``None`` they are the user's again."""
+        """Show a recording's settings in the controls; ``None`` gives the controls back to the user."""
         was_recorded = self.batching.is_recorded
         self.batching.show_recorded(settings)
         self.batching.redeployment.show_recorded(scale)
@@ -104,7 +104,7 @@ class MainWindow(QWidget):
             self.show_life_cycle(*self._life_cycle)
 
     def set_measuring(self, is_measuring: bool) -> None:
-        """Leave the service to what is compared on it, or give it back to the user."""
+        """Disable what would disturb a comparison, or enable it again."""
         self._is_measuring = is_measuring
         self.show_life_cycle(*self._life_cycle)
 
@@ -112,25 +112,25 @@ class MainWindow(QWidget):
         self.log.setVisible(visible)
 
     def put_above_views(self, widget: QWidget) -> None:
-        """Give what tells of all views alike its place."""
+        """Put `widget` above all views."""
         self._upper.insertWidget(self._upper.indexOf(self.views), widget)
         for each in (widget, *widget.findChildren(QWidget)):
             self._ring.watch(each)
 
     def put_details(self, details: QWidget) -> None:
-        """Give what tells of one request its place at the table of all."""
+        """Put the details of a request beside the table."""
         self.requests_column.put(details)
         for widget in (details, *details.findChildren(QWidget)):
             self._ring.watch(widget)
 
     def show_details(self, visible: bool) -> None:
-        """Tell of one request, in the drawer where there is no column for it."""
+        """Show or hide the details; they open the drawer in a narrow window."""
         self.requests_column.show_details(visible)
         if visible:
             self.show_drawer(True)
 
     def show_drawer(self, visible: bool) -> None:
-        """The right panel over the centre, where the window is too narrow for three columns."""
+        """Show or hide the right panel over the centre of a window too narrow for three columns."""
         if self._has_drawer:
             self._right.setVisible(visible)
             self._place_drawer()
@@ -139,7 +139,7 @@ class MainWindow(QWidget):
     # Remembered layout -----------------------------------------------------------------------------------------------
 
     def layout_state(self) -> dict[str, object]:
-        """Sizes worth remembering, as plain numbers."""
+        """Sizes and choices for the preferences, as JSON values."""
         self._remember_widths()
         return {
             "size": [self.width(), self.height()],
@@ -151,7 +151,7 @@ class MainWindow(QWidget):
         }
 
     def restore_layout(self, state: Mapping[str, object]) -> None:
-        """What `layout_state` gave; anything that does not fit is passed over."""
+        """Restore what `layout_state` returned; invalid entries are ignored."""
         for compact, key in ((False, "widths"), (True, "widths_compact")):
             widths = _two_numbers(state.get(key))
             if widths is not None:
@@ -277,7 +277,7 @@ class MainWindow(QWidget):
         icons.load()
 
     def _include_plots(self) -> None:
-        """Ring and tab order also for views that are put in their place after the window was built."""
+        """Add focus ring and tab order to views that were added after the window was built."""
         before = self.findings.last_in_tab_order
         for widget in self.views.findChildren(QWidget):
             self._ring.watch(widget)
@@ -312,7 +312,7 @@ class MainWindow(QWidget):
     # Widths ----------------------------------------------------------------------------------------------------------
 
     def _adapt(self) -> None:
-        """What stands where at this width."""
+        """Lay the panels out for the present width."""
         compact = self.width() < tokens.BREAKPOINT_COMPACT
         self._adapt_drawer(self.width() < tokens.BREAKPOINT_DRAWER)
         if compact != self._is_compact:
@@ -380,7 +380,7 @@ def _panel(*parts: QWidget) -> QWidget:
 
 
 def _scrolled(panel: QWidget) -> QScrollArea:
-    """Scrolls in a window too low for its controls; in any other only the findings do."""
+    """The panel in an area that scrolls if the window is too low for its controls."""
     area = scrolled(panel)
     area.setMinimumWidth(tokens.WIDTH_SIDE_MIN)
     area.setMaximumWidth(tokens.WIDTH_SIDE_MAX)
@@ -389,7 +389,7 @@ def _scrolled(panel: QWidget) -> QScrollArea:
 
 
 def _recording_in(dragged: QMimeData) -> Path | None:
-    """The first recording among the files that are dragged, if there is one."""
+    """The first recording among the dragged files, or ``None``."""
     files = (url.toLocalFile() for url in dragged.urls())
     return next((Path(file) for file in files if file.endswith(SUFFIX)), None)
 

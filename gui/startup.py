@@ -17,7 +17,7 @@ from gui.demo.run import Demo
 
 
 def run(arguments: Arguments) -> int:
-    """Open the window and stay until it is closed; the exit code of the program."""
+    """Open the window and run until it is closed; returns the exit code of the program."""
     app = QApplication([])
     app.setApplicationName("Batchscope")
     app.setQuitOnLastWindowClosed(False)
@@ -26,7 +26,7 @@ def run(arguments: Arguments) -> int:
     sys.excepthook = failed_start.report
     batchscope = Batchscope(app, arguments, None if is_demo else PreferencesFile(default_path()))
     batchscope.closed.connect(app.quit)
-    batchscope.completed.connect(spare_what_stays)
+    batchscope.completed.connect(freeze_garbage_collection)
     _close_on_signals(batchscope)
     bugs = Bugs(batchscope.complain)
     batchscope.completed.connect(lambda: setattr(sys, "excepthook", bugs.report))
@@ -38,14 +38,14 @@ def run(arguments: Arguments) -> int:
     return app.exec() or failed_start.exit_code
 
 
-def spare_what_stays() -> None:
-    """Let garbage collections pass over all that has been made by now: else one takes as long as two frames."""
+def freeze_garbage_collection() -> None:
+    """Exclude all present objects from garbage collection: a full collection takes as long as two frames."""
     gc.collect()
     gc.freeze()
 
 
 def _close_on_signals(batchscope: Batchscope) -> None:
-    """Ctrl-C and a polite kill close the window as its button does; the frame clock lets Python see them."""
+    """Close the window on SIGINT and SIGTERM; the frame clock lets Python notice them."""
 
     def close(_number: int, _frame: FrameType | None) -> None:
         batchscope.close()

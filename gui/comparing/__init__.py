@@ -1,4 +1,4 @@
-"""The view Compare: what is measured, shown, applied and saved.
+"""The view Compare: setups, measurements, results, and files saved from them.
 
 Invariant: measuring happens in a child process; this room only asks for it and shows the result.
 """

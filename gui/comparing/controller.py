@@ -1,4 +1,4 @@
-"""Connects the view of comparisons with the service: what is pinned, measured, applied and saved."""
+"""Connects the view Compare with the service: pins, measures, applies and saves."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ BUSY: Final = "A comparison runs: it needs the service to itself."
 
 
 class CompareController(QObject):
-    """
+    """Runs one comparison or sweep at a time, and keeps the view up to date.
+
     Signals:
-        busy_changed: whether something is measured; the service is then not the user's.
-        failed: what went wrong, a sentence.
-        written: where a file was saved.
+        busy_changed: whether a measurement runs; meanwhile the service takes no other load.
+        failed: a sentence with the cause.
+        written: the path of a saved file.
     """
 
     busy_changed = Signal(bool)
@@ -48,7 +49,7 @@ class CompareController(QObject):
         process: CompareProcess,
         parent: QObject | None = None,
     ) -> None:
-        """`load` gives the load that is chosen in the window."""
+        """`load` returns the load that is chosen in the window."""
         super().__init__(parent)
         self._view = view
         self._session = session
@@ -64,14 +65,14 @@ class CompareController(QObject):
         self._saver.failed.connect(self.failed)
         self._saver.written.connect(self.written)
         self._connect_view()
-        self._process.told.connect(self._on_told)
+        self._process.event_received.connect(self._on_event)
         self._process.ended.connect(self._on_ended)
         session.life_cycle_changed.connect(self._on_life_cycle_changed)
         self._show_what_can_be_done()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is measured now."""
+        """Whether a measurement runs."""
         return self._process.is_running
 
     def refresh(self) -> None:
@@ -88,11 +89,11 @@ class CompareController(QObject):
         self._show_what_can_be_done()
 
     def stop(self) -> None:
-        """Break off what is measured."""
+        """Cancel the measurement."""
         self._process.stop()
 
     def finish(self) -> None:
-        """End at once what is measured: the window closes."""
+        """Kill the measuring process: the window closes."""
         self._process.kill()
 
     # What the user wants ---------------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ class CompareController(QObject):
         self._start(plan, setup.controls)
 
     def _measure_batching(self) -> None:
-        """One click; while it goes on, what is measured is shown as A and B."""
+        """Compare batches of one with the present settings, shown as A and B meanwhile."""
         present, setup = self._present, self._view.setup
         if present is None:
             return
@@ -168,7 +169,7 @@ class CompareController(QObject):
 
     # What is heard ---------------------------------------------------------------------------------------------------
 
-    def _on_told(self, event: CompareEvent) -> None:
+    def _on_event(self, event: CompareEvent) -> None:
         match event:
             case Progress() if self._running is not None:
                 self._running.show_progress(event)
@@ -204,7 +205,7 @@ class CompareController(QObject):
         return Side(settings=in_force.settings, load=self._load()) if in_force is not None else None
 
     def _points(self) -> tuple[Settings, ...] | None:
-        """The settings that the sweep's values make; what is wrong with them is said beside them."""
+        """The settings that the sweep's values make, or ``None`` after the view has shown which rule they break."""
         setup = self._view.sweep_setup
         try:
             in_force = self._history.in_force
@@ -240,5 +241,5 @@ class CompareController(QObject):
 
 
 def _new_seed() -> int:
-    """Another one each time; the rounds count up from it."""
+    """A seed from the clock; round n adds n to it."""
     return time.time_ns() % 2**31

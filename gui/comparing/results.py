@@ -32,8 +32,8 @@ class CompareResults(QWidget):
     """The verdict, both cumulative curves with the gap between them filled, and the figures side by side.
 
     Signals:
-        report_wanted: of this `Comparison`.
-        config_wanted: with B's settings of this `Comparison`.
+        report_wanted: a report of this `Comparison`.
+        config_wanted: a config file with B's settings of this `Comparison`.
     """
 
     report_wanted = Signal(object)
@@ -103,12 +103,12 @@ SHOWN: Final = ("requests_per_s", "p50_s", "p95_s", "mean_batch")
 
 
 class SweepResults(QWidget):
-    """The best setting, throughput over latency, and the point that the user looks at.
+    """The best setting, throughput over latency, and the chosen point.
 
     Signals:
-        apply_wanted: these `Settings` are to be in force.
-        report_wanted: of this `Sweep`.
-        config_wanted: of this `Sweep`, with these `Settings`; a sentence that says what was measured under them.
+        apply_wanted: put these `Settings` in force.
+        report_wanted: a report of this `Sweep`.
+        config_wanted: a config file from this `Sweep` with these `Settings`, and a sentence with their figures.
     """
 
     apply_wanted = Signal(object)
@@ -141,12 +141,12 @@ class SweepResults(QWidget):
 
     @property
     def point(self) -> str:
-        """What is to be read of the point that is looked at."""
+        """The chosen point as text."""
         return f"{self._point.text()}: {self._figures.text()}"
 
     @property
     def chosen_settings(self) -> Settings | None:
-        """Those of the point that is looked at: the best, unless the user has picked another."""
+        """Settings of the chosen point: the best, unless the user has picked another."""
         if self._sweep is None or self._chosen is None:
             return None
         return self._sweep.points[self._chosen].settings
@@ -162,7 +162,7 @@ class SweepResults(QWidget):
         self._show_point()
 
     def pick(self, place: int) -> None:
-        """Look at this point."""
+        """Choose this point."""
         self._chosen, self._has_picked = place, True
         self._show_point()
 

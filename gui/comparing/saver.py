@@ -1,4 +1,4 @@
-"""Asks where to, then writes a report or a config file."""
+"""Saves reports and config files where the user chooses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ KINDS = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}
 
 
 class Saver(QObject):
-    """
+    """Asks for a path, then writes a report or a config file.
+
     Signals:
-        written: where to.
-        failed: a sentence that says why not.
+        written: the path.
+        failed: a sentence with the cause.
     """
 
     written = Signal(str)
@@ -34,20 +35,20 @@ class Saver(QObject):
         self._window = window
 
     def save_comparison(self, comparison: Comparison) -> None:
-        """The report of a comparison."""
+        """Save the report of a comparison."""
         self._ask("comparison", "html", comparison_page(comparison))
 
     def save_sweep(self, sweep: Sweep) -> None:
-        """The report of a sweep."""
+        """Save the report of a sweep."""
         self._ask("sweep", "html", sweep_page(sweep))
 
     def save_b(self, comparison: Comparison) -> None:
-        """B's settings as a config file."""
+        """Save B's settings as a config file."""
         settings = comparison.plan.b.settings
         self._ask("serve", "yaml", measured_config(comparison.service, settings, comparison.verdict))
 
     def save_point(self, sweep: Sweep, settings: Settings, evidence: str) -> None:
-        """The settings of a point as a config file."""
+        """Save the settings of a point as a config file."""
         self._ask("serve", "yaml", measured_config(sweep.service, settings, evidence))
 
     def write(self, path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Throughput over latency: a dot a setting, the Pareto front, the objective and the best."""
+"""Throughput over latency: one dot per setting, the Pareto front, the objective and the best."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEADROOM: Final = 1.05  # so that what lies at the end of the axis is not cut
 
 
 class SweepPlot(Chart):
-    """A click, or the arrow keys, choose a point.
+    """One dot per setting; a click or the arrow keys choose one.
 
     Signals:
         chosen: the place of the point in the sweep.

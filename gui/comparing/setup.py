@@ -1,4 +1,4 @@
-"""What is to be measured: settings A against B, or a sweep over many; and the button that runs it."""
+"""Setups of a measurement: settings A against B, or a sweep over many; and the button that runs it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunControls(QWidget):
     """A button that runs or cancels, a bar of progress, and a note.
 
     Signals:
-        run_wanted, stop_wanted: the button was clicked, in one of its two states.
+        run_wanted, stop_wanted: a click on the button, in one of its two states.
     """
 
     run_wanted = Signal()
@@ -46,7 +46,7 @@ class RunControls(QWidget):
         self._bar.hide()
 
     def set_can_run(self, can_run: bool, why: str = "") -> None:
-        """`why` says what it waits for."""
+        """Enable the button; `why` says what it waits for."""
         self.button.setEnabled(can_run or self._is_running)
         self.button.setToolTip(why)
 
@@ -59,7 +59,7 @@ class RunControls(QWidget):
         self.set_note("")
 
     def show_progress(self, progress: Progress) -> None:
-        """Runs that are done, the present one, and the time left."""
+        """Show the share of finished runs, the present run, and the time left."""
         self._bar.show_fraction(progress.done / progress.total if progress.total else 0.0)
         left = f", {format_time(progress.left_s)} left" if progress.left_s else ""
         self.set_note(f"{progress.doing}{left}")
@@ -88,8 +88,8 @@ class CompareSetup(QWidget):
     """The settings and loads of A and B, and how long they are measured.
 
     Signals:
-        pin_wanted: the settings in force are to become A.
-        batching_wanted: what batching gives is to be measured, now.
+        pin_wanted: make the settings in force A.
+        batching_wanted: measure the gain from batching now.
     """
 
     pin_wanted = Signal()
@@ -128,11 +128,11 @@ class CompareSetup(QWidget):
 
     @property
     def matches_throughput(self) -> bool:
-        """Whether B, an open loop, is to get the rate that A, a closed one, reaches."""
+        """Whether B, an open loop, is measured at the rate that A, a closed loop, reaches."""
         return not self._rate_field.isHidden() and self.rate.key == MATCHED
 
     def show_sides(self, a: Side | None, b: Side | None) -> None:
-        """Settings and loads of both; settings that differ stand out."""
+        """Show settings and loads of both; settings that differ are bold."""
         names = Settings.__struct_fields__
         texts = [[setting_text(getattr(side.settings, name)) if side else UNKNOWN for side in (a, b)] for name in names]
         rows = [[name, *values] for name, values in zip(names, texts, strict=True)]
@@ -144,7 +144,7 @@ class CompareSetup(QWidget):
         self._rate_field.setVisible(a is not None and b is not None and can_match(a.load, b.load))
 
     def plan(self, a: Side, b: Side, seed: int) -> ComparePlan:
-        """What is to be measured, as entered."""
+        """The plan of the measurement, as entered."""
         return ComparePlan(
             a=a,
             b=b,
@@ -155,7 +155,7 @@ class CompareSetup(QWidget):
         )
 
     def batching_plan(self, present: Side, seed: int) -> ComparePlan:
-        """The same for what batching gives; raises `PlanError`."""
+        """The plan that measures the gain from batching; raises `PlanError`."""
         return batching_plan(present, duration_s=self.duration.number, rounds=int(self.rounds.number), seed=seed)
 
 
@@ -177,8 +177,8 @@ class SweepSetup(QWidget):
     """The values of each setting, and the objective that the best must keep.
 
     Signals:
-        changed: other values, rounds or seconds were entered.
-        resume_wanted: the sweep that was interrupted is to go on.
+        changed: the user entered other values, rounds or seconds.
+        resume_wanted: go on with the interrupted sweep.
     """
 
     changed = Signal()
@@ -210,7 +210,7 @@ class SweepSetup(QWidget):
         }
 
     def plan(self, points: tuple[Settings, ...], load: RunLoad, seed: int) -> SweepPlan:
-        """What is to be measured, as entered."""
+        """The plan of the measurement, as entered."""
         return SweepPlan(
             points=points,
             load=load,
@@ -221,7 +221,7 @@ class SweepSetup(QWidget):
         )
 
     def show_points(self, count: int) -> None:
-        """How many settings that makes, and how long they take."""
+        """Show the number of settings, and how long they take at least."""
         seconds = count * self.rounds.number * (self.duration.number + SETTLE_S)
         self.points.setText(f"{count} settings, at least {format_time(seconds)}")
 

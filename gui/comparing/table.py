@@ -12,7 +12,7 @@ from gui.widgets.labels import Role, label, set_role
 
 
 class TextTable(QWidget):
-    """Rows come and go, columns stay; the first names the rows."""
+    """A fixed set of columns, of which the first names the rows."""
 
     def __init__(self, header: Sequence[str], name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -29,7 +29,7 @@ class TextTable(QWidget):
         self.setLayout(self._grid)
 
     def show_rows(self, rows: Sequence[Sequence[str]], strong: Collection[int] = ()) -> None:
-        """Show these; rows whose numbers are in `strong` stand out."""
+        """Show these rows; those with their index in `strong` are bold."""
         while len(self._cells) < len(rows):
             self._cells.append([self._put(len(self._cells) + 1, n, "", "text") for n in range(self._columns)])
         for number, cells in enumerate(self._cells):
@@ -42,7 +42,7 @@ class TextTable(QWidget):
                 cell.setVisible(bool(texts))
 
     def texts(self) -> list[list[str]]:
-        """What is to be read."""
+        """The text of each visible cell, row by row."""
         return [[cell.text() for cell in cells] for cells in self._cells if not cells[0].isHidden()]
 
     def _put(self, row: int, column: int, text: str, role: Role) -> QLabel:

@@ -19,7 +19,7 @@ MARGINS: Final = (tokens.PANEL_PADDING,) * 4
 
 
 class CompareView(QWidget):
-    """Left what is to be measured, right what came of it; one pair for A and B, one for the sweep."""
+    """A setup on the left and its results on the right: one pair for A and B, one for the sweep."""
 
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -39,7 +39,7 @@ class CompareView(QWidget):
         self._switch.chosen.connect(self.show_kind)
 
     def show_kind(self, key: str) -> None:
-        """The pair of pages for A and B, or for the sweep."""
+        """Show the pages for A and B, or for the sweep."""
         self._switch.choose(key)
         for pages in (self._setups, self._results):
             pages.setCurrentIndex((AB, SWEEP).index(key))

@@ -1,4 +1,4 @@
-"""What `batchscope` is told on its command line."""
+"""The command line of `batchscope`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ ThemePreference: TypeAlias = Literal["system", "dark", "light"]
 
 @dataclass(frozen=True)
 class Arguments:
-    """
+    """The parsed command line.
+
     Attributes:
-        model, device, dtype, theme: instead of what is remembered; ``None`` leaves it.
+        model, device, dtype, theme: override the preferences; ``None`` keeps them.
         service: further options, handed to the service as they are.
-        recording: open this instead of offering to start a service.
-        demo_s: run without hands for so long, report, and end.
+        recording: a file to open; no service is offered.
+        demo_s: seconds of load in a demo that runs, reports and ends by itself.
     """
 
     model: str | None = None
@@ -38,11 +39,11 @@ class Arguments:
 
 
 def parse(words: Sequence[str] | None = None) -> Arguments:
-    """The arguments that `words` (the command line) spell; ends the program where they cannot be obeyed."""
+    """Parse `words` (by default the command line); exit with a message if they are invalid."""
     parser = _parser()
     given = parser.parse_args(words)
     if given.demo is None and (given.report or given.screenshot):
-        parser.error("--report and --screenshot tell of a --demo.")
+        parser.error("--report and --screenshot need --demo.")
     if given.demo is not None and given.recording is not None:
         parser.error("a --demo runs the service; it shows no recording.")
     return Arguments(
@@ -60,7 +61,7 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
 
 
 def mistyped(word: str) -> bool:
-    """Whether `word` is neither an option nor a file, nor like the name of one: so it is meant as a command.
+    """Whether `word` looks like a command: it is neither an option nor an existing file, nor named like a file.
 
     >>> mistyped("bnech"), mistyped("--demo"), mistyped("run.bsr"), mistyped("./run")
     (True, False, False, False)
@@ -69,7 +70,7 @@ def mistyped(word: str) -> bool:
 
 
 def _served(workload: str | None, model: str | None) -> str | None:
-    """What stands in the model's place: another workload than text, or the model for it."""
+    """The entry in the model's place: a workload other than text, or a model."""
     if workload == TEXT.name:
         return model or ServiceOptions().model
     return workload or model

@@ -1,4 +1,4 @@
-"""Reports errors that no code expected: Qt itself swallows what a slot or the painting of a widget raises."""
+"""Reports unexpected errors: Qt swallows exceptions that a slot or a paint event raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGNALS_EVERY_MS: Final = 100
 class Bugs:
     """Reports an error once for each place that raises it, then counts: painting may fail thirty times a second.
 
-    Its `report` is made for `sys.excepthook`.
+    `report` has the signature of `sys.excepthook`.
     """
 
     def __init__(self, complain: Callable[[str], None]) -> None:
@@ -40,7 +40,7 @@ class Bugs:
 
 
 class FailedStart:
-    """Ends the program with exit code 1 if the window cannot be completed, and says why.
+    """Ends the program with exit code 1 and a message if the window cannot be completed.
 
     Attributes:
         exit_code: 1 once it has failed.
@@ -59,7 +59,7 @@ class FailedStart:
 
 
 def report_failed_start(error: BaseException, is_attended: bool) -> None:
-    """Say why there is no window: on standard error, and in a message box where Qt can show one to a user."""
+    """Report a failed start on standard error, and in a message box if Qt has a screen and a user."""
     traceback.print_exception(error)
     print(f"batchscope: The window could not be opened: {_in_words(error)}", file=sys.stderr)
     if is_attended and _has_screen():
@@ -67,7 +67,7 @@ def report_failed_start(error: BaseException, is_attended: bool) -> None:
 
 
 def failure_box(error: BaseException) -> QMessageBox:
-    """A message box that says why there is no window."""
+    """A message box with the cause of a failed start."""
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QMessageBox
 
@@ -81,7 +81,7 @@ def failure_box(error: BaseException) -> QMessageBox:
 
 
 def _has_screen() -> bool:
-    """Whether Qt is up and shows what it paints."""
+    """Whether a Qt application runs on a platform with a screen."""
     if "PySide6.QtWidgets" not in sys.modules:
         return False
     from PySide6.QtWidgets import QApplication
@@ -90,7 +90,7 @@ def _has_screen() -> bool:
 
 
 def _place(kind: type[BaseException], trace: TracebackType | None) -> Place:
-    """Where an error was raised, whatever it says."""
+    """Type, file and line of an error, without its message."""
     frames = list(traceback.walk_tb(trace))
     return (kind, frames[-1][0].f_code.co_filename, frames[-1][1]) if frames else (kind, "", 0)
 

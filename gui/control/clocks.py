@@ -25,7 +25,7 @@ RECENT_FRAMES: Final = 300
 
 @dataclass(frozen=True)
 class FrameTimes:
-    """Figures over all frames measured; ``None`` while there were none."""
+    """Statistics over all measured frames; ``None`` before the first."""
 
     count: int
     p50_ms: float | None
@@ -83,10 +83,10 @@ class FrameMeter:
 
 
 class FrameClock(QObject):
-    """Calls `paint` once a frame for as long as it runs, and tells its meter how long each due frame took.
+    """Calls `paint` once a frame for as long as it runs, and records in its meter how long each due frame took.
 
     Signals:
-        painted: a frame is done; what is done now delays the next only if it takes longer than is left until then.
+        painted: a frame is done; work done now delays the next frame only if it outlasts the rest of the interval.
     """
 
     painted = Signal()
@@ -135,7 +135,7 @@ class FrameClock(QObject):
 
 @dataclass
 class _Task:
-    """Work that is due again `every_s` after it was begun."""
+    """Work that is due again `every_s` after its last start."""
 
     work: Callable[[], None]
     every_s: float
@@ -160,7 +160,7 @@ class RoundRobin:
         self._tasks: list[_Task] = []
 
     def add(self, work: Callable[[], None], every_s: float) -> None:
-        """Let `work` have a turn so often, or as soon after as its turn comes."""
+        """Run `work` every `every_s`, or as soon after as its turn comes."""
         self._tasks.append(_Task(work, every_s))
 
     def take(self) -> None:

@@ -1,4 +1,4 @@
-"""Asks where to, then writes: encoding and the disk in a thread of their own, so that no frame waits for them."""
+"""Exports tables and pictures; a thread encodes and writes them, so that no frame waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from service.messages.files import NotWrittenError, write_whole
 
 @dataclass(frozen=True)
 class Kind:
-    """One thing that can be exported: how its file is called, and what the dialog says."""
+    """A kind of export: the stem and suffixes of its file, and the title of its dialog."""
 
     stem: str
     suffixes: tuple[str, ...]
@@ -29,7 +29,7 @@ class Kind:
 
     @property
     def filters(self) -> str:
-        """The dialog's choice of formats."""
+        """The formats of the dialog, as Qt writes them."""
         offered = [suffix for suffix in self.suffixes if suffix != "parquet" or has_parquet()]
         return ";;".join(f"{_FORMATS[suffix]} (*.{suffix})" for suffix in offered)
 
@@ -60,12 +60,12 @@ class Export:
 
 
 class Exporter(QObject):
-    """Writes each file whole or not at all, also where the window closes meanwhile.
+    """Writes each file whole or not at all, also if the window closes meanwhile.
 
     Signals:
-        written: where to.
-        failed: a sentence that says why not.
-        came_to_rest: nothing is being gathered or written any more.
+        written: the path.
+        failed: a sentence with the cause.
+        came_to_rest: no export is under way any more.
     """
 
     written = Signal(str)
@@ -109,12 +109,12 @@ class Exporter(QObject):
                 self._write_table(export, SUBJECTS[kind])
 
     def finish(self) -> None:
-        """Complete what is under way, or give it up where that takes too long; `came_to_rest` follows."""
+        """Complete exports, or give them up after `LONGEST_END_MS`; `came_to_rest` follows."""
         if self._under_way:
             self._limit.start()
 
     def give_up(self) -> None:
-        """Write only what the disk has already begun to take."""
+        """Finish only the file that is being written."""
         self._limit.stop()
         self._pool.clear()
         self._pool.waitForDone(LONGEST_WRITE_MS)
@@ -130,7 +130,7 @@ class Exporter(QObject):
         look: Callable[[Sequence[Item]], list[Found]],
         then: Callable[[list[Found]], None],
     ) -> None:
-        """Look things up for as long as a frame can wait, again and again: the window goes on meanwhile."""
+        """Look items up in slices of `SLICE_S`, between turns of the event loop."""
         found: list[Found] = []
         ahead = wanted
 
@@ -150,7 +150,7 @@ class Exporter(QObject):
         self._attempt(export, go_on)
 
     def _attempt(self, export: Export, step: Callable[[], None]) -> None:
-        """Do a step of an export; one that fails ends it."""
+        """Run a step of an export; an exception ends the export."""
         try:
             step()
         except Exception as error:
@@ -171,7 +171,7 @@ class Exporter(QObject):
         self._write(export, lambda: as_file(subject.table(found, wall_time), export.path.suffix or ".csv"))
 
     def _wall_time(self) -> Callable[[float], float]:
-        """A conversion that a thread may use: the history itself belongs to the window's."""
+        """A conversion to wall time that a thread may use; the history belongs to the window's thread."""
         offset_s = self._history.wall_time(0.0)
         return lambda at_s: at_s + offset_s
 

@@ -1,7 +1,7 @@
-"""Shows what a slider would do before it is let go, and what was foretold beside what came of it.
+"""Shows predictions for the settings of a slider that is dragged, and keeps them beside the measured figures.
 
-While it is dragged the service follows, so what is observed then belongs to no one setting: the predictor goes by what
-was seen when the drag began. A prediction stands until another change, of settings, load or replicas, makes it idle.
+During a drag the service follows, so measurements belong to no single setting: the predictor uses the observation from
+the drag's start. A prediction is shown until settings, load or replicas change again.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from service.messages.settings import Settings, VersionedSettings
 
 
 class Foresight(QObject):
-    """Asks the predictor for what the controls say, and shows its answer in figures and plots.
+    """Asks the predictor about the settings of the controls, and shows its answer in figures and plots.
 
     Attributes:
-        predictor: runs from the first load on.
+        predictor: its process runs from the first load on.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Foresight(QObject):
         predictor.logged.connect(session.logged)
 
     def check(self) -> None:
-        """Drop what was foretold for another load, or for other replicas, than there are now."""
+        """Drop a prediction that was made for another load or for other replicas."""
         if self._asked is not None and self._last_mark() != self._mark:
             self.clear()
 
@@ -77,7 +77,7 @@ class Foresight(QObject):
             self.predictor.ask(settings)
 
     def _observe(self) -> bool:
-        """Tell the predictor what has been seen by now, if that is enough."""
+        """Send the present observation to the predictor; returns whether there is enough to observe."""
         observation = Observation.of_history(self._history)
         if observation is None:
             return False

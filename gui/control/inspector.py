@@ -1,4 +1,4 @@
-"""Connects what tells of one request: the timeline, the table and the details beside it."""
+"""Connects the three views of one request: timeline, table and details."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.analysis.observed.one_batch import BatchSummary
 
 
 class RequestInspector(QObject):
-    """At most one request is chosen; it is marked in the timeline and in the table, and told of in the details."""
+    """Holds the chosen request, if any: marked in timeline and table, described in the details."""
 
     changed = Signal(object)  # the row of the request that is chosen, or None
 
@@ -50,11 +50,11 @@ class RequestInspector(QObject):
         return self._row
 
     def close(self) -> None:
-        """Look at no request any more."""
+        """Choose no request."""
         self._choose(None)
 
     def refresh(self) -> None:
-        """What is under way goes on; what is no longer kept is let go."""
+        """Update the details; close them if the history no longer holds the request."""
         if self._row is None:
             return
         found = request_details(self._history, self._row)
@@ -95,7 +95,7 @@ class RequestInspector(QObject):
 
 
 def batch_words(batch: BatchSummary, mates: int) -> tuple[str, str]:
-    """A batch as title and remark, for one who ran beside so many others."""
+    """Title and remark of a batch, for a request that ran with `mates` others."""
     if batch.formation == "continuous":
         others = "1 other" if mates == 1 else f"{mates} others"
         return (

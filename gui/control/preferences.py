@@ -1,4 +1,4 @@
-"""What the window remembers from one time to the next: one JSON file in the user's configuration folder."""
+"""Preferences that outlive the window: one JSON file in the user's configuration folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ThemePreference: TypeAlias = Literal["system", "dark", "light"]
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is remembered. A field that is missing or unknown in the file does not matter; a wrong one does.
+    """The content of the file. Missing and unknown fields are accepted, invalid values are not.
 
     Attributes:
-        layout: what the main window says of its geometry and splitters.
-        window_s: stretch of time that the plots show.
+        layout: geometry and splitters of the main window.
+        window_s: seconds that the plots show.
     """
 
     theme: ThemePreference = "system"
@@ -50,7 +50,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_path() -> Path:
-    """Where the file is; the environment may name another folder."""
+    """The path of the file; an environment variable may name another folder."""
     folder = os.environ.get(FOLDER_VARIABLE) or platformdirs.user_config_dir("batchscope", appauthor=False)
     return Path(folder) / "preferences.json"
 
@@ -59,7 +59,7 @@ class PreferencesFile:
     """Reads and writes one file.
 
     Attributes:
-        complaint: why the file could not be used and where it was put, for the user; ``None`` if all is well.
+        complaint: a sentence that says why the file was not used and where it is kept; ``None`` if it was used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class PreferencesFile:
         self.complaint: str | None = None
 
     def load(self) -> Preferences:
-        """What is remembered; the defaults where there is no file, or none that can be used."""
+        """Read the file; returns defaults if it is missing or unusable."""
         try:
             content = _read(self._path)
             self._last_saved = content
@@ -111,5 +111,5 @@ def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(LARGEST_FILE_BYTES + 1)
     if len(content) > LARGEST_FILE_BYTES:
-        raise ValueError("it is larger than any such file")
+        raise ValueError("it is larger than any preferences")
     return content

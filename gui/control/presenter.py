@@ -1,4 +1,4 @@
-"""Shows in the panels what the history holds: rows of the table, numbers and findings, each at its own pace."""
+"""Shows the history in the panels: rows of the table, numbers and findings, each at its own rate."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
 FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
-NOT_OURS: Final = "Another client's request"  # telemetry tells no texts
-RATE_SPAN: Final = 8  # numbers ticks that the rate of telemetry is measured over
+NOT_OURS: Final = "Another client's request"  # telemetry carries no texts
+RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 
 
 class Presenter(QObject):
-    """Pulls, a little after each frame; everything it shows can be asked of `History` at any time.
+    """Reads the history after frames, one task each, and hands the panels what changed.
 
     Attributes:
-        turns: what is shown, and how often; others may have their turns, too.
+        round_robin: the tasks and how often each runs; others may add theirs.
 
     Signals:
-        numbers_shown: four times a second, for what else is read and not watched.
+        numbers_shown: four times a second, after the numbers; other texts follow it.
     """
 
     numbers_shown = Signal()
@@ -67,11 +67,11 @@ class Presenter(QObject):
             self.round_robin.add(work, every_s)
 
     def take_turn(self) -> None:
-        """Show what has been due longest; to be called after each frame."""
+        """Run the task that has been due longest; called after each frame."""
         self.round_robin.take()
 
     def set_frozen(self, frozen: bool) -> None:
-        """Let figures and plots stand at this moment, or go on."""
+        """Freeze figures and plots at this moment, or let them run."""
         self._plots.set_frozen(frozen)
         self._frozen_at = time.strftime("%H:%M:%S") if frozen else None
         self._finished_at_freeze = self._session.requests_seen
@@ -86,14 +86,14 @@ class Presenter(QObject):
             self._window.requests.model.update(map(shown, changed), self._history.now_s())
 
     def show_findings(self) -> None:
-        """What it means, and what the engine could do."""
+        """Show the findings, and the engine's capacity as a line."""
         at_s = self._shown_at_s()
         facts = Facts.at(self._history, self._history.now_s() if at_s is None else at_s)
         self._window.findings.show_findings(() if facts is None else findings_of(facts))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
 
     def show_numbers(self) -> None:
-        """Figures, counts and states."""
+        """Show figures, counts and states."""
         self._show_figures(self._shown_at_s())
         self._show_drain()
         self._show_table_counts()
@@ -102,7 +102,7 @@ class Presenter(QObject):
         self.numbers_shown.emit()
 
     def _shown_at_s(self) -> float | None:
-        """The moment that the plots end at; ``None`` while they follow now."""
+        """The right edge of the plots; ``None`` while they follow the present."""
         return None if self._plots.is_live else self._plots.view_end_s()
 
     def _show_figures(self, at_s: float | None) -> None:
@@ -114,7 +114,7 @@ class Presenter(QObject):
         self._window.batching.show_measured(now.mean_batch)
 
     def _show_drain(self) -> None:
-        """Of the settings in force; their first batch tells of it."""
+        """Say how long batches under older settings ran on; known from the first batch under those in force."""
         batches, in_force = self._history.batches, self._history.in_force
         regime = batches.regimes[-1] if batches.regimes else None
         is_obeyed = regime is not None and in_force is not None and regime.version == in_force.version
@@ -161,7 +161,7 @@ class Presenter(QObject):
 
 
 def shown(row: RequestRow) -> Shown:
-    """A row as the table wants it; requests of ours go by the id that they can be cancelled by."""
+    """A row of the table; a request of this window has the id that cancels it."""
     return Shown(
         id=row.client_id or f"#{row.key}",
         prompt=row.prompt or NOT_OURS,
@@ -179,5 +179,5 @@ def shown(row: RequestRow) -> Shown:
 
 @cache
 def _prepare_findings() -> None:
-    """Import in the background, while Ray starts, what the first fit would otherwise halt the window for."""
+    """Import scipy while Ray starts: during the first fit the import would halt the window."""
     Thread(target=import_module, args=("scipy.optimize",), name="import of scipy").start()

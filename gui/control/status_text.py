@@ -1,4 +1,4 @@
-"""The words of the status bar and of the toolbar's state, from what is known. No Qt."""
+"""Texts of the status bar. No Qt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 
 def activity(history: History) -> str:
-    """What the service did last; where requests join and leave, what it does now."""
+    """The last batch; under continuous formation the places that are taken."""
     batch = last_batch(history)
     if batch is None or batch.ran_s is None:
         return "No batch yet"
@@ -29,7 +29,7 @@ def activity(history: History) -> str:
 
 
 def facts_at_rest() -> list[str]:
-    """What the machine has to offer."""
+    """Cores, GPUs and free memory of the machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free = psutil.virtual_memory().available / GIGABYTE
     gpus = len(os.listdir(NVIDIA_GPUS)) if NVIDIA_GPUS.is_dir() else 0
@@ -40,7 +40,7 @@ def facts_at_rest() -> list[str]:
 
 
 def facts(history: History, telemetry_per_s: float | None, frame_p99_ms: float | None) -> list[str]:
-    """What holds now, the least important first."""
+    """Facts about the running service, the least important first."""
     facts_known: list[str] = []
     if history.in_force is not None:
         facts_known.append(f"settings v{history.in_force.version}")

@@ -1,4 +1,4 @@
-"""A run without hands, and the report of what it measured.
+"""A demo: a scripted run of the window, and the report of its measurements.
 
 Invariant: it acts only through what a user can reach.
 """

@@ -1,4 +1,4 @@
-"""What a demo measured, in the shape of its report. A figure that could not be measured is null."""
+"""The report of a demo. A figure without a measurement is null."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.messages.telemetry import BatchRecord
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """`failed` are all that were sent and not answered: errors, refusals and those broken off."""
+    """Counts of requests; `failed` are all that were sent and not answered: errors, refusals and cancellations."""
 
     sent: int
     ok: int
@@ -23,7 +23,7 @@ class Requests(msgspec.Struct, frozen=True):
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """From the intended send time to the last token, of the requests that were answered."""
+    """Seconds from the intended send time to the last token, of answered requests."""
 
     p50: float | None = None
     p95: float | None = None
@@ -50,7 +50,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Startup(msgspec.Struct, frozen=True):
-    """`window`: creation of the process to the first painted frame. `ready`: Start to the service's first answer."""
+    """Seconds: `window` from the process's creation to the first frame, `ready` from Start to the first answer."""
 
     window: float | None
     ready: float | None
@@ -72,7 +72,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measurements:
-    """Collects what telemetry and the load process say while the demo's load runs."""
+    """Collects telemetry and results of the load generator while the demo's load runs."""
 
     def __init__(self) -> None:
         self.ready: Ready | None = None
@@ -94,7 +94,7 @@ class Measurements:
         self._changes += changes
 
     def report(self) -> Report:
-        """What has been measured so far."""
+        """The report of the measurements so far."""
         return Report(
             model=self.ready.model if self.ready else None,
             device=self.ready.device if self.ready else None,

@@ -1,6 +1,6 @@
-"""A run without hands: start, load, move a slider half-way, take a picture, stop, report.
+"""The script of a demo: start, load, move a slider half-way, take a picture, stop, report.
 
-Everything goes the way it goes for a user: the load panel's button, the slider's keys, the same processes.
+The script acts as a user does: with the load panel's button, the slider's keys, and the same processes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONGEST_DRAIN_MS: Final = 5 * 60_000
 
 
 class Demo(QObject):
-    """Waits for the window to be complete, does it all, and closes it.
+    """Waits for the window to be complete, runs the script, and closes the window.
 
     Attributes:
         exit_code: 0 only if every request was answered and no error was shown.
@@ -92,7 +92,7 @@ class Demo(QObject):
         self._app.window.load.toggle()
 
     def _on_load_began(self) -> None:
-        """The load generator sends: only now does its time run, however long its process took to start."""
+        """Start the load's time with the generator's first frame, without the start of its process."""
         self._is_under_load = True
         self._half_way.start(round(self._demo_s / 2 * 1e3))
         self._end.start(round(self._demo_s * 1e3))

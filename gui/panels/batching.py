@@ -38,16 +38,16 @@ LIMITS: Final = ("max_concurrent_batches", "max_queued_requests")
 
 
 class BatchingPanel(QWidget):
-    """Asks for changes; shows as in force only what the service has answered."""
+    """Asks for changes; shows as in force only what the service has confirmed."""
 
     settings_wanted = Signal(dict)  # the fields to change; at most one every 40 ms while a slider is dragged
-    considered = Signal(object, bool)  # the settings that the controls say, and whether the slider was let go
+    considered = Signal(object, bool)  # the settings of the controls, and whether the slider was let go
 
     def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._in_force = settings or Settings()
         self._recorded: Settings | None = None
-        self._wanted: dict[str, object] = {}  # not yet answered
+        self._wanted: dict[str, object] = {}  # not yet confirmed
         self._unsent: dict[str, object] = {}
         self._version, self._after, self._drained = "", "", ("", "")
         self._head = remark()
@@ -78,19 +78,19 @@ class BatchingPanel(QWidget):
 
     @property
     def settings(self) -> Settings:
-        """What the user wants; while a recording is shown, the controls say something else."""
+        """The settings that the user wants; the controls may show a recording's instead."""
         return self._in_force.revised(self._wanted)
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the controls say what held in a recording."""
+        """Whether the controls show the settings of a recording."""
         return self._recorded is not None
 
     def control(self, field: str) -> Setting | SwitchSetting:
         return self._settings[field]
 
     def show_settings(self, settings: Settings) -> None:
-        """Start over from `settings`; whatever was wanted is forgotten."""
+        """Start over from `settings`; pending changes are dropped."""
         self._in_force = settings
         self._wanted.clear()
         self._unsent.clear()
@@ -99,7 +99,7 @@ class BatchingPanel(QWidget):
         self._show_all()
 
     def show_in_force(self, versioned: VersionedSettings, in_force_after_ms: float | None = None) -> None:
-        """What the service says; a control that the user holds, or whose answer is still out, stays where it is."""
+        """Show the settings in force; a control that is held or waits for an answer keeps its value."""
         self._in_force = versioned.settings
         for field, value in list(self._wanted.items()):
             if getattr(versioned.settings, field) == value and field not in self._unsent:
@@ -111,7 +111,7 @@ class BatchingPanel(QWidget):
         self._show_all()
 
     def _drop_impossible(self) -> None:
-        """Somebody else may have changed what the values wanted here do not go with."""
+        """Drop pending changes that no longer go with the settings in force: another client may have changed those."""
         try:
             self._in_force.revised(self._wanted)
         except SettingError:
@@ -119,19 +119,19 @@ class BatchingPanel(QWidget):
             self._unsent.clear()
 
     def show_recorded(self, settings: Settings | None) -> None:
-        """Say what held in a recording; with ``None`` again what the user wants."""
+        """Show the settings of a recording; ``None`` shows the user's again."""
         if settings != self._recorded:
             self._recorded = settings
             self._show_all()
 
     def show_drained(self, words: str, brief: str) -> None:
-        """What became of batches formed under the settings before: "old settings drained after 1.8 s", or nothing."""
+        """Show when the batches of the settings before had run: "old settings drained after 1.8 s", or nothing."""
         if (words, brief) != self._drained:
             self._drained = words, brief
             self._show_head()
 
     def show_refusal(self, field: str, rule: str) -> None:
-        """The service refused a value for `field`: say so at its control."""
+        """Show at the control of `field` which rule the value breaks."""
         self._wanted.pop(field, None)
         self._unsent.pop(field, None)
         self._show_all()
@@ -139,7 +139,7 @@ class BatchingPanel(QWidget):
             self._settings[field].show_refusal(rule)
 
     def settle(self) -> None:
-        """A change could not be sent: the controls go back to what is in force."""
+        """Go back to the settings in force: a change could not be sent."""
         self._wanted.clear()
         self._unsent.clear()
         self._show_all()
@@ -231,7 +231,7 @@ class BatchingPanel(QWidget):
         self._show_head()
 
     def _show_head(self) -> None:
-        """As much as there is room for; all of it as a tooltip."""
+        """Show as much of the head as fits; the tooltip has all of it."""
         in_force = f"{self._version} in force {self._after}" if self._after else self._version
         words, brief = self._drained
         texts = [in_force]
@@ -261,7 +261,7 @@ class BatchingPanel(QWidget):
 
 
 def _release_summary(settings: Settings) -> str:
-    """When batches leave, in a few words."""
+    """The release rules in a few words."""
     size = "any size" if settings.allow_small_batch else "full only"
     tick = f"every {settings.stride_s:g} s" if settings.stride_s else "at once"
     budget = [f"{settings.max_batch_tokens} tokens"] if settings.max_batch_tokens else []

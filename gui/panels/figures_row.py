@@ -1,4 +1,4 @@
-"""The row of figures: what the last ten seconds amount to, and what it was under the settings before."""
+"""The row of figures: over the last ten seconds, and before the last change of settings."""
 
 from __future__ import annotations
 
@@ -80,21 +80,21 @@ class FiguresRow(QWidget):
         self._make_room(now)
 
     def set_unit(self, unit: str) -> None:
-        """What is counted, in the plural."""
+        """Name the unit of the throughput, in the plural."""
         self._figures["tokens_per_s"].set_name(f"{unit}/s")
 
     def show_prediction(self, prediction: Prediction | None) -> None:
-        """Below the figures that it foretells: what it says, in place of those before."""
+        """Show predicted figures in place of those before; ``None`` shows those again."""
         self._prediction = prediction
         self.show_figures(*self._shown)
 
     def set_dimmed(self, dimmed: bool) -> None:
-        """Grey, once they no longer are what is."""
+        """Grey the figures out, once they are out of date."""
         for figure in self._figures.values():
             figure.set_dimmed(dimmed)
 
     def set_frozen_at(self, clock_time: str | None) -> None:
-        """Say at which time the figures stand still; ``None`` while they run."""
+        """Show the time at which the figures are frozen; ``None`` while they run."""
         self._frozen_at = clock_time
         self.show_figures(*self._shown)
 
@@ -103,7 +103,7 @@ class FiguresRow(QWidget):
             figure.set_size(tokens.FONT_FIGURE_SMALL if compact else tokens.FONT_FIGURE)
 
     def _make_room(self, now: Figures | None) -> None:
-        """Lower until there is a first figure; from then on its height stays, whatever is unknown for a while."""
+        """Use the full height from the first figure on."""
         if now is None:
             self._has_data = False
         elif any(shown.read(now) is not None for shown in FIGURES.values()):
@@ -133,7 +133,7 @@ class FiguresRow(QWidget):
 
 
 def _predicted(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
-    """A queue that grows has no steady latency: that of the seconds ahead is told as what it is."""
+    """A word and a predicted number; a growing queue has no steady latency, so its word is "grows to"."""
     is_growing = prediction.saturated and key in ("p50_s", "p95_s")
     value = getattr(prediction, key).value
     number = format_number(value, shown.decimals if value < ROOMY else shown.decimals_before)

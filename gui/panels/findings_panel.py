@@ -1,4 +1,4 @@
-"""What it means: three findings or all, each with its evidence and the control to change."""
+"""The findings: three or all, each with its evidence and the control to change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ICONS: Final = {"check": "ph.check-circle", "info": "ph.info", "warning": "ph.wa
 
 
 class FindingsPanel(QWidget):
-    """The one part of the left panel that scrolls; what is beyond the first three shows on demand."""
+    """A scrolling list of findings; those beyond the first three are shown on demand."""
 
     control_wanted = Signal(str)  # the name of a setting
 
@@ -51,7 +51,7 @@ class FindingsPanel(QWidget):
         self.show_findings(())
 
     def show_findings(self, findings: Sequence[Finding]) -> None:
-        """The first of them are the most useful."""
+        """Show these findings, the most useful first."""
         self._shown = findings
         self._empty.setVisible(not findings)
         visible = findings if self._shows_all else findings[:MOST]
@@ -66,7 +66,7 @@ class FindingsPanel(QWidget):
         return self._more
 
     def titles(self) -> list[str]:
-        """What is shown, in order."""
+        """The titles that are shown, in order."""
         return [shown.title for shown in self._rows if not shown.isHidden()]
 
     def _on_more_clicked(self) -> None:

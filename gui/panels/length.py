@@ -19,7 +19,7 @@ from service.messages.settings import Bounds
 
 
 class NameMenu(Button):
-    """Silent when set by program."""
+    """A name with a remark that opens a menu of kinds; a change by program emits nothing."""
 
     picked = Signal(str)  # the key of what the user chose
 
@@ -79,7 +79,7 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class LengthControl(QWidget):
-    """One length; silent when set by program. Without a length (`None`) things stay as they are written."""
+    """One length; a change by program emits nothing. Length ``None`` leaves prompts as they are written."""
 
     wanted = Signal()
 
@@ -111,7 +111,7 @@ class LengthControl(QWidget):
 
     @property
     def length(self) -> Length | None:
-        """What the controls say."""
+        """The length of the controls."""
         whole = {field: int(number.number) for field, number in self._numbers.items()}
         match self._kind:
             case "fixed":
@@ -140,7 +140,7 @@ class LengthControl(QWidget):
         return self._numbers[field]
 
     def pick(self, kind: str) -> None:
-        """As if the user had chosen it in the menu."""
+        """Choose `kind` as a click in the menu does."""
         self._kind = kind
         self._show_kind()
         self.wanted.emit()
@@ -155,7 +155,7 @@ class LengthControl(QWidget):
             number.setVisible(field in ROWS[self._kind])
 
     def _keep_apart(self, other: str, number: float, outer: Callable[[float, float], float]) -> None:
-        """One end of the range was moved past the other: that one goes along."""
+        """Move the other end of the range along, if this one was moved past it."""
         self._numbers[other].set_number(outer(self._numbers[other].number, number), keep_typing=False)
 
 

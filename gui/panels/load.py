@@ -1,4 +1,4 @@
-"""The load: its pattern, how much of it, how long its requests are, and what it has come to."""
+"""The load: its pattern, rate, lengths and counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from service.messages.load import Burst, ClientTotals, Length, Pattern
 
 
 class LoadPanel(QWidget):
-    """Asks for a load, and again for every change of it while it runs."""
+    """Emits a load when the user runs it, and again after every change while it runs."""
 
     load_wanted = Signal(object, object, object)  # Pattern, max_tokens, prompt_words
     stop_wanted = Signal()
@@ -69,18 +69,18 @@ class LoadPanel(QWidget):
 
     @property
     def pattern(self) -> Pattern:
-        """What the controls say."""
+        """The pattern of the controls."""
         return pattern_of(self._kind, {field: self._knobs[field].value for field in CHOICES[self._kind]})
 
     @property
     def lengths(self) -> tuple[Length, Length | None]:
-        """What the controls say, shown or not: tokens at most, and words of prompts."""
+        """Most tokens and prompt words of the controls, also of hidden ones."""
         assert self._tokens.length is not None
         return self._tokens.length, self._words.length
 
     @property
     def max_tokens(self) -> Length:
-        """What a request asks for; of a function, its one result."""
+        """Tokens that a request asks for; 1 for a function."""
         return self.lengths[0] if self._generates else 1
 
     @property
@@ -96,7 +96,7 @@ class LoadPanel(QWidget):
         return self._knobs[field]
 
     def set_load(self, pattern: Pattern, max_tokens: Length, prompt_words: Length | None = None) -> None:
-        """Show this load in the controls, silently."""
+        """Show this load in the controls; nothing is emitted."""
         self._kind = kind_of(pattern)
         for field in CHOICES[self._kind]:
             self._knobs[field].set_value(getattr(pattern, field))
@@ -105,13 +105,13 @@ class LoadPanel(QWidget):
         self._show_kind()
 
     def set_generates(self, generates: bool) -> None:
-        """Whether requests ask for a number of tokens; else the lengths have no meaning."""
+        """Show the lengths for a text generator, hide them for a function."""
         self._generates = generates
         for length in (self._tokens, self._words):
             length.setVisible(generates)
 
     def set_can_run(self, can_run: bool, why: str = "") -> None:
-        """`why` says what it waits for."""
+        """Enable the button; `why` says what it waits for."""
         self._can_run = can_run
         if why or self._sent.text() == self._why:  # what the load came to stays
             self.set_note(why)
@@ -119,13 +119,13 @@ class LoadPanel(QWidget):
         self._show_buttons()
 
     def set_note(self, text: str) -> None:
-        """One line under the button instead of the counts."""
+        """Show a line under the button instead of the counts."""
         self._sent.setText(text)
         self._lag_p99_ms = None
         self._show_lag()
 
     def show_running(self, pattern: Pattern | None, is_paused: bool = False) -> None:
-        """What runs, as the load process tells."""
+        """Show the pattern that runs, as the load process reports it."""
         self._running = pattern
         self._is_paused = is_paused
         self._show_buttons()
@@ -140,12 +140,12 @@ class LoadPanel(QWidget):
         self._show_lag()
 
     def toggle(self) -> None:
-        """As if the button had been clicked."""
+        """Click the button, if it is enabled."""
         if self.button.isEnabled():
             self.button.click()
 
     def toggle_pause(self) -> None:
-        """As if Pause or Resume had been clicked, where there is something to pause."""
+        """Click Pause or Resume, if it is shown and enabled."""
         if not self.pause.isHidden() and self.pause.isEnabled():
             self.pause.click()
 
@@ -213,7 +213,7 @@ class LoadPanel(QWidget):
             self._send()
 
     def _show_lag(self) -> None:
-        """Briefly where the counts leave no room for more."""
+        """Show the generator's own lag, abbreviated where the counts leave no room."""
         if self._lag_p99_ms is None:
             self._lag.setText("")
             return

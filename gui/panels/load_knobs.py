@@ -1,4 +1,4 @@
-"""Patterns of load: their names, their numbers, and a control for each field. A control set by program is silent."""
+"""Patterns of load: their names, their numbers, and a control for each field. A change by program emits nothing."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def kind_of(pattern: Pattern) -> str:
 
 
 def pattern_of(kind: str, values: Mapping[str, object]) -> Pattern:
-    """The pattern with those values; they are valid, each for itself."""
+    """The pattern of this kind; each of its values is valid."""
     pattern: Pattern = msgspec.convert({"pattern": kind, **values}, type=Pattern)
     return pattern
 
@@ -107,7 +107,7 @@ TRACES: Final = "Traces (*.jsonl *.json);;All files (*)"
 
 
 class NumberKnob(Setting):
-    """A number out of the table."""
+    """A number of `NUMBERS`."""
 
     def __init__(self, field: str, parent: QWidget | None = None) -> None:
         number = NUMBERS[field]
@@ -129,7 +129,7 @@ class NumberKnob(Setting):
 
 
 class RatesKnob(QWidget):
-    """Rates, one after the other, as a line of text."""
+    """A line of text with the rates of the steps."""
 
     wanted = Signal(object, bool)
 
@@ -164,7 +164,7 @@ class RatesKnob(QWidget):
 
     @property
     def refusal(self) -> str | None:
-        """The line under the control, if there is one."""
+        """The error under the control, or ``None``."""
         return None if self._error.isHidden() else self._error.text
 
     def _on_editing_finished(self) -> None:
@@ -204,7 +204,7 @@ def parse_rates(text: str) -> tuple[float, ...] | None:
 
 
 class ThinkKnob(Segmented):
-    """How users think."""
+    """The distribution of think times."""
 
     wanted = Signal(object, bool)
 

@@ -20,7 +20,7 @@ INTERVAL_MS: Final = 100
 
 
 class LogPanel(QWidget):
-    """Lines are gathered and put in together; it follows the end unless the user has scrolled away from it."""
+    """Adds lines in groups, and follows the end unless the user has scrolled away from it."""
 
     closed = Signal()
 
@@ -53,7 +53,7 @@ class LogPanel(QWidget):
         self._copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text()))
 
     def append(self, text: str) -> None:
-        """Any number of lines."""
+        """Add any number of lines."""
         self._pending.extend(text.rstrip("\n").split("\n"))
         del self._pending[:-MOST_LINES]
         if not self._timer.isActive():

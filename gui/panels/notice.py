@@ -1,4 +1,4 @@
-"""What the state asks of the user: start, wait, or start again. While the service runs there is nothing to say."""
+"""Pages for a service that is not started, starting or failed; hidden while it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHAPES: Final[dict[str, tuple[Shape, str]]] = {
 
 
 class Notice(QFrame):
-    """One of three pages, or hidden."""
+    """Shows one of three pages, or nothing."""
 
     step_wanted = Signal(str)
     log_wanted = Signal()
@@ -60,7 +60,7 @@ class Notice(QFrame):
         self._turn_to(self.starting)
 
     def show_failed(self, sentence: str) -> None:
-        """What happened, the number that proves it, what it cost."""
+        """Show the cause of a failure and its cost."""
         self.failed.show_sentence(sentence)
         self._turn_to(self.failed)
 
@@ -78,6 +78,8 @@ class Notice(QFrame):
 
 
 class _EmptyPage(QWidget):
+    """An invitation to start, and the three steps of a first use."""
+
     def __init__(self) -> None:
         super().__init__()
         self._lead = label("", "text", wrap=True)
@@ -104,6 +106,8 @@ class _EmptyPage(QWidget):
 
 
 class _StartingPage(QWidget):
+    """The stages of a start."""
+
     def __init__(self) -> None:
         super().__init__()
         self._lead = label("", "text", wrap=True)
@@ -161,6 +165,8 @@ class _StageRow(QWidget):
 
 
 class _FailedPage(QFrame):
+    """The cause of a failure."""
+
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("failure")

@@ -1,4 +1,4 @@
-"""The prompts that Fire sends: an editor, how often, and with how many tokens."""
+"""The prompts that Fire sends: an editor and a number of copies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from service.messages.settings import Bounds
 
 
 class Editor(QTextEdit):
-    """A line a paragraph, none wrapped; Tab goes on to the next control."""
+    """An editor of unwrapped lines; Tab goes on to the next control."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -32,7 +32,7 @@ class Editor(QTextEdit):
         self.document().setDocumentMargin(tokens.GAP_1)
 
     def set_text(self, text: str) -> None:
-        """Silently."""
+        """Replace the text; nothing is emitted."""
         blocked = self.blockSignals(True)
         self.setPlainText(text)
         self._space_lines()
@@ -59,7 +59,7 @@ USUAL_COPIES: Final = 8
 
 
 class PromptsPanel(QWidget):
-    """Emits the prompts that are to be fired, now."""
+    """Emits the prompts of the editor when the user fires them."""
 
     fire_wanted = Signal(object, int)  # tuple[str, ...], copies
     prompts_changed = Signal(object)  # tuple[str, ...], by the user
@@ -115,7 +115,7 @@ class PromptsPanel(QWidget):
         self._show_count()
 
     def set_generates(self, generates: bool) -> None:
-        """Whether the lines are prompts that are continued; else they are inputs of a function."""
+        """Name the lines prompts of a text generator, or else inputs of a function."""
         self._head.setText("Prompts" if generates else "Inputs")
 
     def set_can_fire(self, can_fire: bool) -> None:
@@ -123,7 +123,7 @@ class PromptsPanel(QWidget):
         self._show_count()
 
     def fire(self) -> None:
-        """As if Fire had been clicked."""
+        """Emit the prompts, if Fire is enabled."""
         self._copies.commit()
         if self.button.isEnabled() and not self._copies.is_refused:
             self.fire_wanted.emit(self.prompts, self.copies)

@@ -1,4 +1,4 @@
-"""How many replicas there are and what Ray lets each hold: what takes a redeployment, and how far that is."""
+"""Replicas and max_ongoing_requests, which take a redeployment, and the progress of that."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MARK_MEANS: Final = "Takes a redeployment; loses nothing"
 
 
 class RedeploymentRows(QWidget):
-    """Asks for other numbers; says as under way, done or taken back only what the service has told."""
+    """Asks for other numbers; shows a redeployment as the service reports it."""
 
     wanted = Signal(dict)  # the fields to change
-    changed = Signal()  # what `summary` or `progress` say
+    changed = Signal()  # `summary` or `progress` is another text
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -49,17 +49,17 @@ class RedeploymentRows(QWidget):
 
     @property
     def scale(self) -> Scale:
-        """What the user wants; while a recording is shown, the controls say something else."""
+        """The scale that the user wants; the controls may show a recording's instead."""
         return self._in_force.revised(self._asked)
 
     @property
     def progress(self) -> str:
-        """How far it is, while one is under way."""
+        """The progress of a redeployment under way, or nothing."""
         return progress(self._seen) if self._seen is not None and not self._seen.is_settled else ""
 
     @property
     def summary(self) -> str:
-        """In few words, for where there is no room for the rows."""
+        """The number of replicas, for the folded group."""
         replicas = (self._recorded or self.scale).replicas
         return f"{replicas} replica{'s' if replicas > 1 else ''}"
 
@@ -81,15 +81,15 @@ class RedeploymentRows(QWidget):
         self._show_all()
 
     def forget_service(self) -> None:
-        """There is none any more: what was wanted of it is what the next is started with."""
+        """Start over without a service: the next one starts with the wanted scale."""
         self.show_scale(self.scale)
 
     def show_deployment(self, deployment: Deployment) -> None:
-        """What the service says; a control whose answer is still out stays where it is."""
+        """Show a deployment; a control that waits for an answer keeps its value."""
         self._in_force = deployment.wanted
         self._asked = {name: value for name, value in self._asked.items() if value != getattr(self._in_force, name)}
         self._seen = deployment
-        self.news.setText(self._told(deployment))
+        self.news.setText(self._news_of(deployment))
         if deployment.failure is not None:
             self._failure.show_text(deployment.failure)
         else:
@@ -97,20 +97,20 @@ class RedeploymentRows(QWidget):
         self._show_all()
 
     def show_recorded(self, scale: Scale | None) -> None:
-        """Say what held in a recording; with ``None`` again what the user wants."""
+        """Show the scale of a recording; ``None`` shows the user's again."""
         if scale != self._recorded:
             self._recorded = scale
             self._show_all()
 
     def show_refusal(self, field: str, rule: str) -> None:
-        """The service refused a value for `field`: say so at its control."""
+        """Show at the control of `field` which rule the value breaks."""
         self._asked.pop(field, None)
         self._show_all()
         if field in self._rows:
             self._rows[field].show_refusal(rule)
 
     def settle(self) -> None:
-        """A change could not be sent: the controls go back to what is in force."""
+        """Go back to the scale in force: a change could not be sent."""
         self._asked.clear()
         self._show_all()
 
@@ -119,7 +119,7 @@ class RedeploymentRows(QWidget):
         self.wanted.emit({name: int(number)})
         self.changed.emit()
 
-    def _told(self, deployment: Deployment) -> str:
+    def _news_of(self, deployment: Deployment) -> str:
         if not deployment.is_settled:
             self._began_s = deployment.at_s if self._began_s is None else self._began_s
             return progress(deployment)
@@ -138,7 +138,7 @@ class RedeploymentRows(QWidget):
 
 
 def progress(deployment: Deployment) -> str:
-    """How far a redeployment is.
+    """The progress of a redeployment in words.
 
     >>> two = Scale(replicas=2)
     >>> progress(Deployment(at_s=0, wanted=two, running=1, is_settled=False))

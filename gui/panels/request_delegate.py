@@ -30,7 +30,7 @@ _CURSOR: Final = " ▍"
 
 
 class RequestDelegate(QStyledItemDelegate):
-    """No widget per row: 256 of them stream at once."""
+    """Paints rows without a widget for each: 256 requests may stream at once."""
 
     def __init__(self, model: RequestsModel) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class RequestDelegate(QStyledItemDelegate):
 def _paint_pair(
     painter: QPainter, place: QRect, left: str, right: str, size: int, weight: int, right_ink: str | None = None
 ) -> None:
-    """`right` whole, `left` shortened to what room remains."""
+    """Paint `right` whole, and `left` shortened to the rest of the width."""
     face = font(size, weight)
     metrics = QFontMetrics(face)
     painter.setFont(face)

@@ -1,4 +1,4 @@
-"""One request: where its time went, what it waited for, its batch and the others in it, and its text."""
+"""Details of a request: its stages, its waits, its batch and the other members, and its text."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ MOST_MATES_SHOWN: Final = 3
 
 
 class RequestDetails(QWidget):
-    """
+    """Shows one request.
+
     Signals:
-        closed: the user wants the table back.
-        mate_chosen: the id of the request in the same batch that the user went on to.
+        closed: the user closes the details.
+        mate_chosen: the id of another request of the batch, which the user picked.
     """
 
     closed = Signal()
@@ -64,7 +65,7 @@ class RequestDetails(QWidget):
     def show_request(
         self, request: RequestRow, stages: Sequence[Stage], spans_s: Sequence[float], reason: ReleaseReason | None
     ) -> None:
-        """The request itself, with the seconds of its stages."""
+        """Show the request, with the seconds of its stages."""
         self._state.setText(request.state)
         self.strip.show_stages(stages, spans_s, reason)
         _set(self._prompt, request.prompt)
@@ -75,7 +76,7 @@ class RequestDetails(QWidget):
         _set(self._waited, sentence)
 
     def show_batch(self, title: str, remark: str, mates: Sequence[RequestRow], now_s: float) -> None:
-        """Its batch in words, and the others in it; an empty title where it has none yet."""
+        """Show the batch and its other members; the title is empty before there is a batch."""
         self._batch.setVisible(bool(title))
         self._batch_title.setText(title)
         self._batch_remark.setText(remark)
@@ -105,7 +106,7 @@ def _padded(*parts: QWidget) -> QWidget:
 
 
 def _set(words: QLabel, text: str) -> None:
-    """Nothing takes no room."""
+    """Show `text`; hide the label if it is empty."""
     if words.text() != text:
         words.setText(text)
     words.setVisible(bool(text))

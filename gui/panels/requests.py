@@ -1,4 +1,4 @@
-"""The requests: filters with counts, and a row for each as it waits, streams and ends."""
+"""The requests: filters with counts, and a row for each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMPTY_TEXT: Final = "Every request gets a row here: its state, its answer as it 
 
 
 class RequestsPanel(QWidget):
-    """Shows a `RequestsModel`; emits what is to be cancelled, and which one the user looks at."""
+    """Shows a `RequestsModel`; emits requests to cancel, and the one that the user chooses."""
 
     cancel_wanted = Signal(object)  # tuple[str, ...] of ids, or None for all
     request_chosen = Signal(str)  # the id of the one row that was selected
@@ -61,7 +61,7 @@ class RequestsPanel(QWidget):
         self.refresh_counts()
 
     def refresh_counts(self) -> None:
-        """Counts are read by people: call this a few times a second, not for every request."""
+        """Update the filters; meant for a few calls a second, not for one per request."""
         counts = self.model.counts()
         has_live = counts.waiting + counts.running > 0
         for name in ("waiting", "running"):
@@ -74,7 +74,7 @@ class RequestsPanel(QWidget):
         self._cancel_all.setEnabled(self._can_cancel and has_live)
 
     def set_generates(self, generates: bool) -> None:
-        """Whether prompts are continued; else inputs have outputs."""
+        """Name the column after prompts and completions, or else after inputs and outputs."""
         self._title.setText(OF_TEXT if generates else OF_FUNCTIONS)
 
     def set_can_cancel(self, can_cancel: bool) -> None:
@@ -82,12 +82,12 @@ class RequestsPanel(QWidget):
         self.refresh_counts()
 
     def cancel_all(self) -> None:
-        """As if "Cancel all" had been clicked."""
+        """Emit that all are to be cancelled, if "Cancel all" is enabled."""
         if self._cancel_all.isEnabled():
             self.cancel_wanted.emit(None)
 
     def select(self, request_id: str) -> None:
-        """Show this request as selected, silently; where the filter hides it, none."""
+        """Select this request, unless the filter hides it; nothing is emitted."""
         line = self.model.line_of(request_id)
         chosen = self.table.selectionModel()
         if line is None or chosen.isRowSelected(line, QModelIndex()):
@@ -144,7 +144,7 @@ class RequestsPanel(QWidget):
 
     def _on_selection_changed(self, selected: QItemSelection, deselected: QItemSelection) -> None:
         rows = self.table.selectionModel().selectedRows()
-        if len(rows) == 1 and (selected or deselected):  # Qt also tells of rows that only moved, with neither
+        if len(rows) == 1 and (selected or deselected):  # Qt also reports rows that only moved, with neither
             self._on_row_picked(rows[0])
 
     def _on_row_picked(self, index: QModelIndex) -> None:
@@ -161,7 +161,7 @@ class RequestsPanel(QWidget):
 
 
 class RequestsTable(QTableView):
-    """Fixed rows; what the user looks at stays where it is when newer requests come in above."""
+    """A table with rows of one height; visible rows stay in place when newer requests are inserted above."""
 
     cancel_key_pressed = Signal()
     newer_above = Signal(int)  # how many came in above while the rows were held
@@ -202,7 +202,7 @@ class RequestsTable(QTableView):
             super().keyPressEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """What is selected stays in sight."""
+        """Keep the selected row in sight."""
         super().resizeEvent(event)
         chosen = self.selectionModel().selectedRows()
         if len(chosen) == 1:

@@ -1,4 +1,4 @@
-"""The table of requests, and below it, or in its place where room lacks, what is known of one of them."""
+"""The table of requests and the details of one, below the table or in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gui.widgets.layouts import column
 
 
 class RequestsColumn(QWidget):
-    """Shares its height between the two; the table has it all while no request is looked at."""
+    """Shares its height between table and details; without details the table has all of it."""
 
     def __init__(self, requests: RequestsPanel, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -27,7 +27,7 @@ class RequestsColumn(QWidget):
         return self._details is not None and not self._details.isHidden()
 
     def put(self, details: QWidget) -> None:
-        """Give the details their place, after the table also for the Tab key; they are not shown yet."""
+        """Add the details, hidden; the Tab key reaches them after the table."""
         self._details = details
         details.hide()
         self._column.addWidget(details)

@@ -27,12 +27,12 @@ _FILTER_OF: Final[dict[RequestState, Filter]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """What client and service together know of a request.
+    """A request as the table shows it: what client and service report of it.
 
     Attributes:
         intended_s, formed_s, finished_s: on the service's clock; its age counts from `intended_s`.
-        text: generated so far.
-        key: what the history calls it.
+        text: the output so far.
+        key: its row in the history.
     """
 
     id: str
@@ -53,7 +53,7 @@ class RequestRow:
 
     @property
     def filter(self) -> Filter:
-        """The filter beside `all` that shows it."""
+        """The filter, other than `all`, that shows the request."""
         return _FILTER_OF[self.state]
 
     def seconds(self, now_s: float) -> float:
@@ -62,7 +62,7 @@ class RequestRow:
         return max(0.0, end - self.intended_s)
 
     def second_line(self, now_s: float) -> str:
-        """What stands below the prompt."""
+        """The text below the prompt."""
         match self.state:
             case "waiting":
                 return "waiting"
@@ -125,7 +125,7 @@ class RequestsModel(QAbstractTableModel):
         return Counts(len(self._rows), tally("waiting", 0), tally("running", 0), tally("done", 0), tally("failed", 0))
 
     def rows(self) -> tuple[RequestRow, ...]:
-        """All that are kept, oldest first."""
+        """All rows, oldest first."""
         return tuple(self._rows.values())
 
     def row(self, at: int) -> RequestRow:
@@ -133,12 +133,12 @@ class RequestsModel(QAbstractTableModel):
         return self._rows[self._shown[len(self._shown) - 1 - at]]
 
     def key_of(self, request_id: str) -> int | None:
-        """What the history calls a request; ``None`` if it is not known here."""
+        """The history's row of a request; ``None`` for an unknown request."""
         number = self._numbers.get(request_id)
         return None if number is None else self._rows[number].key
 
     def line_of(self, request_id: str) -> int | None:
-        """The line of the table that it stands in, if it passes the filter."""
+        """The line of a request in the table, or ``None`` if the filter hides it."""
         number = self._numbers.get(request_id)
         return None if number is None else self._line_of(number)
 
@@ -167,7 +167,7 @@ class RequestsModel(QAbstractTableModel):
         return None
 
     def update(self, rows: Iterable[RequestRow], now_s: float) -> None:
-        """Put in what is new and replace what is known; one signal for all that changed in place."""
+        """Insert new requests and replace known ones, with one signal for all that change in place."""
         self.now_s = now_s
         latest = {row.id: row for row in rows}
         self._replace({self._numbers[id]: row for id, row in latest.items() if id in self._numbers})
@@ -175,7 +175,7 @@ class RequestsModel(QAbstractTableModel):
         self._forget_oldest()
 
     def tick(self, now_s: float) -> None:
-        """Let the ages of what is under way go on."""
+        """Set the time that the ages of live requests count to."""
         self.now_s = now_s
         shown = [at for number in self._live if (at := self._line_of(number)) is not None]
         self._announce(shown)

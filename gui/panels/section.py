@@ -17,7 +17,7 @@ SECTION_MARGINS: Margins = (
 
 
 def section_head(title: str | QLabel, remark: QWidget | None = None) -> QHBoxLayout:
-    """The title, or a label of that kind, and at the right end whatever belongs to all of the section."""
+    """The title, and a remark at the right end."""
     words = label(title, "title") if isinstance(title, str) else title
     words.setFixedHeight(tokens.HEIGHT_SECTION_HEAD)
     return row(words, None, remark) if remark is not None else row(words, None)

@@ -22,12 +22,12 @@ class Shortcut:
 
     @property
     def native(self) -> str:
-        """As the system writes it: "Ctrl+R", "⌘R"."""
+        """The keys as the system writes them: "Ctrl+R", "⌘R"."""
         return QKeySequence(self.keys).toString(QKeySequence.SequenceFormat.NativeText)
 
     @property
     def hint(self) -> str:
-        """As it stands on a button."""
+        """The keys as a button shows them."""
         return self.native.replace("Return", "↵").replace("+", " ")
 
     def tip(self, text: str = "") -> str:

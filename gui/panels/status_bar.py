@@ -1,4 +1,4 @@
-"""The status bar: what happens left, a few facts right."""
+"""The status bar: the present activity on the left, facts on the right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAID_S: Final = 4.0
 
 
 class StatusBar(QWidget):
-    """Facts that lack room are left out from the left, the most telling stand right."""
+    """Facts without room are left out from the left; the most important stand right."""
 
     log_toggled = Signal()
     recording_clicked = Signal()
@@ -56,12 +56,12 @@ class StatusBar(QWidget):
         self.activity.setText(text)
 
     def say(self, sentence: str, for_s: float = SAID_S) -> None:
-        """Long enough to be read, while `update_activity` goes on."""
+        """Show a sentence for `for_s` seconds; `update_activity` does not replace it meanwhile."""
         self._held_until_s = time.monotonic() + for_s
         self.activity.setText(sentence)
 
     def update_activity(self, text: str) -> None:
-        """What goes on now, told several times a second."""
+        """Show the present activity; called several times a second."""
         if time.monotonic() >= self._held_until_s:
             self.activity.setText(text)
 
@@ -70,7 +70,7 @@ class StatusBar(QWidget):
         return self._recording.text() if not self._recording.isHidden() else ""
 
     def set_recording(self, text: str | None) -> None:
-        """What is being recorded, for instance "Recording 0:42"; a click stops it."""
+        """Show the state of a recording, such as "Recording 0:42"; a click stops it."""
         self._recording.setVisible(text is not None)
         if text is not None and text != self._recording.text():
             self._recording.setText(text)

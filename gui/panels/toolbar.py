@@ -1,4 +1,4 @@
-"""The toolbar: the next step of the life cycle, what to run and where, the state, and how to look at it."""
+"""The toolbar: the next step of the life cycle, model and device, the state, and the view."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ STOP_RECORDING: Final = f"Stop recording\t{shortcuts.RECORD.native}"
 
 
 class Toolbar(QWidget):
-    """Emits what the user wants; shows what is."""
+    """Shows the state of the service and the choices for its start and for the view."""
 
     step_wanted = Signal(str)
     model_chosen = Signal(str)
@@ -115,7 +115,7 @@ class Toolbar(QWidget):
         self._place_state()
 
     def set_detail(self, text: str) -> None:
-        """What stands beside the state's word: "12 s", "at 14:32:07"."""
+        """Show a detail beside the state's word: "12 s", "at 14:32:07"."""
         self._detail.setText(text)
         self._detail.setVisible(bool(text))
 
@@ -135,7 +135,7 @@ class Toolbar(QWidget):
         self._model.set_spec(chosen)
 
     def set_device(self, device: str, dtype: str) -> None:
-        """What is wanted; "auto" leaves it to the service."""
+        """Show the wanted device and dtype; "auto" leaves them to the service."""
         self._device, self._dtype = device, dtype
         for action in self._device_menu.actions():
             if action.data() is not None:
@@ -143,7 +143,7 @@ class Toolbar(QWidget):
         self._device_button.show_choice(DEVICES.get(device, device), DTYPES.get(dtype, dtype))
 
     def show_device_in_force(self, device: str, dtype: str) -> None:
-        """What the service made of "auto"."""
+        """Show the device and dtype that the service chose."""
         self._device_button.show_choice(DEVICES.get(device, device.upper()), DTYPES.get(dtype, dtype))
 
     def set_window_s(self, seconds: float) -> None:
@@ -162,7 +162,7 @@ class Toolbar(QWidget):
         self._record_action.setText(STOP_RECORDING if is_recording else RECORD)
 
     def show_replay(self, name: str, clock_time: str) -> None:
-        """A recording is shown, not a service, and stands at this time of the day."""
+        """Show a recording's name and time of day in place of a state."""
         self._state_glyph.show_shape("circle", "t2")
         self._state_word.setText("Recording")
         self._close_action.setVisible(True)
@@ -183,7 +183,7 @@ class Toolbar(QWidget):
     # What is done ----------------------------------------------------------------------------------------------------
 
     def take_step(self) -> None:
-        """As if the first button had been clicked."""
+        """Emit the next step, if it is enabled."""
         if self.step_button.isEnabled():
             self.step_wanted.emit(self._step)
 
@@ -196,7 +196,7 @@ class Toolbar(QWidget):
             self._pop_up(self.export_menu, self.export_button)
 
     def choose_window(self, seconds: float) -> None:
-        """As if the user had picked that window."""
+        """Show and emit this time window."""
         self.set_window_s(seconds)
         self.window_chosen.emit(seconds)
 

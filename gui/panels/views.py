@@ -18,7 +18,7 @@ from gui.widgets.segmented import Segmented
 
 @dataclass(frozen=True)
 class View:
-    """What the user can look at in the centre of the window."""
+    """A view of the centre."""
 
     key: str
     title: str
@@ -36,7 +36,7 @@ VIEWS: Final = (
 
 
 class Views(QWidget):
-    """Each of `VIEWS` has its page here; a view is a widget that is given its data, put in its place when it is made.
+    """A page for each of `VIEWS`; a view's widget is put in its page when it is made.
 
     Signals:
         chosen: the key of the view that the user picked.
@@ -78,13 +78,13 @@ class Views(QWidget):
         self._show_chosen()
 
     def show_view(self, key: str) -> None:
-        """Choose a view; one that there is not is passed over."""
+        """Choose a view; an unknown key is ignored."""
         if any(view.key == key for view in VIEWS):
             self._switch.choose(key)
             self._show_chosen()
 
     def describe(self, key: str, text: str) -> None:
-        """What all of a view has in common; stands at the right end of the row while that view is shown."""
+        """Set the remark that stands at the right end of the row while the view is shown."""
         self._remarks[key] = text
         self._remark.setText(self._remarks.get(self.key, ""))
 

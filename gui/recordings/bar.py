@@ -22,7 +22,7 @@ from service.messages.text import format_duration
 
 
 def facts(recording: Recording) -> str:
-    """Of which model on what, from when, how long, and how much."""
+    """Model, device, date, duration and number of requests."""
     header = recording.header
     where = " ".join(part for part in (header.device, header.dtype) if part)
     requests = len(recording.history.requests.columns)
@@ -102,7 +102,7 @@ class RecordingBar(QFrame):
         self.show()
 
     def show_failure(self, sentence: str) -> None:
-        """A file could not be opened; a recording that is shown goes on being shown."""
+        """Show why a file could not be opened; a shown recording stays."""
         if self.isHidden():
             self._name.setText("Not opened")
             for words in (self.facts, self.settings):
@@ -113,5 +113,5 @@ class RecordingBar(QFrame):
         self.show()
 
     def show_settings(self, text: str) -> None:
-        """Those that batches obeyed at the right edge of the plots."""
+        """Show the settings in force at the right edge of the plots."""
         self.settings.setText(text)

@@ -1,4 +1,4 @@
-"""Keeps what is heard and writes it, in a thread of its own, so that no frame of the window waits for the disk."""
+"""Keeps events and writes recordings; a thread does both, so that no frame waits for the disk."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from service.analysis.recording.format import MEMBER_S, RecordedEvent, Recording
 from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.files import NotWrittenError
 
-MOST_WAITING: Final = 20_000  # events; what a disk that stands still keeps waiting beyond them is not recorded
-DRAIN_TIMEOUT_S: Final = 5.0  # with a disk that stands still, when the window closes
+MOST_WAITING: Final = 20_000  # events; beyond them a disk that stands still leaves a gap
+DRAIN_TIMEOUT_S: Final = 5.0  # for a disk that stands still, when the window closes
 Job: TypeAlias = Callable[[], None]
 
 
 class RecordingFile(QObject):
-    """Holds the last minutes of what is heard, and records to one file at a time.
+    """Holds the events of the last minutes, and records to one file at a time.
 
     Signals:
-        ended: a recording has come to its end; its path.
-        failed: a sentence that says why it ended before that.
-        not_saved: a sentence that says why the last minutes could not be saved; a recording that goes on is not harmed.
-        fell_behind: a sentence that says that the recording that goes on has got a gap.
+        ended: the path of a complete recording.
+        failed: a sentence that says why a recording broke off.
+        not_saved: a sentence that says why the last minutes could not be saved; a running recording is not harmed.
+        fell_behind: a sentence that says that the running recording has a gap.
     """
 
     ended = Signal(str)
@@ -50,23 +50,23 @@ class RecordingFile(QObject):
 
     @property
     def lasted_s(self) -> float:
-        """How long it has been recording."""
+        """Seconds since the recording began."""
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
     @property
     def has_heard(self) -> bool:
-        """Whether there is anything to save."""
+        """Whether there are events to save."""
         return self._has_heard
 
     def take(self, event: RecordedEvent) -> None:
-        """Keep what was heard just now, and record it if a recording goes on."""
+        """Keep an event, and record it if a recording runs."""
         at_s = time.monotonic()
         self._has_heard = True
         if not self._worker.try_ask(lambda: self._worker.take(at_s, event)):
             self._note_gap()
 
     def start(self, path: Path, header: RecordingHeader) -> None:
-        """Record to `path` what is taken from now on; a file that is there already is replaced."""
+        """Record events to `path` from now on; an existing file is replaced."""
         self.stop()
         self._began_s, self._has_gap = header.at_s, False
         self._worker.ask(lambda: self._worker.begin(path, header))
@@ -84,7 +84,7 @@ class RecordingFile(QObject):
         self._worker.ask(lambda: self._worker.save(path, header))
 
     def finish(self) -> None:
-        """End all; returns when every file is whole."""
+        """End the recording; returns when every file is whole."""
         self.stop()
         self._worker.finish()
 
@@ -98,7 +98,7 @@ class RecordingFile(QObject):
 
 
 class _Worker:
-    """Does jobs one after the other in its thread, which begins with the first; all but the asking happens there."""
+    """Runs jobs one after the other in a thread, which the first job starts."""
 
     def __init__(
         self, ended: Callable[[str], None], failed: Callable[[str], None], not_saved: Callable[[str], None]
@@ -116,7 +116,7 @@ class _Worker:
         self._jobs.put(job)
 
     def try_ask(self, job: Job) -> bool:
-        """Whether there was room for it."""
+        """Queue a job; returns whether there was room for it."""
         self._begin_thread()
         try:
             self._jobs.put_nowait(job)
@@ -125,7 +125,7 @@ class _Worker:
         return True
 
     def finish(self) -> None:
-        """Return when all is done, or when the disk has stood still for too long."""
+        """Return when all jobs are done, or after `DRAIN_TIMEOUT_S`."""
         if self._thread is not None:
             with contextlib.suppress(Full):
                 self._jobs.put(None, timeout=DRAIN_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Records what the window hears, from now on or of the last minutes: asks where to, and shows how long it goes on."""
+"""Records the events of the history, from now on or of the last minutes, where the user chooses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ FILTER: Final = f"Recordings (*{SUFFIX})"
 
 
 class Recorder(QObject):
-    """
+    """Asks for a path, drives the `RecordingFile`, and shows how long it has recorded.
+
     Signals:
         failed: a sentence that says why something could not be recorded.
-        written: where a recording lies that is complete.
+        written: the path of a complete recording.
     """
 
     failed = Signal(str)
@@ -45,7 +46,7 @@ class Recorder(QObject):
             sentence.connect(self.failed)
 
     def record_or_stop(self) -> None:
-        """Ask where to record, or end the recording that goes on."""
+        """Ask where to record, or end the running recording."""
         if self.file.is_recording:
             self.file.stop()
             self.show_state()
@@ -53,29 +54,29 @@ class Recorder(QObject):
             self._ask_where("Record to a file", self.record)
 
     def record(self, path: Path) -> None:
-        """Record from now on all that the window hears; a file that is there already is replaced."""
+        """Record every event from now on; an existing file is replaced."""
         self.file.start(path, self._header())
         self.show_state()
 
     def ask_where_to_save(self) -> None:
-        """Let the user keep the last minutes of what the window has heard."""
+        """Let the user save the last minutes."""
         if self.file.has_heard:
             self._ask_where("Save the last ten minutes", self.save)
         else:
-            self._window.status.set_activity("Nothing has been heard of a service yet")
+            self._window.status.set_activity("There is nothing to save yet: no service has run")
 
     def save(self, path: Path) -> None:
-        """Write the last ten minutes of what the window has heard; a file that is there already is replaced."""
+        """Write the events of the last ten minutes; an existing file is replaced."""
         self.file.save(path, self._header())
 
     def show_state(self) -> None:
-        """How long it has been recording."""
+        """Show how long it has recorded."""
         is_recording = self.file.is_recording
         self._window.toolbar.set_recording(is_recording)
         self._window.status.set_recording(f"Recording {format_duration(self.file.lasted_s)}" if is_recording else None)
 
     def finish(self) -> None:
-        """End the recording that goes on; returns when it is written."""
+        """End the running recording; returns when it is written."""
         self.file.finish()
 
     def _ask_where(self, title: str, write: Callable[[Path], None]) -> None:

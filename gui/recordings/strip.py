@@ -1,4 +1,4 @@
-"""The strip along which one moves through a recording, with how full the service was at each moment."""
+"""The strip that moves through a recording, with the requests in the service at each moment."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from service.analysis.observed.history import History
 
 @dataclass(frozen=True)
 class Profile:
-    """
+    """The requests in the service over the length of a recording.
+
     Attributes:
         start_s, end_s: on the service's clock.
         depth: requests that were waiting, formed or running, at evenly spaced moments between the two.
-        changes_s: when other settings were obeyed.
+        changes_s: when batches obeyed other settings for the first time.
     """
 
     start_s: float
@@ -36,7 +37,7 @@ class Profile:
 
 
 def profile(history: History, duration_s: float, points: int) -> Profile:
-    """The last `duration_s` of a history."""
+    """The profile of the last `duration_s` seconds of a history, at `points` moments."""
     end_s = history.now_s()
     start_s = end_s - duration_s
     at_s = np.linspace(start_s, end_s, points)
@@ -55,7 +56,7 @@ class RecordingStrip(QWidget):
     """Click, drag, wheel and the keys of a slider move what the plots show.
 
     Signals:
-        moved: the moment that is wanted at the right edge of the plots, on the service's clock.
+        moved: the moment for the right edge of the plots, in seconds on the service's clock.
     """
 
     moved = Signal(float)
@@ -77,7 +78,7 @@ class RecordingStrip(QWidget):
         self.update()
 
     def show_view(self, start_s: float, end_s: float) -> None:
-        """The part that the plots show."""
+        """Show the part that the plots show."""
         if (start_s, end_s) != self._view:
             self._view = (start_s, end_s)
             if self._profile is not None:
@@ -125,7 +126,7 @@ class RecordingStrip(QWidget):
         self._move_to(end_s + views * (end_s - start_s))
 
     def _move_to(self, end_s: float) -> None:
-        """Emit what is wanted, kept within the recording."""
+        """Emit `end_s`, kept within the recording."""
         if self._profile is not None:
             shown_s = min(self._view[1] - self._view[0], self._profile.span_s)
             end_s = min(max(end_s, self._profile.start_s + shown_s), self._profile.end_s)

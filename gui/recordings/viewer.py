@@ -37,9 +37,9 @@ class Recordings(QObject):
     """Opens one recording at a time.
 
     Signals:
-        failed: a sentence that says why one could not be opened.
+        failed: a sentence that says why a recording could not be opened.
         opened: a recording is shown; the plots are to be frozen.
-        left: it is not shown any more; they may run.
+        left: no recording is shown any more; the plots may run.
     """
 
     failed = Signal(str)
@@ -50,7 +50,7 @@ class Recordings(QObject):
     def __init__(
         self, window: MainWindow, plots: PlotStack, history: History, session: Session, window_s: Callable[[], float]
     ) -> None:
-        """`window_s` tells the stretch of time that the plots show of a running service."""
+        """`window_s` returns the seconds that the plots show of a running service."""
         super().__init__(window)
         self._window = window
         self._plots = plots
@@ -92,7 +92,7 @@ class Recordings(QObject):
         self._pool.start(lambda: self._open(path))
 
     def leave(self) -> None:
-        """Show again what was shown before the recording."""
+        """Show the history again that was shown before the recording."""
         self._opening = None
         self.bar.hide()
         if self._live is None:
@@ -106,18 +106,18 @@ class Recordings(QObject):
         self.left.emit()
 
     def show_place(self) -> None:
-        """Everything that is text: where in the recording the plots stand, and what held there."""
+        """Show the time at the right edge of the plots and the settings in force then."""
         if self._shown is not None:
             self._show_place(self._shown)
 
     def follow(self) -> None:
-        """Let the strip show what the plots show; once a frame."""
+        """Show in the strip what the plots show; called once a frame."""
         if self._shown is not None:
             end_s = self._plots.view_end_s()
             self.bar.strip.show_view(end_s - self._plots.window_s, end_s)
 
     def finish(self) -> None:
-        """Return when nothing is read any more."""
+        """Return when no file is being read."""
         self._pool.waitForDone()
 
     def _open(self, path: Path) -> None:

@@ -33,7 +33,7 @@ class LifeCycle(Enum):
 
 
 class Event(Enum):
-    """What moves the life cycle: two are the user's, three the service's."""
+    """Events of the life cycle: two come from the user, three from the service."""
 
     START_WANTED = "start"
     STOP_WANTED = "stop"  # also: cancel a start
@@ -55,8 +55,8 @@ _TRANSITIONS: Final[Mapping[tuple[LifeCycle, Event], LifeCycle]] = {
     (LifeCycle.RUNNING, Event.STOP_WANTED): LifeCycle.STOPPING,
     (LifeCycle.RUNNING, Event.DIED): LifeCycle.FAILED,
     (LifeCycle.STOPPING, Event.STOPPED): LifeCycle.NOT_STARTED,
-    (LifeCycle.STOPPING, Event.DIED): LifeCycle.NOT_STARTED,  # it was to end, and it has
-    (LifeCycle.STARTING, Event.STOPPED): LifeCycle.NOT_STARTED,  # somebody else told it to stop
+    (LifeCycle.STOPPING, Event.DIED): LifeCycle.NOT_STARTED,  # its end was asked for
+    (LifeCycle.STARTING, Event.STOPPED): LifeCycle.NOT_STARTED,  # another program stopped it
     (LifeCycle.RUNNING, Event.STOPPED): LifeCycle.NOT_STARTED,
 }
 
@@ -105,7 +105,7 @@ def enabled(state: LifeCycle, has_data: bool = False, is_measuring: bool = False
     """What may be clicked in `state`.
 
     Args:
-        has_data: whether anything has been recorded that could be looked at.
+        has_data: whether the history holds anything to show.
         is_measuring: whether settings are being compared, which needs the service to itself.
     """
     running = state is LifeCycle.RUNNING

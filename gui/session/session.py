@@ -33,12 +33,12 @@ class Session(QObject):
 
     Signals:
         life_cycle_changed: the new `LifeCycle`.
-        start_progressed: `progress` knows more.
+        start_progressed: `progress` has changed.
         settings_applied: the `VersionedSettings` in force, and after how many ms, or ``None`` while that is unknown.
         setting_refused: a field and its rule.
         cost_known: after `died`: its sentence with the final number of failed requests.
         settings_not_sent: a change got no answer; a sentence.
-        deployment_seen: a `Deployment`: how many replicas there are, and how far a change of that is.
+        deployment_seen: a `Deployment`: the replicas, and the progress of a change.
         redeployment_refused, redeployment_not_sent: as with settings.
         died: a sentence with the cause and the number of failed requests so far.
         load_changed: a `LoadFrame` came in.
@@ -142,7 +142,7 @@ class Session(QObject):
         self._load.stop()
 
     def kill(self) -> None:
-        """End all that runs at once."""
+        """Kill all child processes."""
         self._is_service_stop_due = False
         self._load.kill()
         self._service.kill()

@@ -1,4 +1,4 @@
-"""The stages of a start as lines to show: what is done, how far the present one is, what is still to come."""
+"""The stages of a start as lines to show: done, present and ahead."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MEGABYTE: Final = 1e6
 
 @dataclass(frozen=True)
 class StageLine:
-    """One stage.
+    """One stage of a start.
 
     Attributes:
-        detail: how long it took, how far it is, or about how long it will take.
-        fraction: of the present stage, where it can be told.
+        detail: its duration, its progress, or its expected duration.
+        fraction: the progress of the present stage, where it is known.
     """
 
     title: str
@@ -30,7 +30,7 @@ class StageLine:
 
 
 class StartProgress:
-    """Gathers what the service says while it starts."""
+    """Gathers the messages of a service that starts."""
 
     def __init__(self) -> None:
         self._stages: tuple[Stage, ...] = ()
@@ -52,7 +52,7 @@ class StartProgress:
 
     @property
     def lead(self) -> str:
-        """What the user may expect, under the heading."""
+        """The expected duration, in a sentence under the heading."""
         usual = sum(stage.about_s or 0.0 for stage in self._stages if stage.name not in ("fetch", "convert"))
         if any(stage.name in ("fetch", "convert") for stage in self._stages):
             return f"Fetching the model happens once; the next start takes about {usual:.0f} s." if usual else ""
@@ -88,7 +88,7 @@ class StartProgress:
         return " · ".join(_present_parts(latest, self._rate(latest)))
 
     def _rate(self, latest: StageProgress) -> float | None:
-        """Bytes a second since the first report; what had been there before a resumed fetch does not count."""
+        """Bytes a second since the first report, without those that a resumed fetch found."""
         earliest = self._earliest[latest.name]
         seconds = latest.elapsed_s - earliest.elapsed_s
         if seconds <= 0 or latest.done is None:

@@ -25,7 +25,7 @@ from gui.control.clocks import FrameMeter, FrameTimes
 from gui.session.clients.telemetry import TelemetryClient
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.load import LoadProcess
-from gui.startup import spare_what_stays
+from gui.startup import freeze_garbage_collection
 from service.analysis.observed.history import History
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
@@ -118,7 +118,7 @@ def measure(batchscope: Batchscope, run: SyntheticRun, seconds: float, view: str
     window.views.show_view(view)
     window.notice.clear()
     window.show_life_cycle(LifeCycle.RUNNING, has_data=True)
-    spare_what_stays()
+    freeze_garbage_collection()
     Feed(batchscope, coming)
     work = Work(batchscope)
 

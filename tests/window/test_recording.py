@@ -455,7 +455,7 @@ def test_that_the_last_minutes_do_not_overwrite_what_is_being_recorded(
 def test_that_before_a_service_was_heard_there_is_nothing_to_keep(batchscope: Batchscope) -> None:
     batchscope.composition.recorder.ask_where_to_save()
 
-    assert batchscope.window.status.activity.text() == "Nothing has been heard of a service yet"
+    assert batchscope.window.status.activity.text() == "There is nothing to save yet: no service has run"
 
 
 def test_that_a_recording_that_goes_on_is_ended_with_the_window(

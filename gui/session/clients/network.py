@@ -1,4 +1,4 @@
-"""What the window's HTTP clients share."""
+"""Functions that the window's HTTP clients share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STRANGER: Final = "Another program answers at the service's address."
 
 
 def manager(parent: QObject) -> QNetworkAccessManager:
-    """A manager that goes to the service directly, whatever proxies the system has."""
+    """A network manager that ignores the system's proxies."""
     made = QNetworkAccessManager(parent)
     made.setProxy(QNetworkProxy(QNetworkProxy.ProxyType.NoProxy))
     return made
@@ -35,19 +35,19 @@ def status(reply: QNetworkReply) -> int | None:
 
 
 def is_from(reply: QNetworkReply, instance: str) -> bool:
-    """Whether the service that drew the name `instance` when it started gave this answer."""
+    """Whether this answer comes from the service with the name `instance`, drawn at its start."""
     return bytes(reply.rawHeader(INSTANCE_HEADER).data()).decode("latin-1") == instance
 
 
 class Refusal(msgspec.Struct):
-    """Why the service did not do what it was asked for; `param` names the field that is to blame."""
+    """An error of the service; `param` names the field that caused it."""
 
     message: str
     param: str | None = None
 
 
 def refusal(body: bytes) -> Refusal | None:
-    """What an answer in the shape of the service's errors, which is OpenAI's, says; ``None`` for another answer."""
+    """The error in `body`, in OpenAI's format; ``None`` if `body` is none."""
     try:
         return msgspec.json.decode(body, type=_Error).error
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""One thing that the service tells of itself and lets be changed: read with `GET`, changed with `PUT`."""
+"""A resource of the service: read with `GET`, changed with `PUT`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from gui.session.clients import network
 
 @dataclass(frozen=True)
 class Resource:
-    """
+    """Path, timeout and names of a resource.
+
     Attributes:
-        sent, about, change: what it is called in sentences: "The settings did not reach …", "The answer about the
+        sent, about, change: its names in sentences: "The settings did not reach …", "The answer about the
             settings …", "The service answered 500 to a change of settings".
     """
 
@@ -27,7 +28,7 @@ class Resource:
 
 
 class ResourceClient(QObject):
-    """Sends one request at a time; what is asked while it is under way goes with the next one.
+    """Sends one request at a time; changes asked for meanwhile go with the next one.
 
     Signals:
         refused: a field and the rule it broke; nothing changed.
@@ -50,17 +51,17 @@ class ResourceClient(QObject):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a change is on its way, so that what is in force is about to be something else."""
+        """Whether a change has not been answered yet."""
         return bool(self._asked) or self._reply is not None
 
     def connect_to(self, url: str, instance: str) -> None:
-        """Talk to the service `instance` at `url` and learn how it stands."""
+        """Use the service `instance` at `url`, and read the resource."""
         self.leave()
         self._url, self._instance = url, instance
         self._follow(self._manager.get(self._request()))
 
     def leave(self) -> None:
-        """Forget the service and whatever was on its way to it."""
+        """Forget the service and drop pending changes."""
         self._quiet.stop()
         self._asked.clear()
         self._url = None
@@ -74,15 +75,15 @@ class ResourceClient(QObject):
     # Not an ABC: its metaclass and Qt's exclude each other.
 
     def _forget(self) -> None:
-        """What the service said."""
+        """Forget the last answer."""
         raise NotImplementedError
 
     def _quiet_ms(self) -> int:
-        """How long the user has to be quiet from now on before what was asked is sent."""
+        """Milliseconds without a further change before the changes are sent."""
         raise NotImplementedError
 
     def _take(self, body: bytes) -> None:
-        """An answer; raises `msgspec.MsgspecError`."""
+        """Take an answer; raises `msgspec.MsgspecError`."""
         raise NotImplementedError
 
     # Asking and hearing -----------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class SettingsClient(ResourceClient):
         self._ask(dict(changes))
 
     def observe(self, in_force: VersionedSettings) -> None:
-        """Take over what another source (telemetry) says is in force."""
+        """Take over settings in force that telemetry reports."""
         if self._in_force is None or in_force.version > self._in_force.version:
             self._in_force = in_force
             self.applied.emit(in_force)
@@ -71,7 +71,7 @@ class SettingsClient(ResourceClient):
 class DeploymentClient(ResourceClient):
     """Asks with `PUT /deployment` when the user has been quiet for `REDEPLOYMENT_QUIET_MS`.
 
-    How far a redeployment is comes with the telemetry, by way of `observe`.
+    Telemetry reports the progress of a redeployment, by way of `observe`.
 
     Signals:
         seen: a `Deployment`, each newer than the one before.
@@ -89,7 +89,7 @@ class DeploymentClient(ResourceClient):
             self._ask(dict(changes))
 
     def observe(self, deployment: Deployment | None) -> None:
-        """Take over what is seen, here or by another source (telemetry), unless something newer is known."""
+        """Take over a deployment from an answer or from telemetry, unless a newer one is known."""
         if deployment is not None and (self._seen is None or deployment.at_s > self._seen.at_s):
             self._seen = deployment
             self.seen.emit(deployment)

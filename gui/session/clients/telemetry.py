@@ -1,4 +1,4 @@
-"""Reads the service's telemetry for as long as it is wanted, and takes up where it broke off."""
+"""Reads the service's telemetry, and resumes a stream that broke off."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TelemetryClient(QObject):
     Signals:
         frame_received: a `TelemetryFrame`; each number once, in order.
         frames_missed: a `FramesMissed`: the service no longer keeps them.
-        trouble: the stream broke or could not be read; a sentence for the log. It is being tried again.
+        trouble: a sentence for the log: the stream broke or could not be read, and is tried again.
     """
 
     frame_received = Signal(object)
@@ -89,7 +89,7 @@ class TelemetryClient(QObject):
         try:
             for event in self._stream.feed(bytes(reply.readAll().data())):
                 self._take(event.data)
-                if self._reply is not reply:  # whoever got the event wanted no more
+                if self._reply is not reply:  # a receiver of the event has ended the reading
                     return
         except (EventTooLongError, msgspec.MsgspecError) as error:
             self._try_again(f"The telemetry could not be read: {error}.")

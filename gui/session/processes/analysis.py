@@ -26,11 +26,11 @@ class CompareProcess(ChildOwner):
     """Owner of the process that measures; one at a time.
 
     Signals:
-        told: a `CompareEvent`.
-        ended: it has ended: a sentence where that was neither asked for nor told before, else empty.
+        event_received: a `CompareEvent`.
+        ended: empty, or a sentence about an unexpected end.
     """
 
-    told = Signal(object)
+    event_received = Signal(object)
     ended = Signal(str)
 
     def __init__(self, program: tuple[str, ...] = SERVICE, parent: QObject | None = None) -> None:
@@ -45,15 +45,15 @@ class CompareProcess(ChildOwner):
         self._child.write_line(self._encoder.encode(task))
 
     def stop(self) -> None:
-        """Ask it to break off; `ended` follows."""
+        """Cancel the measurement; `ended` follows."""
         self._child.end(by_end_of_file=True)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self._child.kill()
 
     def _take(self, event: CompareEvent) -> None:
-        self.told.emit(event)
+        self.event_received.emit(event)
 
     def _on_child_ended(self, ending: Ending) -> None:
         is_expected = ending.asked or ending.exit_code in (ExitCode.DONE, ExitCode.CANNOT, ExitCode.INTERRUPTED)
@@ -64,8 +64,8 @@ class PredictProcess(ChildOwner):
     """Owner of the predictor's process.
 
     Signals:
-        predicted: a `Prediction` for the settings asked for last, or ``None`` if nothing observed tells of them.
-        logged: also how it died; it is started anew for the next question.
+        predicted: a `Prediction` for the last settings asked about, or ``None`` if the observation does not allow one.
+        logged: also the cause of an unexpected end; the next question starts the process again.
     """
 
     predicted = Signal(object)
@@ -76,26 +76,26 @@ class PredictProcess(ChildOwner):
         self._number = 0
 
     def start(self) -> None:
-        """Have it ready for a question to come; nothing happens where it runs."""
+        """Start the process, unless it runs."""
         if not self._child.is_running:
             self._child.start(self._program)
 
     def observe(self, observation: Observation) -> None:
-        """What the questions from now on are about."""
+        """Send the observation that later questions are about."""
         self.start()
         self._child.write_line(ENCODER.encode(Observe(observation=observation)))
 
     def ask(self, settings: Settings) -> None:
-        """What would they give? Answers to earlier questions are no longer told."""
+        """Ask for the prediction of `settings`; answers to earlier questions are dropped."""
         self._number += 1
         self._child.write_line(ENCODER.encode(Ask(number=self._number, settings=settings)))
 
     def forget(self) -> None:
-        """Nobody waits for an answer any more."""
+        """Drop the answer to the last question."""
         self._number += 1
 
     def finish(self) -> None:
-        """End it now; it is gone when this returns."""
+        """Kill the process; it has ended when this returns."""
         self._child.finish()
 
     def _take(self, answer: Predicted) -> None:

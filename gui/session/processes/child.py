@@ -1,7 +1,7 @@
 """A child process of the window: lines in, lines out, and one way of ending it that never blocks.
 
 The child's standard input is a pipe that only the window holds, so its end of file tells the child that the window is
-gone, however it went. Ending is written once, here: ask (SIGTERM, or end of file), wait, kill.
+gone, whatever the cause. Ending is written once, here: ask (SIGTERM, or end of file), wait, kill.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Ending:
         """Whether it ended as it was asked to."""
         return self.asked and self.exit_code == 0
 
-    def sentence(self, who: str) -> str:
-        """What happened, for the user.
+    def sentence(self, name: str) -> str:
+        """A sentence about the end of the process `name`, for the user.
 
         >>> Ending(signal_number=9).sentence("The service")
         'The service was killed by signal 9 (SIGKILL).'
@@ -51,10 +51,10 @@ class Ending:
         'The service ended with exit code 1. Its last words: MemoryError'
         """
         if self.not_started is not None:
-            return f"{who} could not be started: {self.not_started}."
+            return f"{name} could not be started: {self.not_started}."
         if self.signal_number is not None:
-            return f"{who} was killed by signal {self.signal_number} ({_signal_name(self.signal_number)})."
-        ended = f"{who} ended by itself" if self.exit_code == 0 else f"{who} ended with exit code {self.exit_code}"
+            return f"{name} was killed by signal {self.signal_number} ({_signal_name(self.signal_number)})."
+        ended = f"{name} ended by itself" if self.exit_code == 0 else f"{name} ended with exit code {self.exit_code}"
         return f"{ended}. Its last words: {self.last_words}" if self.last_words else f"{ended}."
 
 
@@ -115,7 +115,7 @@ class ChildProcess(QObject):
         return None if self._process is None else self._process.processId() or None
 
     def start(self, command: Sequence[str]) -> None:
-        """Start the program that `command` begins with; how it went is told by signals."""
+        """Start `command`; signals report the outcome."""
         assert self._process is None, "one run at a time"
         self._was_asked = False
         self._output, self._errors = LineCutter(LONGEST_LINE_BYTES), LineCutter(LONGEST_LINE_BYTES)
@@ -131,12 +131,12 @@ class ChildProcess(QObject):
         process.start(program, arguments)
 
     def write_line(self, line: bytes) -> None:
-        """Send `line` to its standard input; lost without a word if it is ending, which `ended` will tell."""
+        """Write `line` to its standard input; a process that is ending loses it, and `ended` follows."""
         if self._process is not None:
             self._process.write(line + b"\n")
 
     def end(self, *, by_end_of_file: bool = False) -> None:
-        """Ask it to end and, after the grace, kill it. Returns at once; `ended` follows."""
+        """Ask the process to end, and kill it after the grace. Returns at once; `ended` follows."""
         if self._process is None or self._was_asked:
             return
         self._was_asked = True
@@ -147,13 +147,13 @@ class ChildProcess(QObject):
         self._grace.start(self._grace_ms)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill the process."""
         if self._process is not None:
             self._was_asked = True
             self._process.kill()
 
     def finish(self) -> None:
-        """Kill it and wait until it is gone, which takes no time that can be seen."""
+        """Kill the process and wait for its end, which takes a few milliseconds."""
         if self._process is not None:
             self.kill()
             self._process.waitForFinished(self._grace_ms)
@@ -204,16 +204,16 @@ MOST_SHOWN_BYTES = 500
 
 
 class ChildOwner(QObject):
-    """Decodes the lines of its child; subclasses say what the messages and the end mean.
+    """Decodes the lines of its child; subclasses handle the messages and the end.
 
     Signals:
-        logged: a line of the child's log, or one of its output that is no message.
+        logged: a line of the child's log, or a line of its output that is no message.
     """
 
     logged = Signal(str)
 
     def __init__(self, message: Any, grace_ms: int, parent: QObject | None = None) -> None:
-        """`message`: the type, or union of types, that the child tells, a JSON line each."""
+        """`message`: the type, or union of types, that the child writes as JSON lines."""
         super().__init__(parent)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(message)
         self._child = ChildProcess(grace_ms, self)
@@ -232,7 +232,7 @@ class ChildOwner(QObject):
     # Not an ABC: its metaclass and Qt's exclude each other.
 
     def _take(self, message: Any) -> None:
-        """The child has told this."""
+        """Take a message of the child."""
         raise NotImplementedError
 
     def _on_child_ended(self, ending: Ending) -> None:

@@ -1,4 +1,4 @@
-"""The load generator as a child process: commands in, what it saw out."""
+"""The load generator as a child process: commands in, results out."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class LoadProcess(ChildOwner):
 
     Signals:
         frame_received: a `LoadFrame`.
-        refused: a command was not obeyed; a sentence that says why.
-        died: it ended unasked; a sentence that says how.
+        refused: a sentence that says why a command was refused.
+        died: a sentence about an unexpected end.
         stopped: it ended as asked.
     """
 
@@ -51,7 +51,7 @@ class LoadProcess(ChildOwner):
             self._child.end(by_end_of_file=True)
 
     def send(self, command: LoadCommand) -> None:
-        """Hand it a command; a generator that died is started anew for it, one that is being replaced passes it on."""
+        """Send a command; it starts a generator that died, and waits for one that is being replaced."""
         if self._next_url is not None:
             self._for_next.append(command)
             return
@@ -63,7 +63,7 @@ class LoadProcess(ChildOwner):
         self._child.write_line(self._encoder.encode(command))
 
     def stop(self) -> None:
-        """Cancel all it has under way and end it, without waiting; `stopped` follows."""
+        """Cancel all requests and end the process, without waiting; `stopped` follows."""
         self._for_next.clear()
         self._url = self._next_url = None
         if self._child.is_running:
@@ -72,7 +72,7 @@ class LoadProcess(ChildOwner):
             self.stopped.emit()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process."""
         self._url = self._next_url = None
         self._child.kill()
 

@@ -1,4 +1,4 @@
-"""The service as a child process: started, listened to, ended, and what became of it in words."""
+"""The service as a child process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SERVICE: Final = our_python("service")
 
 @dataclass(frozen=True)
 class ServiceStart:
-    """How the service is to be started.
+    """The command line of a service.
 
     Attributes:
         port: the one to listen on; ``None`` for 8000 or the next free one.
         extra: further options of the service, as they stand on its command line.
-        program: what is run, before its options.
+        program: the command before its options.
     """
 
     options: ServiceOptions = field(default_factory=ServiceOptions)
@@ -64,8 +64,8 @@ class ServiceProcess(ChildOwner):
     """Owner of the service's process.
 
     Signals:
-        state_changed: each `ServiceState` that the service tells, as it comes.
-        died: it failed or ended unasked; a sentence that says how. Once a run.
+        state_changed: each `ServiceState` that the service reports.
+        died: a sentence about a failure or an unexpected end; once a run.
         stopped: it ended as asked.
     """
 
@@ -82,7 +82,7 @@ class ServiceProcess(ChildOwner):
         self.ready: Ready | None = None
 
     def start(self, start: ServiceStart) -> None:
-        """Start the service; where the last one has not quite ended, as soon as it has."""
+        """Start the service, after the last one has ended."""
         if self._child.is_running:
             self._next = start
             self._is_stop_wanted = True
@@ -93,7 +93,7 @@ class ServiceProcess(ChildOwner):
         self._child.start(start.command)
 
     def stop(self) -> None:
-        """End the service in whatever state it is, without waiting; `stopped` follows."""
+        """End the service in any state, without waiting; `stopped` follows."""
         self._next = None
         self._is_stop_wanted = True
         if self._child.is_running:
@@ -102,7 +102,7 @@ class ServiceProcess(ChildOwner):
             self.stopped.emit()
 
     def kill(self) -> None:
-        """End it at once; its own children see that it is gone."""
+        """Kill the service; its children notice that and end."""
         self._next = None
         self._is_stop_wanted = True
         self._child.kill()
