@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from service.engine.job import Admit, Emit, Job, Line, Progress
 from service.messages.telemetry import BatchWork
+from service.messages.text import encodable
 from service.workloads.workload import Workload
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class FunctionEngine:
         except ValueError:
             raise
         except Exception as error:  # a workload that did not expect such a thing
-            raise ValueError(f"The workload {self.name} cannot take {str(input)[:80]!r}: {_in_words(error)}") from error
+            raise ValueError(f"The workload {self.name} cannot take {_shown(input)}: {_in_words(error)}") from error
 
     def generate(self, jobs: Sequence[Call], emit: Emit, admit: Admit | None = None) -> BatchWork:
         calls = 0
@@ -74,7 +75,8 @@ class FunctionEngine:
     def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit, ended: set[Call]) -> list[Progress]:
         """Tell the pieces as they come; returns the ends.
 
-        Whoever is cancelled meanwhile is told so and `ended`; when nobody is left, the function is not asked further.
+        A job that is cancelled meanwhile, or whose text cannot be sent, is `ended`; when none is left, the function is
+        not asked further.
         """
         counts = [0] * len(jobs)
         for step in pieces:
@@ -83,8 +85,9 @@ class FunctionEngine:
                 raise BrokenContractError("it streamed something else than texts.")
             counts = [count + (text is not None) for count, text in zip(counts, texts, strict=True)]
             told = [(job, text or "", n) for job, text, n in zip(jobs, texts, counts, strict=True) if job not in ended]
-            ended.update(job for job, _, _ in told if job.is_cancelled)
-            emit([Progress(job, text, n, "cancelled" if job in ended else None) for job, text, n in told])
+            news = [_piece(job, text, n) for job, text, n in told]
+            ended.update(job for (job, *_), each in zip(told, news, strict=True) if each.finish_reason)
+            emit(news)
             if len(ended) == len(jobs):
                 break
         return [Progress(job, "", count, "stop") for job, count in zip(jobs, counts, strict=True)]
@@ -98,16 +101,32 @@ def _as_many(outputs: Any, wanted: int) -> list[Any]:
     return outputs
 
 
+def _piece(job: Call, text: str, count: int) -> Progress:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return Progress(job, "", count, "error", f"The result cannot be sent as text: {error}.")
+    return Progress(job, text, count, "cancelled" if job.is_cancelled else None)
+
+
 def _result(job: Call, output: Any) -> Progress:
     try:
-        text = json.dumps(output, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        text = json.dumps(output, allow_nan=False, ensure_ascii=False)
+        text.encode()  # which a lone surrogate cannot be
+    except (TypeError, ValueError, RecursionError) as error:
         return Progress(job, "", 0, "error", f"The result cannot be written as JSON: {error}.")
     return Progress(job, text, 1, "stop")
+
+
+def _shown(input: Any) -> str:
+    try:
+        return repr(str(input)[:80])
+    except Exception:  # nested too deeply, or a number of too many digits
+        return f"this {type(input).__name__}"
 
 
 def _in_words(error: BaseException) -> str:
     if isinstance(error, BrokenContractError):
         return str(error)
-    text = " ".join(str(error).split())[:LONGEST_REASON]
+    text = encodable(" ".join(str(error).split())[:LONGEST_REASON])
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""The one place that turns numbers into words for users, and users' words into numbers."""
+"""The one place that turns numbers into words for users, users' words into numbers, and text into what can be sent."""
 
 from __future__ import annotations
 
@@ -102,6 +102,15 @@ def counted(count: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
+
+
+def encodable(text: str) -> str:
+    r"""The text with "?" for each lone surrogate, which is no character and cannot be sent.
+
+    >>> encodable("a\ud800b")
+    'a?b'
+    """
+    return text.encode("utf-8", "replace").decode()
 
 
 def parse_number(text: str) -> float:

@@ -30,6 +30,7 @@ ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 MAX_BODY_BYTES: Final = 1_000_000
+MOST_DIGITS: Final = 20  # of a length; Python converts no number of thousands of them
 BODY_TIMEOUT_S: Final = 10.0
 INSTANCE_HEADER: Final = "x-batchscope-instance"
 BODY_KEY: Final = "batchscope.body"
@@ -186,8 +187,8 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], port: int | None, rules: 
         return _FROM_BROWSER
     if rules.token_sha256 is not None and not _is_token(_values(headers, b"authorization"), rules.token_sha256):
         return _NO_TOKEN
-    length = next(iter(_values(headers, b"content-length")), b"0")
-    if length.isdigit() and int(length) > MAX_BODY_BYTES:
+    length = next(iter(_values(headers, b"content-length")), b"0").lstrip(b"0")
+    if length.isdigit() and (len(length) > MOST_DIGITS or int(length) > MAX_BODY_BYTES):
         return _TOO_LARGE
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -112,9 +112,16 @@ class Asked(NamedTuple):
 
 
 async def submit_all(
-    generation: Generation, asked: Iterable[Asked], received_s: float, *, streamed: bool = False
+    generation: Generation, asked: Sequence[Asked], received_s: float, *, streamed: bool = False
 ) -> list[GenerationRequest]:
     """All of them in the queue, or none."""
+    most = generation.batcher.in_force.settings.max_queued_requests
+    if len(asked) > most:  # to try again would never help
+        generation.recorder.count(received=len(asked), refused=len(asked))
+        raise PromptRefusedError(
+            f"The request has {len(asked)} inputs, but the queue holds {most} at most (max_queued_requests). "
+            f"Send at most {most} in one request, or raise max_queued_requests."
+        )
     requests: list[GenerationRequest] = []
     try:
         for each in asked:

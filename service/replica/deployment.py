@@ -18,7 +18,6 @@ import msgspec
 from fastapi import FastAPI, Header, Query, Request
 from ray import serve
 from ray.serve.handle import DeploymentHandle
-from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from service.engine.compute_thread import EngineThreads
@@ -26,7 +25,7 @@ from service.engine.job import Line
 from service.engine.loading import load_engine
 from service.engine.sequence import SamplingParams
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
-from service.messages.settings import SettingError, VersionedSettings
+from service.messages.settings import Scale, SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.messages.workload import TEXT
 from service.ray_serve.controller import max_ongoing_requests_here
@@ -34,6 +33,7 @@ from service.ray_serve.doors import doors_from_environment
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
 from service.replica.background import start_for_life
+from service.replica.bodies import json_object
 from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
 from service.replica.device import DeviceMeter
 from service.replica.errors import error_response, install_error_handlers
@@ -63,13 +63,6 @@ install_error_handlers(api)
 
 def json_response(value: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
-
-
-async def json_object(request: Request, content: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(await request.body(), type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HTTPException(400, f"The body must be a JSON object with {content}: {error}") from error
 
 
 @serve.deployment(
@@ -114,9 +107,9 @@ class BatchTextGenerator:
 
     async def handle_batch(self, inputs: Any) -> Any:
         """The tutorials' own method: the output of one input, or those of a list of them, which share batches."""
-        if not isinstance(inputs, list):
-            return (await self._compute([inputs]))[0]
-        return await self._compute(inputs)
+        outputs = await self._compute(inputs if isinstance(inputs, list) else [inputs])
+        decoded = [json.loads(output) for output in outputs]
+        return decoded if isinstance(inputs, list) else decoded[0]
 
     @api.get("/")
     async def ask(self, request: Request) -> Response:
@@ -126,20 +119,17 @@ class BatchTextGenerator:
         if not line:
             return error_response(400, f"Ask with /?{name}=…, such as {example!r}.", param=name)
         (output,) = await self._compute([Line(line)])
-        return PlainTextResponse(output if isinstance(output, str) else json.dumps(output))
+        return PlainTextResponse(msgspec.json.decode(output) if output.startswith('"') else output)
 
     @api.post("/")
     async def call(self, request: Request) -> Response:
         """A list of inputs, each of them a request of its own: `{"features": [[…], …]}` to `{"predictions": […]}`."""
         wanted = self._about.inputs
-        try:
-            inputs = msgspec.json.decode(await request.body(), type=dict[str, Any]).get(wanted)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise HTTPException(400, f"The body must be JSON: {error}") from error
+        inputs = (await json_object(request, f"{wanted!r}")).get(wanted)
         if not isinstance(inputs, list) or not 1 <= len(inputs) <= MAX_PROMPTS:
             message = f'The body must be {{"{wanted}": […]}} with 1 to {MAX_PROMPTS} of them.'
             return error_response(400, message, param=wanted)
-        outputs = await self._compute(inputs)
+        outputs = [msgspec.Raw(output.encode()) for output in await self._compute(inputs)]
         return Response(msgspec.json.encode({self._about.outputs: outputs}), media_type="application/json")
 
     @api.post("/v1/completions")
@@ -154,17 +144,18 @@ class BatchTextGenerator:
             self._generation, self._loaded.engine.name, body, received_s=received_s, client_id=client_id
         )
 
-    async def _compute(self, inputs: list[Any]) -> list[Any]:
+    async def _compute(self, inputs: list[Any]) -> list[str]:
+        """The output of each input, as JSON."""
         received_s = time.monotonic()
         asked = [Asked(each, TUTORIAL_SAMPLING) for each in inputs]
         requests = await submit_all(self._generation, asked, received_s)
         chunks = await results_of(self._generation, requests)
         return [self._output(each, chunk) for each, chunk in zip(inputs, chunks, strict=True)]
 
-    def _output(self, input: Any, chunk: TextChunk) -> Any:
+    def _output(self, input: Any, chunk: TextChunk) -> str:
         if not self._about.streams:
-            return json.loads(chunk.text)
-        return input + chunk.text if self._about == TEXT else chunk.text
+            return chunk.text
+        return msgspec.json.encode(input + chunk.text if self._about == TEXT else chunk.text).decode()
 
     # -- settings, telemetry, state -----------------------------------------------------------------------------------
 
@@ -192,6 +183,7 @@ class BatchTextGenerator:
     async def redeploy(self, request: Request) -> Response:
         """Change that while requests are served, without losing one; answered when it has begun."""
         changes = await json_object(request, "what is to be redeployed")
+        Scale().revised(changes)  # refused here: what is nested deeply cannot travel to the hub
         deployment = await self._hub.redeploy.remote(changes, self._meter.load().memory_bytes)
         if isinstance(deployment, SettingError):
             raise deployment

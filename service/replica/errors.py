@@ -11,11 +11,12 @@ from starlette.responses import JSONResponse, Response
 
 from service.batching.batcher import QueueFullError
 from service.messages.settings import SettingError
+from service.messages.text import encodable
 from service.replica.requests import GenerationError
 
 
 def error_body(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return {"error": {"message": encodable(message), "type": kind, "param": param, "code": code}}
 
 
 def error_response(
@@ -63,3 +64,8 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(GenerationError)
     async def _failed(_: Request, error: GenerationError) -> Response:
         return error_response(500, str(error), code="generation_failed")
+
+    @app.exception_handler(Exception)
+    async def _unexpected(_: Request, error: Exception) -> Response:
+        message = f"The service has failed on this request ({type(error).__name__}); its log says why."
+        return error_response(500, message, code="internal_error")

@@ -37,7 +37,7 @@ class Workload(ABC):
         """The JSON that a line stands for, unless this is overridden itself; raises `ValueError` with what to write."""
         try:
             return json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{line[:80]!r} cannot be read; write a line such as {self.examples[0]!r}.") from error
 
     def check(self, value: Any) -> Any:

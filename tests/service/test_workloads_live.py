@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import re
+import urllib.parse
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +17,7 @@ import requests
 
 from service.commands import load
 from service.messages.life import Failed, StageProgress
-from tests.service.conftest import Service, ServiceProcess, served
+from tests.service.conftest import Service, ServiceProcess, error_of, served
 
 README = Path(__file__).parents[2] / "service" / "README.md"
 QUERIES = 9
@@ -72,6 +76,39 @@ def test_that_what_is_no_number_is_refused_in_words(adder: Service, path: str, b
     method = "GET" if body is None else "POST"
     answer = requests.request(method, adder.url + path, json=body, timeout=30)
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/"), ("PUT", "/batching"), ("PUT", "/deployment")])
+def test_that_json_of_great_depth_is_refused_in_words(adder: Service, method: str, path: str) -> None:
+    answer = requests.request(method, adder.url + path, data=b'{"inputs":' + b"[" * 100_000, timeout=30)
+    assert (answer.status_code, error_of(answer)["message"]) == (400, "The body is nested too deeply.")
+
+
+@pytest.mark.parametrize(("path", "setting"), [("/batching", "stride_s"), ("/deployment", "replicas")])
+def test_that_a_nested_setting_is_refused_in_words(adder: Service, path: str, setting: str) -> None:
+    nested = b"[" * 700 + b"]" * 700
+    answer = requests.put(adder.url + path, data=b'{"%b": %b}' % (setting.encode(), nested), timeout=30)
+    assert (answer.status_code, error_of(answer)["param"]) == (422, setting)
+
+
+def test_that_a_length_of_thousands_of_digits_is_refused_in_words(adder: Service) -> None:
+    url = urllib.parse.urlsplit(adder.url)
+    connection = http.client.HTTPConnection(url.netloc, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("POST", "/", headers={"Content-Length": "0" * 5000 + "1000001"})
+        answer = connection.getresponse()
+        assert (answer.status, json.load(answer)["error"]["code"]) == (413, "body_too_large")
+
+
+def test_that_more_inputs_than_the_queue_can_ever_hold_are_not_asked_for_again(adder: Service) -> None:
+    usual = requests.get(f"{adder.url}/batching", timeout=10).json()["settings"]
+    adder.change(max_queued_requests=4)
+    answers = [requests.post(adder.url, json={"inputs": [1, 2, 3, 4, 5]}, timeout=30), adder.complete(list("12345"))]
+    adder.change(**usual)
+    for answer in answers:
+        assert answer.status_code == 400
+        assert "Retry-After" not in answer.headers
+        assert "Send at most 4 in one request" in error_of(answer)["message"]
 
 
 def test_that_a_function_of_ones_own_is_served_as_the_readme_has_it(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from service.messages.options import is_loopback
 from service.ray_serve import doors
@@ -325,6 +327,41 @@ async def test_that_a_body_announced_as_too_large_is_refused_unread() -> None:
     client, app = await ask(headers=[HOST, length(MAX_BODY_BYTES + 1)], messages=chunks(b"x"))
     assert (client.status, client.asked, app.scopes) == (413, 0, [])
     assert client.headers[b"connection"] == b"close"
+
+
+@pytest.mark.parametrize("digits", [b"9" * 21, b"9" * 5000, b"0" * 5000 + b"1000001"])
+async def test_that_a_length_of_thousands_of_digits_is_too_large(digits: bytes) -> None:
+    client, _ = await ask(headers=[HOST, (b"content-length", digits)])
+    assert (client.status, client.error["code"]) == (413, "body_too_large")
+
+
+async def test_that_zeros_before_a_length_do_not_count() -> None:
+    client, _ = await ask(headers=[HOST, (b"content-length", b"0" * 5000 + b"1")], messages=chunks(b"x"))
+    assert client.status == 200
+
+
+NAMES = st.sampled_from(
+    [b"host", b"content-length", b"transfer-encoding", b"authorization", b"x-request-id", b"origin"]
+)
+VALUES = st.sampled_from([HOST[1], b"Bearer " + TOKEN.encode(), b"chunked"]) | st.binary(max_size=30)
+DIGITS = st.integers(0, 10_000).map(lambda count: b"7" * count)
+
+
+@given(
+    headers=st.lists(st.tuples(NAMES, VALUES | DIGITS), max_size=6),
+    bodies=st.lists(st.binary(max_size=50), min_size=1, max_size=3),
+    rules=st.sampled_from([OURS, ON_THE_NETWORK]),
+    is_host_known=st.booleans(),
+)
+async def test_that_whatever_comes_is_let_in_or_refused_in_the_shape_of_openai(
+    headers: Headers, bodies: list[bytes], rules: DoorRules, is_host_known: bool
+) -> None:
+    client, app = await ask(rules, [HOST, *headers] if is_host_known else headers, chunks(*bodies))
+    if app.scopes:
+        assert client.status == 200
+    else:
+        assert 400 <= client.status < 500
+        assert client.error["message"]
 
 
 async def test_that_an_endless_body_is_read_no_further_than_the_limit() -> None:

@@ -16,6 +16,8 @@ from service.engine.job import Admit, Emit, Progress
 from service.engine.sequence import SamplingParams, Sequence
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
+from service.replica.completions import Asked, submit_all
+from service.replica.errors import PromptRefusedError
 from service.replica.generation import Generation
 from service.replica.requests import GenerationError, GenerationRequest
 
@@ -173,6 +175,18 @@ async def test_that_a_full_queue_refuses_in_words_and_says_when_to_come_again(re
     with pytest.raises(QueueFullError, match="max_queued_requests") as full:
         await replica.submit("one too many")
     assert full.value.retry_after_s >= 1
+
+
+async def test_that_more_inputs_than_the_queue_can_ever_hold_are_refused_for_good(replica: Replica) -> None:
+    asked = [Asked(name, SamplingParams(max_tokens=1)) for name in "abcd"]
+    sentence = r"4 inputs, but the queue holds 3 at most \(max_queued_requests\)\. Send at most 3 in one request"
+
+    with pytest.raises(PromptRefusedError, match=sentence):
+        await submit_all(replica.generation, asked, 0.0)
+
+    ledger = replica.generation.recorder.ledger
+    assert (ledger.received, ledger.refused, ledger.admitted) == (4, 4, 0)
+    assert len(await submit_all(replica.generation, asked[:3], 0.0)) == 3
 
 
 async def test_that_giving_up_in_the_queue_frees_the_place_at_once(replica: Replica) -> None:

@@ -82,6 +82,43 @@ def test_that_an_output_that_json_cannot_spell_fails_alone() -> None:
     assert bad.error.startswith("The result cannot be written as JSON")
 
 
+NESTED: list[Any] = []
+for _ in range(5000):
+    NESTED = [NESTED]
+
+
+@pytest.mark.parametrize("output", ["a\ud800", {"\udfff": 1}, NESTED, 10**5000], ids=["text", "key", "depth", "digits"])
+def test_that_an_output_that_cannot_be_sent_fails_alone(output: Any) -> None:
+    bad, good = computed(lambda inputs: [output, "é"], 1, 2)
+    assert (good.text, good.finish_reason) == ('"é"', "stop")
+    assert bad.finish_reason == "error"
+    assert bad.error is not None
+    assert bad.error.startswith("The result cannot be written as JSON")
+    assert bad.error.isascii()
+
+
+def test_that_a_streamed_text_that_cannot_be_sent_ends_alone() -> None:
+    told = computed(lambda inputs: iter([["a", "b"], ["\ud800", "c"], ["d", "e"]]), 1, 2)
+    good, bad = ([p for p in told if p.job.id == name] for name in "10")
+    assert ("".join(p.text for p in good), good[-1].finish_reason) == ("bce", "stop")
+    assert [(p.text, p.finish_reason) for p in bad] == [("a", None), ("", "error")]
+    assert bad[-1].error is not None
+    assert bad[-1].error.startswith("The result cannot be sent as text")
+
+
+def test_that_the_reason_of_a_failure_can_be_sent() -> None:
+    def fail_oddly(_: list[Any]) -> Any:
+        raise KeyError("\ud800")
+
+    def fail_plainly(_: list[Any]) -> Any:
+        raise RuntimeError("odd \ud800")
+
+    for compute in (fail_oddly, fail_plainly):
+        (told,) = computed(compute, 1)
+        assert told.error is not None
+        assert told.error.encode()
+
+
 def test_that_a_function_may_stream() -> None:
     def spell(inputs: list[str]) -> Iterator[list[str | None]]:
         for place in range(max(map(len, inputs))):
@@ -163,6 +200,26 @@ def test_that_what_a_workload_did_not_expect_is_refused_in_words() -> None:
     engine = FunctionEngine(Careless())
     with pytest.raises(ValueError, match=r"The workload echo cannot take '3': TypeError: 'int' object is not"):
         engine.job("a", Line("3"), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (Line("[" * 100_000), "cannot be read; write a line such as '1'"),
+        (Line("9" * 5000), "cannot be read; write a line such as '1'"),
+        (NESTED, "The workload careless cannot take this list: RecursionError"),
+    ],
+    ids=["deep line", "long number", "deep list"],
+)
+def test_that_an_input_beyond_measure_is_refused_in_words(value: Any, sentence: str) -> None:
+    class Careless(Echo):
+        name: ClassVar = "careless"
+
+        def check(self, value: Any) -> Any:
+            raise ValueError(f"not {value}")
+
+    with pytest.raises(ValueError, match=sentence):
+        FunctionEngine(Careless()).job("a", value, None)
 
 
 def test_that_what_a_listener_raises_passes_through_and_nobody_is_told_twice() -> None:
