@@ -16,6 +16,7 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
+from service.messages.load import USUAL_PROMPTS
 from service.messages.settings import Bounds
 
 
@@ -47,13 +48,6 @@ class Editor(QTextEdit):
         cursor.mergeBlockFormat(spaced)
 
 
-USUAL_PROMPTS: Final = (
-    "Once upon a time",
-    "The three laws of robotics are",
-    "A batch is a group of",
-    "Explain latency to a child:",
-    "In the year 2050, computers",
-)
 COPIES: Final = Bounds(1, 10_000, integral=True)
 USUAL_COPIES: Final = 8
 

@@ -6,12 +6,13 @@ import argparse
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from service.analysis.findings.facts import Finding, Severity
+from service.analysis.findings.facts import Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time
 from service.analysis.recording.reader import Recording, open_recording
 from service.commands import cli
@@ -97,17 +98,8 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
 
 
 def _explained(held: HeldFinding, begin_s: float) -> Explained:
-    finding: Finding = held.finding
-    return Explained(
-        rule=finding.rule,
-        severity=finding.severity,
-        title=finding.title,
-        evidence=finding.evidence,
-        advice=finding.advice,
-        control=finding.control,
-        data=dict(finding.data),
-        spans_s=tuple((round(since_s - begin_s, 3), round(until_s - begin_s, 3)) for since_s, until_s in held.spans_s),
-    )
+    spans_s = tuple((round(since_s - begin_s, 3), round(until_s - begin_s, 3)) for since_s, until_s in held.spans_s)
+    return Explained(**asdict(held.finding), spans_s=spans_s)
 
 
 def as_text(explanation: Explanation) -> str:

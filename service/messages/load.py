@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from service.messages.settings import Bounds
+from service.messages.workload import TEXT
 
 LOAD_BOUNDS: Final[Mapping[str, Bounds]] = {
     "count": Bounds(1, 100_000, integral=True),
@@ -153,13 +154,7 @@ def longest(length: Length) -> int:
             return length
 
 
-USUAL_PROMPTS: Final = (
-    "Once upon a time",
-    "The three laws of robotics are",
-    "A batch is a group of",
-    "Explain latency to a child:",
-    "In the year 2050, computers",
-)
+USUAL_PROMPTS: Final = TEXT.examples
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="fire"):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -83,26 +83,23 @@ class Measurer(Protocol):
 
 
 class MeasuringWorker:
-    """What a worker process measures."""
+    """The methods of what a worker process measures."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
     async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
-        run: BenchRun = await self._worker.ask("run", size, tokens, batches)
-        return run
+        return cast(BenchRun, await self._worker.ask("run", size, tokens, batches))
 
 
 class ReferenceWorker(MeasuringWorker):
-    """What the others are held against."""
+    """The methods of a `Reference`."""
 
     async def facts(self) -> ReferenceFacts:
-        facts: ReferenceFacts = await self._worker.ask("facts")
-        return facts
+        return cast(ReferenceFacts, await self._worker.ask("facts"))
 
     async def rates(self) -> Rates:
-        rates: Rates = await self._worker.ask("rates")
-        return rates
+        return cast(Rates, await self._worker.ask("rates"))
 
 
 @dataclass

@@ -10,6 +10,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -36,26 +37,22 @@ RETRIES: Final = 2  # of a bundle whose process or machine was lost; Ray Data it
 SOME: Final = 0.001  # of a resource that is there to say where something runs
 
 
+@dataclass
 class ClusterRun:
-    """What `FileRun` is in one process. Outcomes come as Ray Data has them, a bundle at a time and in order."""
+    """What `FileRun` is in one process. Outcomes come as Ray Data has them, a bundle at a time and in order.
 
-    def __init__(
-        self,
-        address: str,
-        plan: LinePlan,
-        path: Path,
-        after: int,
-        files: ResultFiles,
-        on_done: Callable[[int], None],
-    ) -> None:
-        """For the lines behind line `after`; `on_done` gets the number of each line that has an outcome."""
-        self._address = address
-        self._plan = plan
-        self._path = path
-        self._after = after
-        self._files = files
-        self._on_done = on_done
-        self._is_stopped = False
+    Attributes:
+        after: the run is of the lines behind this one.
+        on_done: gets the number of each line that has an outcome.
+    """
+
+    address: str
+    plan: LinePlan
+    path: Path
+    after: int
+    files: ResultFiles
+    on_done: Callable[[int], None]
+    _is_stopped: bool = field(init=False, default=False)
 
     def stop(self) -> None:
         """`run` returns when the next bundle is done."""
@@ -63,9 +60,9 @@ class ClusterRun:
 
     def run(self) -> bool:
         """Whether it came to the end of the lines; all that came back is written. Raises `StartError` or `RunError`."""
-        check_address(self._address)
+        check_address(self.address)
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns of what Ray Data does with its own actors
-        join(self._address, self._plan.service.workload, {}, logging_level=logging.WARNING, log_to_driver=False)
+        join(self.address, self.plan.service.workload, {}, logging_level=logging.WARNING, log_to_driver=False)
         try:
             return self._put_all()
         except RayError as error:
@@ -75,13 +72,13 @@ class ClusterRun:
             ray.shutdown()  # ends all that we had there
 
     def _put_all(self) -> bool:
-        dataset = _dataset(self._plan, self._path, self._after)
+        dataset = _dataset(self.plan, self.path, self.after)
         for table in dataset.iter_batches(batch_size=None, batch_format="pyarrow"):
             for outcome in _outcomes_in(table):
-                self._files.begin(outcome.line)
-                self._files.put(outcome)
-                self._on_done(outcome.line)
-            self._files.write()
+                self.files.begin(outcome.line)
+                self.files.put(outcome)
+                self.on_done(outcome.line)
+            self.files.write()
             if self._is_stopped:
                 return False
         return True

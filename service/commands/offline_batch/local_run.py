@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -61,14 +62,13 @@ def measure(path: Path) -> tuple[int, int]:
     return count, last
 
 
+@dataclass(frozen=True)
 class JobMaker:
-    """Makes an engine's jobs of lines."""
+    """Makes an engine's jobs of lines; `max_tokens` is for prompts that name no number of their own."""
 
-    def __init__(self, engine: Engine, *, has_prompts: bool, max_tokens: int) -> None:
-        """`max_tokens` is for prompts that name no number of their own."""
-        self._engine = engine
-        self._has_prompts = has_prompts
-        self._max_tokens = max_tokens
+    engine: Engine
+    has_prompts: bool = field(kw_only=True)
+    max_tokens: int = field(kw_only=True)
 
     def job(self, line: Line) -> Job:
         """Named by the line's number; raises a `ValueError` that says what is wrong with the line."""
@@ -76,15 +76,15 @@ class JobMaker:
             value = msgspec.json.decode(line.content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"This line is no JSON: {error}.") from error
-        input, sampling = self._prompt(value) if self._has_prompts else (value, None)
-        return self._engine.job(str(line.number), input, sampling)
+        input, sampling = self._prompt(value) if self.has_prompts else (value, None)
+        return self.engine.job(str(line.number), input, sampling)
 
     def _prompt(self, value: Any) -> tuple[str, SamplingParams]:
         try:
             line = msgspec.convert({"prompt": value} if isinstance(value, str) else value, PromptLine)
         except msgspec.ValidationError as error:
             raise ValueError(f'A line is a prompt or {{"prompt": …, "max_tokens": …}}: {error}.') from error
-        return line.prompt, line.sampling(self._max_tokens)
+        return line.prompt, line.sampling(self.max_tokens)
 
 
 AHEAD_BATCHES: Final = 16
@@ -95,30 +95,24 @@ class RunError(UserError):
     """A run cannot go on; the text is a sentence that says why."""
 
 
+@dataclass
 class FileRun:
-    """One run; a line that is done makes room for the next one between two steps."""
+    """One run; a line that is done makes room for the next one between two steps.
 
-    def __init__(
-        self,
-        engine: Engine,
-        maker: JobMaker,
-        lines: Iterator[Line],
-        outcomes: Outcomes,
-        batch_size: int,
-        *,
-        streams: bool,
-        on_done: Callable[[int], None],
-    ) -> None:
-        """`streams`: outputs are texts, not JSON. `on_done` gets the number of each line that has an outcome."""
-        self._engine = engine
-        self._maker = maker
-        self._lines = lines
-        self._outcomes = outcomes
-        self._batch_size = batch_size
-        self._streams = streams
-        self._on_done = on_done
-        self._running: dict[str, tuple[Line, list[str]]] = {}
-        self._is_stopped = False
+    Attributes:
+        streams: outputs are texts, not JSON.
+        on_done: gets the number of each line that has an outcome.
+    """
+
+    engine: Engine
+    maker: JobMaker
+    lines: Iterator[Line]
+    outcomes: Outcomes
+    batch_size: int
+    streams: bool = field(kw_only=True)
+    on_done: Callable[[int], None] = field(kw_only=True)
+    _running: dict[str, tuple[Line, list[str]]] = field(init=False, default_factory=dict)
+    _is_stopped: bool = field(init=False, default=False)
 
     def stop(self) -> None:
         """Take no further lines; `run` returns when those that run are done."""
@@ -126,26 +120,26 @@ class FileRun:
 
     def run(self) -> bool:
         """Whether it came to the end of the lines; all that is done is written."""
-        while jobs := self._take(self._batch_size):
-            self._engine.generate(jobs, self._emit, self._admit)
+        while jobs := self._take(self.batch_size):
+            self.engine.generate(jobs, self._emit, self._admit)
             for line, _ in list(self._running.values()):  # an engine ends all; this is for one that breaks its word
                 self._end(line, "The engine stopped before this line was complete.")
-            self._outcomes.write()
-        self._outcomes.write()  # bad lines at the end
+            self.outcomes.write()
+        self.outcomes.write()  # bad lines at the end
         return not self._is_stopped
 
     def _admit(self, _work: BatchWork, can_join: bool) -> list[Job]:
-        return self._take(self._batch_size - len(self._running)) if can_join else []
+        return self._take(self.batch_size - len(self._running)) if can_join else []
 
     def _take(self, count: int) -> list[Job]:
         jobs: list[Job] = []
         while len(jobs) < count and not self._is_stopped and self._is_room():
-            line = next(self._lines, None)
+            line = next(self.lines, None)
             if line is None:
                 break
-            self._outcomes.begin(line.number)
+            self.outcomes.begin(line.number)
             try:
-                job = self._maker.job(line)
+                job = self.maker.job(line)
             except ValueError as error:
                 self._put(line, _bad(line, str(error)))
                 continue
@@ -154,10 +148,10 @@ class FileRun:
         return jobs
 
     def _is_room(self) -> bool:
-        most = AHEAD_BATCHES * self._batch_size
-        if self._outcomes.pending >= most:
-            self._outcomes.write()
-        return self._outcomes.pending < most
+        most = AHEAD_BATCHES * self.batch_size
+        if self.outcomes.pending >= most:
+            self.outcomes.write()
+        return self.outcomes.pending < most
 
     def _emit(self, progress: list[Progress]) -> None:
         for each in progress:
@@ -174,11 +168,11 @@ class FileRun:
             self._put(line, _bad(line, error))
             return
         text = "".join(texts)
-        self._put(line, Result(line=line.number, output=text if self._streams else json.loads(text)))
+        self._put(line, Result(line=line.number, output=text if self.streams else json.loads(text)))
 
     def _put(self, line: Line, outcome: Outcome) -> None:
-        self._outcomes.put(outcome)
-        self._on_done(line.number)
+        self.outcomes.put(outcome)
+        self.on_done(line.number)
 
 
 def _bad(line: Line, error: str) -> BadLine:
@@ -186,7 +180,8 @@ def _bad(line: Line, error: str) -> BadLine:
 
 
 class LinePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """
+    """What lines are computed with.
+
     Attributes:
         service: which workload or model, and on what.
         batch_size: lines computed at a time.
@@ -209,12 +204,6 @@ class LineEngine:
         self._streams = workload.streams
 
     def run_of(self, lines: Iterator[Line], outcomes: Outcomes, on_done: Callable[[int], None]) -> FileRun:
-        return FileRun(
-            self._engine,
-            self._maker,
-            lines,
-            outcomes,
-            self._batch_size,
-            streams=self._streams,
-            on_done=on_done,
-        )
+        """The run of these lines, not begun yet."""
+        runs_on = (self._engine, self._maker, lines, outcomes, self._batch_size)
+        return FileRun(*runs_on, streams=self._streams, on_done=on_done)
