@@ -79,7 +79,12 @@ class Composition(QObject):
         self.plots.set_window_s(choices.window_s)
         for view in (self.plots, self.distributions, self.inspector.details):
             theme.changed.connect(view.set_palette)
-        self._connect_looking()
+        toolbar, plots = self._window.toolbar, self.plots
+        toolbar.window_chosen.connect(self.look_at)
+        toolbar.freeze_toggled.connect(self.set_frozen)
+        toolbar.export_wanted.connect(self.exporter.ask)
+        plots.window_changed.connect(self._on_plots_window_changed)
+        plots.live_requested.connect(self._on_live_requested)
         self._connect_complaints()
         window.toolbar.model_chosen.connect(self._show_unit)
         self._show_unit()
@@ -110,14 +115,6 @@ class Composition(QObject):
         if not self.recordings.is_viewing:
             self.service_controller.show_again()
         self.presenter.show_numbers()
-
-    def _connect_looking(self) -> None:
-        toolbar, plots = self._window.toolbar, self.plots
-        toolbar.window_chosen.connect(self.look_at)
-        toolbar.freeze_toggled.connect(self.set_frozen)
-        toolbar.export_wanted.connect(self.exporter.ask)
-        plots.window_changed.connect(self._on_plots_window_changed)
-        plots.live_requested.connect(self._on_live_requested)
 
     def _connect_complaints(self) -> None:
         self.service_controller.complained.connect(self.complained)

@@ -65,7 +65,18 @@ class MainWindow(QWidget):
         self.status, self.views = StatusBar(), Views(self.plots)
         self._help: ShortcutHelp | None = None
         self._lay_out()
-        self._connect()
+        self._theme.changed.connect(self._on_theme_changed)
+        self.toolbar.theme_toggle_wanted.connect(self._theme.toggle)
+        self.toolbar.preference_wanted.connect(self._theme.set_preference)
+        self.toolbar.log_wanted.connect(self._toggle_log)
+        self.toolbar.shortcuts_wanted.connect(self._show_shortcuts)
+        self.toolbar.drawer_toggled.connect(self.show_drawer)
+        self.notice.log_wanted.connect(lambda: self.show_log(True))
+        self.notice.step_wanted.connect(self.toolbar.step_wanted)
+        self.status.log_toggled.connect(self._toggle_log)
+        self.log.closed.connect(lambda: self.show_log(False))
+        self.findings.control_wanted.connect(self.batching.focus_control)
+        self._columns.splitterMoved.connect(lambda _at, _index: self._remember_widths())
         self._bind_shortcuts()
         self._ring = FocusRing(self)
         for place in (plots, self.views.pages):
@@ -197,20 +208,6 @@ class MainWindow(QWidget):
         centre.setCollapsible(0, False)
         centre.setSizes([tokens.WINDOW_DEFAULT[1], tokens.HEIGHT_LOG])
         return centre
-
-    def _connect(self) -> None:
-        self._theme.changed.connect(self._on_theme_changed)
-        self.toolbar.theme_toggle_wanted.connect(self._theme.toggle)
-        self.toolbar.preference_wanted.connect(self._theme.set_preference)
-        self.toolbar.log_wanted.connect(self._toggle_log)
-        self.toolbar.shortcuts_wanted.connect(self._show_shortcuts)
-        self.toolbar.drawer_toggled.connect(self.show_drawer)
-        self.notice.log_wanted.connect(lambda: self.show_log(True))
-        self.notice.step_wanted.connect(self.toolbar.step_wanted)
-        self.status.log_toggled.connect(self._toggle_log)
-        self.log.closed.connect(lambda: self.show_log(False))
-        self.findings.control_wanted.connect(self.batching.focus_control)
-        self._columns.splitterMoved.connect(lambda _at, _index: self._remember_widths())
 
     def _bind_shortcuts(self) -> None:
         self._bind(shortcuts.STEP, self.toolbar.take_step)

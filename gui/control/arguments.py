@@ -42,22 +42,15 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
     """Parse `words` (by default the command line); exit with a message if they are invalid."""
     parser = _parser()
     given = parser.parse_args(words)
-    if given.demo is None and (given.report or given.screenshot):
+    if given.demo_s is None and (given.report or given.screenshot):
         parser.error("--report and --screenshot need --demo.")
-    if given.demo is not None and given.recording is not None:
+    if given.demo_s is not None and given.recording is not None:
         parser.error("a --demo runs the service; it shows no recording.")
-    return Arguments(
-        model=_served(given.workload, given.model),
-        device=given.device,
-        dtype=given.dtype,
-        theme=given.theme,
-        port=given.port,
-        service=_for_the_service(given),
-        recording=given.recording,
-        demo_s=given.demo,
-        report=given.report,
-        screenshot=given.screenshot,
-    )
+    fields = vars(given)
+    model = _served(fields.pop("workload"), fields.pop("model"))
+    further = {f"--{name}": fields.pop(name) for name in ("replicas", "address")}
+    service = tuple(f"{name}={value}" for name, value in further.items() if value is not None)
+    return Arguments(model=model, service=service, **fields)
 
 
 def mistyped(word: str) -> bool:
@@ -74,11 +67,6 @@ def _served(workload: str | None, model: str | None) -> str | None:
     if workload == TEXT.name:
         return model or ServiceOptions().model
     return workload or model
-
-
-def _for_the_service(given: argparse.Namespace) -> tuple[str, ...]:
-    words = {"--replicas": given.replicas, "--address": given.address}
-    return tuple(f"{name}={value}" for name, value in words.items() if value is not None)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--replicas", type=int, metavar="N", help="copies of the model (1)")
     add("--address", metavar="RAY", help="run the service on this Ray cluster instead of a local one")
     add("--theme", choices=("system", "dark", "light"), help="instead of the one last used")
-    add("--demo", type=_seconds, metavar="SECONDS", help="start, run load for so long, move a slider, stop, and report")
+    add("--demo", dest="demo_s", type=_seconds, metavar="SECONDS", help="run a scripted load for so long, and report")
     add("--report", type=Path, metavar="FILE.json", help="where the demo writes what it measured")
     add("--screenshot", type=Path, metavar="FILE.png", help="where the demo puts its picture of the window")
     return parser

@@ -158,22 +158,13 @@ class Exporter(QObject):
             raise
 
     def _write_table(self, export: Export, subject: Subject) -> None:
-        history = self._history
-        self._gather(
-            export,
-            subject.items(history),
-            lambda items: subject.look(history, items),
-            lambda found: self._write_found(export, subject, found),
-        )
+        history, suffix = self._history, export.path.suffix or ".csv"
+        offset_s = history.wall_time(0.0)  # for the thread that writes: the history belongs to the window's
 
-    def _write_found(self, export: Export, subject: Subject, found: list[Any]) -> None:
-        wall_time = self._wall_time()
-        self._write(export, lambda: as_file(subject.table(found, wall_time), export.path.suffix or ".csv"))
+        def write(found: list[Any]) -> None:
+            self._write(export, lambda: as_file(subject.table(found, lambda at_s: at_s + offset_s), suffix))
 
-    def _wall_time(self) -> Callable[[float], float]:
-        """A conversion to wall time that a thread may use; the history belongs to the window's thread."""
-        offset_s = self._history.wall_time(0.0)
-        return lambda at_s: at_s + offset_s
+        self._gather(export, subject.items(history), partial(subject.look, history), write)
 
     def _write_picture(self, export: Export, widget: QWidget) -> None:
         image = widget.grab().toImage()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import platformdirs
 
+from gui.control.arguments import ThemePreference
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import USUAL_PROMPTS, Count, Length, Pattern, Poisson
 from service.messages.options import ServiceOptions
@@ -18,8 +19,6 @@ FOLDER_VARIABLE: Final = "BATCHSCOPE_CONFIG_DIR"
 LARGEST_FILE_BYTES: Final = 1024 * 1024
 FEWEST_S: Final = 10.0
 MOST_S: Final = 600.0
-
-ThemePreference: TypeAlias = Literal["system", "dark", "light"]
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):

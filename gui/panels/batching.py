@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from gui.look import glossary, tokens
 from gui.look.theme import font
 from gui.panels.redeployment import RedeploymentRows
-from gui.panels.section import SECTION_MARGINS, remark, section_head
+from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.collapsible import Collapsible
-from gui.widgets.labels import label
+from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
@@ -50,7 +50,7 @@ class BatchingPanel(QWidget):
         self._wanted: dict[str, object] = {}  # not yet confirmed
         self._unsent: dict[str, object] = {}
         self._version, self._after, self._drained = "", "", ("", "")
-        self._head = remark()
+        self._head = ElidedLabel("", "caption")
         self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
         for name in FORMATIONS:
             self._formation.set_tip(name, glossary.FORMATIONS[name])
@@ -73,7 +73,10 @@ class BatchingPanel(QWidget):
             group.set_folded(True)
         self._throttle = Throttle(self._send, self)
         self._lay_out()
-        self._connect()
+        self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))
+        for field, setting in self._settings.items():
+            setting.wanted.connect(partial(self._want_number, field))
+        self.redeployment.changed.connect(self._show_derived)
         self.show_settings(self._in_force)
 
     @property
@@ -179,12 +182,6 @@ class BatchingPanel(QWidget):
         layout.setSpacing(tokens.GAP_3)
         self.setLayout(layout)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-
-    def _connect(self) -> None:
-        self._formation.chosen.connect(lambda name: self._want("formation", name, is_final=True))
-        for field, setting in self._settings.items():
-            setting.wanted.connect(partial(self._want_number, field))
-        self.redeployment.changed.connect(self._show_derived)
 
     def _setting(
         self,

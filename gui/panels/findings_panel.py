@@ -87,9 +87,8 @@ class _FindingRow(QWidget):
         self._control = ""
         words = column(self._title, self._evidence, self.link, gap=1)
         words.setAlignment(self.link, Qt.AlignmentFlag.AlignLeft)
-        line = row(self._icon, words, gap=tokens.GAP_2 - 2)
+        line = row(self._icon, words, gap=tokens.GAP_2 - 2, stretch=words)
         line.setAlignment(self._icon, Qt.AlignmentFlag.AlignTop)
-        line.setStretch(1, 1)
         self.setLayout(line)
         self.link.clicked.connect(lambda: self.control_wanted.emit(self._control))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from PySide6.QtCore import QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFont, QFontMetrics, QPainter
-from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
-from gui.widgets.buttons import Button, paint_caret
+from gui.widgets.buttons import Button, menu_of, paint_caret, pop_up
 from gui.widgets.layouts import column
 from gui.widgets.setting import Setting
 from service.messages.load import Length, LognormalLength, UniformLength
@@ -26,11 +26,9 @@ class NameMenu(Button):
     def __init__(self, name: str, choices: Mapping[str, str], parent: QWidget | None = None) -> None:
         super().__init__(name, role="quiet", parent=parent)
         self._remark = ""
-        self._menu = QMenu(self)
-        for key, text in choices.items():
-            self._menu.addAction(text).setData(key)
+        self._menu = menu_of(self, [(text, key) for key, text in choices.items()])
         self._menu.triggered.connect(lambda action: self.picked.emit(action.data()))
-        self.clicked.connect(self._pop_up)
+        self.clicked.connect(lambda: pop_up(self._menu, self, gap=0))
 
     def show_remark(self, remark: str) -> None:
         self._remark = remark
@@ -60,9 +58,6 @@ class NameMenu(Button):
 
     def _face_font(self) -> QFont:
         return font(tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM)
-
-    def _pop_up(self) -> None:
-        self._menu.popup(self.mapToGlobal(QPoint(0, self.height())))
 
 
 LENGTHS: Final = Bounds(1, 8192, integral=True)

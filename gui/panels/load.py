@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QPoint, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import glossary, tokens
 from gui.panels import shortcuts
@@ -24,7 +24,7 @@ from gui.panels.load_knobs import (
     pattern_of,
 )
 from gui.panels.section import SECTION_MARGINS, section_head
-from gui.widgets.buttons import Button, Chooser
+from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
 from gui.widgets.throttle import Throttle
@@ -56,7 +56,7 @@ class LoadPanel(QWidget):
         lengths = column(self._tokens, self._words, gap=tokens.GAP_1)
         self.setLayout(column(head, knobs, lengths, actions, gap=tokens.GAP_3, margins=SECTION_MARGINS))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-        self._chooser.clicked.connect(self._pop_up)
+        self._chooser.clicked.connect(lambda: pop_up(self._menu, self._chooser))
         self._menu.triggered.connect(lambda action: self._pick(action.data()))
         for knob in self._knobs.values():
             knob.wanted.connect(self._on_value_wanted)
@@ -155,9 +155,7 @@ class LoadPanel(QWidget):
 
     def _create(self) -> None:
         self._chooser = Chooser(name="Pattern of the load")
-        self._menu = QMenu(self)
-        for name, kind in KINDS.items():
-            self._menu.addAction(f"{kind.title}, {kind.remark}").setData(name)
+        self._menu = menu_of(self, [(f"{title}, {remark}", name) for name, (title, remark) in KINDS.items()])
         self._path = PathKnob()
         self._knobs: Mapping[str, Knob] = {
             "path": self._path,
@@ -175,9 +173,6 @@ class LoadPanel(QWidget):
         self._lag = label("", "caption")
         self._lag.setToolTip(glossary.TERMS["own lag"])
         self._throttle = Throttle(self._send_if_running, self)
-
-    def _pop_up(self) -> None:
-        self._menu.popup(self._chooser.mapToGlobal(QPoint(0, self._chooser.height() + tokens.GAP_1)))
 
     def _pick(self, kind: str) -> None:
         self._kind = kind

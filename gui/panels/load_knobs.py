@@ -22,24 +22,16 @@ from service.messages.load import LOAD_BOUNDS, Pattern
 from service.messages.settings import Bounds
 from service.messages.text import parse_number
 
-
-class Kind(NamedTuple):
-    """A pattern in the menu."""
-
-    title: str
-    remark: str
-
-
-KINDS: Final[Mapping[str, Kind]] = {
-    "poisson": Kind("Poisson", "open loop"),
-    "constant": Kind("Constant", "open loop"),
-    "gamma": Kind("Gamma", "open loop"),
-    "on-off": Kind("On and off", "open loop"),
-    "ramp": Kind("Ramp", "open loop"),
-    "steps": Kind("Steps", "open loop"),
-    "trace": Kind("Trace", "from a file"),
-    "closed": Kind("Users", "closed loop"),
-    "burst": Kind("Burst", "all at once"),
+KINDS: Final[Mapping[str, tuple[str, str]]] = {  # title and remark in the menu
+    "poisson": ("Poisson", "open loop"),
+    "constant": ("Constant", "open loop"),
+    "gamma": ("Gamma", "open loop"),
+    "on-off": ("On and off", "open loop"),
+    "ramp": ("Ramp", "open loop"),
+    "steps": ("Steps", "open loop"),
+    "trace": ("Trace", "from a file"),
+    "closed": ("Users", "closed loop"),
+    "burst": ("Burst", "all at once"),
 }
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     str(kind.__struct_config__.tag): kind.__struct_fields__ for kind in get_args(Pattern)

@@ -39,9 +39,7 @@ class LogPanel(QWidget):
         self._lines.setProperty("focus_radius", 0)
         self._copy = Button("Copy", role="quiet")
         self._close = Button(icon="ph.x", role="icon", name="Close the log", tip=shortcuts.LOG.tip("Close the log"))
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.setInterval(INTERVAL_MS)
+        self._timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
         margins = (tokens.PANEL_PADDING, 0, tokens.GAP_2, 0)
         head = box(
             row(label("Service log", "title"), None, self._copy, self._close, margins=margins),
@@ -58,10 +56,6 @@ class LogPanel(QWidget):
         del self._pending[:-MOST_LINES]
         if not self._timer.isActive():
             self._timer.start()
-
-    def clear(self) -> None:
-        self._pending.clear()
-        self._lines.clear()
 
     def text(self) -> str:
         self._flush()

@@ -23,6 +23,7 @@ STEPS: Final = (
     ("Run load, or Fire", "Poisson arrivals from the left, your own prompts from the right."),
     ("Move a slider", "Watch batches grow, the queue drain and latency answer."),
 )
+PAGE_MARGINS: Final = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
 _SHAPES: Final[dict[str, tuple[Shape, str]]] = {
     "done": ("check", "t2"),
     "present": ("arc", "t1"),
@@ -99,10 +100,8 @@ class _EmptyPage(QWidget):
         steps = row(gap=tokens.GAP_4)
         for number, ((title, _text), text) in enumerate(zip(STEPS, self._texts, strict=True), start=1):
             steps.addWidget(_Step(number, title, text), 1)
-        margins = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
-        top = row(heading, self.start, gap=tokens.GAP_4)
-        top.setStretch(0, 1)
-        self.setLayout(column(top, steps, gap=tokens.GAP_STEPS, margins=margins))
+        top = row(heading, self.start, gap=tokens.GAP_4, stretch=heading)
+        self.setLayout(column(top, steps, gap=tokens.GAP_STEPS, margins=PAGE_MARGINS))
 
 
 class _StartingPage(QWidget):
@@ -121,10 +120,7 @@ class _StartingPage(QWidget):
         buttons = row(self.cancel, self.show_log, None)
         heading = label("Starting the service", "heading")
         words.setLayout(column(heading, self._lead, tokens.GAP_3, buttons, None, gap=tokens.GAP_1))
-        margins = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
-        line = row(words, self._stages, gap=tokens.GAP_NOTICE, margins=margins)
-        line.setStretch(1, 1)
-        self.setLayout(line)
+        self.setLayout(row(words, self._stages, gap=tokens.GAP_NOTICE, margins=PAGE_MARGINS, stretch=self._stages))
 
     def show_stages(self, lines: Sequence[StageLine], lead: str) -> None:
         self._lead.setText(lead)
@@ -145,7 +141,6 @@ class _StageRow(QWidget):
         self._detail = label("", "dim")
         self._bar = Progress()
         top = row(self._title, None, self._detail)
-        top.setStretch(0, 0)
         body = column(top, self._bar, gap=tokens.GAP_1)
         line = row(self._glyph, body, gap=tokens.GAP_2 + tokens.GAP_1)
         line.setAlignment(self._glyph, Qt.AlignmentFlag.AlignTop)

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QTextEdit, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
-from gui.panels.section import SECTION_MARGINS, remark, section_head
+from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
@@ -76,8 +76,7 @@ class PromptsPanel(QWidget):
             large=True,
             tip=shortcuts.FIRE.tip("Send every prompt, now"),
         )
-        one_per_line = remark()
-        one_per_line.setText("one per line")
+        one_per_line = ElidedLabel("one per line", "caption")
         line = row(label("×", "text"), self._copies, self._count, None, self.button)
         margins = (*SECTION_MARGINS[:3], tokens.SECTION_GAP)
         head = column(section_head(self._head, one_per_line), self.editor, gap=tokens.GAP_HEAD)

@@ -39,8 +39,7 @@ class RedeploymentRows(QWidget):
         self.news = label("", "caption", wrap=True)
         self._failure = ErrorLine()
         self.news.setText(MARK_MEANS)
-        legend = row(Icon(MARK, "t3"), self.news, gap=tokens.GAP_1)
-        legend.setStretch(1, 1)
+        legend = row(Icon(MARK, "t3"), self.news, gap=tokens.GAP_1, stretch=self.news)
         self.setLayout(column(legend, *self._rows.values(), self._failure, gap=tokens.GAP_1))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         for name, shown in self._rows.items():

@@ -5,23 +5,14 @@ from __future__ import annotations
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from gui.look import tokens
-from gui.widgets.labels import ElidedLabel, label
+from gui.widgets.labels import label
 from gui.widgets.layouts import Margins, row
 
-SECTION_MARGINS: Margins = (
-    tokens.PANEL_PADDING,
-    tokens.SECTION_TOP,
-    tokens.PANEL_PADDING,
-    tokens.SECTION_GAP,
-)
+SECTION_MARGINS: Margins = (tokens.PANEL_PADDING, tokens.SECTION_TOP, tokens.PANEL_PADDING, tokens.SECTION_GAP)
 
 
 def section_head(title: str | QLabel, remark: QWidget | None = None) -> QHBoxLayout:
     """The title, and a remark at the right end."""
     words = label(title, "title") if isinstance(title, str) else title
     words.setFixedHeight(tokens.HEIGHT_SECTION_HEAD)
-    return row(words, None, remark) if remark is not None else row(words, None)
-
-
-def remark() -> ElidedLabel:
-    return ElidedLabel("", "caption")
+    return row(words, None, *(() if remark is None else (remark,)))

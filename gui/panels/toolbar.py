@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QGuiApplication
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
 from gui.session.lifecycle import EnabledActions, LifeCycle, Step
-from gui.widgets.buttons import Button, Chooser
+from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
 from gui.widgets.glyphs import Glyph, Shape
 from gui.widgets.labels import ElidedLabel, label, set_role
 from gui.widgets.layouts import box, column, hairline, row
@@ -84,18 +84,18 @@ class Toolbar(QWidget):
         self._lay_out()
         self.step_button.clicked.connect(self.take_step)
         self._model.chosen.connect(self.model_chosen)
-        self._device_button.clicked.connect(lambda: self._pop_up(self._device_menu, self._device_button))
+        self._device_button.clicked.connect(lambda: pop_up(self._device_menu, self._device_button))
         self._device_menu.triggered.connect(self._on_device_picked)
         self._copy.clicked.connect(self._on_copy_clicked)
         self._windows.chosen.connect(lambda key: self.choose_window(float(key)))
-        self._window_button.clicked.connect(lambda: self._pop_up(self._window_menu, self._window_button))
+        self._window_button.clicked.connect(lambda: pop_up(self._window_menu, self._window_button))
         self._window_menu.triggered.connect(lambda action: self.choose_window(action.data()))
         self.freeze_button.clicked.connect(self.freeze_toggled)
         self.export_button.clicked.connect(self.pop_up_export)
         self.export_menu.triggered.connect(lambda action: self.export_wanted.emit(action.data()))
         self._theme_button.clicked.connect(self.theme_toggle_wanted)
         self._drawer_button.clicked.connect(self.drawer_toggled)
-        self._more_button.clicked.connect(lambda: self._pop_up(self._more_menu, self._more_button))
+        self._more_button.clicked.connect(lambda: pop_up(self._more_menu, self._more_button))
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Toolbar(QWidget):
 
     def pop_up_export(self) -> None:
         if self.export_button.isEnabled():
-            self._pop_up(self.export_menu, self.export_button)
+            pop_up(self.export_menu, self.export_button)
 
     def choose_window(self, seconds: float) -> None:
         """Show and emit this time window."""
@@ -225,12 +225,12 @@ class Toolbar(QWidget):
         self._windows = Segmented([(f"{s:g}", text) for s, text in WINDOW_NAMES.items()], "Time window", large=True)
         self._window_button = Chooser(large=True, name="Time window")
         self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)
-        self._window_menu = self._menu([(text, s) for s, text in WINDOW_NAMES.items()])
+        self._window_menu = menu_of(self, [(text, s) for s, text in WINDOW_NAMES.items()])
         self.freeze_button = Button("Freeze", "ph.pause-fill", large=True)
         self.freeze_button.setCheckable(True)
         self.freeze_button.setToolTip(shortcuts.FREEZE.tip("Freeze the plots"))
         self.export_button = Button("Export", "ph.export", large=True, tip=shortcuts.EXPORT.tip())
-        self.export_menu = self._menu([(text, key) for key, text in EXPORTS.items()])
+        self.export_menu = menu_of(self, [(text, key) for key, text in EXPORTS.items()])
         self._theme_button = Button(icon="ph.sun", role="icon", name="Light or dark", tip=shortcuts.THEME.tip())
         self._drawer_button = Button(icon="ph.columns", role="icon")
         self._drawer_button.setCheckable(True)
@@ -267,12 +267,6 @@ class Toolbar(QWidget):
             hidden.hide()
         self.set_url(None)
         self.set_window_s(60)
-
-    def _menu(self, entries: Sequence[tuple[str, object]]) -> QMenu:
-        menu = QMenu(self)
-        for text, data in entries:
-            menu.addAction(text).setData(data)
-        return menu
 
     def _made_device_menu(self) -> QMenu:
         menu = QMenu(self)
@@ -332,7 +326,3 @@ class Toolbar(QWidget):
 
     def show_theme(self, is_dark: bool) -> None:
         self._theme_button.set_icon("ph.sun" if is_dark else "ph.moon")
-
-    @staticmethod
-    def _pop_up(menu: QMenu, under: QWidget) -> None:
-        menu.popup(under.mapToGlobal(QPoint(0, under.height() + tokens.GAP_1)))

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
-from gui.panels.section import remark
 from gui.panels.shortcuts import Shortcut
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.segmented import Segmented
 
@@ -53,7 +53,7 @@ class Views(QWidget):
         for view in VIEWS:
             self._switch.set_tip(view.key, view.shortcut.tip())
             self._switch.button(view.key).setMinimumWidth(tokens.WIDTH_VIEW)
-        self._remark = remark()
+        self._remark = ElidedLabel("", "caption")
         self._remark.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._remark.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.pages = QStackedWidget()

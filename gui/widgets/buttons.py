@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from PySide6.QtCore import QPointF, QRect, QSize, Qt
+from PySide6.QtCore import QPoint, QPointF, QRect, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QIcon, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QPushButton, QSizePolicy, QStyle, QStyleOptionButton, QStylePainter, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QStyle, QStyleOptionButton, QStylePainter, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
@@ -170,3 +171,16 @@ def paint_caret(painter: QPainter, x: float, y: float, ink: str, points_right: b
     painter.setPen(QPen(colour(ink), tokens.STROKE))
     painter.drawPolyline(QPolygonF([QPointF(x + dx, y + dy) for dx, dy in corners]))
     painter.restore()
+
+
+def menu_of(parent: QWidget, entries: Iterable[tuple[str, object]]) -> QMenu:
+    """A menu of texts, each with the data of its action."""
+    menu = QMenu(parent)
+    for text, data in entries:
+        menu.addAction(text).setData(data)
+    return menu
+
+
+def pop_up(menu: QMenu, under: QWidget, gap: int = tokens.GAP_1) -> None:
+    """Open `menu` below `under`."""
+    menu.popup(under.mapToGlobal(QPoint(0, under.height() + gap)))
