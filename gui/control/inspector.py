@@ -36,7 +36,7 @@ class RequestInspector(QObject):
         self._plots = plots
         self._history = history
         self._shown = shown
-        self._row: int | None = None
+        self.row: int | None = None
         self.details = RequestDetails(palette)
         window.put_details(self.details)
         plots.request_chosen.connect(self._on_timeline_chosen)
@@ -45,19 +45,15 @@ class RequestInspector(QObject):
         self.details.mate_chosen.connect(self._on_table_chosen)
         self.details.closed.connect(self.close)
 
-    @property
-    def row(self) -> int | None:
-        return self._row
-
     def close(self) -> None:
         """Choose no request."""
         self._choose(None)
 
     def refresh(self) -> None:
         """Update the details; close them if the history no longer holds the request."""
-        if self._row is None:
+        if self.row is None:
             return
-        found = request_details(self._history, self._row)
+        found = request_details(self._history, self.row)
         if found is None:
             self.close()
         else:
@@ -78,9 +74,9 @@ class RequestInspector(QObject):
         self._window.requests.select(request_id)
 
     def _choose(self, row: int | None) -> None:
-        if row == self._row:
+        if row == self.row:
             return
-        self._row = row
+        self.row = row
         self._plots.choose_request(row)
         self.refresh()
         self._window.show_details(row is not None)

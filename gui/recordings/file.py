@@ -24,6 +24,9 @@ Job: TypeAlias = Callable[[], None]
 class RecordingFile(QObject):
     """Holds the events of the last minutes, and records to one file at a time.
 
+    Attributes:
+        has_heard: whether there are events to save.
+
     Signals:
         ended: the path of a complete recording.
         failed: a sentence that says why a recording broke off.
@@ -39,7 +42,7 @@ class RecordingFile(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._began_s: float | None = None
-        self._has_heard = False
+        self.has_heard = False
         self._has_gap = False
         self._worker = _Worker(self.ended.emit, self.failed.emit, self.not_saved.emit)
         self.failed.connect(self._on_failed)
@@ -53,15 +56,10 @@ class RecordingFile(QObject):
         """Seconds since the recording began."""
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
-    @property
-    def has_heard(self) -> bool:
-        """Whether there are events to save."""
-        return self._has_heard
-
     def take(self, event: RecordedEvent) -> None:
         """Keep an event, and record it if a recording runs."""
         at_s = time.monotonic()
-        self._has_heard = True
+        self.has_heard = True
         if not self._worker.try_ask(lambda: self._worker.take(at_s, event)):
             self._note_gap()
 

@@ -34,12 +34,8 @@ class SettingsClient(ResourceClient):
 
     def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
         super().__init__(SETTINGS, manager, parent)
-        self._in_force: VersionedSettings | None = None
+        self.in_force: VersionedSettings | None = None
         self._held = QElapsedTimer()
-
-    @property
-    def in_force(self) -> VersionedSettings | None:
-        return self._in_force
 
     def ask(self, changes: Mapping[str, object]) -> None:
         """Ask for `changes`, with those that have not been sent yet; the service checks them."""
@@ -51,20 +47,20 @@ class SettingsClient(ResourceClient):
 
     def observe(self, in_force: VersionedSettings) -> None:
         """Take over settings in force that telemetry reports."""
-        if self._in_force is None or in_force.version > self._in_force.version:
-            self._in_force = in_force
+        if self.in_force is None or in_force.version > self.in_force.version:
+            self.in_force = in_force
             self.applied.emit(in_force)
 
     def _forget(self) -> None:
-        self._in_force = None
+        self.in_force = None
 
     def _quiet_ms(self) -> int:
         return max(0, min(QUIET_MS, LONGEST_WAIT_MS - self._held.elapsed()))
 
     def _take(self, body: bytes) -> None:
         in_force = msgspec.json.decode(body, type=VersionedSettings)
-        if self._in_force is None or in_force.version >= self._in_force.version:
-            self._in_force = in_force
+        if self.in_force is None or in_force.version >= self.in_force.version:
+            self.in_force = in_force
             self.applied.emit(in_force)
 
 
