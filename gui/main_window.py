@@ -46,10 +46,8 @@ class MainWindow(QWidget):
     first_shown = Signal()  # once, after the first frame
     details_closed = Signal()  # the user pressed Esc while details were shown
 
-    def __init__(
-        self, plots: QWidget, theme: Theme, model: RequestsModel | None = None, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, plots: QWidget, theme: Theme, model: RequestsModel | None = None) -> None:
+        super().__init__()
         self.plots = plots
         self._theme = theme
         self._is_compact: bool | None = None

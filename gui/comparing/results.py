@@ -39,8 +39,8 @@ class CompareResults(QWidget):
     report_wanted = Signal(object)
     config_wanted = Signal(object)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._comparison: Comparison | None = None
         self.verdict = label(NOTHING_YET, "title", wrap=True)
         self._subject = label("", "dim", wrap=True)
@@ -115,8 +115,8 @@ class SweepResults(QWidget):
     report_wanted = Signal(object)
     config_wanted = Signal(object, object, str)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._sweep: Sweep | None = None
         self._chosen: int | None = None
         self._has_picked = False

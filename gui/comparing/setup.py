@@ -34,8 +34,8 @@ class RunControls(QWidget):
     run_wanted = Signal()
     stop_wanted = Signal()
 
-    def __init__(self, title: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, title: str) -> None:
+        super().__init__()
         self._title = title
         self._is_running = False
         self.button = Button(title, "ph.play-fill", large=True)
@@ -95,8 +95,8 @@ class CompareSetup(QWidget):
     pin_wanted = Signal()
     batching_wanted = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.sides = TextTable(("", "A", "B"), "Settings of A and B")
         self.note = label(NOTHING_PINNED, "caption", wrap=True)
         self.pin = Button("Pin the present as A", "ph.push-pin")
@@ -184,8 +184,8 @@ class SweepSetup(QWidget):
     changed = Signal()
     resume_wanted = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.values = {name: _values_field(name) for name in Settings.__struct_fields__}
         self.rounds = NumberField(SWEEP_ROUNDS, "rounds")
         self.duration = NumberField(DURATION, "seconds a run", unit="s")

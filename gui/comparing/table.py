@@ -14,8 +14,8 @@ from gui.widgets.labels import Role, label, set_role
 class TextTable(QWidget):
     """A fixed set of columns, of which the first names the rows."""
 
-    def __init__(self, header: Sequence[str], name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, header: Sequence[str], name: str) -> None:
+        super().__init__()
         self.setAccessibleName(name)
         self._columns = len(header)
         self._cells: list[list[QLabel]] = []

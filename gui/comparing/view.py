@@ -21,8 +21,8 @@ MARGINS: Final = (tokens.PANEL_PADDING,) * 4
 class CompareView(QWidget):
     """A setup on the left and its results on the right: one pair for A and B, one for the sweep."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self.setup, self.results = CompareSetup(), CompareResults(palette)
         self.sweep_setup, self.sweep_results = SweepSetup(), SweepResults(palette)
         self._switch = Segmented([(AB, "A and B"), (SWEEP, "Sweep")], "What is compared")

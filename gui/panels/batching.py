@@ -43,8 +43,8 @@ class BatchingPanel(QWidget):
     settings_wanted = Signal(dict)  # the fields to change; at most one every 40 ms while a slider is dragged
     considered = Signal(object, bool)  # the settings of the controls, and whether the slider was let go
 
-    def __init__(self, settings: Settings | None = None, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__()
         self._in_force = settings or Settings()
         self._recorded: Settings | None = None
         self._wanted: dict[str, object] = {}  # not yet confirmed

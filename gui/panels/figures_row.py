@@ -48,8 +48,8 @@ PREDICTED: Final = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "mean_ba
 class FiguresRow(QWidget):
     """Eight figures in three groups."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._figures = {
             key: Figure(shown.name, shown.unit, shown.swatch, glossary.FIGURES[shown.name])
             for key, shown in FIGURES.items()

@@ -31,8 +31,8 @@ class FindingsPanel(QWidget):
 
     control_wanted = Signal(str)  # the name of a setting
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._empty = label(EMPTY_TEXT, "dim", wrap=True)
         self._rows = [_FindingRow() for _ in range(ROWS)]
         self._shown: Sequence[Finding] = ()

@@ -23,8 +23,8 @@ class NameMenu(Button):
 
     picked = Signal(str)  # the key of what the user chose
 
-    def __init__(self, name: str, choices: Mapping[str, str], parent: QWidget | None = None) -> None:
-        super().__init__(name, role="quiet", parent=parent)
+    def __init__(self, name: str, choices: Mapping[str, str]) -> None:
+        super().__init__(name, role="quiet")
         self._remark = ""
         self._menu = menu_of(self, [(text, key) for key, text in choices.items()])
         self._menu.triggered.connect(lambda action: self.picked.emit(action.data()))
@@ -78,10 +78,8 @@ class LengthControl(QWidget):
 
     wanted = Signal()
 
-    def __init__(
-        self, name: str, unit: str, usual: int, tip: str, is_optional: bool = False, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str, unit: str, usual: int, tip: str, is_optional: bool = False) -> None:
+        super().__init__()
         kinds = {AS_WRITTEN: "As written", **KINDS} if is_optional else KINDS
         self._kind = AS_WRITTEN if is_optional else "fixed"
         self._name = NameMenu(name, kinds)

@@ -39,8 +39,8 @@ class LoadPanel(QWidget):
     pause_wanted = Signal(bool)  # or, where false, to go on
     changed = Signal()  # pattern, amount or length, by the user, also while nothing runs
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._kind = "poisson"
         self._running: Pattern | None = None
         self._is_paused = False

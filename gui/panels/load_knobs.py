@@ -101,11 +101,9 @@ TRACES: Final = "Traces (*.jsonl *.json);;All files (*)"
 class NumberKnob(Setting):
     """A number of `NUMBERS`."""
 
-    def __init__(self, field: str, parent: QWidget | None = None) -> None:
+    def __init__(self, field: str) -> None:
         number = NUMBERS[field]
-        super().__init__(
-            number.name, number.bounds, number.scale, number.decimals, number.unit, number.tip, parent=parent
-        )
+        super().__init__(number.name, number.bounds, number.scale, number.decimals, number.unit, number.tip)
         self._is_whole = number.bounds.integral
         self.set_number(number.usual)
         if number.scale is None:
@@ -125,8 +123,8 @@ class RatesKnob(QWidget):
 
     wanted = Signal(object, bool)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._rates = USUAL_RATES
         self.field = QLineEdit()
         self.field.setAccessibleName("rates, req/s")
@@ -200,8 +198,8 @@ class ThinkKnob(Segmented):
 
     wanted = Signal(object, bool)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__([("fixed", "always as long"), ("exponential", "exponential")], "thinking", parent=parent)
+    def __init__(self) -> None:
+        super().__init__([("fixed", "always as long"), ("exponential", "exponential")], "thinking")
         self.chosen.connect(lambda key: self.wanted.emit(key, True))
 
     @property

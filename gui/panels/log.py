@@ -24,8 +24,8 @@ class LogPanel(QWidget):
 
     closed = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._pending: list[str] = []
         self._lines = QPlainTextEdit()
         self._lines.setObjectName("log")

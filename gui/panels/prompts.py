@@ -23,8 +23,8 @@ from service.messages.settings import Bounds
 class Editor(QTextEdit):
     """An editor of unwrapped lines; Tab goes on to the next control."""
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str) -> None:
+        super().__init__()
         self.setAccessibleName(name)
         self.setAcceptRichText(False)
         self.setTabChangesFocus(True)
@@ -58,8 +58,8 @@ class PromptsPanel(QWidget):
     fire_wanted = Signal(object, int)  # tuple[str, ...], copies
     prompts_changed = Signal(object)  # tuple[str, ...], by the user
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._can_fire = False
         self._head = label("Prompts", "title")
         self.editor = Editor("Prompts, one per line")

@@ -28,8 +28,8 @@ class RedeploymentRows(QWidget):
     wanted = Signal(dict)  # the fields to change
     changed = Signal()  # `summary` or `progress` is another text
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._in_force = Scale()
         self._recorded: Scale | None = None
         self._asked: dict[str, int] = {}  # not yet answered

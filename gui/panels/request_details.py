@@ -33,8 +33,8 @@ class RequestDetails(QWidget):
     closed = Signal()
     mate_chosen = Signal(str)
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, palette: Palette) -> None:
+        super().__init__()
         self._mate_ids: list[str] = []
         self._state = ElidedLabel("", "caption")
         self._close = Button(icon="ph.x", role="icon", name="Close the request", tip="Back to the table (Esc)")

@@ -37,8 +37,8 @@ class RequestsPanel(QWidget):
     cancel_wanted = Signal(object)  # tuple[str, ...] of ids, or None for all
     request_chosen = Signal(str)  # the id of the one row that was selected
 
-    def __init__(self, model: RequestsModel | None = None, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, model: RequestsModel | None = None) -> None:
+        super().__init__()
         self.model = model if model is not None else RequestsModel()
         self._can_cancel = False
         self._cancel_all = Button(

@@ -14,8 +14,8 @@ from gui.widgets.layouts import column
 class RequestsColumn(QWidget):
     """Shares its height between table and details; without details the table has all of it."""
 
-    def __init__(self, requests: RequestsPanel, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, requests: RequestsPanel) -> None:
+        super().__init__()
         self._requests = requests
         self._details: QWidget | None = None
         self._column = column(requests, gap=0)

@@ -26,8 +26,8 @@ class StatusBar(QWidget):
     log_toggled = Signal()
     recording_clicked = Signal()
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("status")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setFixedHeight(tokens.HEIGHT_STATUS_BAR + tokens.HAIRLINE)

@@ -69,8 +69,8 @@ class Toolbar(QWidget):
     shortcuts_wanted = Signal()
     drawer_toggled = Signal(bool)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self.setObjectName("toolbar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setFixedHeight(tokens.HEIGHT_TOOLBAR)

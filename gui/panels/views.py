@@ -44,8 +44,8 @@ class Views(QWidget):
 
     chosen = Signal(str)
 
-    def __init__(self, live: QWidget, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, live: QWidget) -> None:
+        super().__init__()
         self._widgets: dict[str, QWidget] = {}
         self._remarks: dict[str, str] = {}
         self._switch = Segmented([(view.key, view.title) for view in VIEWS], "View")

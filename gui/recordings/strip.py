@@ -61,8 +61,8 @@ class RecordingStrip(QWidget):
 
     moved = Signal(float)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._profile: Profile | None = None
         self._view = (0.0, 0.0)
         self._grabbed_s: float | None = None
