@@ -10,11 +10,10 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 from urllib.parse import urlsplit
 
 import msgspec
-from tqdm import tqdm
 
 from service.messages.files import write_whole
 from service.messages.load import LOAD_BOUNDS
@@ -30,6 +29,9 @@ from service.messages.settings import (
     setting_value,
 )
 from service.messages.text import UserError
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 HELP_WIDTH: Final = 100
 DRAW_EVERY_S: Final = 0.2
@@ -241,6 +243,9 @@ class ProgressBar:
 
     def __init__(self, form: str, *, leaves: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         """With `leaves` its last state stays on the screen."""
+        from tqdm import tqdm  # not above: a service has no bar; not in `show`: that is while something is timed
+
+        self._tqdm = tqdm
         self._form = form
         self._leaves = leaves
         self._clock = clock
@@ -264,7 +269,7 @@ class ProgressBar:
         """Show that `done` of `total` is done; drawn when the last drawing is old enough, or `at_once`."""
         if self._bar is None:
             form = self._form if total is not None else self.OPEN
-            self._bar = tqdm(bar_format=form, total=total, initial=done, leave=self._leaves, file=sys.stderr)
+            self._bar = self._tqdm(bar_format=form, total=total, initial=done, leave=self._leaves, file=sys.stderr)
         self._bar.total = total
         self._bar.n = done if total is None else min(done, total)
         self._bar.set_description_str(doing, refresh=False)
@@ -275,4 +280,7 @@ class ProgressBar:
 
     def say(self, sentence: str) -> None:
         """Print `sentence` above the bar."""
-        tqdm.write(sentence, file=sys.stderr)
+        if self._bar is None:
+            print(sentence, file=sys.stderr)
+        else:
+            self._bar.write(sentence, file=sys.stderr)
