@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pytestqt.qtbot import QtBot
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication, QMessageBox
 
-from gui.control.bugs import Bugs, failure_box
+from gui.control.bugs import Bugs, report_failed_start
 
 WINDOW = Path(__file__).with_name("failing_window.py")
 
@@ -50,10 +51,21 @@ def test_that_bugs_in_two_places_are_both_reported(capsys: pytest.CaptureFixture
     assert [sentence.split(": ")[1] for sentence in said] == ["IndexError", "ValueError"]
 
 
-def test_that_the_message_box_says_why_there_is_no_window(qtbot: QtBot) -> None:
-    box = failure_box(ValueError("nothing to draw"))
-    qtbot.addWidget(box)
+def test_that_a_message_box_says_why_there_is_no_window(
+    qapp: QApplication, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gui.control.bugs.UNSEEN", ())  # the platform of tests has no user either
+    shown: list[tuple[str, str]] = []
 
-    assert box.text() == "The window could not be opened."
-    assert box.informativeText() == "ValueError: nothing to draw"
-    assert "ValueError" in box.detailedText()
+    def close() -> None:
+        box = qapp.activeModalWidget()
+        assert isinstance(box, QMessageBox)
+        shown.append((box.text(), box.informativeText()))
+        box.accept()
+
+    QTimer.singleShot(0, close)
+    report_failed_start(ValueError("nothing to draw"), is_attended=True)
+    report_failed_start(ValueError("nothing to draw"), is_attended=False)
+
+    assert shown == [("The window could not be opened.", "ValueError: nothing to draw")]
+    assert capsys.readouterr().err.count("batchscope: The window could not be opened") == 2
