@@ -21,14 +21,16 @@ def use_and_close(qtbot: QtBot, qapp: QApplication) -> None:
     batchscope = Batchscope(qapp, Arguments(theme="dark"), service_start=scripted())
     with qtbot.waitSignal(batchscope.completed):
         batchscope.show()
-    start_service(qtbot, batchscope)
-    batchscope.window.prompts.fire()
-    load = batchscope.composition.history
-    qtbot.waitUntil(lambda: load.load is not None and load.load.totals.ok > 10)
-    with qtbot.waitSignal(batchscope.closed):
-        batchscope.close()
-    batchscope.window.deleteLater()
-    batchscope.deleteLater()
+    try:
+        start_service(qtbot, batchscope)
+        batchscope.window.prompts.fire()
+        load = batchscope.composition.history
+        qtbot.waitUntil(lambda: load.load is not None and load.load.totals.ok > 10)
+    finally:  # what this test leaves, every test after it would be blamed for
+        with qtbot.waitSignal(batchscope.closed):
+            batchscope.close()
+        batchscope.window.deleteLater()
+        batchscope.deleteLater()
 
 
 def held(qapp: QApplication) -> tuple[int, int, int]:
