@@ -1,4 +1,4 @@
-"""One face for all formations, so that the engine and those who ask need not know which is in force."""
+"""One interface for all formations, so that neither engine nor clients need to know which is in force."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Batcher(Generic[Item]):
     """
 
     def __init__(self, in_force: VersionedSettings, on_formed: Callable[[Batch[Item]], None]) -> None:
-        """`on_formed` is told of each batch when it is sealed, which is before it runs."""
+        """`on_formed` is called with each batch when it is sealed, which is before it runs."""
         self._on_formed = on_formed
         self._changed = asyncio.Event()
         self._running = 0
@@ -97,13 +97,13 @@ class Batcher(Generic[Item]):
         return None
 
     def take_joining(self, running: int, tokens: int) -> tuple[Entry[Item], ...]:
-        """The oldest requests that may join so many who run, with so many tokens: none unless it is `continuous`."""
+        """The oldest requests that may join so many running ones with so many tokens; none unless `continuous`."""
         if not self._is_continuous or self._early.formed:
             return ()
         return self._late.take_joining(running, tokens)
 
     def note_run_time(self, seconds: float) -> None:
-        """Tell how long a request ran in its batch, from which the time until there is room again is estimated."""
+        """A request ran so long in its batch; the `Retry-After` of a refusal is estimated from it."""
         self._recent_run_s.append(seconds)
 
     def _on_sealed_early(self, batch: Batch[Item]) -> None:

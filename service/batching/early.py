@@ -95,7 +95,7 @@ class EarlyFormation(Generic[Item]):
         for entry in entries:
             self._waiting.pop(entry, None)
         rules = Rules.of(in_force.settings, in_force.version)
-        staying = [entry for entry in entries if not entry.future.done()]  # Ray seals those who left as well
+        staying = [entry for entry in entries if not entry.future.done()]  # Ray seals cancelled entries as well
         for members, reason in rules.divided(staying, is_full=len(entries) >= rules.max_batch_size):
             batch = Batch(tuple(members), reason, now_s, rules.version, rules.max_batch_size, "early")
             self._sealed.append(batch)

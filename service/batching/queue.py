@@ -75,7 +75,7 @@ class BatchQueue(Generic[Item]):
     """First in, first out; deadlines on a monotonic clock.
 
     A batch is released when it is full, or when the engine was free with an entry waiting for `batch_wait_timeout_s`,
-    whichever comes first. Time spent behind a running batch does not count: with it, users who ask again as soon as
+    whichever comes first. Time spent behind a running batch does not count: with it, users that ask again as soon as
     they are answered stay in the groups they once fell into, each group leaving before the other can come back.
     """
 
@@ -100,7 +100,7 @@ class BatchQueue(Generic[Item]):
         self._changed.set()
 
     def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
-        """Queue `item`; the future is resolved by whoever runs its batch. Cancelling it takes the item out."""
+        """Queue `item`; the future is resolved by the runner of its batch. Cancelling it takes the item out."""
         entry = Entry(item, self._clock(), tokens)
         entry.future.add_done_callback(lambda _: self._entries.pop(entry, None))
         self._entries[entry] = None
@@ -108,7 +108,7 @@ class BatchQueue(Generic[Item]):
         return entry.future
 
     def take_joining(self, running: int, tokens: int) -> tuple[Entry[Item], ...]:
-        """The oldest entries that may join so many who run already, with so many tokens, at once."""
+        """The oldest entries that may join so many running ones with so many tokens at once."""
         return self._take(self._rules.fitting(self._entries, running, tokens)[0])
 
     async def next_batch(self) -> Batch[Item]:
@@ -133,7 +133,7 @@ class BatchQueue(Generic[Item]):
         return None
 
     def deadline_s(self, free_since_s: float) -> float | None:
-        """When a batch is released if nobody comes or goes; ``None`` while the queue is empty."""
+        """When a batch is released if no entry comes or goes; ``None`` while the queue is empty."""
         release = self._release(free_since_s)
         return None if release is None else release.at_s
 
@@ -141,7 +141,7 @@ class BatchQueue(Generic[Item]):
         return self._rules.release(self._entries, free_since_s)
 
     def _take(self, count: int) -> tuple[Entry[Item], ...]:
-        """The oldest, but for those whose submitter has left in this very moment."""
+        """The oldest entries, without those that are cancelled at this moment."""
         entries = tuple(itertools.islice(self._entries, count))
         for entry in entries:
             del self._entries[entry]

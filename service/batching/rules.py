@@ -39,8 +39,8 @@ class Rules:
     Attributes:
         batch_wait_timeout_s: how long a free engine waits for a batch to fill, from its first request on.
         stride_s: batches leave only at multiples of it on the queue's clock; 0: at any time.
-        max_batch_tokens: of all members together, 0 for any number; who needs more than that alone runs alone.
-        version: the number of these rules, for whoever wants to know which a batch obeyed.
+        max_batch_tokens: token budget of a batch, 0 for no limit; an entry that alone needs more runs alone.
+        version: the number of these rules, which a batch carries.
     """
 
     max_batch_size: int
@@ -60,7 +60,7 @@ class Rules:
         )
 
     def release(self, waiting: Collection[Waiting], free_since_s: float) -> Release | None:
-        """When the oldest of those who wait, in order, leave to an engine that is free since then.
+        """Release time of the queue's head, given when the engine became free.
 
         Time spent behind a running batch does not count as waiting for others.
         """

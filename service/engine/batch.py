@@ -33,7 +33,7 @@ from service.messages.telemetry import BatchWork
 
 _PREFILL_TOKENS = {"cpu": 512}  # of prompts in one forward pass: about a quarter of a second on two cores
 _PREFILL_TOKENS_ELSEWHERE = 8192
-_JOINING_TOKENS = {"cpu": 128}  # the same while others are decoded, who wait meanwhile: a tenth of a second
+_JOINING_TOKENS = {"cpu": 128}  # the same while other rows are decoded, which wait meanwhile: a tenth of a second
 _JOINING_TOKENS_ELSEWHERE = 1024
 
 
@@ -47,7 +47,7 @@ class Forward:
         self.compute = compute
 
     def tokens_beside(self, running: int, joining: int) -> int:
-        """Of the prompts of so many who join, in a step of so many who run.
+        """The prompt columns of so many joining rows in a step of so many running rows.
 
         Whatever is read makes the ones wait, and whatever is left the others: so the more of them there are.
         """

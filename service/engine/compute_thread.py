@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Home:
-    """Steps of batches that run side by side in several threads, computed in one of these, in turns.
+class ComputeThread:
+    """The one thread in which the steps of all batches are computed, in turns.
 
-    Not each in its own: OpenMP keeps a team of threads for everyone that computes, and as soon as all teams together
-    have more threads than there are cores, they sleep at each barrier instead of waiting for it. On two cores that
-    takes more than half of the speed, and the team of a thread that is idle counts.
+    Each batch runs in a thread of its own, but its steps do not: OpenMP keeps a team of threads for every thread that
+    computes. As soon as all teams together have more threads than there are cores, they sleep at each barrier instead
+    of waiting for it. On two cores that takes more than half of the speed, and the team of an idle thread counts.
     """
 
     def __init__(self, executor: Executor | None = None) -> None:
-        """To be called in the only thread of `executor`; without one every thread computes for itself."""
+        """Is called in the only thread of `executor`; without an executor each thread computes its own steps."""
         self._executor = executor
         self._thread = threading.get_ident()
-        self._guests: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._submitted: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
 
     def compute(self, step: Callable[[], Result]) -> Result:
-        """What `step` returns or raises; those who have asked before it come first."""
+        """Returns or raises what `step` does, after the steps that were submitted before it."""
         if self._executor is None:
             return step()
         if threading.get_ident() == self._thread:
-            self._compute_for_guests()
+            self._compute_submitted()
             return step()
         result: Future[Result] = Future()
-        self._guests.put((step, result))
-        self._executor.submit(self._compute_for_guests)  # in case no batch of its own runs there, which would do it
+        self._submitted.put((step, result))
+        self._executor.submit(self._compute_submitted)  # in case no batch of its own runs there, which would do it
         return result.result()
 
-    def _compute_for_guests(self) -> None:
-        for _ in range(self._guests.qsize()):
-            step, result = self._guests.get_nowait()
+    def _compute_submitted(self) -> None:
+        for _ in range(self._submitted.qsize()):
+            step, result = self._submitted.get_nowait()
             try:
                 result.set_result(step())
             except BaseException as error:
@@ -59,7 +59,7 @@ class Home:
 
 
 class EngineThreads:
-    """Lends threads to one event loop: the first whenever it is there, because the engine computes in it."""
+    """Lends threads to one event loop: the first one whenever it is idle, because the engine computes in it."""
 
     def __init__(self, first: ThreadPoolExecutor) -> None:
         self._numbers = itertools.count(1)
@@ -67,7 +67,7 @@ class EngineThreads:
 
     @contextmanager
     def one(self) -> Iterator[ThreadPoolExecutor]:
-        """A thread that nobody else has meanwhile."""
+        """Lends a thread that no other batch has meanwhile."""
         number, thread = heappop(self._idle) if self._idle else self._another()
         try:
             yield thread

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from service.engine.batch import Batch, Forward, Step, make_step
-from service.engine.compute_thread import Home
+from service.engine.compute_thread import ComputeThread
 from service.engine.job import Emit, Progress
 from service.engine.open_batch import OpenBatch, sum_of
 from service.engine.out_of_memory import Failure, MemoryLimit, attempt
@@ -22,21 +22,21 @@ AdmitRows: TypeAlias = Callable[[BatchWork, bool], list[Row]]
 
 
 class Decoding:
-    """Steps of a batch, which may alternate with those of another in another thread.
+    """The steps of a batch, which may alternate with the steps of another batch in another thread.
 
     Attributes:
         work: what was computed.
     """
 
-    def __init__(self, forward: Forward, memory: MemoryLimit, home: Home, emit: Emit) -> None:
+    def __init__(self, forward: Forward, memory: MemoryLimit, thread: ComputeThread, emit: Emit) -> None:
         self.work = BatchWork()
         self._forward = forward
         self._memory = memory
-        self._home = home
+        self._thread = thread
         self._emit = emit
 
     def run(self, rows: list[Row], admit: AdmitRows | None = None) -> None:
-        """Until all have ended, and with `admit` whoever joins them; see `TextEngine.generate`."""
+        """Decode until all rows have ended, with those that `admit` lets join; see `TextEngine.generate`."""
         if admit is not None:
             self._decode(rows, admit)
         else:
@@ -71,7 +71,7 @@ class Decoding:
         live = self._end_cancelled(rows)
         if not live:
             return None
-        batch = self._home.compute(lambda: attempt(lambda: Batch(self._forward, live)))
+        batch = self._thread.compute(lambda: attempt(lambda: Batch(self._forward, live)))
         if isinstance(batch, Failure):
             return batch
         try:
@@ -89,14 +89,14 @@ class Decoding:
                 return None
 
     def _step(self, batches: list[Batch]) -> list[Progress] | Failure:
-        """What a step gives the rows: nothing to those whose prompts remain unread."""
-        steps = self._home.compute(lambda: attempt(lambda: make_step(self._forward, batches)))
+        """The tokens of a step, none for a row whose prompt is not read yet."""
+        steps = self._thread.compute(lambda: attempt(lambda: make_step(self._forward, batches)))
         if isinstance(steps, Failure):
             return steps
         return [each for batch, step in zip(batches, steps, strict=True) if step for each in _advance(batch.rows, step)]
 
     def _run_open(self, rows: list[Row], admit: AdmitRows) -> Failure | None:
-        """As `_run`, while others join; whoever does is added to `rows`."""
+        """As `_run`, while other rows join; they are added to `rows`."""
         open_batch, before = OpenBatch(self._forward, rows, self._memory), self.work
         rows[:] = self._end_cancelled(rows)
         while rows:

@@ -9,7 +9,7 @@ _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by th
 
 
 class PromptError(ValueError):
-    """A prompt that can't be completed; the message is for whoever sent it.
+    """A prompt that can't be completed; the message is for its sender.
 
     PromptError ← EmptyPrompt, PromptTooLong, InvalidText, UnknownToken
     """
@@ -48,7 +48,7 @@ class PromptTooLong(PromptError):  # noqa: N818
 class Encoder:
     """One model's tokenizer, safe to use from several threads.
 
-    Text that looks like a special token (``<|im_end|>``) is taken as the plain text it is: who writes a prompt
+    Text that looks like a special token (``<|im_end|>``) is taken as plain text: the author of a prompt
     can neither end it early nor put words into another role's mouth. What the tokenizer itself puts around a
     prompt, such as Llama's ``<s>``, stays special.
     """
@@ -107,7 +107,7 @@ def _check_text(prompt: str) -> None:
 
 
 def _own_backend(tokenizer: Any) -> Any:
-    """A copy of the fast tokenizer that nobody else sets options on, or ``None`` if it has none."""
+    """A copy of the fast tokenizer whose options no other code sets, or ``None`` if there is no fast one."""
     from tokenizers import Tokenizer
 
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -2,7 +2,7 @@
 
 The engine knows nothing of Ray, HTTP or queues. A thread calls `TextEngine.generate` with a batch and gets it back when
 every sequence has ended; `encode` may be called by others meanwhile. Several threads may call it where the engine has a
-`Home`: their batches then take turns, step by step.
+`ComputeThread`: their batches then take turns, step by step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
 from service.engine.batch import Forward
-from service.engine.compute_thread import Home
+from service.engine.compute_thread import ComputeThread
 from service.engine.decoding import Decoding
 from service.engine.detokenize import Detokenizer
 from service.engine.encode import Encoder, InvalidText
@@ -33,7 +33,7 @@ class TextEngine:
         context_length: tokens that a prompt and its completion may have together.
     """
 
-    def __init__(self, loaded: LoadedModel, home: Home | None = None) -> None:
+    def __init__(self, loaded: LoadedModel, thread: ComputeThread | None = None) -> None:
         self.name = loaded.name
         self.context_length = loaded.context_length
         self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary)
@@ -41,7 +41,7 @@ class TextEngine:
         self._eos = loaded.end_tokens
         self._forward = Forward(loaded.forward, loaded.device)
         self._memory = MemoryLimit()
-        self._home = home or Home()
+        self._thread = thread or ComputeThread()
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
         """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""
@@ -56,7 +56,7 @@ class TextEngine:
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
 
-        With `admit` others join: it is called between two steps with what was computed so far and whether anybody can
+        With `admit` other jobs join: it is called between two steps with what was computed so far and whether a job can
         join now, and returns those who do. Their prompts are read in parts, one in each step of those who run, which is
         longer for it by a tenth of a second at most on two cores, or in proportion by more if more join than run.
 
@@ -66,7 +66,7 @@ class TextEngine:
         the others go on where they were. A batch that memory does not hold is decoded in parts, one after the other;
         for a while later ones are too, of the size that was held. What `emit` raises passes through.
         """
-        decoding = Decoding(self._forward, self._memory, self._home, emit)
+        decoding = Decoding(self._forward, self._memory, self._thread, emit)
         if admit is None:
             decoding.run(self._rows(sequences))
         else:

@@ -30,7 +30,7 @@ class BrokenContractError(Exception):
 
 
 class FunctionEngine:
-    """Calls a loaded workload. What goes wrong in a call ends those who were in it, with the reason, and only them."""
+    """Calls a loaded workload. What goes wrong in a call ends the jobs of that call alone, with the reason."""
 
     def __init__(self, workload: Workload) -> None:
         self.name = workload.name

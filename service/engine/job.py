@@ -59,7 +59,7 @@ class Progress:
     error: str | None = None
 
 
-# What a step did for each job; and who joins, given what was computed so far and whether anybody can.
+# What a step did for each job; and the jobs that join, given what was computed so far and whether one can.
 Emit: TypeAlias = Callable[[list[Progress]], None]
 Admit: TypeAlias = Callable[[BatchWork, bool], Sequence[Any]]
 
@@ -82,5 +82,5 @@ class Engine(Protocol):
     def generate(self, jobs: list[Any], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Compute jobs that `job` has made; blocks, and ends each of them with one last `Progress`.
 
-        With `admit` it asks between two steps who joins.
+        With `admit` it asks between two steps which jobs join.
         """

@@ -42,7 +42,7 @@ def load_engine(
     cores = max(1, usable_cores() // options.replicas)
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
-    from service.engine.compute_thread import Home, prepare_engine_thread
+    from service.engine.compute_thread import ComputeThread, prepare_engine_thread
     from service.engine.engine import TextEngine
     from service.engine.model.load import choose_device, choose_dtype, load
     from service.engine.model.resolve import resolve
@@ -50,7 +50,7 @@ def load_engine(
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
     prepare_engine_thread(device, cores)
-    engine = TextEngine(load(resolve(options.model), device, dtype, report), Home(executor))
+    engine = TextEngine(load(resolve(options.model), device, dtype, report), ComputeThread(executor))
     return LoadedEngine(engine, device, dtype, engine.context_length)
 
 

@@ -1,10 +1,10 @@
-"""A batch that others join while it runs: those who decode, and those whose prompts are still read.
+"""A batch that rows join while it runs: rows that decode, and rows whose prompts are still read.
 
 ::
 
     join ──▶ waiting ──▶ joining (prompts, in parts) ──▶ running (a token each a step) ──▶ ends row by row
 
-A part of the newcomers' prompts goes through the model in the same pass as the next tokens of those who run.
+A part of the joining prompts goes through the model in the same pass as the next tokens of the running rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OpenBatch:
 
     @property
     def can_join(self) -> bool:
-        """Whether those who came now would be read at once."""
+        """Whether a prompt that joins now would be read at once."""
         return not self._waiting and (self._joining is None or self._joining.has_read)
 
     def join(self, rows: Sequence[Row]) -> None:
@@ -45,7 +45,7 @@ class OpenBatch:
             self._past = sum_of(self._past, BatchWork(splits=1))
 
     def for_step(self) -> list[Batch]:
-        """Those who make the next step."""
+        """The rows of the next step."""
         self._drop_ended()
         if self._joining is not None and self._joining.has_read:
             self._merge(self._joining)
@@ -53,9 +53,9 @@ class OpenBatch:
         return self._batches
 
     def put_back(self, failure: Failure) -> list[Row] | None:
-        """A step failed: those who join begin once more, and are returned; ``None`` if those who run have to as well.
+        """A step failed: returns the joining rows, which begin once more; ``None`` if all rows have to.
 
-        They do if nobody joins them, or if both were being made one.
+        They have to if no row joins, or if both were being made one batch.
         """
         if self._joining is not None:
             if self._joining.has_read:

@@ -25,7 +25,7 @@ class MemoryLimit:
 
     @property
     def rows(self) -> int | None:
-        """So many at most; ``None`` where nothing is known."""
+        """The largest batch that fit since the last out-of-memory error; ``None`` where none is known."""
         return self._rows if self._clock() < self._until_s else None
 
     def lower(self, rows: int) -> None:

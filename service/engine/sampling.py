@@ -69,6 +69,6 @@ def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
 
 
 def on_device(values: Any, device: torch.device) -> Tensor:
-    """`values` (nested sequences of numbers) as a tensor there; a GPU copies them when it comes to it, nobody waits."""
+    """`values` (nested sequences of numbers) as a tensor there; a GPU copies them without a wait."""
     tensor = torch.tensor(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

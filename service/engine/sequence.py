@@ -17,7 +17,7 @@ class SamplingParams:
         max_tokens: tokens to generate at most.
         temperature: 0 takes the likeliest token each time.
         top_p: sample from the likeliest tokens that hold this much of the probability.
-        seed: makes the draws repeatable, whoever else is in the batch.
+        seed: makes the draws repeatable, whatever else is in the batch.
         stop: texts that end the completion; they are not part of it.
         ignore_eos: go on to `max_tokens` even where the model says that it is done.
     """

@@ -100,7 +100,7 @@ PORTS_TRIED: Final = 100
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether one could listen on `port` of `host` now, without sharing it with anybody."""
+    """Whether a program could listen on `port` of `host` now, without sharing it."""
     return _listen_briefly(host, port) is not None
 
 

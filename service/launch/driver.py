@@ -1,4 +1,4 @@
-"""The process that imports Ray: it starts everything, tells how far it is, and then only has to be there.
+"""The process that imports Ray: it starts everything, reports how far it is, and then only has to exist.
 
 `python -m service.launch.driver PLAN`, started by the supervisor, which alone ends it: when the pipe that is its
 standard input ends, the driver does so too, in whatever stage it is. It cleans up nothing that runs on this machine. It
@@ -79,7 +79,7 @@ class Driver:
                 self._cluster = None
 
     def _stages_ahead(self) -> tuple[Stage, ...]:
-        # On a cluster of somebody else's each replica gets the model where it runs, as part of loading it.
+        # On an external cluster each replica gets the model where it runs, as part of loading it.
         model, is_local = self._service.model, self._options.address is None
         pending = pending_stages(model) if is_local and self._has_model else ()
         workload = self._service.workload
@@ -167,7 +167,7 @@ def main() -> NoReturn:
 
 
 def claim_stdout() -> Callable[[DriverMessage], None]:
-    """A function that writes messages to standard output, where from now on nobody else can write."""
+    """Returns a function that writes messages to standard output, to which nothing else can write from now on."""
     sys.stdout.flush()
     descriptor = os.dup(1)
     os.dup2(2, 1)

@@ -52,7 +52,7 @@ class Lineage(msgspec.Struct, frozen=True):
         try:
             is_member = self._is_in_group(process.pid) or self._has_mark(process)
             return is_member and process.status() != psutil.STATUS_ZOMBIE
-        except (psutil.Error, OSError):  # gone, or somebody else's
+        except (psutil.Error, OSError):  # gone, or of another user
             return False
 
     def _is_in_group(self, pid: int) -> bool:
@@ -68,7 +68,7 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 def reap(lineage: Lineage, *, drain_timeout_s: float, grace_s: float) -> list[psutil.Process]:
-    """End all members of `lineage`; returns those that even the signal to kill did not end.
+    """End all members of `lineage`; returns the ones that even the signal to kill did not end.
 
     Args:
         drain_timeout_s: how long they may take to end by themselves.
@@ -100,7 +100,7 @@ def describe_exit(exit_code: int) -> str:
 
 
 def _until_none(lineage: Lineage, end: Callable[[psutil.Process], None], limit_s: float) -> list[psutil.Process]:
-    """Apply `end` to the members, also to those that come late, until there are none or the time is up."""
+    """Apply `end` to the members, late ones included, until there are none or the time is up."""
     deadline = time.monotonic() + limit_s
     while (members := lineage.members()) and time.monotonic() < deadline:
         for process in members:
@@ -160,7 +160,7 @@ class ReapPlan(msgspec.Struct, frozen=True):
 
 
 async def ended(pid: int) -> None:
-    """Return when process `pid` has ended, even if nobody has asked for its exit code yet."""
+    """Return when process `pid` has ended, even if its exit code has not been read yet."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

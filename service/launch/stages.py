@@ -1,4 +1,4 @@
-"""The stages of starting, told as they begin, go on and end."""
+"""The stages of a start, reported as they begin, go on and end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stages_to(
 
 
 class StageReporter:
-    """Tells where a start is; a stage ends when the next begins."""
+    """Reports where a start is; a stage ends when the next begins."""
 
     def __init__(self, emit: Callable[[ServiceState], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._emit = emit
@@ -59,7 +59,7 @@ class StageReporter:
         self._tell()
 
     def progress(self, done: float, total: float | None, unit: Unit | None) -> None:
-        """How far the stage is; told at most every `REPORT_INTERVAL_S`, and seldom where it stands still."""
+        """Report how far the stage is, at most every `REPORT_INTERVAL_S`, and less often while nothing changes."""
         self._done, self._total, self._unit = done, total, unit
         is_news = (done, total, unit) != self._told
         if self._clock() - self._told_s >= (REPORT_INTERVAL_S if is_news else UNCHANGED_INTERVAL_S):
@@ -78,7 +78,7 @@ class StageReporter:
 
     @contextmanager
     def running(self, name: StageName) -> Iterator[None]:
-        """The stage's duration; one that raises is never told finished."""
+        """Covers the stage's duration; a stage that raises is never reported finished."""
         self.begin(name)
         yield
         self.finish()

@@ -1,11 +1,11 @@
-"""What `python -m service` runs: it starts the driver, passes on what that tells, and sees that nothing stays behind.
+"""What `python -m service` runs: it starts the driver, passes its states on, and leaves nothing behind.
 
     supervisor ─┬─▶ driver ──▶ Ray's processes        all of them carry the mark of this start
                 └─▶ reaper                           waits for the supervisor's end
 
 The supervisor imports no Ray, so that it can be relied upon: Ray's driver exits from under its caller, or hangs, when
-one of Ray's processes dies. Each end takes the same way: the driver is told, whatever carries the mark is terminated,
-and what stays is killed. When the supervisor itself is killed, the reaper does it.
+one of Ray's processes dies. Each end takes the same way: the driver's input is closed, every process of the lineage is
+terminated, and what stays is killed. When the supervisor itself is killed, the reaper does it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from service.messages.pipes import our_python, python_path
 from service.ray_serve.environment import driver_environment
 
 GRACE_S: Final = 1.0
-RELEASE_S: Final = 8.0  # for taking the application off somebody else's cluster
+RELEASE_S: Final = 8.0  # for removing the application from an external cluster
 REAPER_LIMIT_S: Final = 2.0
 CAUSE_LIMIT_S: Final = 0.3
 
@@ -167,7 +167,7 @@ class Supervisor:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     async def _finish(self, end: End, driver: Process, plan: ReapPlan) -> int:
-        """Tell why, end everything, tell that it is done."""
+        """Report why, end everything, report that it is done."""
         self._lines.put(Stopping() if end.failure is None else Failed(reason=end.failure, exit_code=end.exit_code))
         _stdin(driver).close()
         survivors = await asyncio.to_thread(plan.carry_out)

@@ -52,7 +52,7 @@ def deploy(app: str, options: ServiceOptions) -> None:
 def wait_until_running(replicas: int, report: Callable[[float, float, Unit], None]) -> None:
     """Return when all replicas have loaded the model; raise `StartError` as soon as one could not.
 
-    `report` is told how many run, and before the first does how far the model is.
+    `report` gets how many run, and how far the model is before the first one does.
     """
     hub: DeploymentHandle[Any] | None = None
     while True:
@@ -83,13 +83,13 @@ def delete() -> None:
 def _handle_of_hub() -> DeploymentHandle[Any]:
     hub: DeploymentHandle[Any] = serve.get_deployment_handle(HUB, APP_NAME)
     # WORKAROUND ray 2.60: `environment` has replicas route in the loop they have, and here is none; by no public name
-    # can one handle be told otherwise.
+    # can one handle get another option.
     hub._init(_run_router_in_separate_loop=True)  # type: ignore[no-untyped-call]
     return hub
 
 
 def _told(hub: DeploymentHandle[Any]) -> LoadProgress | None:
-    """How far the model is, as the replicas told their hub; ``None`` where nobody told, or it does not answer."""
+    """How far the model is, as replicas reported to their hub; ``None`` without a report, or without an answer."""
     try:
         progress: LoadProgress | None = hub.loading.remote().result(timeout_s=TELLING_LIMIT_S)
     except (RayError, TimeoutError):

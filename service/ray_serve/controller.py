@@ -25,7 +25,7 @@ class ServeApplication:
     WORKAROUND ray 2.60: publicly, an application is deployed anew only as it is built anew, from its code, or as its
     config file says. `serve.run` draws a new version for every deployment, so that all replicas are replaced and lose
     what they hold. Hence the controller is asked for what is deployed and given the same again, version and all, with
-    other numbers: those it changes in the replicas that run.
+    other numbers, which it changes in the running replicas.
     """
 
     def __init__(self, name: str, scaled: str) -> None:
@@ -90,7 +90,7 @@ def _client() -> ServeControllerClient:
 
 
 def _again(client: ServeControllerClient, application: str, name: str, changes: Mapping[str, Any]) -> bytes:
-    """The deployment as it stands, with `changes` in its config, as the controller wants to be told of it."""
+    """The deployment as it stands, with `changes` in its config, as the controller takes it."""
     info, route = client.get_deployment_info(name, application)
     arguments = DeploymentArgs(
         deployment_name=name,

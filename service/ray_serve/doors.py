@@ -1,7 +1,7 @@
 """Who is let in: the checks that stand before every route, as pure ASGI middleware.
 
 Under `python -m service` they stand in Ray Serve's proxy, before Serve's own routes too; under `serve run`, and on a
-cluster of somebody else's, in the application. What they need to know travels in environment variables, because the
+an external cluster, in the application. What they need to know travels in environment variables, because the
 proxy is started by Ray, not by us.
 """
 
@@ -34,7 +34,7 @@ MOST_DIGITS: Final = 20  # of a length; Python converts no number of thousands o
 BODY_TIMEOUT_S: Final = 10.0
 INSTANCE_HEADER: Final = "x-batchscope-instance"
 BODY_KEY: Final = "batchscope.body"
-"""Where a request's scope has the whole body, for who is handed the scope alone; it can be received as well."""
+"""The key of the whole body in a request's scope, for code that gets the scope alone; it can be received as well."""
 
 PLACE_VARIABLE: Final = "BATCHSCOPE_DOORS"
 HOST_VARIABLE: Final = "BATCHSCOPE_DOORS_HOST"
@@ -79,7 +79,7 @@ class DoorRules:
         return LOOPBACK_NAMES | {_bracketed(self.host), socket.gethostname().lower()}
 
     def knows_host(self, name: str) -> bool:
-        # Where we listen on the network any literal address will do: nobody can rebind a name that is none.
+        # Where we listen on the network any literal address will do: what is no name cannot be rebound.
         return name in self.host_names or (not is_loopback(self.host or "127.0.0.1") and _is_address(name))
 
 
@@ -158,7 +158,7 @@ class Doors:
 
 
 def rules_from_environment(environment: Mapping[str, str] = os.environ) -> DoorRules:
-    """The rules that `environment` tells; without any of the variables those for an unknown port on loopback."""
+    """The rules in `environment`; without any of the variables, the rules for an unknown port on loopback."""
     return DoorRules(
         host=environment.get(HOST_VARIABLE),
         instance=environment.get(INSTANCE_VARIABLE),
@@ -167,7 +167,7 @@ def rules_from_environment(environment: Mapping[str, str] = os.environ) -> DoorR
 
 
 def digest(token: bytes) -> str:
-    """What the doors keep of a token, which itself is told to no other process."""
+    """The digest that the doors keep of a token, which itself reaches no other process."""
     return hashlib.sha256(token).hexdigest()
 
 
@@ -245,7 +245,7 @@ async def _refuse(send: Send, refusal: Refusal) -> None:
 
 
 def _cleaned(headers: Headers) -> Headers:
-    """The headers without those by which a caller would steer Ray Serve, and without the token."""
+    """The headers without the token, and without headers by which a client would steer Ray Serve."""
     kept = [(name, value) for name, value in headers if not _is_for_serve(name) and name != b"authorization"]
     ids = _values(kept, b"x-request-id")
     if len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0]):
@@ -285,7 +285,7 @@ def _has_body(headers: Headers) -> bool:
 
 
 def _port_of(scope: Scope) -> int | None:
-    # The port of the socket itself, which nobody has to configure.
+    # The port of the socket itself, which needs no configuration.
     server = scope.get("server")
     return server[1] if server else None
 

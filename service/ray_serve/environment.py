@@ -29,12 +29,12 @@ LOCAL_RAY = {
     # each chunk one thread less (what runs in the replica's loop never blocks it),
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    # and metrics that nobody reads and the controller's rounds are ten and three times a second less often.
+    # and unread metrics are exported ten times less often, and the controller's rounds three times.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
-    # A worker for each processor that Ray is told of would be started in advance: as many as there may be replicas.
+    # Otherwise Ray starts a worker for each processor in advance: as many as there may be replicas.
     "RAY_prestart_worker_first_driver": "0",
-    # Nor does anybody read these; without them Ray takes 6 % of a core at rest, and not 9 %.
+    # These are unread too; without them Ray takes 6 % of a core at rest, and not 9 %.
     "RAY_event_stats": "0",
     "RAY_enable_metrics_collection": "0",
     "RAY_task_events_report_interval_ms": "0",

@@ -58,7 +58,7 @@ class ExternalCluster:
             self._note.unlink()
 
     def _listening_address(self) -> tuple[str, int]:
-        # WORKAROUND ray 2.60: nothing public tells the options that Serve was started with.
+        # WORKAROUND ray 2.60: no public name gives the options that Serve was started with.
         client = context._get_global_client()
         assert client is not None
         options = client.http_config

@@ -43,12 +43,12 @@ class LocalCluster:
         self._choose_port = choose_port
 
     def start(self) -> dict[str, int]:
-        """Start Ray; returns the process numbers of those without which nothing goes on, by their names."""
+        """Start Ray; returns the numbers of the vital processes by their names for the user."""
         _make_token_private()
         ray.init(
             address="local",
             job_config=OwnPackagesFirst(),
-            num_cpus=max(cpu_count(), MOST_REPLICAS),  # each takes one, and this Ray is for nobody else
+            num_cpus=max(cpu_count(), MOST_REPLICAS),  # each takes one, and this Ray serves nothing else
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             # Ray opens the mode of its folder to all, hence one inside of ours. Short: sockets lie deep within, and

@@ -51,7 +51,7 @@ class _Received:
 
     async def __call__(self, _: object) -> bytes:
         if not self._messages:
-            await asyncio.Event().wait()  # whoever waits is cancelled
+            await asyncio.Event().wait()  # the waiting task is cancelled
         return pickle.dumps([self._messages.pop()])
 
 

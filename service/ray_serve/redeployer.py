@@ -50,7 +50,7 @@ class Redeployer:
     """Carries out one redeployment at a time; a new one takes the place of the one under way.
 
     Nothing that is queued is lost: replicas that stay are changed as they run, and one that leaves gets no more
-    requests and answers those it holds.
+    requests and answers the ones it holds.
 
     Attributes:
         deployment: as it was seen last; ``None`` until then.
@@ -60,7 +60,7 @@ class Redeployer:
     def __init__(
         self, application: Application, loads: Mapping[str, LoadProgress], on_left: Callable[[str], None]
     ) -> None:
-        """`loads`: of replicas by Serve's names for them; `on_left` is told that of one that has left as asked."""
+        """`loads` has Serve's names of replicas as keys; `on_left` gets the name of a replica that has left."""
         self.deployment: Deployment | None = None
         self.leaving: frozenset[str] = frozenset()
         self._application = application
@@ -73,7 +73,7 @@ class Redeployer:
         self._thread = ThreadPoolExecutor(1, "redeployer")  # one: what is asked first is done first
 
     async def redeploy(self, changes: Mapping[str, object], bytes_each: int) -> Deployment:
-        """Begin to bring `changes` about, and tell how it stands; raises `SettingError`, and then nothing changes.
+        """Begin to bring `changes` about, and return how it stands; raises `SettingError`, and then nothing changes.
 
         Args:
             bytes_each: what a replica takes of its machine's memory.
@@ -126,7 +126,7 @@ class Redeployer:
         await self._look()
 
     async def _let_leave(self, scale: Scale, running: int) -> None:
-        """Serve gives a replica the time that was in force before it was told to leave: so that comes first."""
+        """Serve gives a leaving replica the drain timeout that was in force before: so that is changed first."""
         await self._deploy(_with_replicas(scale, running), DRAIN_TIMEOUT_S)
         await self._settle()
         await self._deploy(scale, DRAIN_TIMEOUT_S)

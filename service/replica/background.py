@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 def start_for_life(work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
     """Start `work`, which never ends by itself; if it does, the log says so, with the traceback.
 
-    Nothing else would: nobody waits for such a task, and a health check that finds it ended sees an exception only.
+    Nothing else would: no code awaits such a task, and a health check that finds it ended sees an exception only.
     """
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(_log_end)

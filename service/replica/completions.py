@@ -139,7 +139,7 @@ async def submit_all(
 
 
 async def results_of(generation: Generation, requests: Sequence[GenerationRequest]) -> list[TextChunk]:
-    """All results, in their order; raises `GenerationError`. However it ends, nobody waits for them any more."""
+    """All results, in their order; raises `GenerationError`. However it ends, the requests are given up."""
     try:
         return await asyncio.gather(*(generation.result(request) for request in requests))
     finally:
@@ -203,7 +203,7 @@ class CompletionStream(StreamingResponse):
     async def _pause(self, unfinished: int) -> None:
         """Gather what comes next, but not beyond the end of a choice."""
         running = [request.answered for request in self._requests if not request.is_final]
-        if len(running) == unfinished:  # else an end is to be told already
+        if len(running) == unfinished:  # else an end is to be reported already
             pause_s = min(self._generation.open_streams / CHUNKS_PER_S, LONGEST_PAUSE_S)
             await asyncio.wait(running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
 

@@ -89,10 +89,10 @@ class BatchTextGenerator:
         self._serve_id = context.replica_id.unique_id
         options = msgspec.structs.replace(options, replicas=context.world_size)  # as many as share the processor now
         news = LoadingNews(partial(hub.note_loading.remote, self._serve_id))
-        telling = loop.create_task(news.tell_on())
+        sending = loop.create_task(news.send_on())
         self._about = about(options.workload)
         self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note, self._thread)
-        telling.cancel()
+        sending.cancel()
         replica, in_force = await hub.register.remote(self._serve_id)
         threads = EngineThreads(self._thread)
         self._generation = Generation(replica, self._loaded.engine, threads, in_force)
@@ -106,7 +106,7 @@ class BatchTextGenerator:
     # -- asking -------------------------------------------------------------------------------------------------------
 
     async def handle_batch(self, inputs: Any) -> Any:
-        """The tutorials' own method: the output of one input, or those of a list of them, which share batches."""
+        """The tutorials' method: the output of one input, or the outputs of a list of inputs, which share batches."""
         outputs = await self._compute(inputs if isinstance(inputs, list) else [inputs])
         decoded = [json.loads(output) for output in outputs]
         return decoded if isinstance(inputs, list) else decoded[0]
@@ -168,7 +168,7 @@ class BatchTextGenerator:
     async def change_settings(self, request: Request) -> Response:
         """Change any of the settings, for all replicas; answered when they are in force."""
         changes = await json_object(request, "settings")
-        self._in_force.settings.revised(changes)  # refused here, before anybody stores it
+        self._in_force.settings.revised(changes)  # refused here, before it is stored anywhere
         revised = await self._hub.revise.remote(changes)
         if isinstance(revised, SettingError):
             raise revised
@@ -233,7 +233,7 @@ class BatchTextGenerator:
         return self._generation.batcher.in_force
 
     async def _follow_settings(self) -> None:
-        """Adopt every change of the settings as soon as the hub tells; asking again acknowledges it."""
+        """Adopt every change of the settings as soon as the hub reports it; asking again acknowledges it."""
         while True:
             try:
                 in_force = await self._hub.follow.remote(self._serve_id, self._generation.replica, self._in_force)

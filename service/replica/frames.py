@@ -32,7 +32,7 @@ UNWATCHED_INTERVAL_S = 0.5
 KEPT_FRAMES = 1200
 KEPT_BYTES = 32 * 2**20
 WATCHED_S = 6.0
-"""A reader who has asked within this time will ask again."""
+"""A reader that has asked within this time will ask again."""
 SILENCE_S = 3.0
 """A replica that has said nothing for so long is gone."""
 
@@ -49,8 +49,8 @@ def frame_interval_s(cores: int) -> float:
 class FrameLog:
     """Collects what comes in and closes a frame every `interval_s` in which anything came.
 
-    Kept frames are encoded once and bounded in number and in bytes; a reader who asks for one that is no longer kept
-    is told which it missed.
+    Kept frames are encoded once and bounded in number and in bytes; a reader that asks for one that is no longer
+    kept learns which it missed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, interval_s: float = SHORTEST_INTERVAL_S) -> None:
@@ -79,12 +79,12 @@ class FrameLog:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody reads."""
+        """Whether there is a reader."""
         return self._clock() - self._asked_s < WATCHED_S
 
     @property
     def report_interval_s(self) -> float:
-        """How soon a replica that has news should report again: in time for each frame, if anybody reads them."""
+        """How soon a replica that has news should report again: in time for each frame, if there is a reader."""
         return self.interval_s if self.is_watched else UNWATCHED_INTERVAL_S
 
     def add_report(self, report: ReplicaReport) -> None:

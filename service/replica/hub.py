@@ -34,7 +34,7 @@ READER_TIMEOUT_S = 5.0
     logging_config={"enable_access_log": False},
 )
 class Hub:
-    """Every method may be called by every replica at any time; those that wait are answered within seconds.
+    """Every method may be called by every replica at any time; a call that waits is answered within seconds.
 
     `register` alone may take longer, where Serve has restarted the hub and a replica that hangs does not report.
     """
@@ -96,7 +96,7 @@ class Hub:
             return refusal
 
     async def report(self, report: ReplicaReport) -> float:
-        """Take in what a replica tells; how many seconds it should gather news before it reports again."""
+        """Take in a replica's report; returns how many seconds it should gather news before the next."""
         self._log.add_report(report)
         return self._log.report_interval_s
 

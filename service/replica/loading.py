@@ -1,4 +1,4 @@
-"""How far a replica is with loading its model: from the thread that loads to whoever waits for it."""
+"""The progress of loading a model, from the thread that loads it to the hub."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from service.messages.life import LoadProgress
 
 logger = logging.getLogger(__name__)
 
-TELL_S: Final = 0.1
+SEND_S: Final = 0.1
 
 
 class LoadingNews:
-    """`note` is a `LoadReport`, called in the loading thread; `tell` gets what is new, at most every `TELL_S`."""
+    """`note` is a `LoadReport`, called in the loading thread; `send` gets what is new, at most every `SEND_S`."""
 
-    def __init__(self, tell: Callable[[LoadProgress], Awaitable[Any]]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[LoadProgress], Awaitable[Any]]) -> None:
+        self._send = send
         self._latest: LoadProgress | None = None
 
     def note(self, progress: LoadProgress) -> None:
         self._latest = progress
 
-    async def tell_on(self) -> None:
-        """Until cancelled. Whoever cannot be told misses it: loading matters, telling does not."""
-        told = None
+    async def send_on(self) -> None:
+        """Send until cancelled. What cannot be sent is lost, since it is only progress."""
+        sent = None
         while True:
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(SEND_S)
             latest = self._latest
-            if latest is not None and latest != told:
+            if latest is not None and latest != sent:
                 try:
-                    await self._tell(latest)
+                    await self._send(latest)
                 except Exception as error:
-                    logger.warning("The progress of loading could not be told: %s", error)
-                told = latest
+                    logger.warning("The progress of loading could not be sent: %s", error)
+                sent = latest

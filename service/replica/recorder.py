@@ -1,4 +1,4 @@
-"""What happened in one replica since it was last asked; as many changes to a request as there are, one record."""
+"""What happened in one replica since its last report: one record a request, however often it changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.messages.settings import Formation, ReleaseReason
 from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord
 
 MAX_UNREPORTED = 20_000
-"""Bound on what is kept while nobody asks; beyond it the oldest news is forgotten."""
+"""Bound on what is kept between two reports; beyond it the oldest news is forgotten."""
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Recorder:
 
 
 class BatchLog:
-    """Numbers the batches of one replica and keeps the records of those under way."""
+    """Numbers the batches of one replica and keeps the records of batches under way."""
 
     def __init__(self, replica: str, recorder: Recorder) -> None:
         self._replica = replica

@@ -150,7 +150,7 @@ class LiveRequests:
             self._recorder.note_request(request)
 
     def start(self, requests: Iterable[GenerationRequest]) -> list[GenerationRequest]:
-        """The requests run from now on; returns those that had not ended before."""
+        """The requests run from now on; returns the ones that had not ended before."""
         present, now_s = [request for request in requests if not request.is_final], time.monotonic()
         for request in present:
             request.enter("running")

@@ -18,7 +18,7 @@ ADOPTION_TIMEOUT_S = 1.0
 class SettingsBoard:
     """Replicas call `follow` again and again, each time with what they hold: that call is the acknowledgement.
 
-    So a change reaches everyone who listens at once, and one who comes late, or missed an answer, gets the settings
+    So a change reaches every waiting replica at once, and one that comes late, or missed an answer, gets the settings
     in force with the next call; there is no list of recipients that could be out of date.
     """
 

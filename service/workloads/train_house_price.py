@@ -1,4 +1,4 @@
-"""`python -m service.workloads.train_house_price`: trains the weights that lie beside this; tells their held-out error.
+"""`python -m service.workloads.train_house_price`: trains the weights beside this file and prints their held-out error.
 
 The table, `assets/ames.csv`, has 2,930 sales of houses in Ames, Iowa, 2006 to 2010 (D. De Cock, "Ames, Iowa:
 Alternative to the Boston Housing Data", Journal of Statistics Education 19/3, 2011), as the R package modeldata has it.

@@ -21,7 +21,7 @@ class Workload(ABC):
         examples: lines as `parse` takes them.
         query: name of the parameter of ``GET /?…=``, which is such a line.
         inputs, outputs: names of the lists in the JSON that ``POST /`` takes and answers.
-        computes_on_device: whether `load` makes use of a GPU where there is one; else it is told ``cpu``.
+        computes_on_device: whether `load` makes use of a GPU where there is one; else it gets ``cpu``.
     """
 
     name: ClassVar[str]

@@ -82,7 +82,7 @@ def main() -> int:
 
 def _dynamic(folder: ModelFolder) -> LoadedModel:
     """Loading would refuse it, by the logits of its first two steps."""
-    with patch.multiple("service.engine.model.quicken", EightBitLinear=DynamicLinear, EIGHT_BIT_ROUNDINGS=math.inf):
+    with patch.multiple("service.engine.model.optimize", EightBitLinear=DynamicLinear, EIGHT_BIT_ROUNDINGS=math.inf):
         return load(folder, "cpu", "int8")
 
 

@@ -47,9 +47,9 @@ class StandIn:
         if hub is not None:
             news = LoadingNews(partial(hub.note_loading.remote, "stand-in"))
             news.note(PROGRESS)
-            telling = asyncio.create_task(news.tell_on())
+            sending = asyncio.create_task(news.send_on())
             await asyncio.to_thread(Path(os.environ[GATE]).read_bytes)
-            telling.cancel()
+            sending.cancel()
 
     @api.post("/v1/completions")
     async def complete(self, request: Request) -> dict[str, int]:

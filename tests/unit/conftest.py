@@ -41,15 +41,15 @@ def single_thread() -> None:
 
 @pytest.fixture(scope="session", params=["llama", "lean llama", "graphed llama", "gpt2"])
 def tiny_engine(request: pytest.FixtureRequest, single_thread: None) -> TextEngine:
-    """An engine with a tiny random model: with rotary positions, quickened or not, and with absolute ones."""
+    """An engine with a tiny random model: with rotary positions, optimized or not, and with absolute ones."""
     import torch
 
     from service.engine.engine import TextEngine
-    from service.engine.model.quicken import quickened
+    from service.engine.model.optimize import optimized
     from tests.unit.tiny_models import graphed, loaded, tiny_gpt2, tiny_llama
 
     model = tiny_gpt2() if request.param == "gpt2" else tiny_llama()
     if request.param not in ("lean llama", "graphed llama"):
         return TextEngine(loaded(model))
-    lean = quickened(model, torch.device("cpu"))
+    lean = optimized(model, torch.device("cpu"))
     return TextEngine(loaded(model, forward=lean if request.param == "lean llama" else graphed(lean)))

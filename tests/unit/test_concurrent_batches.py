@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.engine.compute_thread import EngineThreads, Home
+from service.engine.compute_thread import ComputeThread, EngineThreads
 from service.engine.engine import TextEngine
 from service.engine.sequence import SamplingParams, Sequence
 from tests.unit.tiny_models import run
@@ -21,14 +21,14 @@ def sequences(engine: TextEngine, *prompts: str) -> list[Sequence]:
 
 
 @pytest.fixture
-def home() -> Iterator[ThreadPoolExecutor]:
+def executor() -> Iterator[ThreadPoolExecutor]:
     """The thread in which the engine computes."""
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
 
 def test_that_batches_side_by_side_compute_what_they_do_alone_and_all_in_one_thread(
-    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch, home: ThreadPoolExecutor
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch, executor: ThreadPoolExecutor
 ) -> None:
     prompts = [("Once", "upon a"), ("time", "there was"), ("a", "b")]
     alone = [run(tiny_engine, *sequences(tiny_engine, *each)) for each in prompts]
@@ -39,10 +39,10 @@ def test_that_batches_side_by_side_compute_what_they_do_alone_and_all_in_one_thr
         return compute(parts)
 
     monkeypatch.setattr(tiny_engine._forward, "compute", watched)
-    monkeypatch.setattr(tiny_engine, "_home", home.submit(Home, home).result())
-    at_home = home.submit(threading.get_ident).result()
+    monkeypatch.setattr(tiny_engine, "_thread", executor.submit(ComputeThread, executor).result())
+    own_thread = executor.submit(threading.get_ident).result()
     with ThreadPoolExecutor(2) as others:
-        executors = (home, others, others)
+        executors = (executor, others, others)
         running = [
             executor.submit(run, tiny_engine, *sequences(tiny_engine, *each))
             for executor, each in zip(executors, prompts, strict=True)
@@ -50,32 +50,36 @@ def test_that_batches_side_by_side_compute_what_they_do_alone_and_all_in_one_thr
         beside = [each.result() for each in running]
     assert [listener.texts for listener in beside] == [listener.texts for listener in alone]
     assert [listener.work.steps for listener in beside] == [listener.work.steps for listener in alone]
-    assert threads == {at_home}
+    assert threads == {own_thread}
 
 
-def test_that_a_batch_at_home_lets_a_guest_have_its_turn_before_its_own_next(home: ThreadPoolExecutor) -> None:
-    computed, has_begun, guest_has_asked = list[str](), threading.Event(), threading.Event()
+def test_that_a_batch_in_the_compute_thread_lets_a_submitted_step_go_before_its_own_next(
+    executor: ThreadPoolExecutor,
+) -> None:
+    computed, has_begun, other_has_submitted = list[str](), threading.Event(), threading.Event()
 
-    def stay(at: Home) -> None:
+    def stay(at: ComputeThread) -> None:
         at.compute(lambda: computed.append("own"))
         has_begun.set()
-        guest_has_asked.wait()
+        other_has_submitted.wait()
         at.compute(lambda: computed.append("own"))
 
-    at = home.submit(Home, home).result()
-    staying = home.submit(stay, at)
-    put = at._guests.put
-    at._guests = SimpleNamespace(  # type: ignore[assignment]
-        put=lambda each: (put(each), guest_has_asked.set()), qsize=at._guests.qsize, get_nowait=at._guests.get_nowait
+    at = executor.submit(ComputeThread, executor).result()
+    staying = executor.submit(stay, at)
+    put = at._submitted.put
+    at._submitted = SimpleNamespace(  # type: ignore[assignment]
+        put=lambda each: (put(each), other_has_submitted.set()),
+        qsize=at._submitted.qsize,
+        get_nowait=at._submitted.get_nowait,
     )
     has_begun.wait()
-    at.compute(lambda: computed.append("guest's"))
+    at.compute(lambda: computed.append("submitted"))
     staying.result()
-    assert computed == ["own", "guest's", "own"]
+    assert computed == ["own", "submitted", "own"]
 
 
-def test_that_what_a_step_raises_reaches_who_asked_for_it(home: ThreadPoolExecutor) -> None:
-    at = home.submit(Home, home).result()
+def test_that_what_a_step_raises_reaches_its_submitter(executor: ThreadPoolExecutor) -> None:
+    at = executor.submit(ComputeThread, executor).result()
     with pytest.raises(ZeroDivisionError):
         at.compute(lambda: 1 / 0)
     assert at.compute(lambda: 1) == 1

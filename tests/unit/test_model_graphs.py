@@ -12,8 +12,8 @@ import torch
 
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass
+from service.engine.model.optimize import optimized
 from service.engine.model.passes import Part
-from service.engine.model.quicken import quickened
 from service.messages.life import LoadProgress
 from tests.unit.tiny_models import as_traced_graph, tiny_llama
 
@@ -24,7 +24,7 @@ class Counting:
     """A forward pass that counts how often it is called; replaying doesn't call it."""
 
     def __init__(self) -> None:
-        self._lean = quickened(tiny_llama(), CPU)
+        self._lean = optimized(tiny_llama(), CPU)
         self.calls = 0
 
     def __call__(self, parts: Sequence[Part]) -> torch.Tensor:

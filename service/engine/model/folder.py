@@ -1,4 +1,4 @@
-"""A model on this machine, and what can be told of it without loading it."""
+"""A model on this machine, and what is known of it before it is loaded."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _read_object(path: Path, consequence: str) -> dict[str, Any]:
 
 def _check_architecture(folder: Path, config: dict[str, Any]) -> None:
     names = config.get("architectures")
-    if not isinstance(names, list) or not names:  # then loading tells
+    if not isinstance(names, list) or not names:  # then loading reports it
         return
     if not any(str(name).endswith(GENERATING) for name in names) or config.get("is_encoder_decoder") is True:
         raise ModelError(

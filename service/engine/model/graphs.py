@@ -1,10 +1,10 @@
 """Decode steps as graphs: what is launched once, and not operation by operation.
 
 On a GPU a small model's operations take less time than Python needs to launch them. A graph finds its tensors where
-they were when it was captured. So the keys and values of the batch that is decoded alone are kept in one place, the
-arena, and for each bucket of rows and columns a graph is captured there when the model is loaded; rows and columns
-beyond the batch's own are hidden by the mask. Steps that read prompts, and those that no bucket holds, are computed as
-before, in the arena or elsewhere.
+they were when it was captured. So the keys and values of the batch that is decoded alone are kept in static buffers,
+and for each bucket of rows and columns a graph is captured there when the model is loaded. Rows and columns beyond the
+batch's own are hidden by the mask. Steps that read prompts, and steps that no bucket holds, are computed without a
+graph, in the static buffers or elsewhere.
 
 Capturing is torch's (https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
 """
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS: Final = (128, 256, 512, 1024)
-MEMORY_SHARE: Final = 8  # the arena takes one part in so many of the memory that is free
+MEMORY_SHARE: Final = 8  # the static buffers take one part in so many of the free memory
 WARM_UPS: Final = 2
 
 Capture: TypeAlias = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
@@ -51,11 +51,11 @@ class GraphedPass(nn.Module):
         self._forward = forward
         cell = _cell(forward, device)
         rows, columns = _fitting(rows, columns, sum(each.nbytes for pair in cell for each in pair), device)
-        self._arena = Arena(cell, rows[-1], columns[-1])
+        self._static = StaticBuffers(cell, rows[-1], columns[-1])
         # The largest first: the smaller ones find room in the memory that it needed.
         buckets = sorted(product(rows, columns), reverse=True)
         self._graphs = {
-            bucket: StepGraph(forward, self._arena, *bucket, capture) for bucket in reported(buckets, "graphs", report)
+            bucket: StepGraph(forward, self._static, *bucket, capture) for bucket in reported(buckets, "graphs", report)
         }
         self._buckets = sorted(buckets, key=lambda bucket: bucket[0] * bucket[1])
         logger.info("%d graphs captured, for up to %d rows of %d columns", len(buckets), rows[-1], columns[-1])
@@ -69,14 +69,14 @@ class GraphedPass(nn.Module):
             return None
         cache, rows = parts[0].cache, len(parts[0].ids)
         end = cache.get_seq_length() + 1
-        if end == 1 or cache.rows > self._arena.rows:
+        if end == 1 or cache.rows > self._static.rows:
             return None
         fitting = (each for each in self._buckets if rows <= each[0] and end <= each[1])
         bucket = next(fitting, None)
         return None if bucket is None else self._graphs[bucket]
 
 
-class Arena:
+class StaticBuffers:
     """The buffers that graphs read and write; one cache at a time goes on in them.
 
     Attributes:
@@ -87,37 +87,37 @@ class Arena:
         """`cell` has what one row needs for one column."""
         self.rows = rows
         self.buffers = [(_wide(keys, rows, columns), _wide(values, rows, columns)) for keys, values in cell]
-        self._tenant: weakref.ref[BatchCache] | None = None
+        self._owner: weakref.ref[BatchCache] | None = None
 
-    def take_in(self, cache: BatchCache) -> None:
+    def adopt(self, cache: BatchCache) -> None:
         if cache.is_in(self.buffers):
             return
-        tenant = None if self._tenant is None else self._tenant()
-        if tenant is not None and tenant.is_in(self.buffers):
-            tenant.move_out()
+        owner = None if self._owner is None else self._owner()
+        if owner is not None and owner.is_in(self.buffers):
+            owner.move_out()
         cache.move_to(self.buffers)
-        self._tenant = weakref.ref(cache)
+        self._owner = weakref.ref(cache)
 
 
 class StepGraph:
     """The step of so many rows that attend to so many columns at most."""
 
     @torch.inference_mode()
-    def __init__(self, forward: ForwardPass, arena: Arena, rows: int, columns: int, capture: Capture) -> None:
-        self._arena = arena
-        device = arena.buffers[0][0].device
+    def __init__(self, forward: ForwardPass, static: StaticBuffers, rows: int, columns: int, capture: Capture) -> None:
+        self._static = static
+        device = static.buffers[0][0].device
         self._ids = torch.zeros(rows, 1, dtype=torch.long, device=device)
         self._positions = torch.zeros_like(self._ids)
         self._column = torch.zeros(1, dtype=torch.long, device=device)
         self._mask = torch.zeros(rows, columns, dtype=torch.bool, device=device)
         self._mask[:, 0] = True
-        part = Part(self._ids, self._positions, self._mask, _View(arena.buffers, rows, columns, self._column))
+        part = Part(self._ids, self._positions, self._mask, _View(static.buffers, rows, columns, self._column))
         self._replay = capture(lambda: forward([part]))
 
     def step(self, part: Part) -> Tensor:
         """The logits that follow the next column of a batch, [rows, vocabulary], good until the next step."""
         rows, held = len(part.ids), part.cache.get_seq_length()
-        self._arena.take_in(part.cache)
+        self._static.adopt(part.cache)
         self._ids[:rows] = part.ids
         self._positions[:rows] = part.positions
         self._column.fill_(held)
@@ -130,7 +130,7 @@ class StepGraph:
 
 
 class _View:
-    """As a cache: the first rows and columns of the arena, where the next column goes to the place in a tensor."""
+    """A cache of the first rows and columns of the static buffers; a tensor holds the place of the next column."""
 
     def __init__(self, buffers: Buffers, rows: int, columns: int, column: Tensor) -> None:
         self._buffers = buffers

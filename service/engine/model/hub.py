@@ -59,7 +59,7 @@ def cached(repo_id: str) -> Path | None:
 
 
 def download(repo_id: str, report: Report) -> Path:
-    """Fetch what the model needs into the hub's cache; raises `ModelError` within seconds if nobody answers."""
+    """Fetch what the model needs into the hub's cache; raises `ModelError` within seconds without an answer."""
     repository = _repository(repo_id)
     before = _size(repository)
     asked_s = time.monotonic()

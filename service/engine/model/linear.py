@@ -45,7 +45,7 @@ class SideBySide(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
 
-FEW_ROWS: Final = 6  # up to here 8 bits are quicker; measured by tests.benchmarks.quickened
+FEW_ROWS: Final = 6  # up to here 8 bits are quicker; measured by tests.benchmarks.optimized
 LARGEST: Final = 127
 
 

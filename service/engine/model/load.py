@@ -100,10 +100,10 @@ def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
         tokenizer = _load_tokenizer(folder)
-        from service.engine.model.quicken import quickened  # imports transformers
+        from service.engine.model.optimize import optimized  # imports transformers
 
         model = _load_model(folder, computed_in(chosen)).to(place)
-        forward = quickened(model, place, eight_bit=chosen == "int8", report=report)
+        forward = optimized(model, place, eight_bit=chosen == "int8", report=report)
         if place.type == "cpu":
             _hold_in_memory(forward)
     except ModelError:
@@ -127,7 +127,7 @@ def _hold_in_memory(forward: torch.nn.Module) -> None:
     """Copy the weights out of the mapped file.
 
     Mapped, they are the system's to evict: a step then waits for the disk, for seconds where memory is reclaimed
-    eagerly. And whoever cut the file short would kill the process.
+    eagerly. And a file that is cut short would kill the process.
     """
     for parameter in forward.parameters():
         parameter.data = parameter.data.clone()
@@ -190,8 +190,8 @@ def _context_length(model: Any, tokenizer: Any) -> int:
     said = next((length for length in lengths if isinstance(length, int) and length > 0), None)
     if said is not None:
         return said
-    told: int = tokenizer.model_max_length  # an absurdly large number if nobody knows
-    return told if told < 1 << 20 else FALLBACK_CONTEXT
+    length: int = tokenizer.model_max_length  # an absurdly large number if it is unknown
+    return length if length < 1 << 20 else FALLBACK_CONTEXT
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -216,7 +216,7 @@ def _has_mps() -> bool:
 def _has_fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    # MPS: Apple's first GPUs emulate it, and nothing tells which one this is.
+    # MPS: Apple's first GPUs emulate it, and no call reports which one this is.
     return device.type == "cpu" and bool(_FAST_BF16_FLAGS & _cpu_flags())
 
 

@@ -24,7 +24,7 @@ the caller can show the time; what it raises ends the work and every child proce
 
 
 def ignore(stage: StageName, done: float, total: float | None) -> None:
-    """A `Report` for callers that do not care."""
+    """A `Report` that does nothing."""
 
 
 LoadReport: TypeAlias = Callable[[LoadProgress], None]
@@ -32,11 +32,11 @@ LoadReport: TypeAlias = Callable[[LoadProgress], None]
 
 
 def keep_quiet(progress: LoadProgress) -> None:
-    """A `LoadReport` for callers that do not care."""
+    """A `LoadReport` that does nothing."""
 
 
 def reported(items: Iterable[Item], unit: Unit, report: LoadReport) -> Iterator[Item]:
-    """Each of `items`, told done when the next is asked for."""
+    """Yields each of `items`, and reports it done when the next one is requested."""
     listed = list(items)
     report(LoadProgress(unit, 0, len(listed)))
     for done, item in enumerate(listed, start=1):

@@ -41,7 +41,7 @@ def pending_stages(spec: str) -> tuple[StageName, ...]:
 
 
 def resolve(spec: str, report: Report = ignore) -> ModelFolder:
-    """Bring the model here if it is not yet, and tell where it is; raises `ModelError`.
+    """Bring the model here if it is not yet, and return where it is; raises `ModelError`.
 
     Any number of processes may do this at once: one works and the others wait, calling `report` meanwhile.
     """
@@ -182,7 +182,7 @@ def _existing(spec: str) -> Path | None:
         return None
     try:
         return Path(spec).expanduser().resolve(strict=True)
-    except (OSError, RuntimeError, UnicodeError):  # RuntimeError: a link to itself, or nobody's home
+    except (OSError, RuntimeError, UnicodeError):  # RuntimeError: a link to itself, or a home of no user
         return None
 
 

@@ -1,7 +1,7 @@
 """The quickest forward pass that computes the same as transformers' own.
 
 A Llama gets one in fewer operations that takes several batches at once, on any device. On the CPU in bfloat16 weights
-are packed as well, of any architecture: `python -m tests.benchmarks.quickened` tells how much both gain.
+are packed as well, of any architecture: `python -m tests.benchmarks.optimized` measures how much both gain.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PACKED: Final = Linear(PackedLinear, 0.0)
 EIGHT_BIT: Final = Linear(EightBitLinear, 32.0)
 
 
-def quickened(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
+def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
     """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
 
-    Its results are those of the model, with packed weights to the last bit, else but for rounding. That is tried out; a
+    Its results are bit-identical for packed weights, otherwise equal within rounding, verified on a probe input; a
     model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
     With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`. `report` is
     told of layers and, on a GPU, of graphs.
@@ -74,8 +74,8 @@ def _replaced(model: Any, own: OwnPass, linear: Linear, report: LoadReport) -> n
 
 def _lean(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> nn.Module:
     lean = LeanLlama(model, linear.make, report)
-    expected = list(_tried(own, model))
-    _require_same(expected, list(_tried(lean, model)), linear.roundings)
+    expected = list(_reference_logits(own, model))
+    _require_same(expected, list(_reference_logits(lean, model)), linear.roundings)
     forward = _graphed(lean, model, expected, report) if expected[0].is_cuda else lean
     del model.model.layers, model.lm_head  # the weights are in `lean` now
     return forward
@@ -85,7 +85,7 @@ def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], report: LoadRe
     device = expected[0].device
     try:
         graphed = GraphedPass(lean, device, as_cuda_graphs(device), report=report)
-        _require_same(expected, list(_tried(graphed, model)), AS_IT_IS.roundings)
+        _require_same(expected, list(_reference_logits(graphed, model)), AS_IT_IS.roundings)
     except Exception as error:  # such as for lack of memory
         logger.warning("A step's operations are launched one by one, which is slower: %s", error)
         return lean
@@ -93,7 +93,7 @@ def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], report: LoadRe
 
 
 def _exchange(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> None:
-    expected = list(_tried(own, model))
+    expected = list(_reference_logits(own, model))
     replaced = [
         (parent, name, layer)
         for parent in model.modules()
@@ -103,7 +103,7 @@ def _exchange(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) 
     try:
         for parent, name, layer in reported(replaced, "layers", report):
             setattr(parent, name, linear.make(layer))
-        _require_same(expected, list(_tried(own, model)), linear.roundings)
+        _require_same(expected, list(_reference_logits(own, model)), linear.roundings)
     except Exception:
         for parent, name, layer in replaced:
             setattr(parent, name, layer)
@@ -111,7 +111,7 @@ def _exchange(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) 
 
 
 def _is_llama(model: Any) -> bool:
-    """Whether it is made of those very classes, and not of subclasses."""
+    """Whether the model is made of exactly these classes, and not of subclasses."""
     if type(model) is not LlamaForCausalLM:
         return False
     rotation, layers = model.model.rotary_emb, model.model.layers
@@ -132,7 +132,7 @@ def _require_same(expected: list[Tensor], found: list[Tensor], roundings: float)
 
 
 @torch.inference_mode()
-def _tried(compute: ForwardPass, model: Any) -> Iterator[Tensor]:
+def _reference_logits(compute: ForwardPass, model: Any) -> Iterator[Tensor]:
     """Logits for two rows of a few columns, one of them padded, and for the step that follows."""
     weights = model.get_input_embeddings().weight
     ids = torch.arange(8, device=weights.device).reshape(2, 4) % weights.shape[0]

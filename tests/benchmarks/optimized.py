@@ -1,8 +1,8 @@
 """What packed weights, fewer operations and weights in 8 bits gain on this processor.
 
-python -m tests.benchmarks.quickened
+python -m tests.benchmarks.optimized
 
-The same rows are decoded step by step with the model as transformers made it, with the quickened one, and with that in
+The same rows are decoded step by step with the model as transformers made it, with the optimized one, and with that in
 `int8`, in turns, so that whatever else the machine does meets all. Exit code 1 if the first two give different tokens.
 """
 
@@ -62,12 +62,12 @@ def main() -> int:
     bind_openmp_threads()
     torch.set_num_threads(usable_cores())
     folder = resolve(ServiceOptions().model)
-    with patch("service.engine.model.quicken.quickened", lambda model, device, eight_bit: OwnPass(model, device)):
+    with patch("service.engine.model.optimize.optimized", lambda model, device, eight_bit: OwnPass(model, device)):
         plain = TextEngine(load(folder, "cpu", "bfloat16"))
     engines = [plain, *(TextEngine(load(folder, "cpu", dtype)) for dtype in ("bfloat16", "int8"))]
     with tqdm(total=len(ROWS) * (WARM_UP + STEPS), unit="step") as bar:
         results = [(rows, *compare(engines, rows, bar)) for rows in ROWS]
-    print("rows  as loaded (ms)  quickened (ms)  gain   tokens  int8 (ms)  gain")
+    print("rows  as loaded (ms)  optimized (ms)  gain   tokens  int8 (ms)  gain")
     for rows, (plain_s, quick_s, int8_s), is_same in results:
         verdict = "same" if is_same else "DIFFER"
         quick = f"{1e3 * quick_s:14.1f}  ×{plain_s / quick_s:.2f}  {verdict:6}"

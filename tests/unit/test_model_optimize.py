@@ -1,4 +1,4 @@
-"""The quickened model computes what it did before, to the last bit, and in fewer steps."""
+"""The optimized model computes what it did before, to the last bit, and in fewer steps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from service.engine.model import quicken as module
+from service.engine.model import optimize as module
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.lean import LeanLlama
 from service.engine.model.linear import FEW_ROWS, EightBitLinear, PackedLinear, SideBySide
 from service.engine.model.load import load
+from service.engine.model.optimize import Linear, optimized
 from service.engine.model.passes import ForwardPass, OwnPass, Part
-from service.engine.model.quicken import Linear, quickened
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
 from tests.unit.tiny_models import tiny_gpt2
@@ -89,7 +89,7 @@ def test_that_a_llama_computes_the_same_and_in_bfloat16_to_the_last_bit(
     model = llama(**changes).to(dtype)
     expected = logits(OwnPass(model, CPU))
 
-    forward = quickened(model, CPU)
+    forward = optimized(model, CPU)
 
     assert isinstance(forward, LeanLlama)
     for found, wanted in zip(logits(forward), expected, strict=True):
@@ -100,7 +100,7 @@ def test_that_of_another_architecture_the_linear_layers_are_packed() -> None:
     model = tiny_gpt2().to(torch.bfloat16)
     expected = logits(OwnPass(model, CPU))
 
-    forward = quickened(model, CPU)
+    forward = optimized(model, CPU)
 
     assert isinstance(model.lm_head, PackedLinear)
     assert all(map(torch.equal, logits(forward), expected))
@@ -118,7 +118,7 @@ def test_that_a_model_whose_results_would_change_computes_as_it_did(
     expected = logits(OwnPass(model, CPU))
     monkeypatch.setattr(module, "PACKED", Linear(Wrong, 0.0))
 
-    forward = quickened(model, CPU)
+    forward = optimized(model, CPU)
 
     assert all(map(torch.equal, logits(forward), expected))
     assert type(model.lm_head) is nn.Linear
@@ -130,7 +130,7 @@ def test_that_weights_in_8_bits_change_little(make: Callable[[], Any]) -> None:
     model = make()
     expected = logits(OwnPass(model, CPU))
 
-    forward = quickened(model, CPU, eight_bit=True)
+    forward = optimized(model, CPU, eight_bit=True)
 
     assert any(isinstance(each, EightBitLinear) for each in forward.modules())
     for found, wanted in zip(logits(forward), expected, strict=True):
@@ -141,7 +141,7 @@ def test_that_weights_in_8_bits_change_little(make: Callable[[], Any]) -> None:
 def test_that_a_model_that_8_bits_would_change_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.engine.model.linear.LARGEST", 3)
     with pytest.raises(ModelError, match=r"cannot be had in 8 bits.*choose another dtype"):
-        quickened(llama(), CPU, eight_bit=True)
+        optimized(llama(), CPU, eight_bit=True)
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
@@ -163,7 +163,7 @@ def test_that_few_rows_and_many_get_the_same_of_weights_in_8_bits_but_for_roundi
 def test_that_a_llama_whose_rotation_depends_on_the_longest_row_is_computed_batch_by_batch(rope: str) -> None:
     factors = {"long_factor": [1.0] * 4, "short_factor": [1.0] * 4} if rope == "longrope" else {"factor": 2.0}
     model = llama(rope_parameters={"rope_type": rope, "rope_theta": 10000.0, **factors})
-    assert isinstance(quickened(model, CPU), OwnPass)
+    assert isinstance(optimized(model, CPU), OwnPass)
 
 
 def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.
         available = 0
 
     monkeypatch.setattr(psutil, "virtual_memory", Full)
-    forward = quickened(llama(), CPU)
+    forward = optimized(llama(), CPU)
 
     assert not any(isinstance(each, PackedLinear) for each in forward.modules())
 
