@@ -23,7 +23,7 @@ from service.analysis.compare.sweep import Sweep
 from service.messages.settings import Settings
 from service.messages.text import format_figure
 
-NOTHING_YET: Final = "Both are sent the same, round by round; then a sentence says whether B differs."
+NOTHING_YET: Final = "A and B get the same requests, round by round; the verdict says whether B differs."
 PADDING: Final = tokens.PANEL_PADDING
 HEADER: Final = ("mean of the rounds", "A", "B", "B over A", "95 % interval")
 
@@ -98,7 +98,7 @@ def _subject(comparison: Comparison) -> str:
     return f"{comparison.title} · A dashed, B solid · {rounds}"
 
 
-NO_SWEEP_YET: Final = "Every setting under the same load: then the best that keeps the objective is named."
+NO_SWEEP_YET: Final = "Every setting gets the same load; the verdict names the best that meets the objective."
 SHOWN: Final = ("requests_per_s", "p50_s", "p95_s", "mean_batch")
 
 

@@ -75,8 +75,8 @@ OWN: Final = "own"
 MATCHED: Final = "matched"
 ROUNDS: Final = Bounds(2, 100, integral=True)
 DURATION: Final = Bounds(1, 600, integral=False)
-NOTHING_PINNED: Final = "Pin settings and load as A, then change them: what stands there when you run is B."
-SAME: Final = "A and B are the same: no difference should come out."
+NOTHING_PINNED: Final = "Pin the present settings and load as A, then change them: those in force at the run are B."
+SAME: Final = "A and B are the same: no difference is expected."
 
 
 def field(name: str, number: NumberField) -> QHBoxLayout:
@@ -261,5 +261,5 @@ def _values_field(name: str) -> QLineEdit:
     edit = QLineEdit(USUAL.get(name, ""))
     edit.setPlaceholderText(AS_IT_IS)
     edit.setAccessibleName(f"Values of {name}")
-    edit.setToolTip("Values, with commas between them; empty leaves it as it is")
+    edit.setToolTip("Values, separated by commas; an empty line keeps the present value")
     return edit

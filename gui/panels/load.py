@@ -234,5 +234,7 @@ class LoadPanel(QWidget):
         self.pause.setText("Resume" if self._is_paused else "Pause")
         self.pause.set_icon("ph.play-fill" if self._is_paused else "ph.pause-fill")
         self.pause.setEnabled(self._can_run)
-        tip = "Go on where the pause began" if self._is_paused else "Let nothing arrive for a while"
+        tip = (
+            "Go on from where the load was paused" if self._is_paused else "Send no requests until the load is resumed"
+        )
         self.pause.setToolTip(shortcuts.PAUSE_LOAD.tip(tip))
