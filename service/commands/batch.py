@@ -65,8 +65,9 @@ def _compute(options: argparse.Namespace, files: ResultFiles, total: int) -> boo
     service = ServiceOptions(workload=options.workload, model=options.model, device=options.device, dtype=options.dtype)
     plan = LinePlan(service=service, batch_size=options.max_batch_size, max_tokens=options.max_tokens)
     make_run = _maker_of_runs(options, plan, after=files.last_line)
-    done = itertools.count(files.good + files.bad + 1)
+    done = itertools.count(files.good + files.bad)
     with cli.ProgressBar(cli.ProgressBar.LINES) as bar:
+        bar.show(next(done), total)
         run = make_run(files, lambda _: bar.show(next(done), total))
         with _ended_by_ctrl_c(run.stop):
             return run.run()

@@ -239,7 +239,7 @@ class ProgressBar:
     SECONDS: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
     OPEN: Final = "{desc} {n:.1f} s{postfix}"
     RUNS: Final = "{desc:<44} {bar} {n_fmt}/{total_fmt}{postfix}"
-    LINES: Final = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} lines [{elapsed}<{remaining}]"
+    LINES: Final = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
 
     def __init__(self, form: str, *, leaves: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         """With `leaves` its last state stays on the screen."""
@@ -269,7 +269,8 @@ class ProgressBar:
         """Show that `done` of `total` is done; drawn when the last drawing is old enough, or `at_once`."""
         if self._bar is None:
             form = self._form if total is not None else self.OPEN
-            self._bar = self._tqdm(bar_format=form, total=total, initial=done, leave=self._leaves, file=sys.stderr)
+            how = {"bar_format": form, "unit": " lines", "leave": self._leaves, "file": sys.stderr}
+            self._bar = self._tqdm(total=total, initial=done, **how)
         self._bar.total = total
         self._bar.n = done if total is None else min(done, total)
         self._bar.set_description_str(doing, refresh=False)

@@ -74,6 +74,8 @@ def test_that_of_ten_thousand_lines_every_good_one_is_answered_once_in_order_and
     assert read(errors_path(files.output))[0]["input"] == "three"
     said = capsys.readouterr().err
     assert f"9,900 results in {files.output}, 100 bad lines in {errors_path(files.output)}." in said
+    assert "10000/10000 [" in said
+    assert " lines/s]" in said
 
 
 @pytest.mark.usefixtures("quick_adder")
