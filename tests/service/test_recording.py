@@ -8,7 +8,6 @@ from pathlib import Path
 from service.analysis.recording.reader import open_recording
 from tests.service.conftest import Service
 
-
 LENGTH = 9  # tokens; no other test asks for as many
 
 
