@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from service.engine.model.resolve import DEFAULT_MODEL, ModelFolder, resolve
 
 MOST_PROCESSES = 4
 """The tests of the real service are one after the other in one process, and the others take no longer in three."""
+
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")  # how fast an example is depends on what else the machine does
 
 REAL_SERVICE = ("tests/service/", "tests/window/test_real_service.py")
 
