@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray.job_config import JobConfig
 from ray.serve import context
 from ray.serve._private import http_util
 from ray.serve._private import replica as serve_replica
@@ -88,6 +89,15 @@ def test_the_states_of_a_replica() -> None:
     states = "STARTING UPDATING RECOVERING RUNNING STOPPING STOPPED PENDING_MIGRATION"
     assert {state.name for state in ReplicaState} == set(states.split()), (
         "See controller.ServeApplication.look, which sorts live replicas into running, starting and leaving."
+    )
+
+
+def test_the_method_that_keeps_the_current_folder_from_workers() -> None:
+    assert parameters(JobConfig._runtime_env_has_working_dir) == ["self"], (
+        "See ray.job_config, and local_cluster.OwnPackagesFirst, which overrides this method."
+    )
+    assert "_runtime_env_has_working_dir" in (RAY / "_private" / "worker.py").read_text(), (
+        "See where Ray puts the driver's folder into its workers' sys.path, and local_cluster.OwnPackagesFirst."
     )
 
 
