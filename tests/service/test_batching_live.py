@@ -66,7 +66,7 @@ def test_that_a_sealed_batch_that_waits_for_the_engine_is_seen_as_formed(service
 def test_that_in_continuous_formation_a_request_joins_those_who_run_and_leaves_before_them(service: Service) -> None:
     service.change(formation="continuous", max_batch_size=4)
     with service.telemetry() as telemetry, ThreadPoolExecutor(2) as clients:
-        long = clients.submit(service.complete, "A long one", max_tokens=64)
+        long = clients.submit(service.complete, "A long one", max_tokens=64, ignore_eos=True)
         telemetry.read_until(lambda frame: any(replica.running for replica in frame.replicas))
         short = clients.submit(service.complete, "A short one", max_tokens=4)
         assert (long.result().status_code, short.result().status_code) == (200, 200)

@@ -60,6 +60,6 @@ def test_that_the_command_reports_what_the_service_answered(service: Service, tm
     assert ended.returncode == 0, ended.stderr
     report = msgspec.json.decode(path.read_bytes(), type=LoadReport)
     assert report.pattern == ClosedLoop(users=4)
-    assert report.totals.ok == report.totals.sent == len(report.requests) > 4
+    assert report.totals.ok == report.totals.sent == len(report.requests) >= 4
     assert {request.tokens for request in report.requests} <= set(range(4, 9))
     assert f"{report.totals.sent} sent, {report.totals.ok} answered" in ended.stdout

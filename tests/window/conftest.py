@@ -6,6 +6,8 @@ import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partialmethod
+from typing import Final
 
 import pytest
 
@@ -22,6 +24,16 @@ from gui.look.theme import Theme
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
 from tests.window.children import scripted
+
+LONGEST_WAIT_MS: Final = 30_000
+"""A wait ends with its event; this only ends a test that would wait for ever, on a busy machine too."""
+
+
+@pytest.fixture(autouse=True)
+def waits_end_with_their_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives every wait of pytest-qt that names no limit the same long one."""
+    for name in ("waitUntil", "waitSignal", "waitSignals"):
+        monkeypatch.setattr(QtBot, name, partialmethod(getattr(QtBot, name), timeout=LONGEST_WAIT_MS))
 
 
 @pytest.fixture(autouse=True)
