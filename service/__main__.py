@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -33,6 +34,18 @@ MISTYPED: Final = 2
 
 
 def main(argv: list[str]) -> int:
+    """Run the command; returns its exit code, which is 1 if the reader of its output ends early, as `head` does."""
+    try:
+        try:
+            return run(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of what is left, at exit
+        return 1
+
+
+def run(argv: list[str]) -> int:
     """The exit code of the command; each imports only what it needs."""
     if argv[:1] in (["-h"], ["--help"]):
         print(f"usage: python -m service [COMMAND] [OPTION ...]\n\n{overview()}\n\noptions of serve:")

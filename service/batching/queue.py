@@ -20,26 +20,22 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from service.batching.rules import Release, ReleaseReason, Rules
+from service.batching.rules import ReleaseReason, Rules
 
 Item = TypeVar("Item")
 
 
 @dataclass(eq=False, slots=True)
 class Entry(Generic[Item]):
-    """An item in the queue and the future its submitter waits for.
-
-    Attributes:
-        enqueued_s: on the queue's clock.
-        tokens: that it counts for in a batch.
-    """
+    """An item in the queue and the future its submitter waits for."""
 
     item: Item
-    enqueued_s: float
-    tokens: int = 1
+    enqueued_s: float  # on the queue's clock
+    tokens: int = 1  # that it counts for in a batch
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def answer(self, result: object) -> None:
@@ -124,21 +120,19 @@ class BatchQueue(Generic[Item]):
 
         Where no more may come, because nothing is submitted here any longer, there is nothing to wait for.
         """
-        while release := self._release(free_since_s):
+        while release := self._rules.release(self._entries, free_since_s):
             if more_may_come and now_s < release.at_s:
                 return None
             reason = release.reason if more_may_come or release.reason == "full" else "drained"
+            assert release.size <= self._rules.max_batch_size, f"{release.size} released at a cap of {self._rules}"
             if entries := self._take(release.size):
                 return Batch(entries, reason, now_s, self._rules.version, self._rules.max_batch_size)
         return None
 
     def deadline_s(self, free_since_s: float) -> float | None:
         """When a batch is released if no entry comes or goes; ``None`` while the queue is empty."""
-        release = self._release(free_since_s)
+        release = self._rules.release(self._entries, free_since_s)
         return None if release is None else release.at_s
-
-    def _release(self, free_since_s: float) -> Release | None:
-        return self._rules.release(self._entries, free_since_s)
 
     def _take(self, count: int) -> tuple[Entry[Item], ...]:
         """The oldest entries, without those that are cancelled at this moment."""
@@ -151,8 +145,6 @@ class BatchQueue(Generic[Item]):
 async def wait_for_change(changed: asyncio.Event, deadline_s: float | None, now_s: float) -> None:
     """Return when `changed` is set or the deadline has passed, whichever comes first."""
     changed.clear()
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(None if deadline_s is None else max(0.0, deadline_s - now_s)):
             await changed.wait()
-    except TimeoutError:
-        pass

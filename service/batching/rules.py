@@ -14,7 +14,7 @@ ReleaseReason = Literal["full", "timeout", "drained", "joined", "left"]
 
 
 class Waiting(Protocol):
-    """Who waits: since when, and how many tokens a batch needs for it."""
+    """A request that waits: since when, and how many tokens a batch needs for it."""
 
     @property
     def enqueued_s(self) -> float: ...
@@ -22,7 +22,7 @@ class Waiting(Protocol):
     def tokens(self) -> int: ...
 
 
-Who = TypeVar("Who", bound=Waiting)
+Entry = TypeVar("Entry", bound=Waiting)
 
 
 class Release(NamedTuple):
@@ -35,19 +35,13 @@ class Release(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """
-    Attributes:
-        batch_wait_timeout_s: how long a free engine waits for a batch to fill, from its first request on.
-        stride_s: batches leave only at multiples of it on the queue's clock; 0: at any time.
-        max_batch_tokens: token budget of a batch, 0 for no limit; an entry that alone needs more runs alone.
-        version: the number of these rules, which a batch carries.
-    """
+    """The settings that decide when a batch leaves."""
 
     max_batch_size: int
-    batch_wait_timeout_s: float
-    stride_s: float = 0.0
-    max_batch_tokens: int = 0
-    version: int = 0
+    batch_wait_timeout_s: float  # that a free engine waits for a batch to fill, from its first request on
+    stride_s: float = 0.0  # batches leave only at multiples of it on the queue's clock; 0: at any time
+    max_batch_tokens: int = 0  # 0 for no limit; an entry that alone needs more runs alone
+    version: int = 0  # the number of these rules, which a batch carries
 
     @classmethod
     def of(cls, settings: Settings, version: int = 0) -> Rules:
@@ -88,7 +82,7 @@ class Rules:
                 return places, each.enqueued_s
         return len(waiting), None
 
-    def divided(self, sealed: Sequence[Who], *, is_full: bool) -> Iterator[tuple[Sequence[Who], ReleaseReason]]:
+    def divided(self, sealed: Sequence[Entry], *, is_full: bool) -> Iterator[tuple[Sequence[Entry], ReleaseReason]]:
         """Entries that were sealed together, in as many batches as hold their tokens, and why each leaves.
 
         Args:

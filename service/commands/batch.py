@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from service.commands import cli
 from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, lines_of, measure
-from service.commands.offline_batch.results import ResultFiles, ResultsError, errors_path
+from service.commands.offline_batch.results import ResultFiles, errors_path
+from service.engine.loading import load_engine
 from service.messages.life import StartError
 from service.messages.options import ServiceOptions
 from service.messages.pipes import ExitCode
@@ -41,11 +42,11 @@ def _run(options: argparse.Namespace) -> int:
     about(options.workload)  # raises where there is no such thing
     total, last_line = measure(options.input)
     if options.input.resolve() == options.output.resolve():
-        raise ResultsError("The results cannot go into the file of the inputs; name another file.")
+        raise cli.UsageError("The results cannot go into the file of the inputs; name another file.")
     files = ResultFiles(options.output, resumes=options.resume)
     try:
         if files.last_line > last_line:
-            raise ResultsError(
+            raise cli.UsageError(
                 f"{options.output} has a result for line {files.last_line}, but {options.input} ends at {last_line}; "
                 "it belongs to another input."
             )
@@ -68,7 +69,7 @@ def _compute(options: argparse.Namespace, files: ResultFiles, total: int) -> boo
     done = itertools.count(files.good + files.bad)
     with cli.ProgressBar(cli.ProgressBar.LINES) as bar:
         bar.show(next(done), total)
-        run = make_run(files, lambda _: bar.show(next(done), total))
+        run = make_run(files, lambda: bar.show(next(done), total))
         with _ended_by_ctrl_c(run.stop):
             return run.run()
 
@@ -76,7 +77,7 @@ def _compute(options: argparse.Namespace, files: ResultFiles, total: int) -> boo
 def _maker_of_runs(options: argparse.Namespace, plan: LinePlan, after: int) -> Callable[..., FileRun | ClusterRun]:
     """Here, or on the cluster that the options name."""
     if options.address is None:
-        return partial(LineEngine(plan).run_of, lines_of(options.input, after))
+        return partial(FileRun, LineEngine(plan, load_engine(plan.service).engine), lines_of(options.input, after))
     try:
         from service.commands.offline_batch.cluster_run import ClusterRun
     except ModuleNotFoundError as error:

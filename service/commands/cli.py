@@ -47,7 +47,7 @@ SERVICE_HELP: Final = {
 
 
 class UsageError(UserError):
-    """The options of a command contradict each other or the state of its files."""
+    """The options of a command are not understood, or contradict each other or the state of its files."""
 
 
 def command(main: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
@@ -241,14 +241,13 @@ class ProgressBar:
     RUNS: Final = "{desc:<44} {bar} {n_fmt}/{total_fmt}{postfix}"
     LINES: Final = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
 
-    def __init__(self, form: str, *, leaves: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, form: str, *, leaves: bool = True) -> None:
         """With `leaves` its last state stays on the screen."""
         from tqdm import tqdm  # not above: a service has no bar; not in `show`: that is while something is timed
 
         self._tqdm = tqdm
         self._form = form
         self._leaves = leaves
-        self._clock = clock
         self._every_s = DRAW_EVERY_S if sys.stderr.isatty() else LOG_EVERY_S
         self._drawn_s = 0.0
         self._bar: tqdm[NoReturn] | None = None
@@ -275,8 +274,8 @@ class ProgressBar:
         self._bar.n = done if total is None else min(done, total)
         self._bar.set_description_str(doing, refresh=False)
         self._bar.set_postfix_str(remark, refresh=False)
-        if at_once or self._clock() - self._drawn_s >= self._every_s:
-            self._drawn_s = self._clock()
+        if at_once or time.monotonic() - self._drawn_s >= self._every_s:
+            self._drawn_s = time.monotonic()
             self._bar.refresh()
 
     def say(self, sentence: str) -> None:

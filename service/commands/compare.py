@@ -6,24 +6,14 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from service.analysis.compare.comparison import Comparison, concluded
 from service.analysis.compare.html import comparison_page
 from service.analysis.compare.progress import Compared, CompareEvent
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, MeasuredRun
 from service.analysis.compare.run_plan import ComparePlan, PlanError, PlannedRun, Side
-from service.commands import cli
+from service.commands import cli, runs
 from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of
-from service.commands.runs import (
-    MeasuredService,
-    TerminalBar,
-    add_measuring_options,
-    carry_out,
-    obey_window,
-    settings_in_force,
-    write_event,
-)
 from service.messages.files import write_whole
 from service.messages.load import RunLoad
 from service.messages.settings import Settings, setting_value
@@ -38,21 +28,24 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     server = cli.server_of(options)
     if options.control:
-        return obey_window(ComparePlan, lambda plan: compare(server, plan, write_event))
+        return runs.obey_window(ComparePlan, lambda plan: compare(server, plan, runs.write_event))
     cli.check_folders(options.json, options.html)
     plan = _plan(options)
     latest: Comparison | None = None
-    with TerminalBar() as bar:
+    with runs.TerminalBar() as bar:
 
         def notify(event: CompareEvent) -> None:
             nonlocal latest
             if isinstance(event, Compared):
                 latest = event.comparison
-            bar.show(event)
+            bar.take(event)
 
-        code = carry_out(compare(server, plan, notify), notify)
+        code = runs.carry_out(compare(server, plan, notify), notify)
     if latest is not None:
-        _hand_out(latest, options.json, options.html)
+        cli.write_json(options.json, latest)
+        if options.html is not None:
+            write_whole(options.html, comparison_page(latest).encode())
+        print("\n".join(_lines(latest)))
     return code
 
 
@@ -64,16 +57,13 @@ def _parser() -> argparse.ArgumentParser:
         "formation=early,max_batch_size=8 or pattern=closed,users=8; a side that is not given differs in nothing.",
         "--url http://127.0.0.1:8000 --a formation=late --b formation=continuous --rate 4 --html page.html",
     )
-    add_measuring_options(parser, ROUNDS)
+    runs.add_measuring_options(parser, ROUNDS)
     parser.add_argument("--a", default=[], action="append", help="what differs in A, such as formation=late")
     parser.add_argument("--b", default=[], action="append", help="what differs in B, such as formation=continuous")
     figure = "the figure that the verdict is about (default: p95)"
     parser.add_argument("--figure", choices=FIGURE_BY_OPTION, default="p95", help=figure)
-    parser.add_argument(
-        "--match-throughput",
-        action="store_true",
-        help="B, an open loop, gets the rate that A, a closed one, reaches: what is left is what waiting users hide",
-    )
+    match = "B, an open loop, gets the rate that A, a closed one, reaches: what is left is what waiting users hide"
+    parser.add_argument("--match-throughput", action="store_true", help=match)
     return parser
 
 
@@ -81,7 +71,7 @@ def _plan(options: argparse.Namespace) -> ComparePlan:
     ask_workload(cli.server_of(options), options)
     if not options.a and not options.b:
         raise PlanError("Say how the sides differ, such as --a formation=late --b formation=early.")
-    base = asyncio.run(settings_in_force(cli.server_of(options)))
+    base = asyncio.run(runs.settings_in_force(cli.server_of(options)))
     plan = ComparePlan(
         a=_side(options.a, base, options),
         b=_side(options.b, base, options),
@@ -117,28 +107,21 @@ def _load(changes: Mapping[str, str], options: argparse.Namespace) -> RunLoad:
 
 async def compare(server: cli.Server, plan: ComparePlan, notify: Callable[[CompareEvent], None]) -> None:
     """Carry out `plan`; from the second round on, each round ends with a `Compared` of all rounds so far."""
-    runs: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
+    measured: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
     plan.check()
-    async with MeasuredService.at(server, notify) as service:
+    async with runs.MeasuredService.at(server, notify) as service:
         facts = await service.facts()
         await service.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
         if plan.matches_throughput:
             plan = plan.matched(await service.throughput(plan.a, plan.duration_s))
 
         def take(planned: PlannedRun, run: MeasuredRun) -> None:
-            a, b = runs["A"], runs["B"]
-            runs[planned.key].append(run)
+            a, b = measured["A"], measured["B"]
+            measured[planned.key].append(run)
             if len(a) == len(b) >= 2:
                 notify(Compared(comparison=concluded(facts, time.time(), plan, a, b)))
 
         await service.measure(list(plan.runs()), plan.duration_s, take)
-
-
-def _hand_out(comparison: Comparison, json: Path | None, html: Path | None) -> None:
-    cli.write_json(json, comparison)
-    if html is not None:
-        write_whole(html, comparison_page(comparison).encode())
-    print("\n".join(_lines(comparison)))
 
 
 def _lines(comparison: Comparison) -> Sequence[str]:

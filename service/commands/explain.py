@@ -6,13 +6,13 @@ import argparse
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from service.analysis.findings.facts import Severity
+from service.analysis.findings.facts import Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time
 from service.analysis.recording.reader import Recording, open_recording
 from service.commands import cli
@@ -24,20 +24,10 @@ WIDTH: Final = 100
 LONGEST_S: Final = 1e9
 
 
-class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as it stands in the file.
+@dataclass(frozen=True, kw_only=True)
+class Explained(Finding):
+    """A finding as it stands in the file, and from when to when it held, in seconds from the recording's beginning."""
 
-    Attributes:
-        spans_s: from when to when it held, in seconds from the beginning of the recording.
-    """
-
-    rule: str
-    severity: Severity
-    title: str
-    evidence: str
-    advice: str
-    control: str | None
-    data: Mapping[str, float]
     spans_s: tuple[tuple[float, float], ...]
 
 

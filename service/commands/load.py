@@ -7,14 +7,14 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from service.analysis.observed.descriptions import describe_pattern, format_length
+from service.analysis.observed.descriptions import format_length
 from service.commands import cli
 from service.commands.load_options import PATTERNS, add_load_options, ask_workload, load_of
-from service.load.process import fastest_loop, obey_lines, on_signals, spare_collector
+from service.load.arrivals import read_trace
+from service.load.process import obey_lines, on_signals, run_undisturbed
 from service.load.report import LoadReport, Spread
 from service.load.run import LoadProgress, run_load
-from service.load.trace_file import read_trace
-from service.messages.load import RunLoad, Trace
+from service.messages.load import RunLoad, Trace, describe_pattern
 from service.messages.pipes import ExitCode
 from service.messages.text import format_number
 from service.messages.workload import TEXT
@@ -34,7 +34,8 @@ def main(argv: list[str]) -> int:
     cli.check_folders(options.json)
     about = ask_workload(server, options)
     load = load_of(options)
-    report, was_interrupted = _run(server, load, options.duration or _natural_duration_s(load), about.unit)
+    duration_s = options.duration or _natural_duration_s(load)
+    report, was_interrupted = run_undisturbed(_run_until_interrupted(server, load, duration_s, about.unit))
     print(table(report))
     cli.write_json(options.json, report)
     if was_interrupted:
@@ -64,17 +65,11 @@ def _natural_duration_s(load: RunLoad) -> float:
     return read_trace(load.pattern.path)[-1].offset_s * load.pattern.time_scale + AFTER_THE_LAST_S
 
 
-def _run(server: cli.Server, load: RunLoad, duration_s: float, unit: str) -> tuple[LoadReport, bool]:
-    spare_collector()
-    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        return runner.run(_run_until_interrupted(server, load, duration_s, unit))
-
-
 async def _run_until_interrupted(
     server: cli.Server, load: RunLoad, duration_s: float, unit: str
 ) -> tuple[LoadReport, bool]:
     stop = asyncio.Event()
-    on_signals(asyncio.get_running_loop(), stop.set)
+    on_signals(stop.set)
     url, token, model = server
     with cli.ProgressBar(cli.ProgressBar.SECONDS) as bar:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
@@ -12,8 +13,7 @@ import msgspec
 
 from service.commands import cli
 from service.load.client import Client
-from service.load.request_sampler import NOTATION, parse_length
-from service.messages.load import LOAD_BOUNDS, USUAL_PROMPTS, Length, Pattern, RunLoad
+from service.messages.load import LOAD_BOUNDS, USUAL_PROMPTS, Length, LognormalLength, Pattern, RunLoad, UniformLength
 from service.messages.workload import WorkloadAbout
 
 MOST_PROMPTS_BYTES: Final = 16 * 1024**2
@@ -21,6 +21,10 @@ PATTERNS: Final[dict[str, type[msgspec.Struct]]] = {str(kind.__struct_config__.t
 
 _NUMBERS: Final = {name: cli.number(bounds) for name, bounds in LOAD_BOUNDS.items()}
 _count, _rate, _span = _NUMBERS["count"], _NUMBERS["rate_per_s"], _NUMBERS["span_s"]
+
+NOTATION: Final = 'a number ("24"), a range ("8-128") or "lognormal(32,0.6,256)": median, sigma and cap'
+_RANGE = re.compile(r"(\d{1,9})\s*[-–]\s*(\d{1,9})")
+_LOGNORMAL = re.compile(r"lognormal\(\s*(\d{1,9})\s*,\s*(\d{1,3}(?:\.\d{1,6})?)\s*,\s*(\d{1,9})\s*\)")
 
 
 def _rates(text: str) -> tuple[float, ...]:
@@ -64,19 +68,15 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         choices = ("fixed", "exponential") if field == "think" else None
         meaning = f"{names}: {choice.help}{usual}"
         group.add_argument(choice.flag, dest=field, type=choice.parse, choices=choices, help=meaning)
-    group.add_argument("--tokens", type=_length, default=24, help=f"tokens a request: {NOTATION} (default: 24)")
+    group.add_argument("--tokens", type=parse_length, default=24, help=f"tokens a request: {NOTATION} (default: 24)")
     group.add_argument("--prompt", action="append", help="a prompt to draw from; may be given again")
     group.add_argument("--prompts-file", type=_prompts, help="file with a prompt a line")
-    group.add_argument("--prompt-words", type=_length, help="cut or continue prompts to that many words")
+    group.add_argument("--prompt-words", type=parse_length, help="cut or continue prompts to that many words")
     group.add_argument("--temperature", type=_NUMBERS["temperature"], default=0.0, help="(default: 0)")
     group.add_argument("--no-stream", dest="stream", action="store_false", help="ask for each answer in one piece")
     group.add_argument("--seed", type=int, default=0, help="the same seed gives the same arrivals and requests")
-    group.add_argument(
-        "--max-outstanding",
-        type=_count,
-        default=1024,
-        help="arrivals beyond so many unanswered requests are dropped and counted (default: 1024)",
-    )
+    beyond = "arrivals beyond so many unanswered requests are dropped and counted (default: 1024)"
+    group.add_argument("--max-outstanding", type=_count, default=1024, help=beyond)
 
 
 def load_of(options: argparse.Namespace) -> RunLoad:
@@ -135,11 +135,33 @@ def _text(value: object) -> str:
     return ",".join(f"{item:g}" for item in value) if isinstance(value, tuple) else f"{value}"
 
 
-def _length(text: str) -> Length:
+def parse_length(text: str) -> Length:
+    """The type of an option that takes a length."""
+    text = text.strip()
     try:
-        return parse_length(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        if text.isascii() and text.isdecimal():
+            return _whole(text)
+        if found := _RANGE.fullmatch(text):
+            return UniformLength(low=_whole(found[1]), high=_whole(found[2]))
+        if found := _LOGNORMAL.fullmatch(text):
+            return LognormalLength(median=_whole(found[1]), sigma=_sigma(found[2]), cap=_whole(found[3]))
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length: {e}") from e
+    raise argparse.ArgumentTypeError(f"{text!r} is no length: give {NOTATION}.")
+
+
+def _whole(text: str) -> int:
+    number, bounds = int(text), LOAD_BOUNDS["tokens"]
+    if not bounds.low <= number <= bounds.high:
+        raise ValueError(f"it must lie from {bounds.low:g} to {bounds.high:,.0f}.")
+    return number
+
+
+def _sigma(text: str) -> float:
+    sigma = float(text)
+    if not 0 < sigma <= 5:
+        raise ValueError("its sigma must be above 0 and at most 5.")
+    return sigma
 
 
 def _prompts(path: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +18,11 @@ from service.commands import cli
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
 from service.messages.pipes import ExitCode
-from service.messages.settings import Settings, VersionedSettings
-from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
+from service.messages.settings import Settings
+from service.messages.telemetry import TelemetryFrame
 from service.messages.text import UserError
 
 WATCH_S: Final = 20.0
-
-
-class TooLittleSeenError(UserError):
-    """Nothing can be predicted."""
 
 
 @cli.command
@@ -34,7 +31,7 @@ def main(argv: list[str]) -> int:
     if "--control" in argv:
         return control.main()
     options = _parser().parse_args(argv)
-    report = asyncio.run(_watch_and_predict(options))
+    report = asyncio.run(_watch_and_predict(options.url, options.token, options.set, options.seconds))
     print(table(report))
     cli.write_json(options.json, report)
     return ExitCode.DONE
@@ -48,25 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     cli.add_address_options(parser)
     parser.add_argument("--seconds", type=cli.seconds, default=WATCH_S, help="how long to watch the load (default: 20)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SETTING=VALUE",
-        help="what would be different, such as max_batch_size=8; may be given again "
-        f"(settings: {', '.join(Settings.__struct_fields__)})",
-    )
+    names = ", ".join(Settings.__struct_fields__)
+    other = f"what would be different, such as max_batch_size=8; may be given again (settings: {names})"
+    parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE", help=other)
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--control", action="store_true", help="obey JSON lines on standard input instead")
     return parser
-
-
-async def _watch_and_predict(options: argparse.Namespace) -> PredictionReport:
-    async with RemoteService(options.url, options.token) as remote:
-        before = await remote.settings()
-        asked = cli.revised(before.settings, options.set)
-        history = await _watched(remote, options.seconds)
-    return _report(options.url, before, asked, history, options.seconds)
 
 
 async def _watched(remote: RemoteService, watch_s: float) -> History:
@@ -81,38 +65,37 @@ async def _watched(remote: RemoteService, watch_s: float) -> History:
         try:
             async with asyncio.timeout(watch_s):
                 async for event in remote.telemetry():
-                    _add(history, event)
+                    if isinstance(event, TelemetryFrame):
+                        history.add_telemetry(event)
+                    else:
+                        history.add_missed(event)
                     show(time.monotonic() - begun_s)
         except TimeoutError:
             show(watch_s)
     return history
 
 
-def _add(history: History, event: TelemetryEvent) -> None:
-    match event:
-        case TelemetryFrame():
-            history.add_telemetry(event)
-        case FramesMissed():
-            history.add_missed(event)
-
-
-def _report(url: str, before: VersionedSettings, asked: Settings, history: History, watch_s: float) -> PredictionReport:
+async def _watch_and_predict(url: str, token: str | None, changes: Sequence[str], watch_s: float) -> PredictionReport:
+    async with RemoteService(url, token) as remote:
+        before = await remote.settings()
+        asked = cli.revised(before.settings, changes)
+        history = await _watched(remote, watch_s)
     first_s, at_s = history.first_s, history.last_s
     if first_s is None or at_s is None:
-        raise TooLittleSeenError(f"{url} said nothing in {watch_s:g} s. Is it a Batchscope service?")
+        raise UserError(f"{url} said nothing in {watch_s:g} s. Is it a Batchscope service?")
     if history.in_force is not None and history.in_force.version != before.version:
-        raise TooLittleSeenError("The settings were changed meanwhile. Leave them alone while it watches.")
+        raise UserError("The settings were changed meanwhile. Leave them alone while it watches.")
     observation = Observation.of_history(history, at_s, at_s - first_s)
     if observation is None:
         seen = len(history.requests.columns)
-        raise TooLittleSeenError(
+        raise UserError(
             f"Only {seen} requests were seen in {watch_s:g} s, too few to predict from. "
             "Send some load (python -m service load …) or watch longer with --seconds."
         )
     predictor = Predictor.of(observation)
     expected, prediction = predictor.predict(before.settings), predictor.predict(asked)
     if expected is None or prediction is None:
-        raise TooLittleSeenError(
+        raise UserError(
             "What batches cost that run side by side is known only where they do: change max_concurrent_batches on the "
             "service first, then ask again."
         )

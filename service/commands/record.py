@@ -38,7 +38,7 @@ async def record(recorder: Recorder, token: str | None, duration_s: float | None
     async with RemoteService(recorder.url, token) as remote:
         try:
             async with asyncio.timeout(None) as limit:
-                on_signals(loop, lambda: limit.reschedule(loop.time()))
+                on_signals(lambda: limit.reschedule(loop.time()))
                 async for event in remote.telemetry():
                     if not recorder.has_begun and duration_s is not None:
                         limit.reschedule(loop.time() + duration_s)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Self
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, Self
 
 import aiohttp
 import msgspec
@@ -19,6 +19,8 @@ ANSWER_TIMEOUT_S = 15.0
 SILENCE_S = 3.0  # the service says something twice a second
 GIVE_UP_AFTER_S = 5.0
 RETRY_S = 0.2
+
+_decoder: msgspec.json.Decoder[TelemetryEvent] = msgspec.json.Decoder(TelemetryEvent)
 
 
 class ServiceUnreachableError(UserError):
@@ -78,7 +80,7 @@ class RemoteService:
             async for chunk in response.content.iter_any():
                 try:
                     for event in reader.feed(chunk):
-                        yield _decode_event(event.data)
+                        yield _decoder.decode(event.data)
                 except (EventTooLongError, msgspec.MsgspecError) as error:
                     raise ServiceUnreachableError(
                         f"The telemetry of {self.url} could not be read: {error}. Is it another release?"
@@ -106,14 +108,6 @@ class RemoteService:
         return ServiceUnreachableError(f"{self.url} answered {status}.{hint}")
 
 
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(TelemetryEvent)
-
-
-def _decode_event(data: bytes) -> TelemetryEvent:
-    event: TelemetryEvent = _decoder.decode(data)
-    return event
-
-
 SPEAKS_WITHIN_S: Final = 10.0
 IDLE_WITHIN_S: Final = 60.0
 
@@ -123,15 +117,19 @@ class NotIdleError(UserError):
 
 
 class ServiceWatch:
-    """Follows the telemetry for as long as it is entered."""
+    """Follows the telemetry for as long as it is entered.
+
+    `most_memory_bytes` is the most that all replicas had at a time since the last `forget`: of their GPUs, or resident.
+    """
 
     def __init__(self, remote: RemoteService) -> None:
         self._remote = remote
         self._replicas: dict[str, ReplicaStatus] = {}
         self._heard: set[str] = set()
         self._batches: dict[str, BatchRecord] = {}
-        self._most_memory_bytes = 0
-        self._came = asyncio.Event()
+        self.most_memory_bytes = 0
+        self._news = asyncio.Condition()
+        self._has_ended = False
         self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -145,63 +143,59 @@ class ServiceWatch:
 
     async def replicas(self) -> list[ReplicaStatus]:
         """All replicas, once each of them has been heard of."""
-        try:
-            async with asyncio.timeout(SPEAKS_WITHIN_S):
-                while not self._replicas:
-                    await self._next_frame()
-        except TimeoutError:
-            raise ServiceUnreachableError(f"{self._remote.url} reports no replica. Restart it.") from None
+        if not await self._comes_true(lambda: bool(self._replicas), SPEAKS_WITHIN_S):
+            raise ServiceUnreachableError(f"{self._remote.url} reports no replica. Restart it.")
         return list(self._replicas.values())
 
     async def until_idle(self) -> None:
         """Wait until every replica has said, from now on, that it holds no request."""
         self._heard.clear()
-        try:
-            async with asyncio.timeout(IDLE_WITHIN_S):
-                while not self._is_idle():
-                    await self._next_frame()
-        except TimeoutError:
+        if not await self._comes_true(self._is_idle, IDLE_WITHIN_S):
             held = sum(map(_held, self._replicas.values()))
             raise NotIdleError(
                 f"The service still holds {held} requests after {IDLE_WITHIN_S:.0f} s. "
                 "To compare it must be alone: stop the other load."
-            ) from None
+            )
 
     def forget(self) -> None:
         """What follows is another run."""
         self._batches.clear()
-        self._most_memory_bytes = 0
+        self.most_memory_bytes = 0
 
     def batches(self) -> list[BatchRecord]:
         """The batches reported since the last `forget`."""
         return list(self._batches.values())
-
-    @property
-    def most_memory_bytes(self) -> int:
-        """The most that all replicas had at a time since then: of their GPUs, or resident."""
-        return self._most_memory_bytes
 
     def _is_idle(self) -> bool:
         return (
             bool(self._heard) and self._heard >= self._replicas.keys() and not any(map(_held, self._replicas.values()))
         )
 
-    async def _next_frame(self) -> None:
+    async def _comes_true(self, is_so: Callable[[], bool], within_s: float) -> bool:
+        """Whether frames make it so in time; raises what ended the telemetry."""
         assert self._reading is not None
-        waiting = asyncio.ensure_future(self._came.wait())
         try:
-            await asyncio.wait((waiting, self._reading), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-        if self._reading.done():
-            self._reading.result()
+            async with asyncio.timeout(within_s), self._news:
+                await self._news.wait_for(lambda: is_so() or self._has_ended)
+        except TimeoutError:
+            return False
+        if self._has_ended:
+            await self._reading
+        return True
 
     async def _read(self) -> None:
-        async for event in self._remote.telemetry():
-            if isinstance(event, TelemetryFrame):
-                self._take(event)
-                self._came.set()
-                self._came = asyncio.Event()
+        try:
+            async for event in self._remote.telemetry():
+                if isinstance(event, TelemetryFrame):
+                    self._take(event)
+                    await self._tell()
+        finally:
+            self._has_ended = True
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()
 
     def _take(self, frame: TelemetryFrame) -> None:
         for status in frame.replicas:
@@ -210,7 +204,7 @@ class ServiceWatch:
         for gone in frame.gone_replicas:
             self._replicas.pop(gone, None)
         self._batches.update((batch.id, batch) for batch in frame.batches)
-        self._most_memory_bytes = max(self._most_memory_bytes, sum(map(_memory_bytes, self._replicas.values())))
+        self.most_memory_bytes = max(self.most_memory_bytes, sum(map(_memory_bytes, self._replicas.values())))
 
 
 def _held(status: ReplicaStatus) -> int:

@@ -29,14 +29,14 @@ from service.analysis.observed.batches import mean_size
 from service.commands import cli
 from service.commands.load_options import add_load_options
 from service.commands.remote import RemoteService, ServiceWatch
-from service.load.process import allow_connections, fastest_loop, on_signals, spare_collector
+from service.load.process import allow_connections, on_signals, run_undisturbed
 from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
 from service.messages.pipes import ExitCode
 from service.messages.settings import Bounds, SettingError, Settings
 from service.messages.telemetry import BatchRecord
-from service.messages.text import UserError, format_time
+from service.messages.text import UserError, counted, format_time
 
 Notify = Callable[[Progress], None]
 Work = Coroutine[Any, Any, None]
@@ -87,7 +87,7 @@ class MeasuredService:
                 async with service._watch:
                     yield service
             finally:
-                await service._adopt(before.settings)
+                await remote.change(msgspec.structs.asdict(before.settings))
 
     async def facts(self) -> ServiceFacts:
         """What is measured on."""
@@ -153,7 +153,7 @@ class MeasuredService:
     ) -> tuple[LoadReport, list[BatchRecord]]:
         """Send `load` under these settings, from an idle service to an idle one: its report, and what was executed."""
         await self._watch.until_idle()
-        await self._adopt(settings)
+        await self._remote.change(msgspec.structs.asdict(settings))
         self._watch.forget()
         url, token, model = self._server
         report = await run_load(
@@ -168,15 +168,12 @@ class MeasuredService:
         await self._watch.until_idle()
         return report, self._watch.batches()
 
-    async def _adopt(self, settings: Settings) -> None:
-        await self._remote.change(msgspec.structs.asdict(settings))
-
 
 def _doing(planned: PlannedRun, progress: LoadProgress) -> str:
     totals = progress.totals
     if progress.elapsed_s < progress.duration_s:
         return f"{planned.title}, {totals.sent} sent"
-    return f"{planned.title}, waiting for {totals.outstanding} answer{'s' if totals.outstanding != 1 else ''}"
+    return f"{planned.title}, waiting for {counted(totals.outstanding, 'answer')}"
 
 
 def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
@@ -230,27 +227,21 @@ def add_measuring_options(parser: argparse.ArgumentParser, usual_rounds: int) ->
     add_load_options(parser)
 
 
-class TerminalBar:
-    """A progress bar on standard error; a refusal as a sentence above it."""
+class TerminalBar(cli.ProgressBar):
+    """A progress bar of runs on standard error; a refusal as a sentence above it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._bar = cli.ProgressBar(cli.ProgressBar.RUNS, leaves=False, clock=clock)
+    def __init__(self) -> None:
+        super().__init__(self.RUNS, leaves=False)
         self._done = -1
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._bar.close()
-
-    def show(self, event: CompareEvent) -> None:
+    def take(self, event: CompareEvent) -> None:
         match event:
             case Progress():
                 remark = f"{format_time(event.left_s)} left" if event.left_s else ""
                 is_further, self._done = event.done != self._done, event.done
-                self._bar.show(event.done, max(event.total, 1), event.doing, remark, at_once=is_further)
+                self.show(event.done, max(event.total, 1), event.doing, remark, at_once=is_further)
             case Refused(reason=reason):
-                self._bar.say(reason)
+                self.say(reason)
 
 
 def write_event(event: CompareEvent) -> None:
@@ -273,10 +264,8 @@ def obey_window(kind: type[Plan], work: Callable[[Plan], Work]) -> ExitCode:
 def carry_out(work: Work, notify: Callable[[CompareEvent], None], *, ends_with_input: bool = False) -> ExitCode:
     """Run `work` to its end; `DONE`, `INTERRUPTED`, or `CANNOT` after a `Refused` that says why."""
     allow_connections()
-    spare_collector()
     try:
-        with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-            runner.run(_until_stopped(work, ends_with_input))
+        run_undisturbed(_until_stopped(work, ends_with_input))
     except (KeyboardInterrupt, asyncio.CancelledError):
         return ExitCode.INTERRUPTED
     except UserError as error:
@@ -288,7 +277,7 @@ def carry_out(work: Work, notify: Callable[[CompareEvent], None], *, ends_with_i
 async def _until_stopped(work: Work, ends_with_input: bool) -> None:
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
-    on_signals(loop, partial(_cancel, task))
+    on_signals(partial(_cancel, task))
     if ends_with_input:
         threading.Thread(target=_await_end_of_input, args=(loop, task), daemon=True).start()
     await task

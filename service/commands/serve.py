@@ -16,29 +16,13 @@ from service.commands import cli
 from service.messages.life import Failed
 from service.messages.options import DEFAULT_APP, LOOPBACK, RunOptions, ServiceOptions, is_loopback, read_token
 from service.messages.pipes import ExitCode
-from service.messages.settings import LONGEST_WAIT_S, Scale, SettingError, Settings
-from service.messages.text import UserError
+from service.messages.settings import MEANINGS, Scale, SettingError, Settings
 
 MIN_TOKEN_LENGTH: Final = 16
-SETTINGS_HELP: Final = {
-    "formation": "late: a batch forms when the engine is free; early: as Ray's decorator seals it; "
-    "continuous: requests join and leave between two steps",
-    "max_batch_size": "requests a batch holds at most",
-    "batch_wait_timeout_s": "seconds a free engine waits for a batch to fill",
-    "allow_small_batch": f"off: a batch leaves only when it is full, or after {LONGEST_WAIT_S:g} s",
-    "stride_s": "batches leave only on ticks of this period; 0: at once",
-    "max_batch_tokens": "tokens of the prompts and outputs of a batch at most; 0: any number",
-    "max_concurrent_batches": "batches a replica runs at a time",
-    "max_queued_requests": "requests that wait in a replica before it refuses more",
-}
 SCALE_HELP: Final = {
     "replicas": "copies of the model",
     "max_ongoing_requests": "requests that Ray lets a replica hold; a low number caps every batch",
 }
-
-
-class OptionError(UserError):
-    """The command line cannot be obeyed."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     started_s = time.monotonic()
     try:
         options = parse(argv)
-    except OptionError as error:
+    except cli.UsageError as error:
         failed = Failed(reason=str(error), exit_code=ExitCode.CANNOT)
         sys.stdout.buffer.write(msgspec.json.encode(failed) + b"\n")
         sys.stdout.flush()
@@ -57,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> RunOptions:
-    """The options that `arguments` spell; raises `OptionError`."""
+    """The options that `arguments` spell; raises `cli.UsageError`."""
     parsed = parser().parse_args(arguments)
     options = RunOptions(
         service=_service(parsed),
@@ -83,59 +67,52 @@ def parser() -> cli.Parser:
     add = made.add_argument
     cli.add_service_options(made, "workload", "model", "device", "dtype")
     add("--host", default=LOOPBACK, help="address to listen on; any but loopback needs --token-file")
-    add(
-        "--port",
-        type=cli.whole(0, 65535),
-        help="port to listen on (default: 8000 or the next free one; 0: any free one)",
-    )
+    port = "port to listen on (default: 8000 or the next free one; 0: any free one)"
+    add("--port", type=cli.whole(0, 65535), help=port)
     add("--token-file", metavar="FILE", help="file with the bearer token that every request must carry")
     add("--address", metavar="RAY", help="run on the Ray cluster at this address instead of a local one")
     add("--parent-pid", type=cli.whole(1, 2**31), help="end with this process instead of the one that started it")
     add("--app", default=DEFAULT_APP, help=argparse.SUPPRESS)
     cli.add_struct_options(made, Scale(), SCALE_HELP)
-    cli.add_struct_options(
-        made.add_argument_group("settings, in force until they are changed"), Settings(), SETTINGS_HELP
-    )
+    cli.add_struct_options(made.add_argument_group("settings, in force until they are changed"), Settings(), MEANINGS)
     return made
 
 
 class _ServeParser(cli.Parser):
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        raise OptionError(f"The options are not understood: {message}. See python -m service --help.")
+        raise cli.UsageError(f"The options are not understood: {message}. See python -m service --help.")
 
 
 def _service(parsed: argparse.Namespace) -> ServiceOptions:
     given = vars(parsed)
     try:
-        settings = Settings().revised({name: given[name] for name in SETTINGS_HELP})
+        settings = Settings().revised({name: given[name] for name in MEANINGS})
         scale = Scale().revised({name: given[name] for name in SCALE_HELP})
     except SettingError as error:
-        raise OptionError(f"--{error.field.replace('_', '-')}: {error.rule}") from error
+        raise cli.UsageError(f"--{error.field.replace('_', '-')}: {error.rule}") from error
     named = {name: given[name] for name in ("workload", "model", "device", "dtype")}
     return ServiceOptions(**named, **msgspec.structs.asdict(scale), settings=settings)
 
 
 def _check_token(options: RunOptions) -> None:
-    if options.token_file is not None:
-        _check_token_file(options.token_file)
-    elif not is_loopback(options.host):
-        raise OptionError(
+    path = options.token_file
+    if path is None and is_loopback(options.host):
+        return
+    if path is None:
+        raise cli.UsageError(
             f"Listening on {options.host} would let other machines in: give a bearer token with --token-file FILE, or "
             "leave --host out to listen on 127.0.0.1 only."
         )
-
-
-def _check_token_file(path: str) -> None:
     try:
         token = read_token(path)
         mode = os.stat(path).st_mode
     except (OSError, UnicodeError) as error:
-        raise OptionError(f"The token file {path} cannot be read: {error}.") from error
+        raise cli.UsageError(f"The token file {path} cannot be read: {error}.") from error
     if len(token) < MIN_TOKEN_LENGTH or not token.isprintable() or " " in token:
-        raise OptionError(
+        raise cli.UsageError(
             f"The token file {path} must hold one word of at least {MIN_TOKEN_LENGTH} characters, such as the output "
             "of: openssl rand -hex 32."
         )
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise OptionError(f"The token file {path} can be read by others: run chmod 600 on it.")
+        raise cli.UsageError(f"The token file {path} can be read by others: run chmod 600 on it.")

@@ -16,18 +16,8 @@ from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun
 from service.analysis.compare.run_plan import MOST_POINTS, Objective, PlanError, PlannedRun, SweepPlan, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
-from service.commands import cli
+from service.commands import cli, runs
 from service.commands.load_options import ask_workload, load_of
-from service.commands.runs import (
-    MeasuredService,
-    TerminalBar,
-    add_measuring_options,
-    carry_out,
-    obey_window,
-    put_in_force,
-    settings_in_force,
-    write_event,
-)
 from service.messages.files import write_whole
 from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
@@ -39,20 +29,20 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     server = cli.server_of(options)
     if options.control:
-        return obey_window(SweepTask, lambda task: sweep(server, task.plan, task.before, write_event))
+        return runs.obey_window(SweepTask, lambda task: sweep(server, task.plan, task.before, runs.write_event))
     cli.check_folders(options.json, options.html, options.config)
     plan = _plan(options)
     before = latest = _before(options.json, options.resume)
-    with TerminalBar() as bar:
+    with runs.TerminalBar() as bar:
 
         def notify(event: CompareEvent) -> None:
             nonlocal latest
             if isinstance(event, Swept):
                 latest = event.sweep
                 cli.write_json(options.json, latest)
-            bar.show(event)
+            bar.take(event)
 
-        code = carry_out(sweep(server, plan, before, notify), notify)
+        code = runs.carry_out(sweep(server, plan, before, notify), notify)
     if latest is not None:
         _hand_out(latest, options)
     return code
@@ -66,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "goes on.",
         "--url http://127.0.0.1:8000 --grid max_batch_size=1,4,16 --objective 'p95<=1.0' --json sweep.json",
     )
-    add_measuring_options(parser, 1)
+    runs.add_measuring_options(parser, 1)
     parser.add_argument("--grid", action="append", default=[], help="a setting's values, such as max_batch_size=1,4,16")
     parser.add_argument("--list", type=Path, help="file with settings, a JSON object a line, instead of a grid")
     parser.add_argument("--objective", help="what the best must keep, such as p95<=1.0 (seconds)")
@@ -83,7 +73,7 @@ def _plan(options: argparse.Namespace) -> SweepPlan:
             "Give either values with --grid, such as --grid max_batch_size=1,4,16, or a --list of settings."
         )
     objective = Objective.parse(options.objective) if options.objective else None
-    base = asyncio.run(settings_in_force(cli.server_of(options)))
+    base = asyncio.run(runs.settings_in_force(cli.server_of(options)))
     return SweepPlan(
         points=grid(base, _axes(options.grid)) if options.grid else _listed(options.list, base),
         load=load_of(options),
@@ -139,7 +129,7 @@ async def sweep(
     server: cli.Server, plan: SweepPlan, before: Sweep | None, notify: Callable[[CompareEvent], None]
 ) -> None:
     """Measure what `before` lacks of `plan`; each run ends with a `Swept` of everything measured so far."""
-    async with MeasuredService.at(server, notify) as service:
+    async with runs.MeasuredService.at(server, notify) as service:
         facts = await service.facts()
         swept = before or Sweep.begun(facts, plan)
         swept.refuse_other(plan, facts)
@@ -167,7 +157,7 @@ def _hand_out(swept: Sweep, options: argparse.Namespace) -> None:
     if options.config is not None:
         write_whole(options.config, measured_config(swept.service, settings, swept.verdict()).encode())
     if options.apply:
-        asyncio.run(put_in_force(cli.server_of(options), settings))
+        asyncio.run(runs.put_in_force(cli.server_of(options), settings))
         print("The best settings are in force.")
 
 

@@ -15,10 +15,9 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    import torch
+from service.engine.cores import FreeCores
 
 Result = TypeVar("Result")
 
@@ -31,9 +30,15 @@ class ComputeThread:
     of waiting for it. On two cores that takes more than half of the speed, and the team of an idle thread counts.
     """
 
-    def __init__(self, executor: Executor | None = None) -> None:
-        """Is called in the only thread of `executor`; without an executor each thread computes its own steps."""
+    def __init__(self, executor: Executor | None = None, cores: FreeCores | None = None) -> None:
+        """Is called in the only thread of `executor`; without an executor each thread computes its own steps.
+
+        Before each step that it computes torch gets so many `cores` as are free.
+        """
         self._executor = executor
+        self._cores = cores
+        self._used_cores = cores and cores.count()
+        self._places = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
         self._thread = threading.get_ident()
         self._submitted: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
 
@@ -43,19 +48,36 @@ class ComputeThread:
             return step()
         if threading.get_ident() == self._thread:
             self._compute_submitted()
-            return step()
+            return self._computed(step)
         result: Future[Result] = Future()
         self._submitted.put((step, result))
         self._executor.submit(self._compute_submitted)  # in case no batch of its own runs there, which would do it
         return result.result()
 
+    def _place(self, free_cores: int) -> None:
+        """Bind the thread to its core where others compute beside it; where no core is free it goes to any.
+
+        On its core it gets the share that one busy program leaves: on two cores beside two of them 16 users got 73
+        tokens a second so, and 190 this way.
+        """
+        if free_cores == 1 or not hasattr(os, "sched_setaffinity"):
+            return
+        os.sched_setaffinity(0, self._places if free_cores else os.sched_getaffinity(os.getpid()))
+
     def _compute_submitted(self) -> None:
         for _ in range(self._submitted.qsize()):
             step, result = self._submitted.get_nowait()
             try:
-                result.set_result(step())
+                result.set_result(self._computed(step))
             except BaseException as error:
                 result.set_exception(error)
+
+    def _computed(self, step: Callable[[], Result]) -> Result:
+        if self._cores is not None and (count := self._cores.count()) != self._used_cores:
+            self._used_cores = count
+            _use_cores(max(count, 1))
+            self._place(count)
+        return step()
 
 
 class EngineThreads:
@@ -68,14 +90,13 @@ class EngineThreads:
     @contextmanager
     def one(self) -> Iterator[ThreadPoolExecutor]:
         """Lends a thread that no other batch has meanwhile."""
-        number, thread = heappop(self._idle) if self._idle else self._another()
+        if not self._idle:
+            self._idle.append((next(self._numbers), ThreadPoolExecutor(1, thread_name_prefix="engine")))
+        number, thread = heappop(self._idle)
         try:
             yield thread
         finally:
             heappush(self._idle, (number, thread))
-
-    def _another(self) -> tuple[int, ThreadPoolExecutor]:
-        return next(self._numbers), ThreadPoolExecutor(1, thread_name_prefix="engine")
 
 
 logger = logging.getLogger(__name__)
@@ -84,19 +105,23 @@ NICENESS = 10
 LOWEST_PRIORITY = 19
 
 
-def prepare_engine_thread(device: torch.device | str, cores: int) -> None:
+def prepare_engine_thread(device: str, cores: int) -> None:
     """Set the calling thread up to compute on `device`; call it first thing in the thread that will.
 
     On the CPU torch gets so many `cores`, whatever ``OMP_NUM_THREADS`` says: Ray sets it to 1 in an actor. The thread
     is made nice, and torch's threads, which it spawns at its first computation, inherit that, so that the event loop,
     the proxy and the window are served before the model.
     """
-    import torch
-
-    if torch.device(device).type != "cpu":
+    if device != "cpu":
         return
     _be_nice()
-    torch.set_num_threads(cores)
+    _use_cores(cores)
+
+
+def _use_cores(count: int) -> None:
+    import torch
+
+    torch.set_num_threads(count)
 
 
 def _be_nice() -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
+from typing import Final, NamedTuple, Self
 
 import psutil
 
 SPINS = 5_000_000  # a tenth of a second or two, after which an engine that is idle takes no processor
+
+COUNTED_S: Final = 1.0  # counted in steps of 10 ms
+LEAST_FREE: Final = 0.75  # of a core, for a thread that computes all the time beside short work of others
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
@@ -37,6 +42,44 @@ def bind_openmp_threads() -> None:
     """
     os.environ.setdefault("OMP_PROC_BIND", "true")
     os.environ.setdefault("GOMP_SPINCOUNT", str(SPINS))
+
+
+class FreeCores:
+    """How many cores other programs leave to this process, counted anew every second.
+
+    Threads that meet at barriers go at the pace of the slowest: a program that computes on one core slows all of them.
+    Without that core they are fewer, but none of them waits.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self._count = most
+        self._share = (psutil.cpu_count(logical=False) or most) / (psutil.cpu_count() or most)
+        self._since = ProcessorTime.now()
+
+    def count(self) -> int:
+        """From 0, where all cores have other work, to `most`."""
+        if self._most > 1 and time.monotonic() - self._since.at_s >= COUNTED_S:
+            now = ProcessorTime.now()
+            free = now.free_since(self._since) * self._share
+            self._count = min(round(free), self._most) if free >= LEAST_FREE else 0
+            self._since = now
+        return self._count
+
+
+class ProcessorTime(NamedTuple):
+    """What the processor's logical cores have done since the machine started, in seconds of one core."""
+
+    at_s: float
+    idle_s: float
+    own_s: float
+
+    @classmethod
+    def now(cls) -> Self:
+        return cls(time.monotonic(), psutil.cpu_times().idle, time.process_time())
+
+    def free_since(self, before: ProcessorTime) -> float:
+        """Cores that were idle or worked for this process."""
+        return (self.idle_s - before.idle_s + self.own_s - before.own_s) / (self.at_s - before.at_s)
 
 
 def _quota_cores() -> int | None:

@@ -1,4 +1,10 @@
-"""One call of the engine: a batch of rows from their first step to their last."""
+"""One call of the engine: a batch of rows from their first step to their last.
+
+Others may join a batch that is open to them. A part of their prompts goes through the model in the same pass as the
+next tokens of the running rows:
+
+    join ──▶ waiting ──▶ joining (prompts, in parts) ──▶ running (a token each a step) ──▶ ends row by row
+"""
 
 from __future__ import annotations
 
@@ -6,10 +12,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from service.engine.batch import Batch, Forward, Step, make_step
+from service.engine.batch import Batch, Forward, make_step, sum_of
 from service.engine.compute_thread import ComputeThread
 from service.engine.job import Emit, Progress
-from service.engine.open_batch import OpenBatch, sum_of
 from service.engine.out_of_memory import Failure, MemoryLimit, attempt
 from service.engine.row import Row
 from service.messages.telemetry import BatchWork
@@ -22,11 +27,7 @@ AdmitRows: TypeAlias = Callable[[BatchWork, bool], list[Row]]
 
 
 class Decoding:
-    """The steps of a batch, which may alternate with the steps of another batch in another thread.
-
-    Attributes:
-        work: what was computed.
-    """
+    """The steps of a batch, which may alternate with the steps of another batch in another thread."""
 
     def __init__(self, forward: Forward, memory: MemoryLimit, thread: ComputeThread, emit: Emit) -> None:
         self.work = BatchWork()
@@ -50,7 +51,7 @@ class Decoding:
     def _decode(self, rows: list[Row], admit: AdmitRows | None = None) -> None:
         while failure := self._run_open(rows, admit) if admit else self._run(rows):
             rows = _unfinished(rows)
-            logger.warning("A batch of %d failed: %s", len(rows), failure)
+            logger.warning("A batch of %d failed: %s", len(rows), failure.text)
             if failure.is_out_of_memory and len(rows) > 1:
                 self._memory.lower(len(rows) // 2)
                 self._decode_parts(_halves(rows))
@@ -60,7 +61,7 @@ class Decoding:
     def _isolate(self, rows: list[Row], failure: Failure) -> None:
         """Give each of `rows` one more token, by halves, so that `failure` ends only those which cause it."""
         if len(rows) == 1:
-            self._emit([rows[0].fail(f"The model failed on this request: {failure}")])
+            self._emit([rows[0].fail(f"The model failed on this request: {failure.text}")])
             return
         for half in _halves(rows):
             if renewed := self._run(half, single_step=True):
@@ -93,7 +94,12 @@ class Decoding:
         steps = self._thread.compute(lambda: attempt(lambda: make_step(self._forward, batches)))
         if isinstance(steps, Failure):
             return steps
-        return [each for batch, step in zip(batches, steps, strict=True) if step for each in _advance(batch.rows, step)]
+        progress: list[Progress] = []
+        for batch, step in zip(batches, steps, strict=True):
+            if step is not None:
+                advances = zip(batch.rows, step.tokens, step.is_fit, strict=True)
+                progress += [_advance(*each) for each in advances]
+        return progress
 
     def _run_open(self, rows: list[Row], admit: AdmitRows) -> Failure | None:
         """As `_run`, while other rows join; they are added to `rows`."""
@@ -107,7 +113,9 @@ class Decoding:
                 joining = open_batch.put_back(progress)
                 if joining is None:
                     return progress
-                self._rescue(joining, progress)
+                logger.warning("%d requests could not join: %s", len(joining), progress.text)
+                if not progress.is_out_of_memory:  # else memory lacks for all of them at present
+                    self._isolate(joining, progress)
                 rows[:] = self._end_cancelled(rows)
             else:
                 self._emit(progress)
@@ -117,31 +125,21 @@ class Decoding:
                 rows += newcomers
         return None
 
-    def _rescue(self, joining: list[Row], failure: Failure) -> None:
-        """One of the rows that were to join made the model fail, or memory lacks for all of them at present."""
-        logger.warning("%d requests could not join: %s", len(joining), failure)
-        if not failure.is_out_of_memory:
-            self._isolate(joining, failure)
-
     def _end_cancelled(self, rows: Iterable[Row]) -> list[Row]:
-        """End those of `rows` that were cancelled; returns those that are not done."""
+        """End the rows that were cancelled; returns the rows that are not done."""
         unfinished = _unfinished(rows)
         if cancelled := [row.cancel() for row in unfinished if row.sequence.is_cancelled]:
             self._emit(cancelled)
         return _unfinished(unfinished)
 
 
-def _advance(rows: Sequence[Row], step: Step) -> list[Progress]:
-    """Give each row its token. A row whose token can't be used, for whatever reason, ends alone."""
-    return [_advance_row(*each) for each in zip(rows, step.tokens, step.is_fit, strict=True)]
-
-
-def _advance_row(row: Row, token: int, is_fit: bool) -> Progress:
+def _advance(row: Row, token: int, is_fit: bool) -> Progress:
+    """Give the row its token. A row whose token can't be used, for whatever reason, ends alone."""
     if not is_fit:
         return row.fail(_UNFIT_LOGITS)
     progress = attempt(lambda: row.advance(token))
     if isinstance(progress, Failure):
-        return row.fail(f"The text of this completion could not be written: {progress}")
+        return row.fail(f"The text of this completion could not be written: {progress.text}")
     return progress
 
 
@@ -152,3 +150,91 @@ def _unfinished(rows: Iterable[Row]) -> list[Row]:
 def _halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     middle = len(rows) // 2
     return rows[:middle], rows[middle:]
+
+
+class OpenBatch:
+    """Two batches that make each step together, and become one when the prompts of the second are read."""
+
+    def __init__(self, forward: Forward, rows: Sequence[Row], memory: MemoryLimit) -> None:
+        self._forward = forward
+        self._memory = memory
+        self._waiting = list(rows)
+        self._joining: Batch | None = None
+        self._running: Batch | None = None
+        self._past = BatchWork()  # of batches that have ended
+
+    @property
+    def work(self) -> BatchWork:
+        """All that was computed so far."""
+        return sum_of(self._past, *(batch.work for batch in self._batches))
+
+    @property
+    def can_join(self) -> bool:
+        """Whether a prompt that joins now would be read at once."""
+        return not self._waiting and (self._joining is None or self._joining.has_read)
+
+    def join(self, rows: Sequence[Row]) -> None:
+        """Let these in as soon as there is memory for them."""
+        self._waiting += rows
+        if rows and len(self._waiting) > self._room():
+            self._past = sum_of(self._past, BatchWork(splits=1))
+
+    def for_step(self) -> list[Batch]:
+        """The rows of the next step."""
+        self._drop_ended()
+        if self._joining is not None and self._joining.has_read:
+            if self._running is None:
+                self._running = self._joining
+            else:
+                self._running.absorb(self._joining)
+            self._joining = None
+        self._begin_to_read()
+        return self._batches
+
+    def put_back(self, failure: Failure) -> list[Row] | None:
+        """A step failed: returns the joining rows, which begin once more; ``None`` if all rows have to.
+
+        They have to if no row joins, or if both were being made one batch.
+        """
+        if self._joining is not None:
+            if self._joining.has_read:
+                return None
+            self._waiting = [*self._joining.rows, *self._waiting]
+            self._past, self._joining = sum_of(self._past, self._joining.work), None
+        elif not self._room():
+            return None
+        if self._running is None or not self._waiting:
+            return None
+        if failure.is_out_of_memory:
+            self._memory.lower(len(self._running.rows))
+            self._past = sum_of(self._past, BatchWork(splits=1))
+        self._running.rewind()
+        return [row for row in self._waiting if not row.is_done]
+
+    def _room(self) -> int:
+        """For so many more there may be memory."""
+        most = self._memory.rows
+        if most is None:
+            return len(self._waiting)
+        return max(most - self._count_running(), 0)
+
+    def _count_running(self) -> int:
+        return sum(not row.is_done for row in self._running.rows) if self._running is not None else 0
+
+    @property
+    def _batches(self) -> list[Batch]:
+        return [batch for batch in (self._running, self._joining) if batch is not None]
+
+    def _begin_to_read(self) -> None:
+        self._waiting = [row for row in self._waiting if not row.is_done]
+        if self._joining is None and self._waiting and (room := self._room()):
+            self._joining = Batch(self._forward, self._waiting[:room], is_open=True)
+            self._waiting = self._waiting[room:]
+        if self._joining is not None:
+            self._joining.prefill_tokens = self._forward.tokens_beside(self._count_running(), len(self._joining.rows))
+
+    def _drop_ended(self) -> None:
+        if self._running is not None and all(row.is_done for row in self._running.rows):
+            self._past, self._running = sum_of(self._past, self._running.work), None
+        if self._joining is not None and all(row.is_done for row in self._joining.rows):
+            self._past, self._joining = sum_of(self._past, self._joining.work), None

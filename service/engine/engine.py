@@ -1,41 +1,34 @@
 """A text generator for batches: prompts in, text of all of them step by step out.
 
-The engine knows nothing of Ray, HTTP or queues. A thread calls `TextEngine.generate` with a batch and gets it back when
-every sequence has ended; `encode` may be called by others meanwhile. Several threads may call it where the engine has a
-`ComputeThread`: their batches then take turns, step by step.
+A thread calls `TextEngine.generate` with a batch and gets it back when every sequence has ended; others may call
+`encode` meanwhile. Several threads may call `generate` where the engine has a `ComputeThread`: their batches then take
+turns, step by step.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence as SequenceOf
-from typing import TYPE_CHECKING
+from typing import Any
 
 from service.engine.batch import Forward
 from service.engine.compute_thread import ComputeThread
 from service.engine.decoding import Decoding
-from service.engine.detokenize import Detokenizer
-from service.engine.encode import Encoder, InvalidText
-from service.engine.job import Admit, Emit
+from service.engine.job import Admit, Emit, SamplingParams, Sequence
+from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
-from service.engine.row import Row
-from service.engine.sequence import SamplingParams, Sequence
+from service.engine.row import Detokenizer, Row
 from service.messages.telemetry import BatchWork
 
-if TYPE_CHECKING:
-    from service.engine.model.load import LoadedModel
+_SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning
 
 
 class TextEngine:
-    """Decodes batches with one model.
-
-    Attributes:
-        name: the model's.
-        context_length: tokens that a prompt and its completion may have together.
-    """
+    """Decodes batches with one model."""
 
     def __init__(self, loaded: LoadedModel, thread: ComputeThread | None = None) -> None:
         self.name = loaded.name
-        self.context_length = loaded.context_length
+        self.context_length = loaded.context_length  # tokens that a prompt and its completion may have together
         self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary)
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = loaded.end_tokens
@@ -50,15 +43,15 @@ class TextEngine:
     def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:
         """The sequence of a prompt; raises as `encode` does."""
         if not isinstance(input, str):
-            raise InvalidText(f"A prompt is a text, not {str(input)[:80]}.")
+            raise PromptError(f"A prompt is a text, not {str(input)[:80]}.")
         return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
 
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
 
         With `admit` other jobs join: it is called between two steps with what was computed so far and whether a job can
-        join now, and returns those who do. Their prompts are read in parts, one in each step of those who run, which is
-        longer for it by a tenth of a second at most on two cores, or in proportion by more if more join than run.
+        join now, and returns the jobs that join. Their prompts are read in parts, one part a step of the rows that run.
+        Such a step takes a tenth of a second longer at most on two cores, or in proportion more if more join than run.
 
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the
@@ -75,3 +68,88 @@ class TextEngine:
 
     def _rows(self, sequences: SequenceOf[Sequence]) -> list[Row]:
         return [Row(sequence, self._detokenizer, self._eos) for sequence in sequences]
+
+
+class PromptError(ValueError):
+    """A prompt that can't be completed; the message is for its sender."""
+
+
+class Encoder:
+    """One model's tokenizer, safe to use from several threads.
+
+    Text that looks like a special token (``<|im_end|>``) is taken as plain text: the author of a prompt
+    can neither end it early nor put words into another role's mouth. What the tokenizer itself puts around a
+    prompt, such as Llama's ``<s>``, stays special.
+    """
+
+    def __init__(self, tokenizer: Any, context_length: int, vocabulary: int) -> None:
+        """`vocabulary`: how many tokens the model has embeddings for."""
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._context_length = context_length
+        self._lock = threading.Lock()
+        self._backend = _own_backend(tokenizer)
+
+    def encode(self, prompt: str, max_tokens: int) -> list[int]:
+        """The tokens of `prompt`; raises `PromptError`."""
+        _check_text(prompt)
+        self._check_beginning(prompt, max_tokens)
+        tokens = self._tokens(prompt)
+        if not tokens:
+            raise PromptError("The prompt is empty: there is nothing to continue.")
+        if len(tokens) + max_tokens > self._context_length:
+            raise self._too_long(len(tokens), max_tokens)
+        if max(tokens) >= self._vocabulary:  # on a GPU, looking it up would end the whole process
+            raise PromptError(
+                f"The prompt holds token {max(tokens)}, which this model does not know: it has {self._vocabulary}. "
+                "Its tokenizer belongs to another model."
+            )
+        return tokens
+
+    def _check_beginning(self, prompt: str, max_tokens: int) -> None:
+        """Refuse a text far beyond the context after reading a part of it: a megabyte takes a second to read."""
+        enough = _SAMPLE_CHARACTERS_PER_TOKEN * self._context_length
+        if len(prompt) <= 2 * enough:
+            return
+        tokens = len(self._tokens(prompt[:enough]))
+        if tokens > self._context_length:
+            raise self._too_long(tokens, max_tokens, "at least ")
+
+    def _too_long(self, tokens: int, max_tokens: int, at_least: str = "") -> PromptError:
+        return PromptError(
+            f"The prompt has {at_least}{tokens} tokens and max_tokens is {max_tokens}: together "
+            f"{at_least}{tokens + max_tokens}, but this model's context is {self._context_length} tokens."
+        )
+
+    def _tokens(self, text: str) -> list[int]:
+        if self._backend is not None:
+            ids: list[int] = self._backend.encode_batch_fast([text])[0].ids  # unlike `encode`, lets other threads run
+            return ids
+        with self._lock:
+            return list(self._tokenizer(text, split_special_tokens=True)["input_ids"])
+
+
+def _check_text(prompt: str) -> None:
+    if not prompt:
+        raise PromptError("The prompt is empty: there is nothing to continue.")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        code = ord(prompt[error.start])
+        raise PromptError(
+            f"The prompt is not Unicode text: character {error.start + 1} is half of a surrogate pair (U+{code:04X})."
+        ) from None
+
+
+def _own_backend(tokenizer: Any) -> Any:
+    """A copy of the fast tokenizer whose options no other code sets, or ``None`` if there is no fast one."""
+    from tokenizers import Tokenizer
+
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    own = Tokenizer.from_str(backend.to_str())
+    own.no_truncation()
+    own.no_padding()
+    own.encode_special_tokens = True
+    return own

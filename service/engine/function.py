@@ -57,7 +57,7 @@ class FunctionEngine:
         return BatchWork(steps=calls)
 
     def _call(self, jobs: list[Call], emit: Emit) -> None:
-        ended: set[Call] = set()
+        ended: set[Job] = set()
         try:
             outputs = self._workload([job.input for job in jobs])
             if isinstance(outputs, Iterator):
@@ -72,7 +72,7 @@ class FunctionEngine:
             last = [Progress(job, "", 0, "error", reason) for job in jobs]
         emit([each for each in last if each.job not in ended])
 
-    def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit, ended: set[Call]) -> list[Progress]:
+    def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit, ended: set[Job]) -> list[Progress]:
         """Tell the pieces as they come; returns the ends.
 
         A job that is cancelled meanwhile, or whose text cannot be sent, is `ended`; when none is left, the function is
@@ -84,9 +84,9 @@ class FunctionEngine:
             if not all(text is None or isinstance(text, str) for text in texts):
                 raise BrokenContractError("it streamed something else than texts.")
             counts = [count + (text is not None) for count, text in zip(counts, texts, strict=True)]
-            told = [(job, text or "", n) for job, text, n in zip(jobs, texts, counts, strict=True) if job not in ended]
-            news = [_piece(job, text, n) for job, text, n in told]
-            ended.update(job for (job, *_), each in zip(told, news, strict=True) if each.finish_reason)
+            pieces_of_jobs = zip(jobs, texts, counts, strict=True)
+            news = [_piece(job, text or "", count) for job, text, count in pieces_of_jobs if job not in ended]
+            ended.update(each.job for each in news if each.finish_reason)
             emit(news)
             if len(ended) == len(jobs):
                 break

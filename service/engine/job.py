@@ -1,9 +1,10 @@
-"""What any engine is given and what it reports: jobs in, results out, batch by batch."""
+"""What engines are given and what they report: jobs, which are sequences for a text engine, in; results out."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -30,46 +31,34 @@ class Job:
         self.id = id
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
-        self._cancelled = threading.Event()
+        self.is_cancelled = False
 
     def cancel(self) -> None:
         """Ask the engine to leave this one out from its next step on; from any thread, at any time."""
-        self._cancelled.set()
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self._cancelled.is_set()
+        self.is_cancelled = True
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What one step did for one job; the last of a job has a `finish_reason`.
 
-    Attributes:
-        text: new since the last; the result is the sum. May be empty while a character or a possible stop text is
-            incomplete.
-        tokens: generated so far; 1 for the result of a function.
-        error: a sentence, where `finish_reason` is `error`.
+    The result is the sum of the texts. A text may be empty while a character or a possible stop text is incomplete.
     """
 
     job: Job
     text: str
-    tokens: int
+    tokens: int  # generated so far; 1 for the result of a function
     finish_reason: FinishReason | None = None
-    error: str | None = None
+    error: str | None = None  # a sentence, where `finish_reason` is `error`
 
 
 # What a step did for each job; and the jobs that join, given what was computed so far and whether one can.
 Emit: TypeAlias = Callable[[list[Progress]], None]
-Admit: TypeAlias = Callable[[BatchWork, bool], Sequence[Any]]
+Admit: TypeAlias = Callable[[BatchWork, bool], SequenceOf[Any]]
 
 
 class Engine(Protocol):
-    """What computes batches.
-
-    Attributes:
-        name: of its model or function.
-    """
+    """What computes batches; it has the name of its model or function."""
 
     name: str
 
@@ -84,3 +73,41 @@ class Engine(Protocol):
 
         With `admit` it asks between two steps which jobs join.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How one completion is drawn and when it ends. A value that exists is valid: construction raises `ValueError`."""
+
+    max_tokens: int = 24  # to generate at most
+    temperature: float = 0.0  # 0 takes the likeliest token each time
+    top_p: float = 1.0  # sample from the likeliest tokens that hold this much of the probability
+    seed: int | None = None  # makes the draws repeatable, whatever else is in the batch
+    stop: tuple[str, ...] = ()  # texts that end the completion; they are not part of it
+    ignore_eos: bool = False  # go on to `max_tokens` even where the model says that it is done
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ValueError("max_tokens must be at least 1.")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError("temperature must be a finite number, 0 or more.")
+        if not 0 < self.top_p <= 1:
+            raise ValueError("top_p must be above 0 and at most 1.")
+        if not all(self.stop):
+            raise ValueError("stop must not contain an empty text.")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken; so small a temperature that nothing else has a chance counts too."""
+        return self.temperature < 1e-5
+
+
+class Sequence(Job):
+    """One prompt on its way through the engine."""
+
+    def __init__(self, id: str, prompt_ids: SequenceOf[int], sampling: SamplingParams) -> None:
+        """`prompt_ids`: the prompt as `TextEngine.encode` returned it."""
+        super().__init__(id, len(prompt_ids), sampling.max_tokens)
+        self.prompt_ids = tuple(prompt_ids)
+        self.sampling = sampling
+        self.tokens: list[int] = []  # what has been generated so far; only the engine appends

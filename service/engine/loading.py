@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import NamedTuple
 
-from service.engine.cores import bind_openmp_threads, usable_cores
+from service.engine.compute_thread import ComputeThread, prepare_engine_thread
+from service.engine.cores import FreeCores, bind_openmp_threads, usable_cores
 from service.engine.job import Engine
 from service.engine.model.report import LoadReport, keep_quiet
 from service.messages.options import ServiceOptions
@@ -14,17 +15,12 @@ from service.workloads.catalog import find
 
 
 class LoadedEngine(NamedTuple):
-    """An engine and where it computes, in torch's names.
-
-    Attributes:
-        dtype: empty where that is the affair of a function.
-        context_length: of a text generator, in tokens.
-    """
+    """An engine and where it computes, in torch's names."""
 
     engine: Engine
     device: str
-    dtype: str = ""
-    context_length: int | None = None
+    dtype: str = ""  # a function's own affair
+    context_length: int | None = None  # of a text generator, in tokens
 
 
 def load_engine(
@@ -42,7 +38,6 @@ def load_engine(
     cores = max(1, usable_cores() // options.replicas)
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
-    from service.engine.compute_thread import ComputeThread, prepare_engine_thread
     from service.engine.engine import TextEngine
     from service.engine.model.load import choose_device, choose_dtype, load
     from service.engine.model.resolve import resolve
@@ -50,7 +45,8 @@ def load_engine(
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
     prepare_engine_thread(device, cores)
-    engine = TextEngine(load(resolve(options.model), device, dtype, report), ComputeThread(executor))
+    free = FreeCores(cores) if device == "cpu" else None
+    engine = TextEngine(load(resolve(options.model), device, dtype, report), ComputeThread(executor, free))
     return LoadedEngine(engine, device, dtype, engine.context_length)
 
 
@@ -59,7 +55,6 @@ def _load_function(options: ServiceOptions) -> LoadedEngine:
 
     workload, device = find(options.workload)(), "cpu"
     if workload.computes_on_device:
-        from service.engine.compute_thread import prepare_engine_thread
         from service.engine.model.load import choose_device
 
         device = choose_device(options.device)

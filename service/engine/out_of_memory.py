@@ -51,9 +51,6 @@ class Failure:
     text: str
     is_out_of_memory: bool
 
-    def __str__(self) -> str:
-        return self.text
-
 
 def attempt(action: Callable[[], T]) -> T | Failure:
     """What `action` returns, or why it failed. Anything a model raises counts, `SystemExit` too, but not Ctrl+C."""

@@ -1,36 +1,44 @@
-"""Checks before anything is started: ports, memory, the address of a cluster."""
+"""Checks of a start: ports, memory, device and cluster before anything is started, and at last that it answers."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import psutil
 
-from service.engine.model.child import run_module
-from service.engine.model.device import REFUSED
-from service.messages.life import NoClusterError, StartError
+from service.engine.model.child import REFUSED, run_module
+from service.messages.life import NoClusterError, Ready, StartError
 from service.messages.options import RunOptions
+from service.messages.workload import WorkloadAbout
+from service.ray_serve.doors import INSTANCE_HEADER
 
 ADDRESS_LIMIT_S: Final = 5.0
 DEVICE_LIMIT_S: Final = 60.0
 RAY_BYTES: Final = 1_200_000_000
 COPY_FACTOR: Final = 1.2  # of the weights, while a replica loads them
+FIRST_PORT: Final = 8000
+PORTS_TRIED: Final = 100
+ANSWER_LIMIT_S: Final = 120.0
+ROUTES_LIMIT_S: Final = 10.0
+POLL_S: Final = 0.1
+NOT_YET: Final = (404, 503)  # Serve says this for a moment, until its proxy has heard of the application
 
 
-def check_port(options: RunOptions) -> None:
-    """Raise `StartError` unless there is a port to listen on."""
-    if any_free_port(options.host) is None:
+def choose_port(options: RunOptions) -> int:
+    """The port to listen on; raises `StartError` where it is, or all are, taken, or the host is not this machine."""
+    any_port = free_port(options.host)
+    if any_port is None:
         raise StartError(
             f"Nothing can listen on {options.host}: it is no address of this machine. Give one that is with --host, or "
             "leave it out for 127.0.0.1."
         )
-    choose_port(options)
-
-
-def choose_port(options: RunOptions) -> int:
-    """The port to listen on; raises `StartError` where it is, or all are, taken."""
     if options.port is None:
         port = next_free_port(options.host)
         if port is None:
@@ -38,7 +46,7 @@ def choose_port(options: RunOptions) -> int:
             raise StartError(f"All ports from {FIRST_PORT} to {last} are in use; name a free one with --port.")
         return port
     if options.port == 0:
-        return any_free_port(options.host) or 0
+        return any_port
     if not is_free(options.host, options.port):
         raise StartError(
             f"Port {options.port} is in use by another program. End that program, or name another port with --port, or "
@@ -63,7 +71,7 @@ def check_device(device: str) -> None:
 
     Asked before Ray, which would wait for a GPU for ever.
     """
-    outcome = run_module("service.engine.model.device", device, limit_s=DEVICE_LIMIT_S)
+    outcome = run_module("service.engine.model.load", device, limit_s=DEVICE_LIMIT_S)
     if outcome.timed_out:
         raise StartError(
             f"torch did not find out within {DEVICE_LIMIT_S:g} s whether the device {device} is there. See that "
@@ -95,18 +103,9 @@ def _check_memory(needed_bytes: int, who_needs: str) -> None:
         )
 
 
-FIRST_PORT: Final = 8000
-PORTS_TRIED: Final = 100
-
-
 def is_free(host: str, port: int) -> bool:
     """Whether a program could listen on `port` of `host` now, without sharing it."""
-    return _listen_briefly(host, port) is not None
-
-
-def any_free_port(host: str) -> int | None:
-    """A port that the system picks, or ``None`` where `host` is no address of this machine."""
-    return _listen_briefly(host, 0)
+    return free_port(host, port) is not None
 
 
 def next_free_port(host: str, first: int = FIRST_PORT, tried: int = PORTS_TRIED) -> int | None:
@@ -114,7 +113,11 @@ def next_free_port(host: str, first: int = FIRST_PORT, tried: int = PORTS_TRIED)
     return next((port for port in range(first, first + tried) if is_free(host, port)), None)
 
 
-def _listen_briefly(host: str, port: int) -> int | None:
+def free_port(host: str, port: int = 0) -> int | None:
+    """That port, or one that the system picks; ``None`` where no program could listen on it now.
+
+    Where the system may pick, ``None`` means that `host` is no address of this machine.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # Connections of an earlier service may linger on the port; with this flag they do not matter (but a listener
@@ -129,3 +132,64 @@ def _listen_briefly(host: str, port: int) -> int | None:
         except OSError:
             return None
         return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Asks the service at `host` and `port`, and takes answers of `instance` alone."""
+
+    host: str
+    port: int
+    instance: str
+    token: str | None = None
+
+    def ready(self, replicas: int, started_s: float) -> Ready:
+        """Have an example computed and ask what computed it; raises `StartError`."""
+        self._wait_for_routes()
+        workload = msgspec.convert(self._ask("GET", "/workload"), WorkloadAbout)
+        self._ask("POST", "/v1/completions", {"prompt": workload.examples[0], "max_tokens": 1})
+        health = self._ask("GET", "/healthz")
+        (model,) = self._ask("GET", "/v1/models")["data"]
+        return Ready(
+            url=f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}",
+            instance=self.instance,
+            model=health["model"],
+            device=health["device"],
+            dtype=health["dtype"],
+            context_length=model["context_length"],
+            workload=workload,
+            replicas=replicas,
+            started_in_s=round(time.monotonic() - started_s, 3),
+        )
+
+    def _wait_for_routes(self) -> None:
+        deadline = time.monotonic() + ROUTES_LIMIT_S
+        while self._exchange("GET", "/healthz")[0] in NOT_YET and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        status, text = self._exchange(method, path, body)
+        if status != 200:
+            raise StartError(
+                f"The model was loaded but {path} answered {status}: {text[:300].decode(errors='replace')} "
+                "The log says more."
+            )
+        return json.loads(text)
+
+    def _exchange(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=ANSWER_LIMIT_S)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            response = connection.getresponse()
+            if response.getheader(INSTANCE_HEADER) != self.instance:
+                raise StartError(
+                    f"Another program answers on port {self.port}. End it, or name another port with --port."
+                )
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise StartError(f"The service does not answer on port {self.port}: {error}. Start it again.") from error
+        finally:
+            connection.close()

@@ -12,25 +12,115 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import pending_stages, resolve
 from service.launch import checks
-from service.launch.driver_protocol import DriverMessage, DriverPlan, VitalProcesses
 from service.launch.reaper import deployed_file
-from service.launch.stages import StageReporter, stages_to
-from service.messages.life import Failed, Ready, Stage, StartError, Starting
+from service.launch.supervisor import DriverMessage, DriverPlan, VitalProcesses
+from service.messages.life import (
+    Failed,
+    Ready,
+    ServiceState,
+    Stage,
+    StageName,
+    StageProgress,
+    StartError,
+    Starting,
+    Unit,
+)
 from service.messages.options import read_token
 from service.messages.workload import TEXT
 from service.workloads.catalog import WorkloadError, about, computes_on_device
 
 DEVICES_EVERYWHERE = ("auto", "cpu")
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+REPORT_INTERVAL_S: Final = 0.1
+UNCHANGED_INTERVAL_S: Final = 1.0
+
+NO_PROGRESS: Final[tuple[float | None, float | None, Unit | None]] = (None, None, None)
+
+ABOUT_S: Final[dict[StageName, float]] = {"check": 0.1, "convert": 25, "ray": 4, "serve": 4, "load": 10, "answer": 1}
+ABOUT_FUNCTIONS_S: Final[dict[StageName, float]] = ABOUT_S | {"load": 4}
+
+
+def stages_to(
+    model: str, pending: tuple[StageName, ...], *, is_local: bool, workload: str = TEXT.name
+) -> tuple[Stage, ...]:
+    """What lies ahead of a start with `model`, of which `pending` is still to be had, or with another workload."""
+    is_text = workload == TEXT.name
+    titles: dict[StageName, str] = {
+        "check": "Check ports and memory",
+        "fetch": f"Fetch {model}",
+        "convert": "Convert the model",
+        "ray": "Start Ray" if is_local else "Connect to Ray",
+        "serve": "Start Ray Serve",
+        "load": "Load the model" if is_text else f"Load {workload}",
+        "answer": "Answer a first request",
+    }
+    return tuple(
+        Stage(name=name, title=title, about_s=(ABOUT_S if is_text else ABOUT_FUNCTIONS_S).get(name))
+        for name, title in titles.items()
+        if name in pending or name not in ("fetch", "convert")
+    )
+
+
+class StageReporter:
+    """Reports where a start is; a stage ends when the next begins."""
+
+    def __init__(self, emit: Callable[[ServiceState], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._name: StageName | None = None
+        self._began_s = 0.0
+        self._told_s = 0.0
+        self._progress = self._told = NO_PROGRESS
+
+    def begin(self, name: StageName) -> None:
+        self.finish()
+        self._name, self._began_s = name, self._clock()
+        self._progress = NO_PROGRESS
+        self._tell()
+
+    def progress(self, done: float, total: float | None, unit: Unit | None) -> None:
+        """Report how far the stage is, at most every `REPORT_INTERVAL_S`, and less often while nothing changes."""
+        self._progress = done, total, unit
+        is_news = self._progress != self._told
+        if self._clock() - self._told_s >= (REPORT_INTERVAL_S if is_news else UNCHANGED_INTERVAL_S):
+            self._tell()
+
+    def model_progress(self, name: StageName, done: float, total: float | None) -> None:
+        """A `service.engine.model.report.Report`: one call goes through several stages."""
+        if name != self._name:
+            self.begin(name)
+        self.progress(done, total, "bytes" if name == "fetch" else None)
+
+    def finish(self) -> None:
+        if self._name is not None:
+            self._tell(finished=True)
+            self._name = None
+
+    @contextmanager
+    def running(self, name: StageName) -> Iterator[None]:
+        """Covers the stage's duration; a stage that raises is never reported finished."""
+        self.begin(name)
+        yield
+        self.finish()
+
+    def _tell(self, *, finished: bool = False) -> None:
+        assert self._name is not None
+        self._told_s, self._told = self._clock(), self._progress
+        elapsed_s = round(self._told_s - self._began_s, 3)
+        done, total, unit = self._progress
+        self._emit(
+            StageProgress(name=self._name, elapsed_s=elapsed_s, done=done, total=total, unit=unit, finished=finished)
+        )
 
 
 class Cluster(Protocol):
@@ -95,13 +185,10 @@ class Driver:
             checks.check_address(self._options.address)
         else:
             checks.check_memory_for_ray()
-            checks.check_port(self._options)
-            self._check_device()
-
-    def _check_device(self) -> None:
-        device = self._service.device
-        if device not in DEVICES_EVERYWHERE and computes_on_device(self._service.workload):
-            checks.check_device(device)
+            checks.choose_port(self._options)
+            device = self._service.device
+            if device not in DEVICES_EVERYWHERE and computes_on_device(self._service.workload):
+                checks.check_device(device)
 
     def _start_ray(self) -> Cluster:
         # Ray is imported here, within the stage that is called after it, and not before a download.
@@ -117,10 +204,10 @@ class Driver:
 
     def _choose_cluster(self) -> Cluster:
         if self._options.address is None:
-            from service.ray_serve.local_cluster import LocalCluster
+            from service.ray_serve.clusters import LocalCluster
 
             return LocalCluster(self._options, self._plan.directory, partial(checks.choose_port, self._options))
-        from service.ray_serve.external import ExternalCluster
+        from service.ray_serve.clusters import ExternalCluster
 
         return ExternalCluster(self._options, self._plan.instance, deployed_file(self._plan.directory))
 
@@ -131,21 +218,8 @@ class Driver:
         application.wait_until_running(self._service.replicas, self._stages.progress)
 
     def _have_answered(self, host: str, port: int) -> Ready:
-        from service.launch.first_answer import Caller
-
         token = read_token(self._options.token_file) if self._options.token_file is not None else None
-        answers = Caller(host, port, self._plan.instance, token).first_answer()
-        return Ready(
-            url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
-            instance=self._plan.instance,
-            model=answers.model,
-            device=answers.device,
-            dtype=answers.dtype,
-            context_length=answers.context_length,
-            workload=answers.workload,
-            replicas=self._service.replicas,
-            started_in_s=round(time.monotonic() - self._plan.started_s, 3),
-        )
+        return checks.Caller(host, port, self._plan.instance, token).ready(self._service.replicas, self._plan.started_s)
 
 
 def main() -> NoReturn:

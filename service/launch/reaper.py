@@ -11,6 +11,7 @@ supervisor ends. This module imports no Ray.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -45,18 +46,20 @@ class Lineage(msgspec.Struct, frozen=True):
     group: int
 
     def members(self) -> list[psutil.Process]:
-        """The processes that are alive, without this one; a zombie is not alive."""
+        """The processes that are alive, without this one; a zombie is not alive.
+
+        A process that is exiting counts whosever it was: without memory it has no mark any more, but still has its
+        files and ports, for a moment.
+        """
         return [process for process in psutil.process_iter() if process.pid != os.getpid() and self._has(process)]
 
     def _has(self, process: psutil.Process) -> bool:
         try:
-            is_member = self._is_in_group(process.pid) or self._has_mark(process)
+            is_in_group = hasattr(os, "getpgid") and os.getpgid(process.pid) == self.group
+            is_member = is_in_group or _is_exiting(process.pid) or self._has_mark(process)
             return is_member and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, OSError):  # gone, or of another user
             return False
-
-    def _is_in_group(self, pid: int) -> bool:
-        return hasattr(os, "getpgid") and os.getpgid(pid) == self.group
 
     def _has_mark(self, process: psutil.Process) -> bool:
         environment = Path(f"/proc/{process.pid}/environ")
@@ -65,6 +68,16 @@ class Lineage(msgspec.Struct, frozen=True):
             # the end.
             return f"\0{MARK}={self.instance}\0".encode() in b"\0" + environment.read_bytes()
         return process.environ().get(MARK) == self.instance
+
+
+def _is_exiting(pid: int) -> bool:
+    """Whether the process has given its memory back; so looks a kernel thread too, whose process group is 0."""
+    with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
+        try:
+            os.readlink(f"/proc/{pid}/exe")
+        except FileNotFoundError:
+            return Path("/proc/self").exists() and os.getpgid(pid) != 0
+    return False
 
 
 def reap(lineage: Lineage, *, drain_timeout_s: float, grace_s: float) -> list[psutil.Process]:
@@ -81,12 +94,12 @@ def reap(lineage: Lineage, *, drain_timeout_s: float, grace_s: float) -> list[ps
             asked.add(process.pid)
             process.terminate()
 
-    steps = ((_leave_alone, drain_timeout_s), (ask, grace_s), (psutil.Process.kill, KILL_LIMIT_S))
+    steps = ((lambda _: None, drain_timeout_s), (ask, grace_s), (psutil.Process.kill, KILL_LIMIT_S))
     for end, limit_s in steps:
         survivors = _until_none(lineage, end, limit_s)
         if not survivors:
             break
-    return survivors
+    return [process for process in survivors if not _is_exiting(process.pid)]  # has heeded it, but takes long
 
 
 def describe_exit(exit_code: int) -> str:
@@ -112,10 +125,6 @@ def _until_none(lineage: Lineage, end: Callable[[psutil.Process], None], limit_s
     return members
 
 
-def _leave_alone(process: psutil.Process) -> None:
-    pass
-
-
 def deployed_file(directory: str) -> Path:
     """The note that our application runs on an external cluster; it holds the cluster's address.
 
@@ -130,7 +139,7 @@ def release_forgotten(directory: str) -> None:
     note = deployed_file(directory)
     if not note.exists():
         return
-    command = our_python("service.ray_serve.external", note.read_text())
+    command = our_python("service.ray_serve.clusters", note.read_text())
     try:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, timeout=RELEASE_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:

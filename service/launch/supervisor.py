@@ -12,41 +12,59 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import secrets
 import signal
 import sys
 import tempfile
+import threading
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from service.launch.driver_protocol import DriverMessage, DriverPlan, StateLines, VitalProcesses
 from service.launch.reaper import MARK, Lineage, ReapPlan, describe_exit, ended, parent_ended
-from service.messages.life import Failed, Stopped, Stopping
+from service.messages.life import Failed, ServiceState, Stopped, Stopping
 from service.messages.options import RunOptions
-from service.messages.pipes import our_python, python_path
+from service.messages.pipes import our_python, python_path, write_all
 from service.ray_serve.environment import driver_environment
 
 GRACE_S: Final = 1.0
 RELEASE_S: Final = 8.0  # for removing the application from an external cluster
 REAPER_LIMIT_S: Final = 2.0
 CAUSE_LIMIT_S: Final = 0.3
+CLOSE_LIMIT_S: Final = 1.0
 
 TRY_AGAIN: Final = "Start the service again; its log says more."
 
 
-@dataclass(frozen=True)
-class End:
-    """Why it ends: `failure` is a sentence for the user, or ``None`` where the end was asked for."""
+class DriverPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The start that the driver carries out, as JSON on its command line.
 
-    failure: str | None = None
-    exit_code: int | None = None
+    Attributes:
+        instance: the number drawn at this start.
+        directory: ours alone, for temporary files; removed at the end.
+        started_s: when the supervisor started, on the monotonic clock.
+    """
+
+    options: RunOptions
+    instance: str
+    directory: str
+    started_s: float
 
 
-ASKED: Final = End()
+class VitalProcesses(msgspec.Struct, frozen=True, tag_field="state", tag="vital"):
+    """Processes that the service cannot do without and that nothing restarts: numbers by the names for the user."""
+
+    pids: dict[str, int]
+
+
+DriverMessage: TypeAlias = ServiceState | VitalProcesses
+
+
+ASKED: Final = None
+"""Stands for an end that was asked for, where another end is a `Failed`."""
 
 
 def run_service(options: RunOptions, started_s: float) -> int:
@@ -70,7 +88,7 @@ class Supervisor:
         self._watchers: list[asyncio.Task[None]] = []
 
     async def run(self) -> int:
-        self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._end: asyncio.Future[Failed | None] = asyncio.get_running_loop().create_future()
         self._heed_signals()
         self._watch(self._end_with_parent())
         directory = private_directory()
@@ -130,7 +148,8 @@ class Supervisor:
         try:
             await asyncio.wait_for(driver.wait(), CAUSE_LIMIT_S)
         except TimeoutError:
-            self._end_because(End(f"Ray's {name} ended unexpectedly, and nothing works without it. {TRY_AGAIN}"))
+            reason = f"Ray's {name} ended unexpectedly, and nothing works without it. {TRY_AGAIN}"
+            self._end_because(Failed(reason=reason))
 
     async def _relay(self, driver: Process) -> None:
         """Pass on the driver's states until it ends."""
@@ -138,8 +157,8 @@ class Supervisor:
         async for line in driver.stdout:
             self._on_driver_line(line, driver)
         exit_code = await driver.wait()
-        how = describe_exit(exit_code)
-        self._end_because(End(f"The service's main process ended unexpectedly ({how}). {TRY_AGAIN}", exit_code))
+        reason = f"The service's main process ended unexpectedly ({describe_exit(exit_code)}). {TRY_AGAIN}"
+        self._end_because(Failed(reason=reason, exit_code=exit_code))
 
     def _on_driver_line(self, line: bytes, driver: Process) -> None:
         try:
@@ -152,11 +171,11 @@ class Supervisor:
                 for name, pid in pids.items():
                     self._watch(self._end_with_vital(name, pid, driver))
             case Failed():
-                self._end_because(End(message.reason, message.exit_code))
+                self._end_because(message)
             case _ if not self._end.done():
                 self._lines.put(message)
 
-    def _end_because(self, end: End) -> None:
+    def _end_because(self, end: Failed | None) -> None:
         """The first reason is the one that counts."""
         if not self._end.done():
             self._end.set_result(end)
@@ -166,18 +185,18 @@ class Supervisor:
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
-    async def _finish(self, end: End, driver: Process, plan: ReapPlan) -> int:
+    async def _finish(self, end: Failed | None, driver: Process, plan: ReapPlan) -> int:
         """Report why, end everything, report that it is done."""
-        self._lines.put(Stopping() if end.failure is None else Failed(reason=end.failure, exit_code=end.exit_code))
+        self._lines.put(end or Stopping())
         _stdin(driver).close()
         survivors = await asyncio.to_thread(plan.carry_out)
         await driver.wait()
         if survivors:
             reason = f"Some processes could not be ended: {', '.join(survivors)}. End them by hand."
             self._lines.put(Failed(reason=reason))
-        elif end.failure is None:
+        elif end is ASKED:
             self._lines.put(Stopped())
-        return 1 if survivors or end.failure is not None else 0
+        return 1 if survivors or end is not ASKED else 0
 
     async def _dismiss(self, reaper: Process) -> None:
         _stdin(reaper).close()
@@ -186,6 +205,31 @@ class Supervisor:
         except TimeoutError:
             reaper.kill()
             await reaper.wait()
+
+
+class StateLines:
+    """Writes states as JSON lines in a thread: a reader that does not read cannot keep the service from ending."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._states: queue.SimpleQueue[ServiceState | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, daemon=True, name="state-lines")
+        self._writer.start()
+
+    def put(self, state: ServiceState) -> None:
+        self._states.put(state)
+
+    def close(self) -> None:
+        """Wait until everything is written, as long as the reader reads."""
+        self._states.put(None)
+        self._writer.join(CLOSE_LIMIT_S)
+
+    def _write(self) -> None:
+        while (state := self._states.get()) is not None:
+            try:
+                write_all(self._descriptor, msgspec.json.encode(state) + b"\n")
+            except OSError:  # the reader has gone
+                return
 
 
 def private_directory() -> str:

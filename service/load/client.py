@@ -1,4 +1,7 @@
-"""Sends requests to an OpenAI-compatible server and reads the answers, streamed or in one piece."""
+"""Sends requests to an OpenAI-compatible server and reads the answers, streamed or in one piece.
+
+Errors come in the forms that servers give them: OpenAI's, FastAPI's, or plain text.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ import errno
 import logging
 import time
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import msgspec
 
 from service.load.flight import Answer, Flight, Observer
-from service.load.wire import completion_body, decode_chunk, error_message, error_text, first_model
 from service.messages.event_stream import EventReader, EventTooLongError, ServerEvent
 from service.messages.workload import TEXT, WorkloadAbout
 
@@ -25,6 +27,7 @@ MODELS_TIMEOUT_S = 2.0
 DRAIN_TIMEOUT_S = 1.0  # between the last event and the end of the body, for the connection's sake
 KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn closes: a connection must not be closed while it is taken again
 MOST_ERROR_BYTES = 64 * 1024
+MOST_ERROR_CHARS = 500
 MOST_ANSWER_BYTES = 16 * 1024**2
 DONE = b"[DONE]"
 FAILED_FINISH_REASONS = frozenset({"error", "cancelled", "abort"})
@@ -45,7 +48,7 @@ class Client:
 
     def __init__(self, url: str, token: str | None = None, model: str | None = None) -> None:
         self._url = url
-        self._model = model
+        self.model = model  # the name that requests ask for
         self._tasks: dict[str, asyncio.Task[Answer]] = {}
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if token is not None:
@@ -71,37 +74,33 @@ class Client:
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
-    @property
-    def model(self) -> str | None:
-        """The name that requests ask for."""
-        return self._model
-
     async def learn_model(self) -> None:
         """Ask which model is served, as most servers want it named; where that fails, requests go without a name.
 
         Raises `UnreachableError` where no server takes the connection. A name that was given stays.
         """
-        timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
         try:
-            async with self._session.get(f"{self._url}/v1/models", timeout=timeout) as response:
-                served = first_model(await _read_at_most(response, MOST_ERROR_BYTES))
+            _, body = await self._get("/v1/models")
         except aiohttp.ClientConnectorError as e:
             raise UnreachableError(self._unreachable(e.os_error)) from e
         except (aiohttp.ClientError, TimeoutError) as e:
             log.info("The server does not say which model it serves: %s", e)
             return
-        if self._model is None:
-            self._model = served
+        if self.model is None:
+            self.model = first_model(body)
 
     async def workload(self) -> WorkloadAbout:
         """The workload that a service of ours reports; any other server is taken to continue prompts."""
-        timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
         try:
-            async with self._session.get(f"{self._url}/workload", timeout=timeout) as response:
-                body = await _read_at_most(response, MOST_ERROR_BYTES)
-                return msgspec.json.decode(body, type=WorkloadAbout) if response.status == 200 else TEXT
+            status, body = await self._get("/workload")
+            return msgspec.json.decode(body, type=WorkloadAbout) if status == 200 else TEXT
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             return TEXT  # the first request then says what is wrong with the server
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        timeout = aiohttp.ClientTimeout(total=MODELS_TIMEOUT_S)
+        async with self._session.get(f"{self._url}{path}", timeout=timeout) as response:
+            return response.status, await _read_at_most(response, MOST_ERROR_BYTES)
 
     def start(self, flight: Flight, observer: Observer) -> None:
         task = asyncio.create_task(self._ask(flight, observer))
@@ -116,15 +115,13 @@ class Client:
     def _on_done(self, flight: Flight, observer: Observer, task: asyncio.Task[Answer]) -> None:
         del self._tasks[flight.id]
         if task.cancelled():
-            was_complete = flight.finished_s is not None
-            observer.concluded(flight, Answer("ok" if was_complete else "cancelled"))
-            return
-        bug = task.exception()
-        if bug is not None:
+            answer = Answer("cancelled" if flight.finished_s is None else "ok")
+        elif bug := task.exception():
             log.error("A request failed in an unforeseen way", exc_info=bug)
-            observer.concluded(flight, Answer("failed", f"The load generator failed: {bug!r}."))
-            return
-        observer.concluded(flight, task.result())
+            answer = Answer("failed", f"The load generator failed: {bug!r}.")
+        else:
+            answer = task.result()
+        observer.concluded(flight, answer)
 
     async def _ask(self, flight: Flight, observer: Observer) -> Answer:
         flight.sent_s = time.monotonic()
@@ -132,7 +129,7 @@ class Client:
         try:
             async with self._session.post(
                 f"{self._url}/v1/completions",
-                data=completion_body(flight, self._model),
+                data=completion_body(flight, self.model),
                 headers={"X-Request-Id": flight.id},
                 allow_redirects=False,
             ) as response:
@@ -171,19 +168,16 @@ async def _turned_away(response: aiohttp.ClientResponse) -> Answer:
 async def _listen(response: aiohttp.ClientResponse, flight: Flight, observer: Observer) -> Answer:
     reader = EventReader()
     async for chunk in response.content.iter_any():
-        answer: Answer | None = None
         now = time.monotonic()
         for event in reader.feed(chunk):
             answer = _take_event(event, flight, now)
-            if answer is not None:
-                break
-        if answer is None:
-            observer.progressed(flight)
-            continue
-        if answer.outcome == "ok":
-            flight.finished_s = now
-            await _drain(response)
-        return answer
+            if answer is None:
+                continue
+            if answer.outcome == "ok":
+                flight.finished_s = now
+                await _drain(response)
+            return answer
+        observer.progressed(flight)
     return Answer("failed", BROKEN_OFF)
 
 
@@ -250,3 +244,85 @@ async def _read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 def _seconds(retry_after: str) -> float | None:
     return float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else None
+
+
+def completion_body(flight: Flight, model: str | None) -> bytes:
+    """The body of `POST /v1/completions`; a load gets exactly the tokens it asks for, a fired prompt ends by itself."""
+    body: dict[str, Any] = {"prompt": flight.prompt, "max_tokens": flight.max_tokens, "temperature": flight.temperature}
+    if model is not None:
+        body["model"] = model
+    if flight.source == "load":
+        body["ignore_eos"] = True
+    if flight.streams:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return msgspec.json.encode(body)
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    completion_tokens: int = 0
+    prompt_tokens: int | None = None
+
+
+class CompletionChunk(msgspec.Struct, frozen=True):
+    """A completion, or an event of a streamed one, as far as a load generator wants to know it."""
+
+    choices: tuple[_Choice, ...] = ()
+    usage: _Usage | None = None
+    error: Any = None
+
+    @property
+    def text(self) -> str:
+        return "".join([choice.text for choice in self.choices if choice.text])
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.choices[0].finish_reason if self.choices else None
+
+
+decode_chunk = msgspec.json.Decoder(CompletionChunk).decode
+
+
+class _Model(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _ModelList(msgspec.Struct, frozen=True):
+    data: tuple[_Model, ...]
+
+
+def first_model(body: bytes) -> str | None:
+    """The first id in an answer of `GET /v1/models`, if it is one."""
+    try:
+        models = msgspec.json.decode(body, type=_ModelList).data
+    except msgspec.MsgspecError:
+        return None
+    return models[0].id if models else None
+
+
+def error_text(body: bytes) -> str:
+    """The message in the body of an error: OpenAI's form, FastAPI's, or plain text; cut where it goes on and on."""
+    try:
+        return error_message(msgspec.json.decode(body))
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _cut(body.decode(errors="replace"))
+
+
+def error_message(error: object) -> str:
+    """The message in an error that was JSON."""
+    if isinstance(error, dict):
+        for key in ("error", "message", "detail"):
+            if error.get(key):
+                return error_message(error[key])
+    if isinstance(error, str):
+        return _cut(error)
+    return _cut(msgspec.json.encode(error).decode())
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MOST_ERROR_CHARS else text[:MOST_ERROR_CHARS] + "…"

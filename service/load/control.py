@@ -43,15 +43,9 @@ class CommandReader:
     The thread waits until what it has read is dealt with before it reads on, so commands cannot pile up.
     """
 
-    def __init__(
-        self,
-        fd: int,
-        loop: asyncio.AbstractEventLoop,
-        on_line: Callable[[bytes | None], None],
-        on_end: Callable[[], None],
-    ) -> None:
+    def __init__(self, fd: int, on_line: Callable[[bytes | None], None], on_end: Callable[[], None]) -> None:
         self._fd = fd
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._on_line = on_line
         self._on_end = on_end
         self._dealt_with = threading.Event()
@@ -89,15 +83,9 @@ class CommandReader:
 class LineWriter:
     """Writes to `fd` from a thread; it says when it is free, as what it is given before would pile up."""
 
-    def __init__(
-        self,
-        fd: int,
-        loop: asyncio.AbstractEventLoop,
-        on_free: Callable[[], None],
-        on_broken: Callable[[], None],
-    ) -> None:
+    def __init__(self, fd: int, on_free: Callable[[], None], on_broken: Callable[[], None]) -> None:
         self._fd = fd
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._on_free = on_free
         self._on_broken = on_broken
         self._queue: SimpleQueue[bytes] = SimpleQueue()

@@ -6,14 +6,15 @@ This module knows neither HTTP nor an event loop. Requests leave through a `Send
 
 from __future__ import annotations
 
+import math
 import secrets
-from typing import Literal, Protocol
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Protocol
 
-from service.load.clock import Clock
+from service.load.arrivals import TraceEntry, arrivals_of, read_trace
 from service.load.flight import Answer, Flight, Sender
-from service.load.lag import LagWindow
-from service.load.loop_factory import CannotRunError, Plan, make_loop, plan
-from service.load.loops import Loop
+from service.load.loops import Clock, Loop, ScheduleLoop, UserLoop
 from service.load.request_sampler import RequestSampler
 from service.messages.load import (
     Cancel,
@@ -27,7 +28,9 @@ from service.messages.load import (
     ResumeLoad,
     RunLoad,
     StopLoad,
+    Trace,
 )
+from service.messages.text import UserError
 
 UNREACHABLE_STOPS_AFTER_S = 2.0
 MOST_CONNECTIONS = 20_000  # the range of ports that a client may use towards one server is hardly larger
@@ -58,9 +61,10 @@ class Generator:
         self._dropped = 0
         self._outcomes: dict[ClientOutcome, int] = {"ok": 0, "refused": 0, "failed": 0, "cancelled": 0}
         self._lag = LagWindow()
-        self._plan: Plan | None = None
+        self._load: RunLoad | None = None
+        self._trace: Sequence[TraceEntry] = ()
         self._loop: Loop | None = None
-        self._is_paused = False
+        self.is_paused = False
         self._sampler = RequestSampler(NO_LOAD)
         self._unreachable_since_s: float | None = None
 
@@ -68,16 +72,12 @@ class Generator:
 
     @property
     def pattern(self) -> Pattern | None:
-        return None if self._plan is None else self._plan.load.pattern
-
-    @property
-    def is_paused(self) -> bool:
-        return self._is_paused
+        return None if self._load is None else self._load.pattern
 
     @property
     def is_busy(self) -> bool:
         """A load runs or a request is under way."""
-        return self._plan is not None or bool(self._under_way)
+        return self._load is not None or bool(self._under_way)
 
     def totals(self) -> ClientTotals:
         return ClientTotals(sent=self._sent, dropped=self._dropped, outstanding=len(self._under_way), **self._outcomes)
@@ -97,9 +97,9 @@ class Generator:
             case StopLoad():
                 self._stop()
             case PauseLoad():
-                self._pause()
+                self._set_paused(True)
             case ResumeLoad():
-                self._resume()
+                self._set_paused(False)
             case Cancel(ids=ids):
                 self._cancel(ids)
 
@@ -117,18 +117,36 @@ class Generator:
         now = self._clock.now()
         for _ in range(fire.copies):
             for prompt in fire.prompts:
-                self._launch("fire", prompt, fire.max_tokens, fire.temperature, now)
+                self._launch(Flight(self._next_id(), "fire", prompt, fire.max_tokens, fire.temperature, now))
 
     def _run(self, load: RunLoad) -> None:
-        before = self._plan
         try:
-            self._plan = plan(load, before, self._max_connections)
-        except CannotRunError as e:
-            self._journal.refused(str(e))
+            trace = self._checked_trace(load)
+        except UserError as refusal:
+            self._journal.refused(str(refusal))
             return
-        if not (before is not None and self._goes_on(before.load, load)):
-            self._start_loop(self._plan)
+        before, self._load, self._trace = self._load, load, trace
+        if before is None or not self._goes_on(before, load):
+            self._start_loop(load, trace)
         self._journal.load_changed()
+
+    def _checked_trace(self, load: RunLoad) -> Sequence[TraceEntry]:
+        """The arrivals that `load` replays, if it does; raises `UserError` where it cannot be run."""
+        trace = self._trace_of(load.pattern)
+        if not load.prompts and not (trace and all(entry.prompt is not None for entry in trace)):
+            raise UserError("A load needs at least one prompt.")
+        if isinstance(load.pattern, ClosedLoop) and load.pattern.users > self._max_connections:
+            raise UserError(
+                f"{load.pattern.users:,} users are too many: {self._max_connections:,} connections can be open."
+            )
+        return trace
+
+    def _trace_of(self, pattern: Pattern) -> Sequence[TraceEntry]:
+        """A file is not read again while it is replayed."""
+        if not isinstance(pattern, Trace):
+            return ()
+        running = self.pattern
+        return self._trace if isinstance(running, Trace) and running.path == pattern.path else read_trace(pattern.path)
 
     def _goes_on(self, before: RunLoad, load: RunLoad) -> bool:
         """Whether the loop that runs could take the change; open loops begin anew with another seed."""
@@ -137,83 +155,70 @@ class Generator:
         self._sampler = self._sampler.revised(before, load)
         return self._loop.change(load.pattern)
 
-    def _start_loop(self, planned: Plan) -> None:
+    def _start_loop(self, load: RunLoad, trace: Sequence[TraceEntry]) -> None:
         if self._loop is not None:
             self._loop.stop()
         self._unreachable_since_s = None
-        self._sampler = RequestSampler(planned.load, planned.trace)
-        self._loop = make_loop(planned, self._clock, self._arrive, self._stop)
-        if self._is_paused:
+        self._sampler = RequestSampler(load, trace)
+        if isinstance(load.pattern, ClosedLoop):
+            self._loop = UserLoop(load.pattern, load.seed, self._clock, self._arrive)
+        else:
+            self._loop = ScheduleLoop(arrivals_of(load, trace), self._clock, self._arrive, self._stop)
+        if self.is_paused:
             self._loop.pause()
         self._loop.start()
 
     def _stop(self) -> None:
         if self._loop is not None:
             self._loop.stop()
-        self._plan = self._loop = None
-        self._is_paused = False
+        self._load = self._loop = None
+        self.is_paused = False
         self._journal.load_changed()
 
-    def _pause(self) -> None:
-        if self._loop is not None and not self._is_paused:
-            self._is_paused = True
+    def _set_paused(self, is_paused: bool) -> None:
+        if self._loop is None or self.is_paused == is_paused:
+            return
+        self.is_paused = is_paused
+        if is_paused:
             self._loop.pause()
-            self._journal.load_changed()
-
-    def _resume(self) -> None:
-        if self._loop is not None and self._is_paused:
-            self._is_paused = False
+        else:
             self._loop.resume()
-            self._journal.load_changed()
+        self._journal.load_changed()
 
     def _cancel(self, ids: tuple[str, ...] | None) -> None:
-        chosen = tuple(self._under_way) if ids is None else ids
-        for flight_id in chosen:
-            flight = self._under_way.get(flight_id)
-            if flight is not None:
+        for flight_id in tuple(self._under_way) if ids is None else ids:
+            if flight := self._under_way.get(flight_id):
                 self._sender.cancel(flight)
 
     # Requests --------------------------------------------------------------------------------------------------------
 
     def _arrive(self, intended_s: float) -> Flight | None:
-        if self._plan is None:
+        load = self._load
+        if load is None:
             return None
-        load = self._plan.load
         # Drawn for a dropped arrival too, so that the n-th arrival always asks for the same.
         spec = self._sampler.draw(load)
         if not isinstance(load.pattern, ClosedLoop) and self._is_full(load):
             self._dropped += 1
             self._journal.load_changed()
             return None
-        return self._launch("load", spec.prompt, spec.max_tokens, load.temperature, intended_s, load.stream)
+        tokens, temperature = spec.max_tokens, load.temperature
+        flight = Flight(self._next_id(), "load", spec.prompt, tokens, temperature, intended_s, load.stream)
+        self._launch(flight)
+        return flight
 
     def _is_full(self, load: RunLoad) -> bool:
         return self._load_under_way >= load.max_outstanding or len(self._under_way) >= self._max_connections
 
-    def _launch(
-        self,
-        source: Literal["fire", "load"],
-        prompt: str,
-        max_tokens: int,
-        temperature: float,
-        intended_s: float,
-        streams: bool = True,
-    ) -> Flight:
+    def _next_id(self) -> str:
         self._sent += 1
-        flight = Flight(
-            id=f"{self._run_id}-{self._sent}",
-            source=source,
-            prompt=prompt,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            intended_s=intended_s,
-            streams=streams,
-        )
+        return f"{self._run_id}-{self._sent}"
+
+    def _launch(self, flight: Flight) -> None:
         self._under_way[flight.id] = flight
-        self._load_under_way += source == "load"
+        self._load_under_way += flight.source == "load"
         self._journal.flight_changed(flight)
         self._sender.start(flight, self)
-        return flight
 
     # Reports of the sender -------------------------------------------------------------------------------------------
 
@@ -234,7 +239,7 @@ class Generator:
         if flight.finished_s is None:
             flight.finished_s = self._clock.now()
         self._journal.flight_changed(flight)
-        if self._loop is not None:
+        if isinstance(self._loop, UserLoop):
             self._loop.concluded(flight, answer)
         self._watch_reachability(answer)
 
@@ -248,6 +253,42 @@ class Generator:
         now = self._clock.now()
         if self._unreachable_since_s is None:
             self._unreachable_since_s = now
-        elif self._plan is not None and now - self._unreachable_since_s >= UNREACHABLE_STOPS_AFTER_S:
+        elif self._load is not None and now - self._unreachable_since_s >= UNREACHABLE_STOPS_AFTER_S:
             self._stop()
             self._journal.refused(f"The load was stopped. {answer.error}")
+
+
+LAG_SPAN_S = 10
+FINEST_LAG_S = 1e-6
+LOG_GROWTH = math.log(1.05)
+MOST_BUCKETS = 400  # up to about five minutes
+
+
+class LagWindow:
+    """The 99th percentile over the last 10 s, to 5 %; memory and work do not grow with the rate."""
+
+    def __init__(self) -> None:
+        self._buckets_of_second: defaultdict[int, Counter[int]] = defaultdict(Counter)
+
+    def record(self, at_s: float, lag_s: float) -> None:
+        if int(at_s) not in self._buckets_of_second:
+            self._forget(at_s)
+        steps = math.log(max(lag_s, FINEST_LAG_S) / FINEST_LAG_S) / LOG_GROWTH
+        self._buckets_of_second[int(at_s)][min(math.ceil(steps), MOST_BUCKETS - 1)] += 1
+
+    def p99_ms(self, now_s: float) -> float | None:
+        """The upper edge of the bucket that holds the percentile, or ``None`` if nothing was recorded."""
+        self._forget(now_s)
+        counts = Counter[int]()
+        for buckets in self._buckets_of_second.values():
+            counts.update(buckets)
+        below = math.ceil(counts.total() * 0.99)
+        for bucket in sorted(counts):
+            below -= counts[bucket]
+            if below <= 0:
+                return FINEST_LAG_S * math.exp(LOG_GROWTH * bucket) * 1e3
+        return None
+
+    def _forget(self, now_s: float) -> None:
+        for second in [second for second in self._buckets_of_second if second <= now_s - LAG_SPAN_S - 1]:
+            del self._buckets_of_second[second]

@@ -1,37 +1,35 @@
-"""The two ways in which a load goes on: by the clock (open loop) or by answers (closed loop)."""
+"""The two ways in which a load goes on, by the clock (open loop) or by answers (closed loop), and that clock."""
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeAlias
 
-from service.load.clock import Clock, Timer
+from service.load.arrivals import OpenArrivals
 from service.load.flight import Answer, Flight
-from service.load.patterns.arrivals import OpenArrivals
 from service.messages.load import ClosedLoop, Pattern
 
 Arrive = Callable[[float], Flight | None]  # called with the intended time; ``None`` where the request was dropped
+TIMER_GRAIN_S = 0.0005  # uvloop rounds delays to whole milliseconds: half of one more keeps timers from ringing early
 
 
-class Loop(Protocol):
-    """What sends the requests of a load."""
+class Clock:
+    """`time.monotonic`, and calls at a time to come in the running event loop."""
 
-    def start(self) -> None: ...
-    def change(self, pattern: Pattern) -> bool:
-        """Go on as `pattern`; returns false if that needs a new loop."""
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
 
-    def concluded(self, flight: Flight, answer: Answer) -> None:
-        """A flight has ended, of this loop or a fired one."""
+    def now(self) -> float:
+        return time.monotonic()
 
-    def pause(self) -> None:
-        """No arrivals until `resume`; also before `start`."""
-
-    def resume(self) -> None:
-        """Go on; arrivals that were due during the pause come as much later as it lasted."""
-
-    def stop(self) -> None:
-        """No further arrivals."""
+    def call_at(self, when_s: float, callback: Callable[[], None]) -> asyncio.Handle:
+        delay_s = when_s - time.monotonic()
+        if delay_s <= 0:
+            return self._loop.call_soon(callback)
+        return self._loop.call_later(delay_s + TIMER_GRAIN_S, callback)
 
 
 MOST_ARRIVALS_AT_ONCE = 64
@@ -48,7 +46,7 @@ class ScheduleLoop:
         self._ended = ended
         self._start_s = clock.now()
         self._paused_since_s: float | None = None
-        self._timer: Timer | None = None
+        self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
         self._start_s = self._clock.now()
@@ -60,9 +58,6 @@ class ScheduleLoop:
             return False
         self._set_timer()
         return True
-
-    def concluded(self, flight: Flight, answer: Answer) -> None:
-        pass
 
     def pause(self) -> None:
         self._paused_since_s = self._clock.now()
@@ -142,6 +137,7 @@ class UserLoop:
         return True
 
     def concluded(self, flight: Flight, answer: Answer) -> None:
+        """A flight has ended, of this loop or a fired one."""
         if flight.id not in self._under_way:
             return
         self._under_way.discard(flight.id)
@@ -208,3 +204,12 @@ def _pause_s(answer: Answer) -> float:
     if answer.retry_after_s is None:
         return PAUSE_AFTER_FAILURE_S
     return min(max(answer.retry_after_s, 0.0), LONGEST_PAUSE_S)
+
+
+Loop: TypeAlias = ScheduleLoop | UserLoop
+"""What sends the requests of a load.
+
+`change` goes on as another pattern, and returns false if that needs a new loop. After `pause`, also before `start`,
+nothing arrives until `resume`; what was due meanwhile comes as much later as the pause lasted. After `stop` nothing
+arrives.
+"""

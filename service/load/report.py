@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -158,35 +158,27 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(mean=float(np.mean(values)), p50=p50, p90=p90, p95=p95, p99=p99, max=most)
 
 
-def spoilers(totals: ClientTotals, figures: LoadFigures, requests: Iterable[ReportedRequest]) -> tuple[str, ...]:
+def spoilers(totals: ClientTotals, figures: LoadFigures, requests: Iterable[ReportedRequest]) -> Iterator[str]:
     """Sentences on what the figures leave out or get wrong."""
-    errors = Counter(request.error for request in requests if request.outcome == "failed" and request.error)
-    sentences = [_lag_warning(figures)]
+    lag_ms, latency_s = figures.lag_ms, figures.latency_s
+    if lag_ms is not None and latency_s is not None and lag_ms.p99 > spoiling_lag_ms(latency_s.p50):
+        yield (
+            f"The load generator itself sent late (p99 {lag_ms.p99:.0f} ms, beside a median latency of "
+            f"{1e3 * latency_s.p50:.0f} ms), so part of the latency is its own: send less, or from another machine."
+        )
     if totals.dropped:
-        sentences.append(
+        yield (
             f"{totals.dropped:,} arrivals were dropped because too many requests were outstanding: the service was "
             "spared them, and the figures with it."
         )
     if totals.refused:
-        sentences.append(f"The service refused {totals.refused:,} requests because its queue was full.")
+        yield f"The service refused {totals.refused:,} requests because its queue was full."
     if totals.failed:
+        errors = Counter(request.error for request in requests if request.outcome == "failed" and request.error)
         often = f" Most often: {errors.most_common(1)[0][0]}" if errors else ""
-        sentences.append(f"{totals.failed:,} requests failed.{often}")
+        yield f"{totals.failed:,} requests failed.{often}"
     if totals.cancelled:
-        sentences.append(f"{totals.cancelled:,} requests were broken off before they were answered.")
-    return tuple([sentence for sentence in sentences if sentence])
-
-
-def _lag_warning(figures: LoadFigures) -> str | None:
-    lag_ms, latency_s = figures.lag_ms, figures.latency_s
-    if lag_ms is None or latency_s is None:
-        return None
-    if lag_ms.p99 <= spoiling_lag_ms(latency_s.p50):
-        return None
-    return (
-        f"The load generator itself sent late (p99 {lag_ms.p99:.0f} ms, beside a median latency of "
-        f"{1e3 * latency_s.p50:.0f} ms), so part of the latency is its own: send less, or from another machine."
-    )
+        yield f"{totals.cancelled:,} requests were broken off before they were answered."
 
 
 def _since(start_s: float, at_s: float | None) -> float | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from service.load.trace_file import TraceEntry
-from service.messages.load import LOAD_BOUNDS, Length, LognormalLength, RunLoad, UniformLength
+from service.load.arrivals import TraceEntry
+from service.messages.load import Length, LognormalLength, RunLoad, UniformLength
 
 
 class RequestSpec(NamedTuple):
@@ -20,19 +19,13 @@ class RequestSpec(NamedTuple):
     max_tokens: int
 
 
-class PromptDeck:
-    """Deals the prompts of a load: each once a round, every round in a new order."""
-
-    def __init__(self, prompts: tuple[str, ...], seed: int) -> None:
-        self._prompts = prompts
-        self._random = random.Random(f"prompts-{seed}")
-        self._round: list[str] = []
-
-    def draw(self) -> str:
-        if not self._round:
-            self._round = list(self._prompts)
-            self._random.shuffle(self._round)
-        return self._round.pop()
+def dealt(prompts: tuple[str, ...], seed: int) -> Iterator[str]:
+    """Deals the prompts of a load: each once a round, every round in a new order. There must be one at least."""
+    order = random.Random(f"prompts-{seed}")
+    while True:
+        deck = list(prompts)
+        order.shuffle(deck)
+        yield from reversed(deck)
 
 
 class Filler:
@@ -52,14 +45,15 @@ class RequestSampler:
     """Draws the requests of a load in an order that the seed decides.
 
     Prompts, prompt lengths and completion lengths each have a random stream of their own, so that a change of one does
-    not shift the others.
+    not shift the others. A length takes one random number, whatever its distribution: the same seed gives the same
+    order of short and long ones, and a change of distribution does not shift what comes after it.
     """
 
     def __init__(self, load: RunLoad, trace: Sequence[TraceEntry] = ()) -> None:
-        self._deck = PromptDeck(load.prompts, load.seed)
+        self._deck = dealt(load.prompts, load.seed)
         self._filler = Filler(load.prompts, load.seed)
-        self._prompt_words = Lengths(f"prompt-lengths-{load.seed}")
-        self._max_tokens = Lengths(f"lengths-{load.seed}")
+        self._prompt_lengths = random.Random(f"prompt-lengths-{load.seed}")
+        self._lengths = random.Random(f"lengths-{load.seed}")
         self._trace = iter(trace)
 
     def revised(self, before: RunLoad, load: RunLoad) -> RequestSampler:
@@ -67,15 +61,15 @@ class RequestSampler:
         if before.seed != load.seed:
             return RequestSampler(load)
         if before.prompts != load.prompts:
-            self._deck = PromptDeck(load.prompts, load.seed)
+            self._deck = dealt(load.prompts, load.seed)
             self._filler = Filler(load.prompts, load.seed)
         return self
 
     def draw(self, load: RunLoad) -> RequestSpec:
         """What the next request asks for, with the lengths of `load`."""
-        prompt = self._deck.draw() if load.prompts else ""
-        words = None if load.prompt_words is None else self._prompt_words.draw(load.prompt_words)
-        max_tokens = self._max_tokens.draw(load.max_tokens)
+        prompt = next(self._deck) if load.prompts else ""
+        words = None if load.prompt_words is None else quantile(load.prompt_words, self._prompt_lengths.random())
+        max_tokens = quantile(load.max_tokens, self._lengths.random())
         entry = next(self._trace, None)
         if entry is not None:
             max_tokens = entry.max_tokens or max_tokens
@@ -83,27 +77,6 @@ class RequestSampler:
             if entry.prompt is not None:
                 return RequestSpec(entry.prompt, max_tokens)
         return RequestSpec(prompt if words is None else self._filler.fit(prompt, words), max_tokens)
-
-
-NOTATION: Final = 'a number ("24"), a range ("8-128") or "lognormal(32,0.6,256)": median, sigma and cap'
-
-_RANGE = re.compile(r"(\d{1,9})\s*[-–]\s*(\d{1,9})")
-_LOGNORMAL = re.compile(r"lognormal\(\s*(\d{1,9})\s*,\s*(\d{1,3}(?:\.\d{1,6})?)\s*,\s*(\d{1,9})\s*\)")
-
-
-class Lengths:
-    """Draws lengths.
-
-    One random number a draw, whatever the distribution, is turned into the length at that quantile. So the same seed
-    gives the same order of short and long whatever is drawn from, and a change of distribution does not shift what
-    comes after it.
-    """
-
-    def __init__(self, stream: str) -> None:
-        self._random = random.Random(stream)
-
-    def draw(self, length: Length) -> int:
-        return quantile(length, self._random.random())
 
 
 def quantile(length: Length, share: float) -> int:
@@ -124,32 +97,3 @@ def quantile(length: Length, share: float) -> int:
             return max(1, min(cap, round(drawn)))
         case _:
             return length
-
-
-def parse_length(text: str) -> Length:
-    """The length that `text` spells; raises `ValueError` with a sentence."""
-    text = text.strip()
-    try:
-        if text.isascii() and text.isdecimal():
-            return _whole(text)
-        if found := _RANGE.fullmatch(text):
-            return UniformLength(low=_whole(found[1]), high=_whole(found[2]))
-        if found := _LOGNORMAL.fullmatch(text):
-            return LognormalLength(median=_whole(found[1]), sigma=_sigma(found[2]), cap=_whole(found[3]))
-    except ValueError as e:
-        raise ValueError(f"{text!r} is no length: {e}") from e
-    raise ValueError(f"{text!r} is no length: give {NOTATION}.")
-
-
-def _whole(text: str) -> int:
-    number, bounds = int(text), LOAD_BOUNDS["tokens"]
-    if not bounds.low <= number <= bounds.high:
-        raise ValueError(f"it must lie from {bounds.low:g} to {bounds.high:,.0f}.")
-    return number
-
-
-def _sigma(text: str) -> float:
-    sigma = float(text)
-    if not 0 < sigma <= 5:
-        raise ValueError("its sigma must be above 0 and at most 5.")
-    return sigma

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from service.load.client import Client, UnreachableError
-from service.load.clock import LoopClock
 from service.load.flight import Flight
 from service.load.generator import Generator
+from service.load.loops import Clock
 from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
 from service.messages.clock import monotonic_clock_id
@@ -24,17 +24,12 @@ FINISH_WITHIN_S: Final = 120.0
 PROGRESS_INTERVAL_S: Final = 0.2
 
 
-class LoadError(UserError):
-    """The load could not be run; the text is a sentence that says why."""
-
-
 class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How a run stands, `elapsed_s` after its start."""
 
     elapsed_s: float
     duration_s: float
     totals: ClientTotals
-    lag_p99_ms: float | None
 
 
 OnProgress = Callable[[LoadProgress], None]
@@ -55,13 +50,13 @@ async def run_load(
     """Send `load` for at most `duration_s`, wait for the answers, and return the report.
 
     `unit` is what the answers are counted in, in the plural. `stop` ends the run at once and cancels the requests under
-    way, as does the end of `finish_within_s` after the last arrival. Raises `LoadError` where nothing could be sent.
+    way, as does the end of `finish_within_s` after the last arrival. Raises `UserError` where nothing could be sent.
     """
     async with Client(url, token, model) as client:
         try:
             await client.learn_model()
         except UnreachableError as e:
-            raise LoadError(f"{e} Start the service first, or give its address.") from e
+            raise UserError(f"{e} Start the service first, or give its address.") from e
         run = _Run(client, url, load, duration_s, unit)
         return await run.conduct(on_progress or (lambda _progress: None), stop or asyncio.Event(), finish_within_s)
 
@@ -75,7 +70,7 @@ class _Run:
         self._unit = unit
         self._load = load
         self._duration_s = duration_s
-        self._clock = LoopClock(asyncio.get_running_loop())
+        self._clock = Clock()
         self._ended: list[Flight] = []
         self._refusals: list[str] = []
         self._is_over = asyncio.Event()
@@ -85,7 +80,7 @@ class _Run:
         started, start_s = time.time(), self._clock.now()
         self._generator.obey(self._load)
         if self._refusals:
-            raise LoadError(self._refusals[0])
+            raise UserError(self._refusals[0])
         reporter = asyncio.create_task(self._report_progress(on_progress, start_s))
         await self._over_or(stop, self._duration_s)
         self._generator.obey(StopLoad())
@@ -112,7 +107,6 @@ class _Run:
             elapsed_s=self._clock.now() - start_s,
             duration_s=self._duration_s,
             totals=self._generator.totals(),
-            lag_p99_ms=self._generator.lag_p99_ms(),
         )
 
     def _report(self, started: float, start_s: float) -> LoadReport:

@@ -43,11 +43,10 @@ class EventReader:
         for line in lines:
             if line:
                 self._take_field(line)
-            elif self._data:
+                continue
+            if self._data:
                 events.append(ServerEvent(self._name, b"\n".join(self._data)))
-                self._begin_event()
-            else:
-                self._begin_event()
+            self._name, self._data, self._data_bytes = b"", [], 0
         if len(self._rest) + self._data_bytes > MOST_EVENT_BYTES:
             raise EventTooLongError(f"An event of the stream is longer than {MOST_EVENT_BYTES // 1024**2} MiB.")
         return events
@@ -71,8 +70,3 @@ class EventReader:
             self._data_bytes += len(value)
         elif name == b"event":
             self._name = value
-
-    def _begin_event(self) -> None:
-        self._name = b""
-        self._data = []
-        self._data_bytes = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -34,7 +34,7 @@ class NoClusterError(StartError):
         )
 
 
-class LoadProgress(NamedTuple):
+class LoadProgress(msgspec.Struct, frozen=True):
     """How far a replica is with loading its model: `done` of `total` in `unit`; a load goes through several units."""
 
     unit: Unit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -23,18 +24,15 @@ LOAD_BOUNDS: Final[Mapping[str, Bounds]] = {
 }
 
 
-def _within(bounds: Bounds) -> msgspec.Meta:
+def _within(name: str) -> msgspec.Meta:
     """What msgspec is to hold a number to."""
+    bounds = LOAD_BOUNDS[name]
     return msgspec.Meta(ge=bounds.low, le=bounds.high)
 
 
-Count: TypeAlias = Annotated[int, _within(LOAD_BOUNDS["count"])]
-Users: TypeAlias = Annotated[int, _within(LOAD_BOUNDS["users"])]
-Rate: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["rate_per_s"])]
-Span: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["span_s"])]
-Thinking: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["think_s"])]
-Shape: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["shape"])]
-TimeScale: TypeAlias = Annotated[float, _within(LOAD_BOUNDS["time_scale"])]
+Count: TypeAlias = Annotated[int, _within("count")]
+Rate: TypeAlias = Annotated[float, _within("rate_per_s")]
+Span: TypeAlias = Annotated[float, _within("span_s")]
 
 
 class Burst(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="burst"):
@@ -50,8 +48,8 @@ class ClosedLoop(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern",
         think_s: from an answer to the user's next request; where it is `exponential`, on average.
     """
 
-    users: Users
-    think_s: Thinking = 0.0
+    users: Annotated[int, _within("users")]
+    think_s: Annotated[float, _within("think_s")] = 0.0
     think: Literal["fixed", "exponential"] = "fixed"
 
 
@@ -76,7 +74,7 @@ class GammaArrivals(msgspec.Struct, frozen=True, kw_only=True, tag_field="patter
     """
 
     rate_per_s: Rate
-    shape: Shape
+    shape: Annotated[float, _within("shape")]
 
 
 class OnOff(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="on-off"):
@@ -103,7 +101,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag=
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag="trace"):
-    """Open loop: the arrivals that a file holds; see `service/load/trace_file.py`.
+    """Open loop: the arrivals that a file holds; see `service/load/arrivals.py`.
 
     Attributes:
         path: of the file, on the machine of the load process.
@@ -111,10 +109,43 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, tag_field="pattern", tag=
     """
 
     path: str
-    time_scale: TimeScale = 1.0
+    time_scale: Annotated[float, _within("time_scale")] = 1.0
 
 
 Pattern: TypeAlias = Burst | ClosedLoop | ConstantRate | Poisson | GammaArrivals | OnOff | Ramp | Steps | Trace
+
+
+def describe_pattern(pattern: Pattern | None) -> str:
+    """The load in a few words.
+
+    >>> describe_pattern(Ramp(rate_per_s=1, rate_to_per_s=8, over_s=60))
+    '1.0 to 8.0 req/s within 60 s'
+    """
+    match pattern:
+        case ConstantRate(rate_per_s=rate):
+            return f"{format_rate(rate)} req/s, constant"
+        case Poisson(rate_per_s=rate):
+            return f"{format_rate(rate)} req/s"
+        case GammaArrivals(rate_per_s=rate, shape=shape):
+            return f"{format_rate(rate)} req/s, shape {shape:g}"
+        case OnOff(rate_per_s=rate, on_s=on_s, off_s=off_s):
+            return f"{format_rate(rate)} req/s, {on_s:g} s on, {off_s:g} s off"
+        case Ramp(rate_per_s=rate, rate_to_per_s=rate_to, over_s=over_s):
+            return f"{format_rate(rate)} to {format_rate(rate_to)} req/s within {over_s:g} s"
+        case Steps(rates_per_s=rates, step_s=step_s):
+            return f"{', '.join(map(format_rate, rates))} req/s, {step_s:g} s each"
+        case Trace(path=path):
+            return f"trace {PurePath(path).name}"
+        case ClosedLoop(users=users, think_s=think_s):
+            return f"{users} users" + (f", thinking {think_s:g} s" if think_s else "")
+        case Burst(count=count):
+            return f"burst of {count}"
+    return "none"
+
+
+def format_rate(rate_per_s: float) -> str:
+    """A number of requests a second, with one decimal below 100."""
+    return f"{rate_per_s:.1f}" if rate_per_s < 100 else f"{rate_per_s:.0f}"
 
 
 class UniformLength(msgspec.Struct, frozen=True, kw_only=True, tag_field="drawn", tag="uniform"):

@@ -92,6 +92,19 @@ BOUNDS: Final[Mapping[str, Bounds]] = {
     "max_queued_requests": Bounds(1, 4096, integral=True),
 }
 
+MEANINGS: Final[Mapping[str, str]] = {
+    "formation": "late: a batch forms when the engine is free; early: as Ray's decorator seals it; "
+    "continuous: requests join and leave between two steps",
+    "max_batch_size": "requests a batch holds at most",
+    "batch_wait_timeout_s": "seconds a free engine waits for a batch to fill",
+    "allow_small_batch": f"off: a batch leaves only when it is full, or after {LONGEST_WAIT_S:g} s",
+    "stride_s": "batches leave only on ticks of this period; 0: at once",
+    "max_batch_tokens": "tokens of the prompts and outputs of a batch at most; 0: any number",
+    "max_concurrent_batches": "batches a replica runs at a time",
+    "max_queued_requests": "requests that wait in a replica before it refuses more",
+}
+"""Of each setting, for the help of the commands."""
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How batches are formed. A value that exists is valid: construction checks it and raises `SettingError`.
@@ -105,8 +118,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             `batch_wait_timeout_s`.
         stride_s: batches leave only on the ticks of this period, at least 1 ms; 0: at once. In `early` they are sealed
             as ever, and leave then.
-        max_batch_tokens: what the prompts and `max_tokens` of a batch's members may sum up to; 0: any number. Who needs
-            more alone runs alone. In `early` what Ray has sealed is divided.
+        max_batch_tokens: what the prompts and `max_tokens` of a batch's members may sum up to; 0: any number. A
+            request that needs more runs alone. In `early` a batch that Ray has sealed is divided.
         max_concurrent_batches: batches a replica runs at a time; those of a text generator take turns, step by step.
             In `continuous` there is one.
         max_queued_requests: requests a replica lets wait before it refuses more with 503.
@@ -130,18 +143,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             bounds.check(field, getattr(self, field))
         for field in SECONDS:  # 5 and 5.0 are one, and so are -0.0 and 0.0
             msgspec.structs.force_setattr(self, field, float(getattr(self, field)) + 0.0)
-        if problem := self._problem:
-            raise SettingError("allow_small_batch", problem)
-
-    @property
-    def _problem(self) -> str | None:
-        """What is wrong with values that are right by themselves."""
-        if self.allow_small_batch or self.max_queued_requests >= self.max_batch_size:
-            return None
-        return (
-            f"A batch of {self.max_batch_size} could never fill where {self.max_queued_requests} may wait: raise "
-            "max_queued_requests, lower max_batch_size, or switch allow_small_batch on."
-        )
+        if not self.allow_small_batch and self.max_queued_requests < self.max_batch_size:
+            raise SettingError(
+                "allow_small_batch",
+                f"A batch of {self.max_batch_size} could never fill where {self.max_queued_requests} may wait: raise "
+                "max_queued_requests, lower max_batch_size, or switch allow_small_batch on.",
+            )
 
     @property
     def longest_wait_s(self) -> float:

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from service.messages.life import Unit
+from service.messages.life import LoadProgress
 from service.messages.settings import Formation, ReleaseReason, Scale, SettingsChange, VersionedSettings
 from service.messages.workload import TEXT
 
@@ -147,14 +147,6 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = TEXT.unit
 
 
-class Loading(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a replica is with loading its model: so many of a total of them are done."""
-
-    unit: Unit
-    done: int
-    total: int
-
-
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """How the service is deployed; the body of `GET` and `PUT /deployment`.
 
@@ -171,7 +163,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Scale
     running: int
     leaving: int = 0
-    loading: Loading | None = None
+    loading: LoadProgress | None = None
     is_settled: bool = True
     failure: str | None = None
 

@@ -1,28 +1,34 @@
-"""The application on Ray Serve: started, waited for, and the only thing that is ever deleted."""
+"""The application on Ray Serve: started, waited for, deployed anew, and the only thing that is ever deleted."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import ray
 from ray import serve
 from ray.exceptions import RayError
+from ray.serve import context
+from ray.serve._private.client import ServeControllerClient
 from ray.serve._private.common import ReplicaState
 from ray.serve.api import RunTarget
 from ray.serve.config import HTTPOptions
+from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs  # type: ignore[attr-defined]
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ApplicationStatus, LoggingConfig, ServeStatus
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, LoggingConfig
 
 from service.messages.life import LoadProgress, PortTakenError, StartError, Unit
 from service.messages.options import APP_NAME, DEPLOYMENT_NAME, REQUEST_TIMEOUT_S, ServiceOptions
-from service.ray_serve.redeployer import reason_of
+from service.messages.settings import Scale
+from service.ray_serve.redeployer import DeploymentSnapshot, reason_of
 
 HUB: Final = "Hub"
 POLL_S: Final = 0.1
 TELLING_LIMIT_S: Final = 1.0
+FAILED_TO_START: Final = "failed to start"
 
 _QUIET = LoggingConfig(enable_access_log=False)
 
@@ -56,14 +62,14 @@ def wait_until_running(replicas: int, report: Callable[[float, float, Unit], Non
     """
     hub: DeploymentHandle[Any] | None = None
     while True:
-        status = serve.status()
-        _raise_failure(status)
-        running = _running_replicas(status, DEPLOYMENT_NAME)
-        if hub is None and _running_replicas(status, HUB):
+        application = serve.status().applications.get(APP_NAME)
+        if application is not None:
+            _raise_failure(application)
+        running = _running_replicas(application, DEPLOYMENT_NAME)
+        if hub is None and _running_replicas(application, HUB):
             hub = _handle_of_hub()
         loading = _told(hub) if hub is not None and not running else None
         report(*((loading.done, loading.total, loading.unit) if loading else (running, replicas, "replicas")))
-        application = status.applications.get(APP_NAME)
         if application is not None and application.status == ApplicationStatus.RUNNING:
             break
         time.sleep(POLL_S)
@@ -97,20 +103,106 @@ def _told(hub: DeploymentHandle[Any]) -> LoadProgress | None:
     return progress
 
 
-def _running_replicas(status: ServeStatus, name: str) -> int:
-    application = status.applications.get(APP_NAME)
+def _running_replicas(application: ApplicationStatusOverview | None, name: str) -> int:
     deployment = application.deployments.get(name) if application is not None else None
     return deployment.replica_states.get(ReplicaState.RUNNING, 0) if deployment is not None else 0
 
 
-def _raise_failure(status: ServeStatus) -> None:
-    application = status.applications.get(APP_NAME)
-    if application is None:
-        return
+def _raise_failure(application: ApplicationStatusOverview) -> None:
     messages = [deployment.message for deployment in application.deployments.values()]
-    failures = [message for message in messages if "failed to start" in message]
+    failures = [message for message in messages if FAILED_TO_START in message]
     if application.status == ApplicationStatus.DEPLOY_FAILED:
         failures.append(application.message)
     if failures:
         print(failures[0], file=sys.stderr)
         raise StartError(reason_of(failures[0]))
+
+
+class ServeApplication:
+    """One application, of whose deployments one is scaled. Every method waits for Serve's controller.
+
+    WORKAROUND ray 2.60: publicly, an application is deployed anew only as it is built anew, from its code, or as its
+    config file says. `serve.run` draws a new version for every deployment, so that all replicas are replaced and lose
+    what they hold. Hence the controller is asked for what is deployed and given the same again, version and all, with
+    other numbers, which it changes in the running replicas.
+    """
+
+    def __init__(self, name: str, scaled: str) -> None:
+        self._name = name
+        self._scaled = scaled
+
+    def look(self) -> DeploymentSnapshot:
+        """What has become of it."""
+        application = serve_client().get_serve_details()["applications"][self._name]
+        details = application["deployments"][self._scaled]
+        states = {replica["replica_id"]: replica["state"] for replica in details["replicas"]}
+        message = details["message"]
+        return DeploymentSnapshot(
+            wanted=Scale(
+                replicas=details["target_num_replicas"],
+                max_ongoing_requests=details["deployment_config"]["max_ongoing_requests"],
+            ),
+            running=_in(states, ReplicaState.RUNNING, ReplicaState.UPDATING, ReplicaState.PENDING_MIGRATION),
+            starting=_in(states, ReplicaState.STARTING, ReplicaState.RECOVERING),
+            leaving=_in(states, ReplicaState.STOPPING),
+            resources=details["required_resources"],
+            is_autoscaled=details["deployment_config"].get("autoscaling_config") is not None,
+            is_settled=application["status"] == ApplicationStatus.RUNNING,
+            failure=message if FAILED_TO_START in message else None,
+        )
+
+    def deploy(self, scale: Scale, drain_timeout_s: float) -> None:
+        """Have Serve bring `scale` about, with so much time for a replica that leaves to answer what it holds."""
+        changes = {
+            "num_replicas": scale.replicas,
+            "max_ongoing_requests": scale.max_ongoing_requests,
+            "graceful_shutdown_timeout_s": drain_timeout_s,
+        }
+        client = serve_client()
+        names = client.get_serve_details()["applications"][self._name]["deployments"]
+        deployments = [_again(client, self._name, name, changes if name == self._scaled else {}) for name in names]
+        application = ApplicationArgs().SerializeToString()
+        ray.get(client._controller.deploy_applications.remote({self._name: deployments}, {self._name: application}))
+
+    def free_resources(self) -> Mapping[str, float]:
+        """What Ray could still give to replicas."""
+        free: Mapping[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+        return free
+
+    def is_on_one_machine(self) -> bool:
+        """Whether a new replica runs on this machine, for lack of another."""
+        return sum(node["Alive"] for node in ray.nodes()) == 1  # type: ignore[no-untyped-call]
+
+
+def max_ongoing_requests_here() -> int:
+    """The requests that Ray lets the calling replica hold.
+
+    WORKAROUND ray 2.60: no public name gives what a Serve config file or a redeployment made of it.
+    """
+    return int(serve.get_replica_context()._deployment_config.max_ongoing_requests)
+
+
+def serve_client() -> ServeControllerClient:
+    """WORKAROUND ray 2.60: no public name gives the controller, nor the options that Serve was started with."""
+    client = context._get_global_client()
+    assert client is not None
+    return client
+
+
+def _again(client: ServeControllerClient, application: str, name: str, changes: Mapping[str, Any]) -> bytes:
+    """The deployment as it stands, with `changes` in its config, as the controller takes it."""
+    info, route = client.get_deployment_info(name, application)
+    arguments = DeploymentArgs(
+        deployment_name=name,
+        deployment_config=info.deployment_config.model_copy(update=changes).to_proto_bytes(),
+        replica_config=info.replica_config.to_proto_bytes(),
+        deployer_job_id=info.deployer_job_id,
+        ingress=route is not None,
+        route_prefix=route,
+    )
+    serialized: bytes = arguments.SerializeToString()
+    return serialized
+
+
+def _in(states: Mapping[str, str], *wanted: ReplicaState) -> frozenset[str]:
+    return frozenset(name for name, state in states.items() if state in wanted)

@@ -1,8 +1,7 @@
-"""Who is let in: the checks that stand before every route, as pure ASGI middleware.
+"""Which requests may enter: the checks before every route, as pure ASGI middleware.
 
-Under `python -m service` they stand in Ray Serve's proxy, before Serve's own routes too; under `serve run`, and on a
-an external cluster, in the application. What they need to know travels in environment variables, because the
-proxy is started by Ray, not by us.
+Under `python -m service` they stand in Ray Serve's proxy, before Serve's own routes too; under `serve run`, and on an
+external cluster, in the application. Their parameters travel in environment variables, because Ray starts the proxy.
 """
 
 from __future__ import annotations
@@ -16,17 +15,14 @@ import json
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.messages.options import is_loopback
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 MAX_BODY_BYTES: Final = 1_000_000
@@ -47,29 +43,18 @@ _HOST: Final = re.compile(rb"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_.-]{1,64}")
 # With these a caller steers Ray Serve 2.60: time-outs, cancellation, routing. Serve takes "-" and "_" for the same.
 _SERVE_HEADERS: Final = frozenset(
-    {
-        b"x-request-timeout-seconds",
-        b"x-request-disconnect-disabled",
-        b"x-session-id",
-        b"serve-multiplexed-model-id",
-    }
+    {b"x-request-timeout-seconds", b"x-request-disconnect-disabled", b"x-session-id", b"serve-multiplexed-model-id"}
 )
 _SERVE_HEADER_PREFIX: Final = b"x-serve-"
 
 
 @dataclass(frozen=True)
 class DoorRules:
-    """What a request must show.
+    """What a request must show."""
 
-    Attributes:
-        host: the address the service listens on; ``None`` where the doors do not know it.
-        instance: stamped on every response, so that a caller knows which service answered.
-        token_sha256: of the bearer token that every request must carry, or ``None``.
-    """
-
-    host: str | None = None
-    instance: str | None = None
-    token_sha256: str | None = None
+    host: str | None = None  # the address the service listens on; ``None`` where the doors do not know it
+    instance: str | None = None  # stamped on every response, so that a caller knows which service answered
+    token_sha256: str | None = None  # of the bearer token that every request must carry
 
     @functools.cached_property
     def host_names(self) -> frozenset[str]:
@@ -127,18 +112,18 @@ class Doors:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = list(scope["headers"])
-        refusal = refusal_of(headers, _port_of(scope), self._rules)
+        server = scope.get("server")  # the socket itself, which needs no configuration
+        refusal = refusal_of(headers, server[1] if server else None, self._rules)
         if refusal is not None:
             await _refuse(send, refusal)
             return
-        body = b""
+        body: bytes | Refusal | None = b""
         if _has_body(headers):
-            try:
-                body = await _read_body(receive)
-            except _ClientGoneError:
+            body = await _read_body(receive)
+            if body is None:
                 return
-            except _BodyRefusedError as refused:
-                await _refuse(send, refused.refusal)
+            if isinstance(body, Refusal):
+                await _refuse(send, body)
                 return
             receive = _replaying(body, receive)
         await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, send)
@@ -178,9 +163,8 @@ def doors_from_environment(app: ASGIApp) -> ASGIApp:
     return Doors(app, rules_from_environment())
 
 
-def refusal_of(headers: Iterable[tuple[bytes, bytes]], port: int | None, rules: DoorRules) -> Refusal | None:
+def refusal_of(headers: Headers, port: int | None, rules: DoorRules) -> Refusal | None:
     """Why a request with these headers is not let in, or ``None``."""
-    headers = list(headers)
     if not _is_host_ours(_values(headers, b"host"), port, rules):
         return _WRONG_HOST
     if any(_is_of_web_page(name, value) for name, value in headers):
@@ -193,32 +177,26 @@ def refusal_of(headers: Iterable[tuple[bytes, bytes]], port: int | None, rules: 
     return None
 
 
-class _ClientGoneError(Exception):
-    pass
+async def _read_body(receive: Receive) -> bytes | Refusal | None:
+    """The body, or why it is not taken; ``None`` if the client has gone.
 
-
-class _BodyRefusedError(Exception):
-    def __init__(self, refusal: Refusal) -> None:
-        self.refusal = refusal
-
-
-async def _read_body(receive: Receive) -> bytes:
-    # The whole body is read before the application sees the request: so a refusal is still possible, and a client that
-    # sends slowly holds no place in the queue.
+    All of it is read before the application sees the request: so a refusal is still possible, and a client that sends
+    slowly holds no place in the queue.
+    """
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise _ClientGoneError
+                    return None
                 body += message.get("body", b"")
                 if len(body) > MAX_BODY_BYTES:
-                    raise _BodyRefusedError(_TOO_LARGE)
+                    return _TOO_LARGE
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise _BodyRefusedError(_TOO_SLOW) from None
+        return _TOO_SLOW
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
@@ -232,13 +210,8 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 async def _refuse(send: Send, refusal: Refusal) -> None:
     kind = "authentication_error" if refusal.status == 401 else "invalid_request_error"
-    error = {
-        "message": refusal.message,
-        "type": kind,
-        "param": None,
-        "code": refusal.code,
-    }  # as OpenAI's clients expect
-    body = json.dumps({"error": error}).encode()
+    error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
+    body = json.dumps({"error": error}).encode()  # as OpenAI's clients expect
     lengths = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": [*lengths, *refusal.headers]})
     await send({"type": "http.response.body", "body": body})
@@ -282,12 +255,6 @@ def _is_token(authorizations: list[bytes], token_sha256: str) -> bool:
 
 def _has_body(headers: Headers) -> bool:
     return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
-
-
-def _port_of(scope: Scope) -> int | None:
-    # The port of the socket itself, which needs no configuration.
-    server = scope.get("server")
-    return server[1] if server else None
 
 
 def _values(headers: Headers, name: bytes) -> list[bytes]:

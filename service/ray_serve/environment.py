@@ -8,11 +8,7 @@ from collections.abc import Mapping
 from service.messages.options import RunOptions, read_token
 from service.ray_serve.doors import HOST_VARIABLE, INSTANCE_VARIABLE, PLACE_VARIABLE, TOKEN_VARIABLE, digest
 
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_COLOR_PREFIX": "0",
-}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0"}
 
 LOCAL_RAY = {
     # Ray makes its workers nice by 15, the proxy among them, and so would put them behind the engine's own thread.
@@ -49,7 +45,8 @@ def driver_environment(options: RunOptions, instance: str, inherited: Mapping[st
     """`inherited` with Ray's settings and what the doors need to know."""
     environment = {**inherited, **QUIET}
     # gRPC would send even what goes to this machine through a proxy of the user's.
-    environment["no_proxy"] = _joined(",", "127.0.0.1,localhost", inherited.get("no_proxy", inherited.get("NO_PROXY")))
+    unproxied = inherited.get("no_proxy", inherited.get("NO_PROXY"))
+    environment["no_proxy"] = f"127.0.0.1,localhost,{unproxied}" if unproxied else "127.0.0.1,localhost"
     if options.address is None:
         environment.pop("RAY_ADDRESS", None)
         environment |= LOCAL_RAY | door_variables(options, instance, place="proxy")
@@ -62,7 +59,3 @@ def door_variables(options: RunOptions, instance: str, *, place: str) -> dict[st
     if options.token_file is not None:
         variables[TOKEN_VARIABLE] = digest(read_token(options.token_file).encode())
     return variables
-
-
-def _joined(separator: str, first: str, rest: str | None) -> str:
-    return f"{first}{separator}{rest}" if rest else first

@@ -76,15 +76,11 @@ def _add_port_on_loopback(server: Any, address: str) -> int:
 
 def middlewares() -> list[Middleware]:
     """Named in RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
-    _take_port_for_ourselves()
-    return [Middleware(Doors, rules=rules_from_environment())]
-
-
-def _take_port_for_ourselves() -> None:
     # WORKAROUND ray 2.60: the proxy binds either with SO_REUSEPORT, and then shares the port with any stranger, or
     # without SO_REUSEADDR, and then not at all for a minute after an earlier service had connections there.
     assert callable(http_util.set_socket_reuse_port)
     http_util.set_socket_reuse_port = _reuse_address_only
+    return [Middleware(Doors, rules=rules_from_environment())]
 
 
 def _reuse_address_only(sock: socket.socket) -> bool:

@@ -16,7 +16,7 @@ import psutil
 
 from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import Scale, SettingError
-from service.messages.telemetry import Deployment, Loading
+from service.messages.telemetry import Deployment
 
 logger = logging.getLogger(__name__)
 
@@ -42,33 +42,25 @@ class Application(Protocol):
     def is_on_one_machine(self) -> bool: ...
 
 
-class NotStartedError(Exception):
-    """A replica could not start; the text is a sentence for the user."""
-
-
 class Redeployer:
     """Carries out one redeployment at a time; a new one takes the place of the one under way.
 
     Nothing that is queued is lost: replicas that stay are changed as they run, and one that leaves gets no more
     requests and answers the ones it holds.
-
-    Attributes:
-        deployment: as it was seen last; ``None`` until then.
-        leaving: Serve's names for the replicas that leave.
     """
 
     def __init__(
         self, application: Application, loads: Mapping[str, LoadProgress], on_left: Callable[[str], None]
     ) -> None:
         """`loads` has Serve's names of replicas as keys; `on_left` gets the name of a replica that has left."""
-        self.deployment: Deployment | None = None
-        self.leaving: frozenset[str] = frozenset()
+        self.deployment: Deployment | None = None  # as it was seen last
+        self.leaving: frozenset[str] = frozenset()  # Serve's names for the replicas that leave
         self._application = application
         self._loads = loads
         self._on_left = on_left
         self._aim: Scale | None = None  # of what is under way
         self._failure: str | None = None
-        self._work: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[object] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._thread = ThreadPoolExecutor(1, "redeployer")  # one: what is asked first is done first
 
@@ -103,7 +95,7 @@ class Redeployer:
 
     # One after the other ---------------------------------------------------------------------------------------------
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, object]) -> None:
         if self._work is not None:
             self._work.cancel()
         self._work = asyncio.create_task(work)
@@ -114,11 +106,11 @@ class Redeployer:
             if scale.replicas < running:
                 await self._let_leave(scale, running)
             await self._deploy(scale, USUAL_DRAIN_TIMEOUT_S)
-            await self._settle(may_fail=True)
-        except NotStartedError as error:
-            await self._deploy(_with_replicas(before.wanted, running), USUAL_DRAIN_TIMEOUT_S)
-            await self._settle()
-            self._failure = str(error)
+            failure = await self._settle(may_fail=True)
+            if failure is not None:
+                await self._deploy(msgspec.structs.replace(before.wanted, replicas=running), USUAL_DRAIN_TIMEOUT_S)
+                await self._settle()
+                self._failure = reason_of(failure)
         except Exception as error:  # of Ray's, whose controller may be gone
             logger.exception("A redeployment broke off")
             self._failure = f"The redeployment broke off: {error}"
@@ -127,7 +119,7 @@ class Redeployer:
 
     async def _let_leave(self, scale: Scale, running: int) -> None:
         """Serve gives a leaving replica the drain timeout that was in force before: so that is changed first."""
-        await self._deploy(_with_replicas(scale, running), DRAIN_TIMEOUT_S)
+        await self._deploy(msgspec.structs.replace(scale, replicas=running), DRAIN_TIMEOUT_S)
         await self._settle()
         await self._deploy(scale, DRAIN_TIMEOUT_S)
         await self._settle()
@@ -135,11 +127,13 @@ class Redeployer:
     async def _deploy(self, scale: Scale, drain_timeout_s: float) -> None:
         await self._in_thread(self._application.deploy, scale, drain_timeout_s)
 
-    async def _settle(self, *, may_fail: bool = False) -> None:
+    async def _settle(self, *, may_fail: bool = False) -> str | None:
+        """Wait until Serve has nothing more to do, or until a replica `may_fail` and does; what Serve says of it."""
         while not (snapshot := await self._look()).is_settled:
             if may_fail and snapshot.failure is not None:
-                raise NotStartedError(reason_of(snapshot.failure))
+                return snapshot.failure
             await asyncio.sleep(POLL_S)
+        return None
 
     # What is seen ----------------------------------------------------------------------------------------------------
 
@@ -159,7 +153,7 @@ class Redeployer:
             wanted=self._aim or snapshot.wanted,
             running=len(snapshot.running),
             leaving=len(snapshot.leaving),
-            loading=Loading(**loading._asdict()) if loading is not None else None,
+            loading=loading,
             is_settled=snapshot.is_settled and self._aim is None,
             failure=self._failure,
         )
@@ -178,13 +172,6 @@ class Redeployer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
-def _with_replicas(scale: Scale, replicas: int) -> Scale:
-    return msgspec.structs.replace(scale, replicas=replicas)
-
-
-FIELD = "replicas"
-
-
 def check_resources(more: int, each: Mapping[str, float], free: Mapping[str, float]) -> None:
     """Raise `SettingError` unless Ray can place so many `more` replicas, of which `each` takes so much.
 
@@ -193,12 +180,10 @@ def check_resources(more: int, each: Mapping[str, float], free: Mapping[str, flo
     service.messages.settings.SettingError: replicas: 2 more take 2 of Ray's GPU, of which 1 is free.
     """
     for name, amount in each.items():
-        if more * amount > free.get(name, 0):
-            left = free.get(name, 0)
-            are = "is" if left == 1 else "are"
-            raise SettingError(
-                FIELD, f"{more} more take {more * amount:g} of Ray's {name}, of which {left:g} {are} free."
-            )
+        left = free.get(name, 0)
+        if more * amount > left:
+            taken = f"{more} more take {more * amount:g} of Ray's {name}"
+            raise SettingError("replicas", f"{taken}, of which {left:g} {'is' if left == 1 else 'are'} free.")
 
 
 def check_memory(more: int, bytes_each: int, free_bytes: int) -> None:
@@ -210,7 +195,7 @@ def check_memory(more: int, bytes_each: int, free_bytes: int) -> None:
     """
     if more * bytes_each > free_bytes:
         needed = f"{more * bytes_each / 1e9:.1f} GB of memory and {free_bytes / 1e9:.1f} GB are free."
-        raise SettingError(FIELD, f"{more} more need about {needed}")
+        raise SettingError("replicas", f"{more} more need about {needed}")
 
 
 _MODEL_ERROR = re.compile(r"^(?:[\w.]+\.)?ModelError: (.+)$", re.MULTILINE)
@@ -218,24 +203,16 @@ _MODEL_ERROR = re.compile(r"^(?:[\w.]+\.)?ModelError: (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class DeploymentSnapshot:
-    """
-    Attributes:
-        wanted: what Serve is bringing about, or has.
-        running, starting, leaving: replicas, by Serve's names for them.
-        resources: what each replica takes of Ray's.
-        is_autoscaled: Serve itself decides how many replicas there are.
-        is_settled: Serve has nothing more to do.
-        failure: what it says of a replica that did not start.
-    """
+    """What has become of a deployment; replicas have Serve's names."""
 
-    wanted: Scale
+    wanted: Scale  # what Serve is bringing about, or has
     running: frozenset[str]
     starting: frozenset[str]
     leaving: frozenset[str]
-    resources: Mapping[str, float]
-    is_autoscaled: bool
-    is_settled: bool
-    failure: str | None = None
+    resources: Mapping[str, float]  # what each replica takes of Ray's
+    is_autoscaled: bool  # Serve itself decides how many replicas there are
+    is_settled: bool  # Serve has nothing more to do
+    failure: str | None = None  # what it says of a replica that did not start
 
 
 def reason_of(message: str) -> str:

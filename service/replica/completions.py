@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from service.engine.job import Line
-from service.engine.sequence import SamplingParams
+from service.engine.job import Line, SamplingParams
 from service.replica.errors import PromptRefusedError, error_body
 from service.replica.generation import Generation
 from service.replica.requests import GenerationError, GenerationRequest, TextChunk
@@ -129,11 +128,10 @@ async def submit_all(
                 each.input, each.sampling, received_s=received_s, streamed=streamed, client_id=each.client_id
             )
             requests.append(request)
-    except ValueError as error:
+    except BaseException as error:
         give_up_all(generation, requests)
-        raise PromptRefusedError(str(error)) from error
-    except BaseException:
-        give_up_all(generation, requests)
+        if isinstance(error, ValueError):
+            raise PromptRefusedError(str(error)) from error
         raise
     return requests
 

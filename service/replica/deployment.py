@@ -21,27 +21,23 @@ from ray.serve.handle import DeploymentHandle
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from service.engine.compute_thread import EngineThreads
-from service.engine.job import Line
+from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine
-from service.engine.sequence import SamplingParams
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
 from service.messages.settings import Scale, SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.messages.workload import TEXT
-from service.ray_serve.controller import max_ongoing_requests_here
+from service.ray_serve.application import max_ongoing_requests_here
 from service.ray_serve.doors import doors_from_environment
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
-from service.replica.background import start_for_life
-from service.replica.bodies import json_object
+from service.replica.background import LoadingNews, start_for_life
 from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
 from service.replica.device import DeviceMeter
-from service.replica.errors import error_response, install_error_handlers
-from service.replica.frames import SHORTEST_INTERVAL_S
+from service.replica.errors import error_response, install_error_handlers, json_object
+from service.replica.frames import SHORTEST_INTERVAL_S, telemetry_events
 from service.replica.generation import Generation
-from service.replica.loading import LoadingNews
 from service.replica.requests import TextChunk
-from service.replica.telemetry_events import telemetry_events
 from service.workloads.catalog import about
 
 logger = logging.getLogger(__name__)
@@ -242,17 +238,16 @@ class BatchTextGenerator:
                 await asyncio.sleep(RETRY_S)
                 continue
             if in_force.version != self._in_force.version:
+                assert in_force.version > self._in_force.version, "a version of the settings only grows"
                 self._generation.batcher.apply(in_force)
 
     async def _report(self) -> None:
         """Tell the hub all that is new as often as it wants to know, and that we live when nothing is."""
         recorder, interval_s = self._generation.recorder, SHORTEST_INTERVAL_S
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_S):
                     await recorder.news.wait()
-            except TimeoutError:
-                pass
             try:
                 interval_s = await self._hub.report.remote(recorder.report(self._status()))
             except Exception as error:
@@ -268,7 +263,7 @@ class BatchTextGenerator:
                     await self._hub.report.remote(recorder.report(self._status()))
 
     def _status(self) -> ReplicaStatus:
-        generation, load = self._generation, self._meter.load()
+        generation = self._generation
         return ReplicaStatus(
             replica=generation.replica,
             pid=os.getpid(),
@@ -280,11 +275,8 @@ class BatchTextGenerator:
             model=self._loaded.engine.name,
             device=self._loaded.device,
             dtype=self._loaded.dtype,
-            cpu_percent=load.cpu_percent,
-            memory_bytes=load.memory_bytes,
-            gpu_percent=load.gpu_percent,
-            gpu_memory_bytes=load.gpu_memory_bytes,
             ledger=generation.recorder.ledger,
             max_ongoing_requests=max_ongoing_requests_here(),
             unit=self._about.unit,
+            **self._meter.load()._asdict(),
         )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pynvml
@@ -20,8 +18,7 @@ MIN_INTERVAL_S = 0.5
 """Shorter intervals make the processor's load jump between 0 and full."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLoad:
+class DeviceLoad(NamedTuple):
     """`cpu_percent` is 100 a core; memory in bytes; a figure of the GPU is ``None`` where nothing reports it."""
 
     cpu_percent: float
@@ -60,13 +57,14 @@ class _Gpu:
 
     def __init__(self, device: str) -> None:
         self._is_refusal_logged = False
-        self._handle = self._answer(partial(_handle, device))
+        self._handle = self._answer(lambda: _handle(device))
 
     def load(self) -> tuple[float | None, int | None]:
         """Percent of the time in which it computed, and bytes of its memory in use; ``None`` for what is refused."""
         if self._handle is None:
             return None, None
-        return self._answer(partial(_percent, self._handle)), self._answer(partial(_used_bytes, self._handle))
+        percent = self._answer(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
+        return percent, self._answer(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
 
     def _answer(self, question: Callable[[], T]) -> T | None:
         try:
@@ -84,11 +82,3 @@ def _handle(device: str) -> Any:
     pynvml.nvmlInit()
     uuid = getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", "none")
     return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
-
-
-def _percent(handle: Any) -> float:
-    return float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-
-
-def _used_bytes(handle: Any) -> int:
-    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)

@@ -1,9 +1,10 @@
-"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}."""
+"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}; and the check of a body."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -37,35 +38,38 @@ class PromptRefusedError(Exception):
 
 def install_error_handlers(app: FastAPI) -> None:
     """Answer every error of this service, and the framework's own, in that one shape."""
+    ours = (SettingError, PromptRefusedError, QueueFullError, GenerationError)
+    for kind in (RequestValidationError, HTTPException, *ours, Exception):
+        app.add_exception_handler(kind, _answer)
 
-    @app.exception_handler(RequestValidationError)
-    async def _invalid(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
-        message = f"{field}: {first['msg']}" if field else first["msg"]
-        return error_response(400, message, param=field or None, code=first["type"])
 
-    @app.exception_handler(HTTPException)
-    async def _http(_: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+async def _answer(_: Request, error: Exception) -> Response:
+    match error:
+        case RequestValidationError():
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))
+            message = f"{field}: {first['msg']}" if field else first["msg"]
+            return error_response(400, message, param=field or None, code=first["type"])
+        case HTTPException():
+            return error_response(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+        case SettingError():
+            return error_response(422, error.rule, param=error.field, code="setting_refused")
+        case PromptRefusedError():
+            return error_response(400, str(error), param="prompt", code="prompt_refused")
+        case QueueFullError():
+            retry = {"Retry-After": str(error.retry_after_s)}
+            return error_response(503, str(error), code="queue_full", headers=retry)
+        case GenerationError():
+            return error_response(500, str(error), code="generation_failed")
+    message = f"The service has failed on this request ({type(error).__name__}); its log says why."
+    return error_response(500, message, code="internal_error")
 
-    @app.exception_handler(SettingError)
-    async def _setting(_: Request, error: SettingError) -> Response:
-        return error_response(422, error.rule, param=error.field, code="setting_refused")
 
-    @app.exception_handler(PromptRefusedError)
-    async def _prompt(_: Request, error: PromptRefusedError) -> Response:
-        return error_response(400, str(error), param="prompt", code="prompt_refused")
-
-    @app.exception_handler(QueueFullError)
-    async def _full(_: Request, error: QueueFullError) -> Response:
-        return error_response(503, str(error), code="queue_full", headers={"Retry-After": str(error.retry_after_s)})
-
-    @app.exception_handler(GenerationError)
-    async def _failed(_: Request, error: GenerationError) -> Response:
-        return error_response(500, str(error), code="generation_failed")
-
-    @app.exception_handler(Exception)
-    async def _unexpected(_: Request, error: Exception) -> Response:
-        message = f"The service has failed on this request ({type(error).__name__}); its log says why."
-        return error_response(500, message, code="internal_error")
+async def json_object(request: Request, content: str) -> dict[str, Any]:
+    """The body, which must be an object with `content`; raises the `HTTPException` that says what is wrong with it."""
+    try:
+        return msgspec.json.decode(await request.body(), type=dict[str, Any])
+    except RecursionError as error:
+        raise HTTPException(400, "The body is nested too deeply.") from error
+    except ValueError as error:  # no JSON, no object, no UTF-8
+        raise HTTPException(400, f"The body must be a JSON object with {content}: {error}") from error

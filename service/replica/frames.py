@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
@@ -176,3 +176,18 @@ def on_our_clock(record: Record, offset: ClockOffset) -> Record:
         return record
     times = {name: getattr(record, name) for name in record.__struct_fields__ if name.endswith("_s")}
     return msgspec.structs.replace(record, **{n: offset.to_ours(t) for n, t in times.items() if t is not None})
+
+
+FramesAfter = Callable[[int | None], Awaitable[tuple[int, list[bytes]] | None]]
+
+KEEP_ALIVE = b": nothing new\n\n"
+
+
+async def telemetry_events(frames_after: FramesAfter, after: int | None) -> AsyncIterator[bytes]:
+    """One event a frame, its number as the event's id, for as long as the reader stays and there are more."""
+    yield KEEP_ALIVE  # the reader's headers, before the first frame
+    number = after
+    while (answer := await frames_after(number)) is not None:
+        number, events = answer
+        first = number - len(events) + 1
+        yield b"".join(b"id: %d\ndata: %b\n\n" % (first + i, event) for i, event in enumerate(events)) or KEEP_ALIVE

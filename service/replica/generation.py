@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import Executor
 from typing import Final
 
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.compute_thread import EngineThreads
-from service.engine.job import Engine, Job
-from service.engine.sequence import SamplingParams
-from service.messages.settings import VersionedSettings
-from service.replica.recorder import BatchLog, Recorder
+from service.engine.job import Admit, Engine, Job, Progress, SamplingParams
+from service.messages.settings import ReleaseReason, VersionedSettings
+from service.messages.telemetry import BatchWork
+from service.replica.recorder import Recorder
 from service.replica.requests import GenerationRequest, LiveRequests, TextChunk
-from service.replica.runner import BatchRunner
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_S: Final = 5.0
+"""The engine waits at most this long for the event loop before it goes on with the rows that it has."""
 
 SHORT_PROMPT: Final = 500
 """Up to this many characters a prompt takes less time to encode than to hand to a thread, where it would wait."""
@@ -34,9 +42,8 @@ class Generation:
         self.recorder = Recorder(replica)
         self.requests = LiveRequests(self.recorder, self.batcher.note_run_time)
         self.open_streams = 0
-        self._batches = BatchLog(replica, self.recorder)
-        self._runner = BatchRunner(engine, threads, self.batcher, self.requests, self._batches)
         self._engine = engine
+        self._threads = threads
         self._request_numbers = itertools.count(1)
         self._batch_ids: dict[Batch[GenerationRequest], str] = {}
 
@@ -92,7 +99,35 @@ class Generation:
         async with asyncio.TaskGroup() as running:
             while True:
                 batch = await self.batcher.next_batch()
-                running.create_task(self._runner.run(batch, self._batch_ids.pop(batch)))
+                running.create_task(self._run_batch(batch, self._batch_ids.pop(batch)))
+
+    def begin_segment(self, members: list[GenerationRequest], reason: ReleaseReason) -> str:
+        """An open batch goes on with `members`, of which some may have just joined; returns the segment's id."""
+        in_force, now_s = self.batcher.in_force, time.monotonic()
+        cap = in_force.settings.max_batch_size
+        segment: Batch[GenerationRequest] = Batch((), reason, now_s, in_force.version, cap, "continuous")
+        id = self.recorder.begin_batch(segment, [request.job.id for request in members])
+        self.recorder.change_batch(id, started_s=now_s)
+        self.requests.form([request for request in members if request.batch is None], id, now_s)
+        return id
+
+    async def _run_batch(self, batch: Batch[GenerationRequest], id: str) -> None:
+        """Run `batch`, whose id is `id`, until every request of it and every request that joined it has ended."""
+        present = self.requests.start([entry.item for entry in batch.entries])
+        # Ray seals an early batch under the size that it read itself, of which `cap` is our reconstruction.
+        assert batch.formation == "early" or len(present) <= batch.cap, f"{len(present)} in a batch of {batch.cap}"
+        self.recorder.change_batch(id, started_s=time.monotonic())
+        is_open = batch.formation == "continuous"
+        with self._threads.one() as thread:
+            while True:
+                run = BatchRun(self, id, present)
+                work = await run.compute(self._engine, thread, is_open) if present else BatchWork()
+                for request in run.abandoned:  # an engine ends every job; this is for one that breaks the contract
+                    self.requests.finish(request, "failed", "The engine stopped before this request was complete.")
+                if not (present := run.end(work)):
+                    break
+                id = self.begin_segment(present, "joined")
+        self.batcher.free_place()
 
     async def _job_for(self, input: object, sampling: SamplingParams) -> Job:
         id = f"{self.replica}-{next(self._request_numbers)}"
@@ -102,5 +137,110 @@ class Generation:
 
     def _on_formed(self, batch: Batch[GenerationRequest]) -> None:
         requests = [entry.item for entry in batch.entries]
-        id = self._batch_ids[batch] = self._batches.formed(batch, [request.job.id for request in requests])
+        id = self._batch_ids[batch] = self.recorder.begin_batch(batch, [request.job.id for request in requests])
         self.requests.form(requests, id, batch.formed_s)
+
+
+class BatchRun:
+    """One call of the engine.
+
+    One event loop owns it; only the methods that say so belong to the engine's thread. A batch that is open to others
+    is recorded in segments: steps with the same members, each of which is a batch of its own in telemetry.
+    """
+
+    def __init__(self, generation: Generation, batch: str, present: Iterable[GenerationRequest]) -> None:
+        self._generation = generation
+        self._loop = asyncio.get_running_loop()
+        self._batch: str | None = batch
+        self._present = list(present)
+        self._tokens_before = self._tokens  # this segment
+        self._work_before = BatchWork()
+        self._joined: deque[GenerationRequest] = deque()  # admitted, but not yet fetched by the engine
+        self._running = len(self._present)  # as the engine's thread counts them
+        self._has_left = False
+
+    # In the engine's thread ------------------------------------------------------------------------------------------
+
+    def _generate(self, engine: Engine, jobs: list[Job], admit: Admit | None) -> BatchWork | None:
+        """Nothing that the engine raises ends the loop that serves all other requests."""
+        try:
+            return engine.generate(jobs, self._emit, admit)
+        except BaseException:
+            logger.exception("The engine failed on a batch of %d", len(jobs))
+            return None
+
+    def _emit(self, progress: list[Progress]) -> None:
+        """The engine has made a step."""
+        ended = sum(each.finish_reason is not None for each in progress)
+        self._running -= ended
+        self._has_left |= ended > 0
+        self._loop.call_soon_threadsafe(self._on_step, progress, time.monotonic())
+
+    def _admit(self, work: BatchWork, can_join: bool) -> list[Job]:
+        """The jobs that join now. The event loop is asked only if a request has left or could join."""
+        batcher = self._generation.batcher
+        has_room = can_join and self._running < batcher.in_force.settings.max_batch_size
+        if self._has_left or (has_room and batcher.waiting):
+            self._has_left = False
+            answered = threading.Event()
+            self._loop.call_soon_threadsafe(self._exchange, work, can_join, answered)
+            answered.wait(HANDSHAKE_S)
+        joined = [self._joined.popleft().job for _ in range(len(self._joined))]
+        self._running += len(joined)
+        return joined
+
+    # In the event loop -----------------------------------------------------------------------------------------------
+
+    async def compute(self, engine: Engine, thread: Executor, is_open: bool) -> BatchWork | None:
+        """Have `engine` compute the requests in `thread`; ``None`` if it raises."""
+        jobs, admit = [request.job for request in self._present], self._admit if is_open else None
+        return await self._loop.run_in_executor(thread, self._generate, engine, jobs, admit)
+
+    def end(self, work: BatchWork | None) -> list[GenerationRequest]:
+        """The engine has returned; returns the admitted requests that it did not fetch."""
+        self._finish_segment(work)
+        return [request for request in self._joined if not request.is_final]
+
+    @property
+    def abandoned(self) -> list[GenerationRequest]:
+        """The requests that the engine fetched and did not end."""
+        return [request for request in self._present if not request.is_final and request not in self._joined]
+
+    @property
+    def _tokens(self) -> int:
+        return sum(request.completion_tokens for request in self._present)
+
+    def _on_step(self, progress: list[Progress], at_s: float) -> None:
+        self._generation.requests.note_step(progress, at_s)
+        if self._batch is not None:
+            self._generation.recorder.change_batch(self._batch, tokens=self._tokens - self._tokens_before)
+
+    def _exchange(self, work: BatchWork, can_join: bool, answered: threading.Event) -> None:
+        """Between two steps: requests that ended leave, and waiting requests that fit join."""
+        running = [request for request in self._present if not request.is_final]
+        joining: list[GenerationRequest] = []
+        if can_join:
+            tokens = sum(request.tokens for request in running)
+            joining = [entry.item for entry in self._generation.batcher.take_joining(len(running), tokens)]
+        if joining or len(running) < len(self._present):
+            self._finish_segment(work)
+            self._present, self._work_before = [*running, *joining], work
+            self._tokens_before = self._tokens
+            if self._present:
+                self._batch = self._generation.begin_segment(self._present, "joined" if joining else "left")
+            if joining:
+                self._generation.requests.start(joining)
+            self._joined += joining
+        answered.set()
+
+    def _finish_segment(self, work: BatchWork | None) -> None:
+        if self._batch is None:
+            return
+        tokens = self._tokens - self._tokens_before
+        done = None if work is None else _difference(work, self._work_before)
+        self._generation.recorder.change_batch(self._batch, finished_s=time.monotonic(), tokens=tokens, work=done)
+        self._batch = None
+
+
+def _difference(work: BatchWork, before: BatchWork) -> BatchWork:
+    return BatchWork(**{name: getattr(work, name) - getattr(before, name) for name in BatchWork.__struct_fields__})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -12,7 +11,6 @@ import msgspec
 
 from service.batching.queue import Batch
 from service.messages.clock import monotonic_clock_id
-from service.messages.settings import Formation, ReleaseReason
 from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord
 
 MAX_UNREPORTED = 20_000
@@ -36,23 +34,21 @@ class Recordable(Protocol):
 
 
 class Recorder:
-    """Collects the news of one replica between two reports, in memory that is bounded."""
+    """Collects the news of one replica between two reports, in memory that is bounded, and numbers its batches."""
 
     def __init__(self, replica: str) -> None:
+        self.ledger = Ledger()
+        self.news = asyncio.Event()
         self._replica = replica
         self._requests: dict[Recordable, None] = {}
         self._batches: dict[str, BatchRecord] = {}
-        self._ledger = Ledger()
-        self.news = asyncio.Event()
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._ledger
+        self._batch_numbers = itertools.count(1)
+        self._under_way: dict[str, BatchRecord] = {}
 
     def count(self, **counts: int) -> None:
         """Add to the ledger."""
-        sums = {name: getattr(self._ledger, name) + count for name, count in counts.items()}
-        self._ledger = msgspec.structs.replace(self._ledger, **sums)
+        sums = {name: getattr(self.ledger, name) + count for name, count in counts.items()}
+        self.ledger = msgspec.structs.replace(self.ledger, **sums)
 
     def note_request(self, request: Recordable) -> None:
         self._requests[request] = None
@@ -65,6 +61,33 @@ class Recorder:
         if len(self._batches) > MAX_UNREPORTED:
             del self._batches[next(iter(self._batches))]
         self.news.set()
+
+    def begin_batch(self, batch: Batch[Any], members: Sequence[str]) -> str:
+        """A batch was formed of the requests with these ids; returns its own."""
+        number = next(self._batch_numbers)
+        record = BatchRecord(
+            id=f"{self._replica}-b{number}",
+            number=number,
+            replica=self._replica,
+            settings_version=batch.rules_version,
+            formation=batch.formation,
+            size=len(members),
+            cap=batch.cap,
+            release_reason=batch.release_reason,
+            formed_s=batch.formed_s,
+            members=tuple(members),
+        )
+        self._under_way[record.id] = record
+        self.note_batch(record)
+        return record.id
+
+    def change_batch(self, id: str, **changes: Any) -> None:
+        """Something about a batch under way changed; with `finished_s` it is the last."""
+        record = msgspec.structs.replace(self._under_way[id], **changes)
+        self._under_way[id] = record
+        self.note_batch(record)
+        if record.finished_s is not None:
+            del self._under_way[id]
 
     def report(self, status: ReplicaStatus) -> ReplicaReport:
         """All news since the last report, and the replica's status."""
@@ -79,54 +102,3 @@ class Recorder:
         self._requests.clear()
         self.news.clear()
         return report
-
-
-class BatchLog:
-    """Numbers the batches of one replica and keeps the records of batches under way."""
-
-    def __init__(self, replica: str, recorder: Recorder) -> None:
-        self._replica = replica
-        self._recorder = recorder
-        self._numbers = itertools.count(1)
-        self._open: dict[str, BatchRecord] = {}
-
-    def formed(self, batch: Batch[Any], members: Sequence[str]) -> str:
-        """A batch was sealed; returns its id."""
-        return self._begin(
-            batch.formation, members, batch.cap, batch.rules_version, batch.release_reason, batch.formed_s
-        )
-
-    def resumed(self, members: Sequence[str], reason: ReleaseReason, cap: int, version: int) -> str:
-        """An open batch goes on with other members; returns the id of this stretch, which begins now."""
-        now_s = time.monotonic()
-        stretch = self._begin("continuous", members, cap, version, reason, now_s)
-        self.note(stretch, started_s=now_s)
-        return stretch
-
-    def note(self, id: str, **changes: Any) -> None:
-        """Something about a batch under way changed; with `finished_s` it is the last."""
-        record = msgspec.structs.replace(self._open[id], **changes)
-        self._open[id] = record
-        self._recorder.note_batch(record)
-        if record.finished_s is not None:
-            del self._open[id]
-
-    def _begin(
-        self, formation: Formation, members: Sequence[str], cap: int, version: int, reason: ReleaseReason, at_s: float
-    ) -> str:
-        number = next(self._numbers)
-        record = BatchRecord(
-            id=f"{self._replica}-b{number}",
-            number=number,
-            replica=self._replica,
-            settings_version=version,
-            formation=formation,
-            size=len(members),
-            cap=cap,
-            release_reason=reason,
-            formed_s=at_s,
-            members=tuple(members),
-        )
-        self._open[record.id] = record
-        self._recorder.note_batch(record)
-        return record.id

@@ -41,17 +41,12 @@ class TextChunk:
 class GenerationRequest:
     """One input from its admission to its end: the engine's job, the text that is still unread, and its stages.
 
-    Attributes:
-        streamed: every step is news to the client, not the end alone.
-        answered: resolved when the request has ended; cancelling it takes the request out of the queue.
-        timer: ends the request after `REQUEST_TIMEOUT_S`.
-        unread: text that the client has not read yet.
-        news: set when there is something to read.
+    `answered` is resolved when it has ended; cancelling that takes it out of the queue.
     """
 
     job: Job
     client_id: str | None
-    streamed: bool
+    streamed: bool  # every step is news to the client, not the end alone
     received_s: float
     enqueued_s: float
     state: RequestState = "waiting"
@@ -64,9 +59,9 @@ class GenerationRequest:
     error: str | None = None
     finish_reason: FinishReason | None = None
     answered: asyncio.Future[None] = field(init=False)
-    timer: asyncio.TimerHandle = field(init=False)
-    unread: list[str] = field(default_factory=list)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle = field(init=False)  # ends the request after `REQUEST_TIMEOUT_S`
+    unread: list[str] = field(default_factory=list)  # by the client
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # set when there is something to read
 
     @property
     def is_final(self) -> bool:
@@ -81,6 +76,12 @@ class GenerationRequest:
     def tokens(self) -> int:
         """Token budget: prompt tokens + max_tokens."""
         return self.job.prompt_tokens + self.job.max_tokens
+
+    @property
+    def stages_s(self) -> list[float]:
+        """When each stage that the request has reached began."""
+        reached = (self.received_s, self.enqueued_s, self.formed_s, self.started_s, self.first_token_s, self.finished_s)
+        return [at_s for at_s in reached if at_s is not None]
 
     def record(self, replica: str) -> RequestRecord:
         return RequestRecord(
@@ -112,17 +113,11 @@ class GenerationRequest:
 
 
 class LiveRequests:
-    """The requests that have not ended. All methods belong to one event loop.
-
-    Attributes:
-        running: how many requests the engine is computing.
-        last_step_s: when the engine last reported a step.
-    """
+    """The requests that have not ended, of which the engine is computing `running`; for one event loop."""
 
     def __init__(self, recorder: Recorder, on_ran: Callable[[float], None]) -> None:
         """`on_ran` gets how many seconds a request ran when it ends."""
         self.running = 0
-        self.last_step_s = time.monotonic()
         self._recorder = recorder
         self._on_ran = on_ran
         self._live: dict[str, GenerationRequest] = {}
@@ -161,7 +156,6 @@ class LiveRequests:
 
     def note_step(self, progress: Iterable[Progress], at_s: float) -> None:
         """The engine has made one step for each of these jobs."""
-        self.last_step_s = at_s
         for p in progress:
             request = self._live.get(p.job.id)
             if request is not None:
@@ -184,6 +178,9 @@ class LiveRequests:
         request.news.set()
         if not request.answered.done():
             request.answered.set_result(None)
+        ledger = self._recorder.ledger
+        assert ledger.admitted == len(self._live) + ledger.completed + ledger.failed + ledger.cancelled, ledger
+        assert request.stages_s == sorted(request.stages_s), request.stages_s
         assert self.running >= 0
 
     def _note_progress(self, request: GenerationRequest, progress: Progress, at_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from service.messages.settings import Settings, SettingsChange, VersionedSettings
 
@@ -36,11 +37,9 @@ class SettingsBoard:
             if held.version > self.in_force.version:  # the board was restarted: the replicas remember
                 self.in_force = held
             self._moved.notify_all()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(FOLLOW_TIMEOUT_S):
                     await self._moved.wait_for(lambda: self.in_force.version != held.version)
-            except TimeoutError:
-                pass
             return self.in_force
 
     async def revise(self, changes: Mapping[str, object]) -> SettingsChange | None:
@@ -49,16 +48,17 @@ class SettingsBoard:
         Raises `SettingError`, and then nothing has changed.
         """
         requested_s = self._clock()
-        async with self._one_at_a_time:
+        async with self._one_at_a_time, self._moved:
             previous = self.in_force
             settings = previous.settings.revised(changes)
             if settings == previous.settings:
                 return None
             version = previous.version + 1
-            async with self._moved:
-                self.in_force = VersionedSettings(version=version, settings=settings)
-                self._moved.notify_all()
-                await self._wait_for_adoption(version)
+            self.in_force = VersionedSettings(version=version, settings=settings)
+            self._moved.notify_all()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ADOPTION_TIMEOUT_S):
+                    await self._moved.wait_for(lambda: all(held >= version for held in self._held.values()))
             return SettingsChange(
                 version=version,
                 previous=previous.settings,
@@ -70,10 +70,3 @@ class SettingsBoard:
     def forget(self, replica: str) -> None:
         """Do not wait for this replica any more."""
         self._held.pop(replica, None)
-
-    async def _wait_for_adoption(self, version: int) -> None:
-        try:
-            async with asyncio.timeout(ADOPTION_TIMEOUT_S):
-                await self._moved.wait_for(lambda: all(held >= version for held in self._held.values()))
-        except TimeoutError:
-            pass

@@ -118,12 +118,9 @@ def spoiling(runs: Sequence[MeasuredRun]) -> list[str]:
         ("were never sent, as too many were outstanding", sum(run.dropped for run in runs)),
     )
     sentences = [f"{count:,} of {sent:,} requests {what}." for what, count in counts if count]
-    return [*sentences, *_lag(runs)]
-
-
-def _lag(runs: Sequence[MeasuredRun]) -> list[str]:
     lag_ms = max((run.lag_p99_ms for run in runs if run.lag_p99_ms is not None), default=0.0)
     p50_s = FIGURE_BY_NAME["p50_s"].of(runs)
-    if p50_s is None or lag_ms <= spoiling_lag_ms(p50_s):
-        return []
-    return [f"The load generator itself sent late (p99 {lag_ms:.0f} ms), so part of the latency is its own."]
+    if p50_s is not None and lag_ms > spoiling_lag_ms(p50_s):
+        late = f"The load generator itself sent late (p99 {lag_ms:.0f} ms), so part of the latency is its own."
+        sentences.append(late)
+    return sentences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -188,9 +189,7 @@ def grid(base: Settings, axes: Mapping[str, Sequence[object]]) -> tuple[Settings
     >>> [each.max_batch_size for each in grid(Settings(), {"max_batch_size": [1, 4]})]
     [1, 4]
     """
-    count = 1
-    for values in axes.values():
-        count *= len(values)
+    count = math.prod(map(len, axes.values()))
     if count > MOST_POINTS:
         raise PlanError(f"{count:,} points are too many: at most {MOST_POINTS:,}. Take fewer values.")
     points = [base.revised(dict(zip(axes, values, strict=True))) for values in product(*axes.values())]

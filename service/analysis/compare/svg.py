@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element, tostring
@@ -11,8 +11,7 @@ from xml.etree.ElementTree import Element, tostring
 import numpy as np
 from markupsafe import Markup
 
-from service.analysis.compare.comparison import Comparison
-from service.analysis.compare.inference import Difference
+from service.analysis.compare.comparison import Comparison, Difference
 from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.columns import Floats
@@ -47,10 +46,9 @@ class Axis:
 
     def values(self, count: int) -> list[float]:
         """`count` + 1 values at even distances on the axis."""
-        shares = [n / count for n in range(count + 1)]
-        if self.is_log:
-            return [self.low * (self.high / self.low) ** share for share in shares]
-        return [self.low + share * (self.high - self.low) for share in shares]
+        spaced = np.geomspace if self.is_log else np.linspace
+        values: list[float] = spaced(self.low, self.high, count + 1).tolist()
+        return values
 
     def ticks(self) -> list[float]:
         if not self.is_log or self.high < NARROW * self.low:
@@ -91,7 +89,7 @@ def cumulative_plot(comparison: Comparison) -> Markup:
     return _svg(
         HEIGHT,
         "Cumulative latency of A and B",
-        *_grid(x, y, lambda value: f"{value:g} s", lambda value: f"{value:.0f} %"),
+        *_grid(x, y, y_unit=" %"),
         _element("polygon", points=_points(xs + xs[::-1], a_ys + b_ys[::-1]), class_="gap"),
         _element("polyline", points=_points(xs, a_ys), class_="a"),
         _element("polyline", points=_points(xs, b_ys), class_="b"),
@@ -138,7 +136,7 @@ def sweep_plot(sweep: Sweep) -> Markup:
     return _svg(
         HEIGHT,
         f"{titles[1]} over {titles[0]}",
-        *_grid(x, y, lambda value: f"{value:g} s", lambda value: f"{value:g}"),
+        *_grid(x, y, y_unit=""),
         *marks,
     )
 
@@ -148,11 +146,11 @@ def _dot(sweep: Sweep, place: int, x: float, y: float, is_front: bool, is_best: 
     return _element("circle", _element("title", sweep.label(place)), cx=x, cy=y, r=7 if is_best else 4, class_=kind)
 
 
-def _grid(x: Axis, y: Axis, x_label: Callable[[float], str], y_label: Callable[[float], str]) -> list[Element]:
-    lines = [_x_tick(x.at(value), HEIGHT, x_label(value)) for value in x.ticks()]
+def _grid(x: Axis, y: Axis, y_unit: str) -> list[Element]:
+    lines = [_x_tick(x.at(value), HEIGHT, f"{value:g} s") for value in x.ticks()]
     for value in y.ticks():
         lines.append(_element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y.at(value), y2=y.at(value), class_="grid"))
-        lines.append(_element("text", y_label(value), x=LEFT - 8, y=y.at(value) + 4, text_anchor="end"))
+        lines.append(_element("text", f"{value:g}{y_unit}", x=LEFT - 8, y=y.at(value) + 4, text_anchor="end"))
     return lines
 
 
@@ -172,7 +170,10 @@ def _svg(height: int, title: str, *children: Element) -> Markup:
 
 def _element(tag: str, *children: Element | str, **attributes: object) -> Element:
     """`tag` with its children; `class_` and `text_anchor` become `class` and `text-anchor`."""
-    made = Element(tag, {name.rstrip("_").replace("_", "-"): _value(value) for name, value in attributes.items()})
+    made = Element(tag)
+    for name, value in attributes.items():
+        text = f"{value:.1f}" if isinstance(value, float) else str(value)
+        made.set(name.rstrip("_").replace("_", "-"), text)
     for child in children:
         if isinstance(child, str):
             made.text = child
@@ -184,7 +185,3 @@ def _element(tag: str, *children: Element | str, **attributes: object) -> Elemen
 def _points(xs: Iterable[float], ys: Iterable[float]) -> str:
     """Coordinates of a polyline or polygon."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
-
-
-def _value(value: object) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -11,15 +11,13 @@ import numpy as np
 
 from service.analysis.findings.recent import MOMENTS, Queues, RecentBatches, queues, recent_batches
 from service.analysis.observed.batches import Regime
-from service.analysis.observed.columns import Bools, Floats, Ints
+from service.analysis.observed.columns import Bools, Ints
 from service.analysis.observed.history import History
-from service.analysis.observed.requests import STATE_CODES
 from service.analysis.observed.rolling import WINDOW_S
 from service.analysis.predict.cost import Capacity, CostModel
 from service.messages.load import Burst, ClosedLoop, OnOff
 from service.messages.settings import BOUNDS, Settings
 from service.messages.text import per_second
-from service.messages.workload import TEXT
 
 Severity: TypeAlias = Literal["warning", "check", "info"]
 
@@ -80,10 +78,6 @@ class Facts:
     def since_s(self) -> float:
         return max(self.at_s - WINDOW_S, self.regime.start_s)
 
-    @property
-    def span_s(self) -> float:
-        return self.at_s - self.since_s
-
     # ------------------------------------------------------------------------------------------------------ settings
 
     @property
@@ -98,11 +92,6 @@ class Facts:
     def is_continuous(self) -> bool:
         """Whether requests join and leave between two steps."""
         return self.settings.formation == "continuous"
-
-    @property
-    def generates(self) -> bool:
-        """Whether requests are generated token by token, so that others can join in between."""
-        return self.history.unit == TEXT.unit
 
     @property
     def timeout_s(self) -> float:
@@ -158,10 +147,6 @@ class Facts:
         cost = CostModel.of_history(self.history, self.at_s)
         return None if cost is None else cost.under(self.settings.formation)
 
-    def batch_s(self, size: float) -> float | None:
-        """The time of a batch of that size, where it is known well enough."""
-        return self.cost.batch_s(size) if self.cost is not None and self.cost.is_sure_of(size) else None
-
     def capacity(self, size: int) -> Capacity | None:
         """The rates of all replicas when every batch holds `size` requests, where they are known well enough."""
         if self.cost is None or not self.cost.is_sure_of(size):
@@ -180,7 +165,8 @@ class Facts:
         begun, ended = columns["started"], np.minimum(columns["finished"], self.at_s)
         ran = (ended > self.since_s) & (begun <= self.at_s)
         busy_s = float((ended[ran] - np.maximum(begun[ran], self.since_s)).sum())
-        return min(busy_s / (self.span_s * self.places), 1.0) if self.span_s > 0 else 0.0
+        span_s = self.at_s - self.since_s
+        return min(busy_s / (span_s * self.places), 1.0) if span_s > 0 else 0.0
 
     # ------------------------------------------------------------------------------------------------------ requests
 
@@ -202,20 +188,6 @@ class Facts:
         return int(np.median(self.queues.total[-(MOMENTS // 5) :]))
 
     @cached_property
-    def _received(self) -> Bools:
-        received = self.history.requests.columns["received"]
-        return (received > self.since_s) & (received <= self.at_s)
-
-    @property
-    def received(self) -> int:
-        return int(np.count_nonzero(self._received))
-
-    @cached_property
-    def refused(self) -> int:
-        state = self.history.requests.columns["state"]
-        return int(np.count_nonzero(self._received & (state == STATE_CODES["refused"])))
-
-    @cached_property
     def begun(self) -> Ints:
         """The places in the table of the requests that began to run."""
         started = self.history.requests.columns["started"]
@@ -231,15 +203,6 @@ class Facts:
     def is_felt(self, wait_s: float) -> bool:
         """Whether a wait is a considerable part of the latency; false where no latency is known."""
         return self.latency_p50_s is not None and wait_s >= max(FELT_S, FELT_SHARE * self.latency_p50_s)
-
-    @cached_property
-    def lag_s(self) -> Floats:
-        """The delay from the intended to the actual sending, of each request whose sender is known."""
-        columns = self.history.requests.columns
-        sent = columns["sent"]
-        within = (sent > self.since_s) & (sent <= self.at_s)
-        lag: Floats = sent[within] - columns["intended"][within]
-        return lag
 
     # ---------------------------------------------------------------------------------------------------------- load
 
@@ -270,15 +233,13 @@ class Facts:
         arrived = np.minimum(columns["intended"], columns["received"])
         return int(np.count_nonzero((arrived > self.steady_since_s) & (arrived <= self.at_s)))
 
-    @cached_property
-    def measured_per_s(self) -> float | None:
-        """Arrivals a second since `steady_since_s`; ``None`` where that is less than five seconds ago."""
-        span_s = self.at_s - self.steady_since_s
-        return self.steady_arrivals / span_s if span_s >= WINDOW_S / 2 else None
-
     @property
     def offered_per_s(self) -> float | None:
-        return self.measured_per_s if self.declared_per_s is None else self.declared_per_s
+        """The declared rate, or arrivals since `steady_since_s`; ``None`` where that is less than five seconds ago."""
+        if self.declared_per_s is not None:
+            return self.declared_per_s
+        span_s = self.at_s - self.steady_since_s
+        return self.steady_arrivals / span_s if span_s >= WINDOW_S / 2 else None
 
 
 def share(which: Bools) -> float:

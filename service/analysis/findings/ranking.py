@@ -3,57 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 from service.analysis.findings.facts import Facts, Finding
-from service.analysis.findings.rules import (
-    batch_of_one,
-    batch_size_limits,
-    generator_lags,
-    held_back,
-    load_share,
-    memory_full,
-    memory_grows,
-    ongoing_capped,
-    queue_grows,
-    replica_idle,
-    requests_shed,
-    saturated,
-    sealed_early,
-    stragglers,
-    timeout_needless,
-    timeout_too_long,
-    timeout_waited,
-    timeout_without_effect,
-    waits_for_batch,
-)
+from service.analysis.findings.rules import formation, load, sizes, timeouts
 from service.analysis.observed.history import History
 
 Rule = Callable[[Facts], Finding | None]
 
 RULES: Final[tuple[Rule, ...]] = (
-    sealed_early.find,
-    ongoing_capped.find,
-    generator_lags.find,
-    held_back.find,
-    batch_of_one.find,
-    memory_full.find,
-    saturated.find,
-    batch_size_limits.find,
-    requests_shed.find,
-    queue_grows.find,
-    stragglers.find,
-    replica_idle.find,
-    timeout_too_long.find,
-    timeout_needless.find,
-    memory_grows.find,
-    waits_for_batch.find,
-    load_share.find,
-    timeout_waited.find,
-    timeout_without_effect.find,
+    formation.sealed_early,
+    sizes.ongoing_capped,
+    load.generator_lags,
+    formation.held_back,
+    sizes.batch_of_one,
+    sizes.memory_full,
+    load.saturated,
+    sizes.batch_size_limits,
+    load.requests_shed,
+    load.queue_grows,
+    formation.stragglers,
+    load.replica_idle,
+    timeouts.timeout_too_long,
+    timeouts.timeout_needless,
+    sizes.memory_grows,
+    formation.waits_for_batch,
+    load.load_share,
+    timeouts.timeout_waited,
+    timeouts.timeout_without_effect,
 )
 SEVERITIES: Final = ("warning", "check", "info")
 
@@ -115,16 +95,10 @@ def findings_over_time(history: History, begin_s: float, end_s: float) -> tuple[
 
 
 def _held(rule: str, found_at: list[dict[str, Finding]], moments_s: list[float], least: int) -> HeldFinding | None:
-    runs = [run for run in _runs(rule, found_at) if len(run) >= least]
+    moments = groupby(range(len(found_at)), key=lambda moment: rule in found_at[moment])
+    runs = [run for run in (list(group) for holds, group in moments if holds) if len(run) >= least]
     if not runs:
         return None
     longest = max(runs, key=len)
     spans_s = tuple((moments_s[run[0]], moments_s[run[-1]]) for run in runs)
     return HeldFinding(found_at[longest[len(longest) // 2]][rule], spans_s)
-
-
-def _runs(rule: str, found_at: list[dict[str, Finding]]) -> Iterator[list[int]]:
-    """Moments in a row at which the rule found something."""
-    for holds, run in groupby(range(len(found_at)), key=lambda moment: rule in found_at[moment]):
-        if holds:
-            yield list(run)

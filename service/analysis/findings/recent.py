@@ -164,13 +164,6 @@ class Queues:
         total: Ints = self.waiting.sum(axis=0)
         return total
 
-    @property
-    def idle_while_others_queue(self) -> Bools:
-        """By slot and moment: whether it had nothing to do while requests waited behind another's batch."""
-        queueing = (self.waiting > 0) & (self.running > 0)
-        idle: Bools = (self.waiting == 0) & (self.running == 0) & self.is_present[:, None]
-        return idle & queueing.any(axis=0)
-
 
 def queues(history: History, since_s: float, at_s: float) -> Queues:
     moments = np.linspace(since_s, at_s, MOMENTS)
@@ -179,7 +172,12 @@ def queues(history: History, since_s: float, at_s: float) -> Queues:
     alive = (queued <= at_s) & (finished > since_s)
     slot, queued, finished = columns["slot"][alive], queued[alive], finished[alive]
     started = np.minimum(columns["started"][alive], finished)
-    present = _present(history, since_s, at_s)
+    reported = history.statuses.replicas
+    then, now = (
+        set(reported["slot"][(reported["at"] > moment_s - STATUS_REACH_S) & (reported["at"] <= moment_s)].tolist())
+        for moment_s in (since_s, at_s)
+    )
+    present = then & now
     slots = range(max([*slot.tolist(), *present], default=-1) + 1)
     return Queues(
         at_s=moments,
@@ -197,13 +195,3 @@ def _counts(spans: list[tuple[Floats, Floats]], moments: Floats) -> Ints:
             np.sort(end), moments, "right"
         )
     return counts
-
-
-def _present(history: History, since_s: float, at_s: float) -> set[int]:
-    """The slots whose replica was there from the beginning to the end."""
-    reported = history.statuses.replicas
-    then, now = (
-        set(reported["slot"][(reported["at"] > moment_s - STATUS_REACH_S) & (reported["at"] <= moment_s)].tolist())
-        for moment_s in (since_s, at_s)
-    )
-    return then & now

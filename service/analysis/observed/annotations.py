@@ -6,16 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import numpy as np
-
-from service.analysis.observed.columns import Columns
-from service.analysis.observed.descriptions import describe_load_change, describe_scale_change
+from service.analysis.observed.descriptions import describe_change, describe_load_change
 from service.messages.load import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
 from service.messages.settings import Scale
 from service.messages.telemetry import Deployment
 
 MARK_GAP_S: Final = 1.0  # changes of load closer than this (a slider that is dragged) become one mark
-LAST_REPORT_S: Final = 5.0  # after a change, the service reports on batches formed before it for at most so long
 MOST_KEPT: Final = 500
 
 
@@ -77,22 +73,22 @@ class LoadTimeline:
 
 @dataclass
 class DeploymentTimeline:
-    """The redeployments, marked when they were asked for."""
+    """The redeployments, marked when they were asked for.
+
+    Attributes:
+        wanted: the scale that was asked for last; ``None`` for a new service, which begins with its own.
+    """
 
     marks: list[OuterMark] = field(default_factory=list)
-    _wanted: Scale | None = None
+    wanted: Scale | None = None
 
     def note(self, deployment: Deployment | None, at_s: float) -> None:
         """Note the deployment that a service reports."""
         if deployment is None:
             return
-        if self._wanted is not None and deployment.wanted != self._wanted:
-            self.marks.append(OuterMark(at_s, describe_scale_change(self._wanted, deployment.wanted)))
-        self._wanted = deployment.wanted
-
-    def begin_service(self) -> None:
-        """Forget the scale, since a new service begins with its own."""
-        self._wanted = None
+        if self.wanted is not None and deployment.wanted != self.wanted:
+            self.marks.append(OuterMark(at_s, describe_change(self.wanted, deployment.wanted)))
+        self.wanted = deployment.wanted
 
     def drop_before(self, at_s: float) -> None:
         self.marks = [mark for mark in self.marks[-MOST_KEPT:] if mark.at_s >= at_s]
@@ -106,50 +102,19 @@ class Drain:
     end_s: float | None
 
     @property
-    def after_s(self) -> float | None:
-        return None if self.end_s is None else self.end_s - self.in_force_s
-
-    @property
     def words(self) -> str:
         """
         >>> Drain(1.0, 2.8).words, Drain(1.0, None).words
         ('old settings drained after 1.8 s', 'old settings still drain')
         """
-        return "old settings still drain" if self.end_s is None else f"old settings drained after {self.after_s:.1f} s"
+        if self.end_s is None:
+            return "old settings still drain"
+        return f"old settings drained after {self.end_s - self.in_force_s:.1f} s"
 
     @property
     def brief(self) -> str:
         """The same for narrow places."""
-        return "draining" if self.end_s is None else f"drained {self.after_s:.1f} s"
-
-
-class Drains:
-    """The drain of each change, read from the table of batches and kept once it is over."""
-
-    def __init__(self, batches: Columns) -> None:
-        self._batches = batches
-        self._known: dict[int, Drain | None] = {}
-
-    def of(self, regime: int, in_force_s: float) -> Drain | None:
-        """The drain of the change that began a regime; ``None`` if no older batch was left when it was in force."""
-        if regime not in self._known:
-            found = self._find(regime, in_force_s)
-            formed = self._batches["formed"]
-            newest_s = float(formed[-1]) if len(formed) else -np.inf
-            if (found is not None and found.end_s is None) or newest_s < in_force_s + LAST_REPORT_S:
-                return found
-            self._known[regime] = found
-        return self._known[regime]
-
-    def forget_before(self, regime: int) -> None:
-        self._known = {number: drain for number, drain in self._known.items() if number >= regime}
-
-    def _find(self, regime: int, in_force_s: float) -> Drain | None:
-        finished = self._batches["finished"]
-        left = finished[(self._batches["regime"] < regime) & (finished > in_force_s)]
-        if not len(left):
-            return None
-        return Drain(in_force_s, None if np.isinf(left.max()) else float(left.max()))
+        return "draining" if self.end_s is None else f"drained {self.end_s - self.in_force_s:.1f} s"
 
 
 @dataclass(frozen=True)
@@ -173,9 +138,6 @@ class Outages:
 
     def __iter__(self) -> Iterator[Outage]:
         return iter(self._outages)
-
-    def __len__(self) -> int:
-        return len(self._outages)
 
     @property
     def failed_since_s(self) -> float | None:

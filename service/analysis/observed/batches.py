@@ -9,15 +9,16 @@ from typing import Final, get_args
 
 import numpy as np
 
-from service.analysis.observed.annotations import Drain, Drains, SettingsMark
+from service.analysis.observed.annotations import Drain, SettingsMark
 from service.analysis.observed.columns import Bools, Columns, Floats, Ints
-from service.analysis.observed.descriptions import describe_settings_change
+from service.analysis.observed.descriptions import describe_change
 from service.analysis.observed.rolling import Grid
 from service.messages.settings import FORMATIONS, ReleaseReason, Settings, SettingsChange
 from service.messages.telemetry import BatchRecord, BatchWork
 from service.messages.text import format_ms
 
 MAX_ROWS: Final = 60_000
+LAST_REPORT_S: Final = 5.0  # how long after a change the service may still report batches formed before it
 REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)
 REASON_CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 FORMATION_CODES: Final = {formation: code for code, formation in enumerate(FORMATIONS)}
@@ -58,7 +59,7 @@ class BatchTable:
         self.columns = Columns(FLOATS, [*INTEGERS, *(name for name in WORK if name not in FLOATS)], MAX_ROWS)
         self.tokens = Grid(span_s, blank=0.0)
         self.regimes: list[Regime] = []
-        self._drains = Drains(self.columns)
+        self._drains: dict[int, Drain | None] = {}  # by regime, once they are over
         self._ids: deque[tuple[int, str]] = deque()
         self._row_of: dict[tuple[int, str], int] = {}
         self._regime_of_version: dict[tuple[int, int], int] = {}
@@ -118,7 +119,16 @@ class BatchTable:
         """How long batches of the settings before ran on; ``None`` if none was left."""
         if regime.mark is None or regime.in_force_s is None:
             return None
-        return self._drains.of(regime.number, regime.in_force_s)
+        if regime.number in self._drains:
+            return self._drains[regime.number]
+        finished, formed = self.columns["finished"], self.columns["formed"]
+        ends_s = finished[(self.columns["regime"] < regime.number) & (finished > regime.in_force_s)]
+        last_s = float(ends_s.max(initial=-np.inf))
+        found = Drain(regime.in_force_s, None if np.isinf(last_s) else last_s) if len(ends_s) else None
+        is_reported = len(formed) > 0 and formed[-1] >= regime.in_force_s + LAST_REPORT_S
+        if is_reported and last_s < np.inf:
+            self._drains[regime.number] = found
+        return found
 
     def marks(self) -> list[SettingsMark]:
         found = [(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
@@ -137,8 +147,7 @@ class BatchTable:
         keep = np.flatnonzero(formed >= time_s)
         self._drop(self.columns.first + (int(keep[0]) if len(keep) else len(formed)))
         while len(self.regimes) > 1 and self.regimes[1].start_s < time_s:
-            del self.regimes[0]
-            self._drains.forget_before(self.regimes[0].number)
+            self._drains.pop(self.regimes.pop(0).number, None)
 
     def _append(self, service: int, record: BatchRecord, slot: int) -> int:
         if len(self.columns) == MAX_ROWS:
@@ -185,9 +194,11 @@ class BatchTable:
         if number is not None:
             self._begin_earlier(number, record.formed_s)
             return number
-        obeyed = max((v for s, v in self._regime_of_version if s == service), default=None)
+        known = {version: number for (of, version), number in self._regime_of_version.items() if of == service}
+        obeyed = max(known, default=None)
         if obeyed is not None and record.settings_version < obeyed:
-            return self._regime_below(key)  # never the newest: it had no mark and needs none now
+            older = [number for version, number in known.items() if version < record.settings_version]
+            return max(older, default=0)  # never the newest: it had no mark and needs none now
         number = self.regime + 1
         self._regime_of_version[key] = number
         mark = None if obeyed is None else self._mark(service, obeyed, record, number)
@@ -196,12 +207,6 @@ class BatchTable:
         settings = self._settings.get(key)
         self.regimes.append(Regime(number, record.formed_s, record.settings_version, mark, settings, in_force_s))
         return number
-
-    def _regime_below(self, key: tuple[int, int]) -> int:
-        """The regime of the newest older settings, so that a batch formed late does not count for newer ones."""
-        known = self._regime_of_version.items()
-        older = [number for (service, version), number in known if service == key[0] and version < key[1]]
-        return max(older, default=0)
 
     def _begin_earlier(self, number: int, formed_s: float) -> None:
         """Begin a regime with the batch of another replica that was reported later but formed before."""
@@ -213,7 +218,7 @@ class BatchTable:
     def _mark(self, service: int, obeyed: int, record: BatchRecord, regime: int) -> SettingsMark:
         version = record.settings_version
         previous, settings = self._settings.get((service, obeyed)), self._settings.get((service, version))
-        text = describe_settings_change(previous, settings) if previous and settings else "settings changed"
+        text = describe_change(previous, settings) if previous and settings else "settings changed"
         change = self._changes.get((service, version))
         detail = f"in force after {format_ms(change.in_force_after_ms)}" if change else ""
         return SettingsMark(record.formed_s, regime, version, text, detail)

@@ -52,6 +52,10 @@ class Columns:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._columns[name][self._start : self._stop]
 
+    def numbers(self) -> range:
+        """The numbers of the rows that are kept, oldest first."""
+        return range(self.first, self.next)
+
     def append(self, values: Mapping[str, float]) -> int:
         """Add a row, blank where `values` has no entry, and return its number."""
         if len(self) == self._max_rows:

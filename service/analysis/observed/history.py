@@ -80,7 +80,7 @@ class History:
         self._ended_s = -np.inf  # the latest end of a service
         self._begun_s: list[float] = []  # lower bounds of the services' begins: the end of the one before
         self._last_number = 0
-        self._changes: list[SettingsChange] = []
+        self.changes: tuple[SettingsChange, ...] = ()
         self._doubtful: tuple[float, set[int]] | None = None
         self._begins_anew = True
         self.revision += 1
@@ -160,7 +160,7 @@ class History:
         if self.last_s is not None and not self._begins_anew:
             self._end_service(self.now_s())
         self.outages.close(self.now_s())
-        self.deployment_timeline.begin_service()
+        self.deployment_timeline.wanted = None
         self._begins_anew = True
         self._last_number = 0
         self.revision += 1
@@ -195,9 +195,6 @@ class History:
     def is_empty(self) -> bool:
         return len(self.requests.columns) == 0 and len(self.batches.columns) == 0
 
-    def changes(self) -> tuple[SettingsChange, ...]:
-        return tuple(self._changes)
-
     def outer_marks(self) -> list[OuterMark]:
         """Changes of the load and of the replicas, in order of time."""
         return sorted([*self.load_timeline.marks, *self.deployment_timeline.marks], key=lambda mark: mark.at_s)
@@ -211,8 +208,6 @@ class History:
         formed = np.count_nonzero((columns["formed"] <= at_s) & (formed_ends > at_s))
         running = np.count_nonzero((columns["started"] <= at_s) & (columns["finished"] > at_s))
         return int(waiting), int(formed), int(running)
-
-    # --------------------------------------------------------------------------------------------------------- inner
 
     def _is_of_new_service(self, frame: TelemetryFrame) -> bool:
         """Whether the frame numbers began anew; otherwise the frame came twice."""
@@ -232,7 +227,7 @@ class History:
         if self._begins_anew:
             self._service += 1
             self._begun_s.append(self._ended_s)
-            self.slots.forget_all()
+            self.slots.held.clear()  # the replicas of a new service have other names, or the same for others
             self.outages.close(frame.at_s)
             self._begins_anew = False
         self.outages.close(frame.at_s, "gap")
@@ -244,7 +239,7 @@ class History:
     def _add_settings(self, frame: TelemetryFrame) -> None:
         for change in frame.changes:
             self.batches.note_change(self._service, change)
-            self._changes = [*self._changes[-MOST_CHANGES:], change]
+            self.changes = (*self.changes[-MOST_CHANGES:], change)
         self.batches.note_settings(self._service, frame.in_force.version, frame.in_force.settings)
         self.in_force = frame.in_force
         self.deployment_timeline.note(frame.deployment, frame.at_s)
@@ -254,16 +249,15 @@ class History:
             self.replicas = frame.replicas
             self.unit = frame.replicas[0].unit
         for status in frame.replicas:
-            if not self.slots.knows(status.replica) and status.replica not in frame.gone_replicas:
+            if status.replica not in self.slots.held and status.replica not in frame.gone_replicas:
                 self.slots.slot_of(status.replica)
                 self.outages.close_one_loss(status.at_s)
-        self.statuses.add_replicas(
-            (status for status in frame.replicas if self.slots.knows(status.replica)), self.slots.slot_of
-        )
+        known = [status for status in frame.replicas if status.replica in self.slots.held]
+        self.statuses.add_replicas(known, self.slots.slot_of)
 
     def _lose_replicas(self, frame: TelemetryFrame) -> None:
         for replica in frame.gone_replicas:
-            slot = self.slots.free(replica)
+            slot = self.slots.held.pop(replica, None)
             if slot is not None:
                 self.requests.close(self.requests.open_rows(slot).tolist(), frame.at_s, "The replica stopped.")
                 self.batches.close(frame.at_s, slot)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS, REASONS
-from service.analysis.observed.columns import Bools, Columns, Floats
+from service.analysis.observed.columns import Bools, Columns
 from service.analysis.observed.history import History
-from service.analysis.observed.requests import RequestTable
 from service.messages.settings import FORMATIONS, Formation, ReleaseReason
 
 
@@ -51,6 +50,9 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
         value if np.isfinite(value := columns.get(row, name)) else None for name in ("started", "finished")
     )
     until_s = finished_s if finished_s is not None else history.last_s
+    requests = history.requests.columns
+    members = (requests["batch"] == row) & np.isfinite(requests["started"])
+    waited = requests["started"][members] - requests["queued"][members]
     return BatchSummary(
         row=row,
         id=history.batches.id_of(row),
@@ -60,7 +62,7 @@ def batch_summary(history: History, row: int) -> BatchSummary | None:
         formed_s=columns.get(row, "formed"),
         started_s=started_s,
         finished_s=finished_s,
-        waited_s=_waited_s(history.requests, row),
+        waited_s=(float(waited.min()), float(waited.max())) if len(waited) else None,
         ran_s=None if started_s is None or until_s is None else max(until_s - started_s, 0.0),
         unit=history.unit,
         **{name: int(columns.get(row, name)) for name in ("number", "version", "size", "cap", "tokens")},
@@ -113,13 +115,6 @@ def is_open(history: History, batch: int) -> bool:
     """Whether other requests could join the batch while it ran."""
     columns = history.batches.columns
     return columns.has(batch) and columns.get(batch, "formation") == CONTINUOUS
-
-
-def _waited_s(requests: RequestTable, row: int) -> tuple[float, float] | None:
-    columns = requests.columns
-    members = (columns["batch"] == row) & np.isfinite(columns["started"])
-    waited: Floats = columns["started"][members] - columns["queued"][members]
-    return (float(waited.min()), float(waited.max())) if len(waited) else None
 
 
 def _running_beside(history: History, table: Columns, row: int) -> list[int]:

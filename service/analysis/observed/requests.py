@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from service.analysis.observed.columns import Bools, Columns, Floats, Ints
+from service.analysis.observed.stages import MARKS
 from service.messages.clock import ClockOffset
 from service.messages.load import ClientOutcome, ClientRequest
 from service.messages.telemetry import FINAL_STATES, RequestRecord, RequestState
@@ -20,14 +21,8 @@ MAX_ROWS: Final = 120_000
 STATES: Final[tuple[RequestState, ...]] = get_args(RequestState)
 STATE_CODES: Final = {state: code for code, state in enumerate(STATES)}
 FIRST_FINAL_CODE: Final = min(STATE_CODES[state] for state in FINAL_STATES)
-STATE_OF_OUTCOME: Final[Mapping[ClientOutcome, RequestState]] = {
-    "ok": "done",
-    "failed": "failed",
-    "cancelled": "cancelled",
-    "refused": "refused",
-}
-SERVICE_TIMES: Final = ("received", "queued", "formed", "started", "first_token", "finished")
 SENDER_TIMES: Final = ("intended", "sent", "client_first_token", "client_finished")
+SERVICE_TIMES: Final = tuple(mark for mark in MARKS if mark not in SENDER_TIMES)
 TIMES: Final = (*SERVICE_TIMES, *SENDER_TIMES)
 INTEGERS: Final = ("state", "arrival", "slot", "batch", "regime", "sample", "tokens", "max_tokens", "prompt_tokens")
 
@@ -122,12 +117,8 @@ class RequestTable:
         batches = [batch_row_of(record.batch) for record in records]
         regimes = [regime_of(batch) for batch in batches]
         put = self.columns.put
-        put(rows, "received", (r.received_s for r in records))
-        put(rows, "queued", (None if r.state == "refused" else r.enqueued_s or r.received_s for r in records))
-        put(rows, "formed", (r.started_s if r.formed_s is None else r.formed_s for r in records))
-        put(rows, "started", (r.started_s for r in records))
-        put(rows, "first_token", (r.first_token_s for r in records))
-        put(rows, "finished", (r.finished_s for r in records))
+        for mark in SERVICE_TIMES:
+            put(rows, mark, (_time_of(r, mark) for r in records))
         put(rows, "state", (STATE_CODES[r.state] for r in records))
         put(rows, "tokens", (r.completion_tokens for r in records))
         put(rows, "max_tokens", (r.max_tokens for r in records))
@@ -147,7 +138,11 @@ class RequestTable:
         """Add the sender's records; `regime` is assumed for requests whose batch is not known yet."""
         for request in requests:
             row = self._row_for_client(request)
-            self._set_client_times(row, request, clock.offset_s)
+            times = (request.intended_s, request.sent_s, request.first_token_s, request.finished_s)
+            for name, at_s in zip(SENDER_TIMES, times, strict=True):
+                if at_s is not None:
+                    self.columns.set(row, name, at_s + clock.offset_s)
+            self.columns.set(row, "clock_offset", clock.offset_s)
             texts = self._texts_of(row)
             texts.text += request.new_text
             texts.outcome = request.outcome
@@ -200,7 +195,7 @@ class RequestTable:
         times = {name: None if math.isinf(at_s := self.columns.get(row, name)) else at_s for name in TIMES}
         state = STATES[int(self.columns.get(row, "state"))] if texts.service_key else "waiting"
         if texts.outcome is not None:
-            state = STATE_OF_OUTCOME[texts.outcome]
+            state = "done" if texts.outcome == "ok" else texts.outcome
         started_at_s = _first(times["intended"], times["received"], times["sent"]) or 0.0
         finished_s = times["client_finished" if texts.has_sender else "finished"]
         return RequestRow(
@@ -233,17 +228,12 @@ class RequestTable:
 
     def note_all_changed(self) -> None:
         """Let `take_changed` return every row once more."""
-        self._changed = dict.fromkeys(self.numbers())
+        self._changed = dict.fromkeys(self.columns.numbers())
 
     def rows(self, numbers: Iterable[int] | None = None) -> list[RequestRow]:
         """The rows with these numbers, or all, as far as they are kept."""
-        return [self.row(row) for row in (self.numbers() if numbers is None else numbers) if self.columns.has(row)]
-
-    def numbers(self) -> range:
-        """The numbers of all rows that are kept, oldest first."""
-        return range(self.columns.first, self.columns.next)
-
-    # --------------------------------------------------------------------------------------------------------- rows
+        asked = self.columns.numbers() if numbers is None else numbers
+        return [self.row(row) for row in asked if self.columns.has(row)]
 
     def _row_for_record(self, service: int, record: RequestRecord, slot_of: Callable[[str], int]) -> int:
         key = (service, record.id)
@@ -308,15 +298,6 @@ class RequestTable:
             self.columns.set(row, name, self.columns.get(row, name) - offset_s + clock.offset_s)
         self.columns.set(row, "clock_offset", clock.offset_s)
 
-    def _set_client_times(self, row: int, request: ClientRequest, offset_s: float) -> None:
-        times = (request.intended_s, request.sent_s, request.first_token_s, request.finished_s)
-        for name, at_s in zip(SENDER_TIMES, times, strict=True):
-            if at_s is not None:
-                self.columns.set(row, name, at_s + offset_s)
-        self.columns.set(row, "clock_offset", offset_s)
-
-    # ------------------------------------------------------------------------------------------------------ samples
-
     def _sample_service(self, row: int, record: RequestRecord, regime: int) -> None:
         """Sample a request whose sender is unknown; for the others, the sender's latency is the sample."""
         sample = int(self.columns.get(row, "sample"))
@@ -345,3 +326,13 @@ def samples_between(samples: Columns, start_s: float, end_s: float) -> tuple[Flo
 
 def _first(*times: float | None) -> float | None:
     return next((at_s for at_s in times if at_s is not None), None)
+
+
+def _time_of(record: RequestRecord, mark: str) -> float | None:
+    """When a record passed a mark; an old recording may lack two of them."""
+    if mark == "queued":
+        return None if record.state == "refused" else record.enqueued_s or record.received_s
+    if mark == "formed" and record.formed_s is None:
+        return record.started_s
+    at_s: float | None = getattr(record, f"{mark}_s")
+    return at_s

@@ -94,13 +94,12 @@ class RollingPercentiles:
         oldest_s = now_s - len(self.grids[0]) * STEP_S
         first = max(self._settled + 1 if self._settled is not None else newest, step_of(oldest_s))
         for step in range(first, newest + 1):
-            for grid, value in zip(self.grids, self._at(step * STEP_S, samples, regime_start), strict=True):
+            at_s = step * STEP_S
+            regime, start_s = regime_start(at_s)
+            values = percentiles(samples, max(at_s - WINDOW_S, start_s), at_s, regime)
+            for grid, value in zip(self.grids, values, strict=True):
                 grid.put(step, value)
         self._settled = max(newest - math.ceil(LATE_S / STEP_S), first - 1)
-
-    def _at(self, at_s: float, samples: Columns, regime_start: Callable[[float], tuple[int, float]]) -> Floats:
-        regime, start_s = regime_start(at_s)
-        return percentiles(samples, max(at_s - WINDOW_S, start_s), at_s, regime)
 
 
 def percentiles(samples: Columns, start_s: float, end_s: float, regime: int) -> Floats:

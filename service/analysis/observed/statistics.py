@@ -67,7 +67,9 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
     span_s = end_s - rated_from_s
     number = regime.number if regime else 0
     samples = history.requests.samples
-    p50_s, p95_s, p99_s = (_known(value) for value in percentiles(samples, start_s, end_s, number))
+    p50_s, p95_s, p99_s = (
+        None if math.isnan(value) else float(value) for value in percentiles(samples, start_s, end_s, number)
+    )
     waiting, formed, _ = history.depth_at(end_s)
     is_long_enough = span_s >= LEAST_SPAN_S
     finished = samples["finished"]
@@ -148,7 +150,3 @@ def _tokens_per_s(history: History, start_s: float, end_s: float) -> float:
     edges = np.arange(first, last + 2) * STEP_S
     covered = np.clip(np.minimum(edges[1:], end_s) - np.maximum(edges[:-1], start_s), 0.0, STEP_S) / STEP_S
     return max(float((history.batches.tokens.read(first, last) * covered).sum()) / (end_s - start_s), 0.0)
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)

@@ -19,38 +19,31 @@ UNKNOWN: Final = -1
 
 
 class ReplicaSlots:
-    """Slots of the replicas, counted from 0; the lowest free one is given to the next replica."""
+    """Slots of the replicas, counted from 0; the lowest free one is given to the next replica.
+
+    Attributes:
+        held: the slot of each replica that has one; without its entry the slot is free.
+    """
 
     def __init__(self) -> None:
-        self._slots: dict[str, int] = {}
+        self.held: dict[str, int] = {}
         self._names: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self._names)
 
-    def knows(self, replica: str) -> bool:
-        return replica in self._slots
-
     def slot_of(self, replica: str) -> int:
         """The replica's slot, which it is given if it has none."""
-        if replica not in self._slots:
-            taken = set(self._slots.values())
+        if replica not in self.held:
+            taken = set(self.held.values())
             slot = next(n for n in range(len(taken) + 1) if n not in taken)
-            self._slots[replica] = slot
+            self.held[replica] = slot
             self._names[slot] = replica
-        return self._slots[replica]
+        return self.held[replica]
 
     def name_of(self, slot: int) -> str:
         """The replica that holds the slot, or held it last."""
         return self._names.get(slot, "")
-
-    def free(self, replica: str) -> int | None:
-        """Free the replica's slot and return it; ``None`` if it has none."""
-        return self._slots.pop(replica, None)
-
-    def forget_all(self) -> None:
-        """Free all slots: the replicas of a new service have other names, or the same for others."""
-        self._slots.clear()
 
 
 class Statuses:

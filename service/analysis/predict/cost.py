@@ -13,16 +13,19 @@ the price of a step from that of a row, and the error for other sizes is wide.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
 
-from service.analysis.observed.columns import Floats
+from service.analysis.observed.batches import CONTINUOUS
+from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.history import History
-from service.analysis.predict.executed import Executed
 from service.messages.settings import BOUNDS, Formation
 
+MOST_BATCHES: Final = 300
+LONGEST_AGO_S: Final = 300.0
+SLICE_S: Final = 0.5  # segments of a continuous batch are joined to slices of this run time
 LEAST_BATCHES: Final = 3
 WIDE: Final = 0.25  # the relative standard error beyond which a time counts as unknown
 TERMS: Final = ("overhead_s", "prompt_token_s", "step_s", "row_s")
@@ -35,6 +38,99 @@ OUTLIER: Final = 3.0  # residuals beyond so many times the noise are cut down to
 # leave open: requests of one length do not separate overhead from steps, nor batches of one size steps from rows.
 PRIOR_SHARES: Final = np.array([0.0, 0.03, 0.6, 0.3])
 PRIOR_WIDTHS: Final = np.array([0.03, 0.1, 1.0, 1.0])
+
+
+@dataclass(frozen=True)
+class Executed:
+    """Executed batches, one entry each, in order of `finished_s`; segments of `continuous` are joined to half seconds.
+
+    Attributes:
+        size: rows, on average over the steps.
+        steps: decode steps, as many as a batch's longest completion has tokens.
+        tokens: generated for all members. A function's call is one step, with one token for each member.
+        pieces: pieces of the members' answers; of text, as many as tokens.
+        prompt_tokens: read before the first step, for all members, padding included.
+        begun: requests that began to run in it.
+        is_open: whether others could join.
+    """
+
+    size: Floats
+    steps: Floats
+    tokens: Floats
+    pieces: Floats
+    prompt_tokens: Floats
+    run_s: Floats
+    finished_s: Floats
+    begun: Floats
+    is_open: Bools
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @classmethod
+    def of_history(cls, history: History, at_s: float | None = None) -> Executed:
+        """The last batches that had ended at `at_s` (now)."""
+        latest_s = history.now_s() if at_s is None else at_s
+        table = history.batches.columns
+        chosen = (table["finished"] <= latest_s) & (table["finished"] > latest_s - LONGEST_AGO_S)
+        chosen &= np.isfinite(table["started"]) & (table["tokens"] > 0) & (table["finished"] > table["started"])
+        chosen &= table["started"] >= history.service_begun_s(latest_s)  # an earlier service may have had another model
+        chosen &= table["started"] >= _places_since_s(history, latest_s)
+        rows = np.flatnonzero(chosen)
+        rows = rows[np.argsort(table["finished"][rows], kind="stable")]
+        executed = cls._of_rows(history, rows)._in_slices(table["slot"][rows])
+        latest = np.argsort(executed.finished_s, kind="stable")[-MOST_BATCHES:]
+        return cls(*(getattr(executed, field.name)[latest] for field in fields(cls)))
+
+    @classmethod
+    def _of_rows(cls, history: History, rows: Ints) -> Executed:
+        table = history.batches.columns
+        names = ("size", "steps", "tokens", "computed", "prompts")
+        column = {name: table[name][rows].astype(float) for name in names}
+        pieces = column["tokens"]
+        is_open: Bools = table["formation"][rows] == CONTINUOUS
+        is_known = column["steps"] > 0  # an engine that reports no work gave each member as many tokens
+        steps = np.where(is_known, column["steps"], pieces / column["size"])
+        is_call = pieces > (steps + 1) * column["size"]  # more than a step's rows and the prompts can give
+        tokens = np.where(is_call, steps * column["size"], pieces)
+        prompt_tokens = np.where(is_known, column["computed"] - (tokens - column["size"]), 0.0)
+        prompt_tokens = np.where(is_open | (column["prompts"] > 0), column["prompts"], prompt_tokens)
+        batch = history.requests.columns["batch"] - table.first
+        joined = np.bincount(batch[batch >= 0], minlength=len(table))
+        finished_s = table["finished"][rows]
+        return cls(
+            size=column["size"],
+            steps=steps,
+            tokens=tokens,
+            pieces=pieces,
+            prompt_tokens=np.maximum(prompt_tokens, 0.0),
+            run_s=finished_s - table["started"][rows],
+            finished_s=finished_s,
+            begun=np.where(is_open, joined[rows], column["size"]),
+            is_open=is_open,
+        )
+
+    @property
+    def pieces_per_token(self) -> float:
+        """Pieces of answers for each token of work: 1, unless a function streams."""
+        return float(self.pieces.sum() / self.tokens.sum())
+
+    def _in_slices(self, slot: Ints) -> Executed:
+        """Join segments of one engine in a row, since a segment can be as short as a step and is then mostly noise."""
+        if not self.is_open.any():
+            return self
+        number = np.arange(len(self))  # of a slice on its engine; a batch that others could not join is one by itself
+        for each in np.unique(slot[self.is_open]):
+            mine = self.is_open & (slot == each)
+            number[mine] = (np.cumsum(self.run_s[mine]) - self.run_s[mine] / 2) // SLICE_S
+        slices = np.stack([np.where(self.is_open, slot, -1), number], axis=1)
+        _, slice_of = np.unique(slices, axis=0, return_inverse=True)
+        sums = Executed(*(np.bincount(slice_of, getattr(self, field.name)).astype(float) for field in fields(self)))
+        finished_s = np.full(len(sums), -np.inf)
+        np.maximum.at(finished_s, slice_of, self.finished_s)
+        is_open = sums.is_open > 0
+        size = np.where(is_open, np.maximum(sums.tokens / sums.steps, 1.0), sums.size)
+        return replace(sums, size=size, finished_s=finished_s, is_open=is_open)
 
 
 @dataclass(frozen=True)
@@ -92,17 +188,14 @@ class CostModel:
         """
         if len(executed) < LEAST_BATCHES:
             return None
-        return cls._of_fit(fit_cost(executed), executed)
-
-    @classmethod
-    def _of_fit(cls, fit: Fit, executed: Executed) -> CostModel:
+        prices, covariance, residuals = _fit(executed)
         shared = (executed.size > 1) & ~executed.is_open
         longest = executed.steps[shared] * executed.size[shared] / executed.tokens[shared]
         requests = float(executed.begun.sum()) or float(executed.size.sum())
         return cls(
-            **dict(zip(TERMS, map(float, fit.prices), strict=True)),
-            covariance=fit.covariance,
-            residuals=fit.residuals,
+            **dict(zip(TERMS, map(float, prices), strict=True)),
+            covariance=covariance,
+            residuals=residuals,
             tokens=float(executed.tokens.sum()) / requests,
             prompt_tokens=float(executed.prompt_tokens.sum()) / requests,
             pieces_per_token=executed.pieces_per_token,
@@ -115,15 +208,13 @@ class CostModel:
         """The same prices for batches of that formation."""
         return replace(self, is_open=formation == "continuous")
 
-    # ---------------------------------------------------------------------------------------------------- estimates
-
-    def batch_s(self, size: float, tokens: float | None = None, prompt_tokens: float | None = None) -> float:
+    def batch_s(self, size: float, tokens: float | None = None) -> float:
         """Time of a batch of `size` requests with so many tokens each (by default the observed average)."""
-        return float(self._work(size, tokens, prompt_tokens) @ self._prices)
+        return float(self._work(size, tokens) @ self._prices)
 
-    def batch_error_s(self, size: float, tokens: float | None = None, prompt_tokens: float | None = None) -> float:
+    def batch_error_s(self, size: float) -> float:
         """The standard error of `batch_s`."""
-        return self._error(self._work(size, tokens, prompt_tokens))
+        return self._error(self._work(size))
 
     def is_sure_of(self, size: float) -> bool:
         """Whether the time of a batch of this size is known well enough."""
@@ -155,8 +246,6 @@ class CostModel:
         drawn = replace(self, **dict(zip(TERMS, prices.tolist(), strict=True)))
         return drawn if min(drawn.batch_s(1), drawn.batch_s(BOUNDS["max_batch_size"].high)) > 0 else self
 
-    # ----------------------------------------------------------------------------------------------------------- inner
-
     @property
     def _prices(self) -> Floats:
         return np.array([getattr(self, term) for term in TERMS])
@@ -165,31 +254,26 @@ class CostModel:
     def _one_more(self) -> Floats:
         return np.array([0.0, self.prompt_tokens, 0.0, self.tokens])
 
-    def _work(self, size: float, tokens: float | None, prompt_tokens: float | None) -> Floats:
+    def _work(self, size: float, tokens: float | None = None) -> Floats:
         each = self.tokens if tokens is None else tokens
-        read = self.prompt_tokens if prompt_tokens is None else prompt_tokens
         is_padded = size > 1 and tokens is None and not self.is_open
         steps = each * (self.longest_over_mean if is_padded else 1.0)
-        return np.array([1.0, size * read, steps, size * each])
+        return np.array([1.0, size * self.prompt_tokens, steps, size * each])
 
     def _error(self, work: Floats) -> float:
         return math.sqrt(max(float(work @ self.covariance @ work), 0.0))
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Prices in the order of `TERMS`, their covariance, and measured over fitted time of each batch, outliers cut."""
+def _fit(executed: Executed) -> tuple[Floats, Floats, Floats]:
+    """The prices that explain the batches best, their covariance, and each batch's measured over fitted time.
 
-    prices: Floats
-    covariance: Floats
-    residuals: Floats
-
-
-def fit_cost(executed: Executed) -> Fit:
-    """The prices that explain the batches best; recent ones have more weight."""
+    Recent batches have more weight. The prices are in the order of `TERMS`; outliers of the times are cut down.
+    """
     begins = np.where(executed.is_open, 0.0, 1.0)  # a piece of a continuous batch has no begin
     work = np.stack([begins, executed.prompt_tokens, executed.steps, executed.tokens], axis=1)
-    units = _units(work, executed.run_s)
+    typical = np.median(work, axis=0)
+    typical[typical == 0] = max(float(work.max()), 1.0)
+    units = np.median(executed.run_s) / typical  # prices at which a term alone takes a typical batch's time
     ages_s = executed.finished_s.max() - executed.finished_s
     weights = np.exp2(-ages_s / HALF_LIFE_S)
     shares, noise = PRIOR_SHARES, 0.1
@@ -197,18 +281,12 @@ def fit_cost(executed: Executed) -> Fit:
         shares = _solve(work * units, executed.run_s, weights, noise, shares)
         residuals = executed.run_s / (work @ (shares * units))
         noise = max(float(np.percentile(np.abs(np.log(residuals)), 68.0)), LEAST_NOISE)
-    covariance = _covariance(work * units, executed.run_s, weights, noise)
+    slopes = work * units / executed.run_s[:, None] * np.sqrt(weights)[:, None] / noise
+    covariance = np.linalg.inv(slopes.T @ slopes + np.diag(PRIOR_WIDTHS**-2))  # from the prior where slopes are flat
     level = _level(residuals, ages_s)
     units = units * level
     most = np.exp(OUTLIER * noise)
-    return Fit(shares * units, covariance * np.outer(units, units), np.clip(residuals / level, 1 / most, most))
-
-
-def _units(work: Floats, run_s: Floats) -> Floats:
-    """For each term the price at which it alone would take a typical batch's time."""
-    typical = np.median(work, axis=0)
-    typical[typical == 0] = max(float(work.max()), 1.0)
-    return np.median(run_s) / typical
+    return shares * units, covariance * np.outer(units, units), np.clip(residuals / level, 1 / most, most)
 
 
 def _solve(work: Floats, run_s: Floats, weights: Floats, noise: float, start: Floats) -> Floats:
@@ -229,12 +307,6 @@ def _solve(work: Floats, run_s: Floats, weights: Floats, noise: float, start: Fl
     return solution
 
 
-def _covariance(work: Floats, run_s: Floats, weights: Floats, noise: float) -> Floats:
-    """The covariance of the shares: from the slopes of the batches' times, and from the prior where these are flat."""
-    slopes = work / run_s[:, None] * np.sqrt(weights)[:, None] / noise
-    return np.linalg.inv(slopes.T @ slopes + np.diag(PRIOR_WIDTHS**-2))
-
-
 def _level(residuals: Floats, ages_s: Floats) -> float:
     """The factor by which the latest batches took longer than the fit; close to 1 for few batches."""
     weights = np.exp2(-ages_s / LEVEL_HALF_LIFE_S)
@@ -242,3 +314,10 @@ def _level(residuals: Floats, ages_s: Floats) -> float:
     median = residuals[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)]
     trust = weights.sum() / (weights.sum() + LEVEL_BATCHES)
     return float(median**trust)
+
+
+def _places_since_s(history: History, at_s: float) -> float:
+    """Since when as many batches run at a time as at `at_s`; batches that share an engine have other costs."""
+    changes = [each for each in history.changes if each.in_force_s <= at_s]
+    others = (each.in_force_s for each in reversed(changes) if each.previous.places != each.settings.places)
+    return next(others, -np.inf)

@@ -1,11 +1,26 @@
-"""The load of a simulation: arrivals at given times, or users that wait for their answers."""
+"""The load of a simulation, and the present load that it repeats: its users or its rate, and the delays on the way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise, repeat
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from service.analysis.observed.columns import Bools, Floats, Ints
+from service.analysis.observed.history import History
+from service.analysis.observed.requests import FIRST_FINAL_CODE
+from service.messages.load import ClosedLoop as ClosedPattern
+from service.messages.load import Pattern
+
+TOGETHER_S: Final = 0.005  # answers of one batch arrive within less
+STEADY_SHARE: Final = 0.75  # of the time all users of a closed loop without thinking are waiting
+OBSERVED_S: Final = 30.0
+LEAST_REQUESTS: Final = 8
+BLOCK: Final = 8  # intervals that stay together when arrivals are drawn anew, so that clusters remain
 
 
 def at_once() -> float:
@@ -52,8 +67,8 @@ class Load:
         raise NotImplementedError
 
     def next(self, answered_s: float) -> Arrival | None:
-        """The request that follows from an answer, if any."""
-        raise NotImplementedError
+        """The request that follows from an answer; an open loop has none."""
+        return None
 
 
 @dataclass
@@ -64,9 +79,6 @@ class OpenLoop(Load):
 
     def first(self, until_s: float) -> Iterable[Arrival]:
         return (arrival for arrival in self.arrivals if arrival.intended_s < until_s)
-
-    def next(self, answered_s: float) -> Arrival | None:
-        return None
 
 
 @dataclass
@@ -101,3 +113,195 @@ class ClosedLoop(Load):
             self._answered_s, self._burst = answered_s, self.random.choice(self.bursts)
         way = self.random.choice(self._burst)
         return self.make(answered_s + way.gap_s + self.think_s(), way.before_s)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The observed requests as the simulation needs them, in order of `intended_s`; NaN is unknown.
+
+    Attributes:
+        intended_s: begin of the latency: when it was to be sent, or else when it was received.
+        before_s: delay from there until it stood in the queue.
+        answered_s: when its client had all of it, or else when it was finished.
+        return_s: delay from its end in the engine until then.
+        tokens: generated, or the limit of a request under way.
+    """
+
+    intended_s: Floats
+    before_s: Floats
+    answered_s: Floats
+    return_s: Floats
+    tokens: Ints
+    prompt_tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.intended_s)
+
+
+def observed_requests(history: History, start_s: float, end_s: float) -> Requests:
+    """The requests that were intended from `start_s` until `end_s`."""
+    table = history.requests.columns
+    has_sender = np.isfinite(table["intended"])
+    intended_s = np.where(has_sender, table["intended"], table["received"])
+    rows: Ints = np.flatnonzero((intended_s >= start_s) & (intended_s < end_s) & (table["prompt_tokens"] >= 0))
+    rows = rows[np.argsort(intended_s[rows], kind="stable")]
+    has_ended: Bools = (table["state"][rows] >= FIRST_FINAL_CODE) & (table["tokens"][rows] > 0)
+    answered_s = _finite(np.where(has_sender, table["client_finished"], table["finished"])[rows])
+    return Requests(
+        intended_s=intended_s[rows],
+        before_s=_finite(table["queued"][rows]) - intended_s[rows],
+        answered_s=answered_s,
+        return_s=answered_s - _finite(table["finished"][rows]),
+        tokens=np.where(has_ended, table["tokens"][rows], np.maximum(table["max_tokens"][rows], 1)),
+        prompt_tokens=table["prompt_tokens"][rows].copy(),
+    )
+
+
+def _finite(values: Floats) -> Floats:
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def filled(values: Floats) -> Floats:
+    """The values with the median in place of unknown ones."""
+    known = values[np.isfinite(values)]
+    return np.where(np.isfinite(values), values, np.median(known) if len(known) else 0.0)
+
+
+def users_of(pattern: Pattern | None, requests: Requests, at_s: float) -> int:
+    """The number of users of a closed loop, as its sender declares it or as it is recognised; 0 for an open loop.
+
+    A closed loop is recognised where for most of the time as many requests as ever are under way, and where they follow
+    the answers more regularly than each other.
+    """
+    if pattern is not None:
+        return pattern.users if isinstance(pattern, ClosedPattern) else 0
+    begins = requests.intended_s
+    ends = np.sort(np.where(np.isnan(requests.answered_s), at_s, requests.answered_s))
+    moments = np.concatenate([begins, ends])
+    steps = np.concatenate([np.ones(len(begins)), -np.ones(len(ends))])
+    order = np.argsort(moments, kind="stable")
+    present = np.cumsum(steps[order])[:-1]
+    held_s = np.diff(moments[order])
+    users = int(present.max())
+    settled = np.maximum.accumulate(present) >= users  # while a load begins, users come one by one
+    share = held_s[settled & (present >= users)].sum() / max(held_s[settled].sum(), 1e-9)
+    if share < STEADY_SHARE or len(requests) < 2 * users:
+        return 0
+    return users if np.std(_follow_s(requests, users)) < np.std(np.diff(begins)) else 0
+
+
+def bursts_of(pattern: Pattern | None, requests: Requests, users: int) -> tuple[tuple[ReturnDelays, ...], ...]:
+    """The delays of users that returned together: without a gap where the loop is declared, else as observed."""
+    before_s = filled(requests.before_s)
+    if isinstance(pattern, ClosedPattern):
+        return _together(requests.intended_s, [ReturnDelays(0.0, each) for each in before_s.tolist()])
+    answers, gaps_s = np.sort(requests.answered_s[np.isfinite(requests.answered_s)]), _follow_s(requests, users)
+    delays = [
+        ReturnDelays(max(gap_s, 0.0), each)
+        for gap_s, each in zip(gaps_s.tolist(), before_s[users:].tolist(), strict=False)
+    ]
+    return _together(answers[: len(delays)], delays)
+
+
+def _together(times_s: Floats, delays: list[ReturnDelays]) -> tuple[tuple[ReturnDelays, ...], ...]:
+    """Groups of `delays` whose times follow one another closely."""
+    starts = [0, *(np.flatnonzero(np.diff(times_s) > TOGETHER_S) + 1).tolist(), len(delays)]
+    return tuple(tuple(delays[start:end]) for start, end in pairwise(starts))
+
+
+def _follow_s(requests: Requests, users: int) -> Floats:
+    """The gap from each answer to the next request of its user, if there are so many users."""
+    answers = np.sort(requests.answered_s[np.isfinite(requests.answered_s)])
+    following = requests.intended_s[users : users + len(answers)]
+    return following - answers[: len(following)]
+
+
+def thinking_s(pattern: Pattern | None) -> tuple[float, ...]:
+    if not isinstance(pattern, ClosedPattern):
+        return (0.0,)
+    if pattern.think == "fixed":
+        return (pattern.think_s,)
+    shares = (np.arange(64) + 0.5) / 64
+    return tuple((-np.log1p(-shares) * pattern.think_s).tolist())
+
+
+@dataclass(frozen=True)
+class PresentLoad:
+    """The load as it was observed for `span_s`, to be replayed or drawn anew.
+
+    Attributes:
+        users: of a closed loop, in which requests follow from answers; 0 in an open one.
+        bursts: delays of users that returned together.
+        thinking_s: equally likely thinking times of a user, as the load declares them.
+    """
+
+    requests: Requests
+    start_s: float
+    span_s: float
+    users: int
+    bursts: tuple[tuple[ReturnDelays, ...], ...]
+    thinking_s: tuple[float, ...]
+
+    @property
+    def rate_per_s(self) -> float:
+        return len(self.requests) / self.span_s
+
+    def replayed(self, until_s: float, random: Random) -> Load:
+        """The same arrivals, repeated until `until_s`; in a closed loop, the same users."""
+        if self.users:
+            return self._users(random)
+        offsets = self.requests.intended_s - self.start_s
+        rounds = int(until_s // self.span_s) + 1
+        times = (number * self.span_s + float(offset) for number in range(rounds) for offset in offsets)
+        rows = chain.from_iterable(repeat(range(len(self.requests)), rounds))
+        return self._arriving(zip(times, rows, strict=True), random)
+
+    def resampled(self, until_s: float, random: Random) -> Load:
+        """Other arrivals of the same kind: blocks of the observed intervals, drawn with replacement."""
+        if self.users:
+            return self._users(random)
+        times_s = self.requests.intended_s
+        until_first_s = self.span_s - float(times_s[-1] - times_s[0])  # from the last to the first repeated
+        gaps = [*np.diff(times_s).tolist(), until_first_s]
+        count = max(int(1.5 * until_s * self.rate_per_s) + 4 * BLOCK, BLOCK)
+        starts = (random.randrange(len(gaps)) for _ in range(count // BLOCK + 1))
+        rows = [(start + place) % len(gaps) for start in starts for place in range(BLOCK)]
+        times = accumulate(gaps[row] for row in rows)
+        return self._arriving(zip(times, rows, strict=True), random)
+
+    def _arriving(self, due: Iterable[tuple[float, int]], random: Random) -> OpenLoop:
+        before = filled(self.requests.before_s).tolist()
+        tokens, prompts = self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist()
+        arrivals = [Arrival(at_s, at_s + before[row], tokens[row], prompts[row]) for at_s, row in due]
+        return OpenLoop(arrivals, return_s=self._returns(random))
+
+    def _users(self, random: Random) -> ClosedLoop:
+        lengths = list(zip(self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist(), strict=True))
+
+        def make(at_s: float, before_s: float) -> Arrival:
+            return Arrival(at_s, at_s + before_s, *random.choice(lengths))
+
+        def think_s() -> float:
+            return random.choice(self.thinking_s)
+
+        by_request = [burst for burst in self.bursts for _ in burst]
+        return ClosedLoop(self.users, make, random, by_request, think_s, return_s=self._returns(random))
+
+    def _returns(self, random: Random) -> Callable[[], float]:
+        known = np.maximum(filled(self.requests.return_s), 0.0).tolist()
+        return lambda: random.choice(known)
+
+
+def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> PresentLoad | None:
+    """The load of the last `over_s` before `at_s`, or since it changed; ``None`` for fewer than eight requests."""
+    start_s = max([at_s - over_s, *(mark.at_s for mark in history.load_timeline.marks if mark.at_s <= at_s)])
+    if history.first_s is not None:
+        start_s = max(start_s, history.first_s)
+    requests = observed_requests(history, start_s, at_s)
+    if len(requests) < LEAST_REQUESTS:
+        return None
+    span_s = at_s - start_s
+    pattern = history.statuses.pattern_at(at_s)
+    users = users_of(pattern, requests, at_s)
+    bursts = bursts_of(pattern, requests, users) if users else ()
+    return PresentLoad(requests, start_s, span_s, users, bursts, thinking_s(pattern))

@@ -10,12 +10,10 @@ import msgspec
 import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS
-from service.analysis.observed.columns import Columns, Floats, Ints
+from service.analysis.observed.columns import Bools, Columns, Ints
 from service.analysis.observed.history import History
-from service.analysis.predict.cost import LEAST_BATCHES, CostModel
-from service.analysis.predict.executed import Executed
-from service.analysis.predict.load import Arrival
-from service.analysis.predict.present_load import OBSERVED_S, PresentLoad, present_load
+from service.analysis.predict.cost import LEAST_BATCHES, CostModel, Executed
+from service.analysis.predict.load import OBSERVED_S, Arrival, PresentLoad, present_load
 from service.analysis.predict.simulation import Start
 
 TAILS: Final = 100  # latest batches from which `tail_s` is taken
@@ -63,24 +61,6 @@ class Backlog:
         return Start(self.waiting, tuple(map(tuple, left_s)))
 
 
-def conditions(history: History, at_s: float) -> Conditions:
-    return Conditions(
-        replicas=max(len(history.replicas), 1),
-        tail_s=_tail_s(history, at_s),
-        max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
-        places=history.in_force.settings.places if history.in_force is not None else 1,
-    )
-
-
-def backlog(history: History, at_s: float) -> Backlog:
-    """The queues and the running batches at `at_s`."""
-    slots = range(max(len(history.replicas), 1))
-    return Backlog(
-        tuple(tuple(_waiting(history.requests.columns, slot, at_s)) for slot in slots),
-        tuple(tuple(_running(history, slot, at_s)) for slot in slots),
-    )
-
-
 def _tail_s(history: History, at_s: float) -> float:
     requests, batches = history.requests.columns, history.batches.columns
     done = np.flatnonzero((requests["batch"] >= batches.first) & (requests["finished"] <= at_s))
@@ -104,19 +84,18 @@ def _waiting(table: Columns, slot: int, at_s: float) -> Iterator[Arrival]:
 
 def _running(history: History, slot: int, at_s: float) -> Iterator[Running]:
     table = history.batches.columns
-    for row in np.flatnonzero((table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)):
+    for row in np.flatnonzero(_runs(table, slot, at_s)):
         for_s = at_s - float(table["started"][row])
         if table["formation"][row] == CONTINUOUS:
-            begun_s = _begun_s(history.requests.columns, slot, at_s)
+            begun_s = history.requests.columns["started"][_runs(history.requests.columns, slot, at_s)]
             for_s = float(at_s - begun_s.mean()) if len(begun_s) else for_s
         yield Running(int(table["size"][row]), for_s)
 
 
-def _begun_s(table: Columns, slot: int, at_s: float) -> Floats:
-    """The starts of the running requests."""
-    runs = (table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)
-    begun_s: Floats = table["started"][runs]
-    return begun_s
+def _runs(table: Columns, slot: int, at_s: float) -> Bools:
+    """Which requests or batches were running in a slot."""
+    runs: Bools = (table["slot"] == slot) & (table["started"] <= at_s) & (table["finished"] > at_s)
+    return runs
 
 
 @dataclass(frozen=True)
@@ -136,8 +115,20 @@ class Observation:
         if load is None or len(executed) < LEAST_BATCHES:
             return None
         if executed.pieces_per_token > 1.0:
-            load = replace(load, requests=load.requests.of_calls())
-        return cls(load, executed, conditions(history, latest_s), backlog(history, latest_s))
+            tokens = np.ones_like(load.requests.tokens)  # a request of a function is one call, whatever it streams
+            load = replace(load, requests=replace(load.requests, tokens=tokens))
+        conditions = Conditions(
+            replicas=max(len(history.replicas), 1),
+            tail_s=_tail_s(history, latest_s),
+            max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
+            places=history.in_force.settings.places if history.in_force is not None else 1,
+        )
+        slots = range(conditions.replicas)
+        backlog = Backlog(
+            tuple(tuple(_waiting(history.requests.columns, slot, latest_s)) for slot in slots),
+            tuple(tuple(_running(history, slot, latest_s)) for slot in slots),
+        )
+        return cls(load, executed, conditions, backlog)
 
 
 def as_list(array: object) -> list[Any]:

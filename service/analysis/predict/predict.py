@@ -12,9 +12,8 @@ import numpy as np
 
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
-from service.analysis.predict.load import Load
+from service.analysis.predict.load import OBSERVED_S, Load, PresentLoad
 from service.analysis.predict.observation import Conditions, Observation
-from service.analysis.predict.present_load import OBSERVED_S, PresentLoad
 from service.analysis.predict.replicas import SimulatedRun
 from service.analysis.predict.simulation import FittedEngine, SimulatedFigures, Start, figures_of, is_growing, simulate
 from service.messages.settings import Settings
@@ -106,7 +105,7 @@ class Predictor:
             **{name: _estimate([f[n] for f in replays], [f[n] for f in draws]) for n, name in enumerate(names)},
             saturated=is_saturated,
             horizon_s=HORIZON_S if is_saturated else None,
-            load=self.load.kind,
+            load="closed" if self.load.users else "open",
             rate_per_s=self.load.rate_per_s,
             users=self.load.users,
             requests=len(self.load.requests),
@@ -139,11 +138,6 @@ class Predictor:
         span_s = max(self.load.span_s, LEAST_ROUND_S) if self.load.users else self.load.span_s
         return min(span_s, MOST_REQUESTS / self.load.rate_per_s)
 
-    def _limit(self, settings: Settings) -> int | None:
-        """The number that Ray lets a replica hold, where its settings would allow more."""
-        limit = self.conditions.max_ongoing_requests
-        return None if limit is None or limit >= settings.max_ongoing_requests else limit
-
     def _run(
         self,
         settings: Settings,
@@ -153,13 +147,15 @@ class Predictor:
         random: Random,
         start: Start | None = None,
     ) -> SimulatedRun:
+        limit = self.conditions.max_ongoing_requests
+        is_limited = limit is not None and limit < settings.max_ongoing_requests
         return simulate(
             settings,
             FittedEngine(cost, random, self.conditions.tail_s),
             load,
             until_s,
             replicas=self.conditions.replicas,
-            max_ongoing_requests=self._limit(settings),
+            max_ongoing_requests=limit if is_limited else None,
             start=start,
             seed=random.getrandbits(32),
         )

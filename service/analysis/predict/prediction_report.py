@@ -8,8 +8,8 @@ import numpy as np
 from service.analysis.observed.batches import CONTINUOUS, mean_size
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import Capacity
+from service.analysis.predict.load import observed_requests
 from service.analysis.predict.predict import Estimate, Prediction
-from service.analysis.predict.present_load import observed_requests
 from service.messages.settings import Settings, setting_text
 from service.messages.text import format_number
 from service.messages.workload import TEXT
@@ -79,20 +79,25 @@ def table(report: PredictionReport) -> str:
         _row(f"{report.unit}/s", now.tokens_per_s, expected.tokens_per_s, then.tokens_per_s, 1),
         _row("mean batch", now.mean_batch, expected.mean_batch, then.mean_batch, 2),
     ]
-    return "\n".join(
-        [
-            f"load: {_format_load(then)}, watched for {report.watched_s:g} s",
-            f"now:  {_format_settings(report.settings)}",
-            f"then: {_format_settings(then.settings)}",
-            "",
-            f"{'':<16}{'measured now':>14}{'simulated now':>16}{'predicted then':>30}",
-            *rows,
-            f"capacity of a full batch: {report.capacity.requests_per_s:.2f} requests/s, "
-            f"{report.capacity.tokens_per_s:.0f} {report.unit}/s a replica",
-            f"one more request makes its batch {report.marginal_s:.3f} s longer (± {report.marginal_error_s:.3f})",
-            *_warnings(then),
-        ]
-    )
+    load = f"closed loop of {then.users} users" if then.users else f"open loop of {then.rate_per_s:.2f} requests/s"
+    lines = [
+        f"load: {load}, watched for {report.watched_s:g} s",
+        f"now:  {_format_settings(report.settings)}",
+        f"then: {_format_settings(then.settings)}",
+        "",
+        f"{'':<16}{'measured now':>14}{'simulated now':>16}{'predicted then':>30}",
+        *rows,
+        f"capacity of a full batch: {report.capacity.requests_per_s:.2f} requests/s, "
+        f"{report.capacity.tokens_per_s:.0f} {report.unit}/s a replica",
+        f"one more request makes its batch {report.marginal_s:.3f} s longer (± {report.marginal_error_s:.3f})",
+    ]
+    if then.saturated:
+        refused = f" {then.refused_share.value:.0%} of them are refused." if then.refused_share.value else ""
+        lines.append(
+            f"Saturated: requests come faster than these settings can serve them. The latencies are those of the next "
+            f"{then.horizon_s:g} s and grow as long as the load lasts.{refused}"
+        )
+    return "\n".join(lines)
 
 
 def _row(name: str, now: float | None, expected: Estimate, then: Estimate, decimals: int) -> str:
@@ -101,21 +106,5 @@ def _row(name: str, now: float | None, expected: Estimate, then: Estimate, decim
     return f"{name:<16}{measured_now:>14}{expected.value:>16.{decimals}f}{then.value:>12.{decimals}f} {interval:>17}"
 
 
-def _format_load(prediction: Prediction) -> str:
-    if prediction.users:
-        return f"closed loop of {prediction.users} users"
-    return f"open loop of {prediction.rate_per_s:.2f} requests/s"
-
-
 def _format_settings(settings: Settings) -> str:
     return ", ".join(f"{name}={setting_text(getattr(settings, name))}" for name in Settings.__struct_fields__)
-
-
-def _warnings(then: Prediction) -> list[str]:
-    if not then.saturated:
-        return []
-    refused = f" {then.refused_share.value:.0%} of them are refused." if then.refused_share.value else ""
-    return [
-        f"Saturated: requests come faster than these settings can serve them. The latencies are those of the next "
-        f"{then.horizon_s:g} s and grow as long as the load lasts.{refused}"
-    ]

@@ -58,10 +58,7 @@ class SimulatedBatch:
 
 @dataclass
 class SimulatedRun:
-    """The result: requests in order of arrival at the queue, batches in order of their start.
-
-    Segments of a continuous batch stand in the order of their end.
-    """
+    """Requests in order of arrival at the queue; batches in order of their start, segments in that of their end."""
 
     requests: list[SimulatedRequest] = field(default_factory=list)
     batches: list[SimulatedBatch] = field(default_factory=list)
@@ -214,7 +211,7 @@ class Early(Replica):
             self._start(at_s, formed_s, members, reason)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Segment:
     """Steps of a continuous batch with the same members.
 
@@ -223,7 +220,6 @@ class Segment:
         most: steps until the first member is done.
     """
 
-    number: int
     reason: ReleaseReason
     begun_s: float
     read_s: float
@@ -251,7 +247,6 @@ class Continuous(Late):
         self._left: dict[SimulatedRequest, int] = {}  # the running requests, with the tokens that they still need
         self._segment: Segment | None = None
         self._ends_after = 0  # steps of it
-        self._numbers = 0
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         super().enqueue(at_s, request)
@@ -269,10 +264,9 @@ class Continuous(Late):
             self._left[request] = request.arrival.tokens
         assert len(self._left) <= self._rules.max_batch_size, "a batch holds at most as many as its cap"
         most = max(min(self._left.values()), 1)
-        self._numbers += 1
         engine = self._simulator.engine
         read_s = engine.read_s([request.arrival for request in joining])
-        self._segment = Segment(self._numbers, reason, at_s, read_s, engine.step_s(len(self._left)), most)
+        self._segment = Segment(reason, at_s, read_s, engine.step_s(len(self._left)), most)
         self._ends_after = most + 1
         self._end_after(self._segment, 1 if self._joining else most)
 
@@ -285,11 +279,11 @@ class Continuous(Late):
     def _end_after(self, segment: Segment, steps: int) -> None:
         if steps < self._ends_after:
             self._ends_after = steps
-            self._simulator.call_at(segment.end_s(steps), self._on_end, (segment.number, steps))
+            self._simulator.call_at(segment.end_s(steps), self._on_end, (segment, steps))
 
     def _on_end(self, at_s: float, which: object) -> None:
         segment = self._segment
-        if segment is None or which != (segment.number, self._ends_after):
+        if segment is None or which != (segment, self._ends_after):
             return
         members = list(self._left)
         self._left = {request: left - self._ends_after for request, left in self._left.items()}

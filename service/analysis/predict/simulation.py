@@ -9,10 +9,10 @@ steps. An `Engine` gives the cost of a batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count, pairwise
 from random import Random
 from typing import Final, NamedTuple
 
@@ -65,44 +65,37 @@ def simulate(
     seed: int = 0,
 ) -> SimulatedRun:
     """Simulate the load from 0 until `until_s`; requests sent before then are followed to their ends."""
-    simulator = _EventSimulator(settings, engine, load, until_s, replicas, max_ongoing_requests, seed)
+    simulator = _EventSimulator(engine, load, until_s, max_ongoing_requests, Random(seed))
+    simulator.replicas += [REPLICA_OF[settings.formation](simulator, number, settings) for number in range(replicas)]
+    for arrival in load.first(until_s):
+        simulator.call_at(arrival.enqueued_s, simulator.arrive, arrival)
     if start is not None:
         simulator.begin_with(start)
-    simulator.go()
+    for _ in range(MOST_EVENTS):
+        if not simulator.events:
+            break
+        at_s, _, handle, what = heappop(simulator.events)
+        handle(at_s, what)
     return simulator.run
 
 
+@dataclass
 class _EventSimulator:
     """The clock with its schedule of events, the router, and the replicas behind it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        engine: Engine,
-        load: Load,
-        until_s: float,
-        replicas: int,
-        max_ongoing_requests: int | None,
-        seed: int,
-    ) -> None:
-        self.run = SimulatedRun()
-        self.engine = engine
-        self._load = load
-        self._until_s = until_s
-        self._random = Random(seed)
-        self._replicas = [REPLICA_OF[settings.formation](self, number, settings) for number in range(replicas)]
-        self._max_ongoing = max_ongoing_requests
-        self._is_held_counted = replicas > 1 or max_ongoing_requests is not None
-        self._outside: deque[SimulatedRequest] = deque()  # requests that no replica may hold yet
-        self._scheduled = 0
-        self._events: list[tuple[float, int, Callable[[float, object], None], object]] = []
-        for arrival in load.first(until_s):
-            self._scheduled += 1
-            self._events.append((arrival.enqueued_s, self._scheduled, self._arrive, arrival))
-        heapify(self._events)
+    engine: Engine
+    load: Load
+    until_s: float
+    max_ongoing: int | None
+    random: Random
+    run: SimulatedRun = field(default_factory=SimulatedRun)
+    replicas: list[Replica] = field(default_factory=list)
+    outside: deque[SimulatedRequest] = field(default_factory=deque)  # requests that no replica may hold yet
+    events: list[tuple[float, int, Callable[[float, object], None], object]] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=count)  # of events, for their order at one moment
 
     def begin_with(self, start: Start) -> None:
-        for replica, waiting, busy_until_s in zip(self._replicas, start.waiting, start.busy_until_s, strict=True):
+        for replica, waiting, busy_until_s in zip(self.replicas, start.waiting, start.busy_until_s, strict=True):
             replica.occupy(busy_until_s)
             for arrival in waiting:
                 request = SimulatedRequest(arrival, arrival.enqueued_s)
@@ -110,32 +103,24 @@ class _EventSimulator:
                 replica.held += 1
                 replica.enqueue(arrival.enqueued_s, request)
 
-    def go(self) -> None:
-        for _ in range(MOST_EVENTS):
-            if not self._events:
-                return
-            at_s, _, handle, what = heappop(self._events)
-            handle(at_s, what)
-
     def call_at(self, at_s: float, handle: Callable[[float, object], None], what: object) -> None:
-        self._scheduled += 1
-        heappush(self._events, (at_s, self._scheduled, handle, what))
+        heappush(self.events, (at_s, next(self.numbers), handle, what))
 
     def ran(self, batch: SimulatedBatch, ended: Sequence[tuple[SimulatedRequest, float]], replica: Replica) -> None:
         self.run.batches.append(batch)
-        return_s = self._load.return_s() if ended else 0.0
+        return_s = self.load.return_s() if ended else 0.0
         for request, finished_s in ended:
             request.finished_s, request.answered_s = finished_s, finished_s + return_s
-            if self._is_held_counted:
+            if len(self.replicas) > 1 or self.max_ongoing is not None:
                 self.call_at(finished_s, self._leave, replica)
             self._follow(request.answered_s)
 
     def _follow(self, answered_s: float) -> None:
-        following = self._load.next(answered_s)
-        if following is not None and following.intended_s < self._until_s:
-            self.call_at(following.enqueued_s, self._arrive, following)
+        following = self.load.next(answered_s)
+        if following is not None and following.intended_s < self.until_s:
+            self.call_at(following.enqueued_s, self.arrive, following)
 
-    def _arrive(self, at_s: float, arrival: object) -> None:
+    def arrive(self, at_s: float, arrival: object) -> None:
         assert isinstance(arrival, Arrival)
         request = SimulatedRequest(arrival, at_s)
         self.run.requests.append(request)
@@ -143,12 +128,12 @@ class _EventSimulator:
 
     def _admit(self, at_s: float, request: SimulatedRequest) -> None:
         replica = self._chosen()
-        if self._max_ongoing is not None and replica.held >= self._max_ongoing:
-            self._outside.append(request)
+        if self.max_ongoing is not None and replica.held >= self.max_ongoing:
+            self.outside.append(request)
         elif replica.is_full:
             request.refused = True
-            request.answered_s = at_s + self._load.return_s()
-            self._follow(request.answered_s + self._load.pause_after_refusal_s)
+            request.answered_s = at_s + self.load.return_s()
+            self._follow(request.answered_s + self.load.pause_after_refusal_s)
         else:
             replica.held += 1
             request.enqueued_s = at_s
@@ -156,17 +141,17 @@ class _EventSimulator:
 
     def _chosen(self) -> Replica:
         """The replica with fewer requests of two picked at random, as Ray's router chooses."""
-        if len(self._replicas) == 1:
-            return self._replicas[0]
-        one, other = self._random.sample(self._replicas, 2)
+        if len(self.replicas) == 1:
+            return self.replicas[0]
+        one, other = self.random.sample(self.replicas, 2)
         return one if one.held <= other.held else other
 
     def _leave(self, at_s: float, replica: object) -> None:
         assert isinstance(replica, Replica)
         assert replica.held > 0, "a request leaves the replica that holds it"
         replica.held -= 1
-        if self._outside:
-            self._admit(at_s, self._outside.popleft())
+        if self.outside:
+            self._admit(at_s, self.outside.popleft())
 
 
 class FittedEngine:

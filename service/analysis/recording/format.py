@@ -137,59 +137,41 @@ class Damage(NamedTuple):
 
 
 def members(data: bytes) -> Iterator[bytes | Damage]:
-    """The content of each member, in order; behind a damaged one, reading goes on with the next whole one."""
-    inflater = _Inflater(data)
+    """The content of each member, in order; behind a damaged one, reading goes on with the next whole one.
+
+    The size of each, that of all, and the number of failures have limits.
+    """
     position = whole_until = 0
-    while position < len(data) and inflater.may_go_on:
-        found = inflater.member_at(position)
-        if found is None:
+    left, failures_left = MOST_BYTES, MOST_FAILURES
+    while position < len(data) and left > 0 and failures_left > 0:
+        content, end = _inflated(memoryview(data), position, min(MOST_MEMBER_BYTES, left))
+        left -= len(content)
+        if end is None:
+            failures_left -= 1
             following = data.find(MAGIC, position + 1)
             position = following if following >= 0 else len(data)
             continue
         if position > whole_until:
             yield Damage(whole_until, position)
-        content, position = found
-        whole_until = position
+        position = whole_until = end
         yield content
     if whole_until < len(data):
         yield Damage(whole_until, len(data))
 
 
-class _Inflater:
-    """Decompresses members, within limits on the size of each, of all, and on the number of failures."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
-        self._left = MOST_BYTES
-        self._failures_left = MOST_FAILURES
-
-    @property
-    def may_go_on(self) -> bool:
-        return self._left > 0 and self._failures_left > 0
-
-    def member_at(self, start: int) -> tuple[bytes, int] | None:
-        """The content and the end of the member at `start`; ``None`` if it is not whole, or too long."""
-        pieces: list[bytes] = []
-        try:
-            end = self._inflate(start, pieces)
-        except zlib.error:
-            end = None
-        self._left -= sum(map(len, pieces))
-        if end is None:
-            self._failures_left -= 1
-            return None
-        return b"".join(pieces), end
-
-    def _inflate(self, position: int, pieces: list[bytes]) -> int | None:
-        inflater = zlib.decompressobj(GZIP)
-        room = min(MOST_MEMBER_BYTES, self._left)
+def _inflated(data: memoryview, position: int, most: int) -> tuple[bytes, int | None]:
+    """The content of the member at `position`, and its end; ``None`` if it is not whole or longer than `most`."""
+    inflater = zlib.decompressobj(GZIP)
+    content = bytearray()
+    try:
         while not inflater.eof:
             piece: bytes | memoryview = inflater.unconsumed_tail
             if not piece:
-                piece = self._data[position : position + PIECE]
+                piece = data[position : position + PIECE]
                 position += len(piece)
-            if not piece or room <= 0:
-                return None
-            pieces.append(inflater.decompress(piece, room))
-            room -= len(pieces[-1])
-        return position - len(inflater.unused_data)
+            if not piece or len(content) >= most:
+                return bytes(content), None
+            content += inflater.decompress(piece, most - len(content))
+    except zlib.error:
+        return bytes(content), None
+    return bytes(content), position - len(inflater.unused_data)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from service.analysis.observed.history import History
 from service.analysis.recording.format import (
@@ -20,13 +21,16 @@ from service.analysis.recording.format import (
     RecordingEnded,
     RecordingError,
     RecordingHeader,
+    ServiceEnded,
+    ServiceStarted,
     members,
 )
-from service.analysis.recording.replay import Replay
-from service.messages.load import LoadFrame
+from service.messages.load import ClientRequest, LoadFrame, Pattern
 from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 
+DECODER: Final = msgspec.json.Decoder(Entry)
 SLACK_S: Final = 5.0
+SEGMENT_S: Final = 0.5  # frames of so long are fed at once; percentiles allow for samples that come a second late
 
 
 class Chronology:
@@ -84,7 +88,7 @@ class Recording:
     Attributes:
         model: of the service; ``None`` if no service was recorded.
         history: its clock stands at the end.
-        began_s, ended_s: on the recorder's clock.
+        duration_s: from the begin to the last event.
         damage: a sentence on the parts that could not be read, if any.
     """
 
@@ -92,13 +96,8 @@ class Recording:
     header: RecordingHeader
     model: str | None
     history: History
-    began_s: float
-    ended_s: float
+    duration_s: float
     damage: str | None
-
-    @property
-    def duration_s(self) -> float:
-        return self.ended_s - self.began_s
 
 
 def open_recording(path: Path) -> Recording:
@@ -110,17 +109,17 @@ def open_recording(path: Path) -> Recording:
     try:
         for entry in _entries(content, header, flaws):
             replay.feed(entry)
-        replay.finish()
+        replay.flush()
     except ArithmeticError:  # numbers that fit no column, which only a forged file holds
         flaws.has_nonsense = True
+    duration_s = replay.last_s - header.at_s
     return Recording(
         path=path,
         header=header,
         model=replay.model,
         history=replay.stop(),
-        began_s=header.at_s,
-        ended_s=replay.last_s,
-        damage=flaws.sentence(replay.last_s - header.at_s),
+        duration_s=duration_s,
+        damage=flaws.sentence(duration_s),
     )
 
 
@@ -198,7 +197,10 @@ def _entries(content: Iterator[bytes | Damage], header: RecordingHeader, flaws: 
             flaws.lost_bytes += member.end - member.start
             continue
         for line in member.splitlines():
-            entry = _entry(line)
+            try:
+                entry = DECODER.decode(line)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                entry = None
             if entry is None or not chronology.admits(entry):
                 flaws.bad_lines += 1
                 continue
@@ -209,11 +211,101 @@ def _entries(content: Iterator[bytes | Damage], header: RecordingHeader, flaws: 
             yield entry
 
 
-_decoder = msgspec.json.Decoder(Entry)
+class Replay:
+    """Feeds entries in order to a history, as when the events came but at a fraction of the cost; then `flush`, `stop`.
+
+    Attributes:
+        last_s: time of the last event.
+    """
+
+    def __init__(self, header: RecordingHeader) -> None:
+        self._header = header
+        self._now_s = header.at_s
+        self.last_s = header.at_s
+        self._telemetry: list[TelemetryFrame] = []
+        self._load: list[LoadFrame] = []
+        self._pattern: Pattern | None = None
+        self._segment_since_s = header.at_s
+        self._least_delay_s = float("inf")
+        self.model = header.model
+        self.history = History(
+            header.clock, lambda: self._now_s, lambda: header.recorded_at + self._now_s - header.at_s, LONGEST_S
+        )
+
+    def feed(self, entry: Entry) -> None:
+        if entry.at_s - self._segment_since_s >= SEGMENT_S or not self._continues(entry):
+            self.flush()
+            self._segment_since_s = entry.at_s
+        self.last_s = self._now_s = entry.at_s
+        match entry.event:
+            case TelemetryFrame() as frame:
+                self._telemetry.append(frame)
+                if self.model is None and frame.replicas:
+                    self.model = frame.replicas[0].model
+                self._least_delay_s = min(self._least_delay_s, entry.at_s - frame.at_s)
+            case LoadFrame() as frame:
+                self._load.append(frame)
+                if frame.pattern != self._pattern:  # a change of load is marked at the time of its report
+                    self._pattern = frame.pattern
+                    self.flush()
+            case FramesMissed() as missed:
+                self.history.add_missed(missed)
+            case ServiceStarted(ready=ready):
+                self.model = self.model or ready.model
+                self.history.service_started()
+            case ServiceEnded(reason=str()):
+                self.history.mark_failure()
+            case ServiceEnded():
+                self.history.mark_stop()
+
+    def flush(self) -> None:
+        """Feed the frames that are left."""
+        if self._telemetry:
+            # The frame with the shortest delay gives the best offset of the other machine's clock.
+            self._now_s = self._telemetry[-1].at_s + self._least_delay_s
+            *earlier, last = self._telemetry
+            requests = {record.id: record for frame in self._telemetry for record in frame.requests}
+            self.history.add_telemetry_segment(earlier, replace(last, requests=tuple(requests.values())))
+        if self._load:
+            self._now_s = self.last_s
+            *before, latest = self._load
+            self.history.add_load_segment(before, replace(latest, requests=_joined_requests(self._load)))
+        self._telemetry, self._load = [], []
+        self._least_delay_s = float("inf")
+
+    def stop(self) -> History:
+        """The history, whose clock now stands at the last event."""
+        self._now_s = self.last_s
+        self.history.kept_s = max(self.last_s - self._header.at_s, 1.0)
+        return self.history
+
+    def _continues(self, entry: Entry) -> bool:
+        """Whether the event can be fed together with those before it."""
+        match entry.event:
+            case TelemetryFrame(number=number) if self._telemetry:
+                last = self._telemetry[-1]
+                return number == last.number + 1 and not last.gone_replicas
+            case LoadFrame(pattern=pattern):
+                return pattern == self._pattern
+            case TelemetryFrame():
+                return True
+        return False
 
 
-def _entry(line: bytes) -> Entry | None:
-    try:
-        return _decoder.decode(line)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
+def _joined_requests(frames: Iterable[LoadFrame]) -> tuple[ClientRequest, ...]:
+    """The last record of each request with all its new text, in order of their ends; open ones come last."""
+    requests: dict[str, ClientRequest] = {}
+    texts: dict[str, list[str]] = {}
+    for frame in frames:
+        for request in frame.requests:
+            requests[request.id] = request
+            texts.setdefault(request.id, []).append(request.new_text)
+    joined = (
+        request if len(texts[request.id]) == 1 else replace(request, new_text="".join(texts[request.id]))
+        for request in requests.values()
+    )
+    return tuple(sorted(joined, key=_end_s))
+
+
+def _end_s(request: ClientRequest) -> float:
+    return float("inf") if request.finished_s is None else request.finished_s

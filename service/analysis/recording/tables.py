@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, TypeAlias
 from service.analysis.observed.batches import Regime
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import BatchSummary, batch_summary
-from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import Figures, figures
 from service.messages.settings import Settings
 from service.messages.text import UserError
@@ -26,7 +25,6 @@ WallTime: TypeAlias = Callable[[float], float]
 Column: TypeAlias = tuple[Kind, Callable[[Any], Value]]  # and how its value is read from a row's object
 
 FIGURES_STEP_S: Final = 1.0
-SUFFIXES: Final = (".csv", ".parquet")
 STAGES: Final = ("intended", "sent", "received", "enqueued", "formed", "started", "first_token", "finished")
 KIND_OF_TYPE: Final[Mapping[type, Kind]] = {str: "text", int: "whole", float: "number", bool: "switch"}
 
@@ -76,12 +74,6 @@ class Subject:
         return Table({name: kind for name, (kind, _) in self.columns.items()}, rows)
 
 
-def settings_at(history: History, at_s: float) -> Settings | None:
-    """The settings that the batches of that moment obeyed, as far as they are known."""
-    regime = history.batches.regime_at(at_s)
-    return None if regime is None else regime.settings
-
-
 def as_csv(table: Table) -> bytes:
     """A line a row below the names; an unknown value is blank."""
     text = io.StringIO()
@@ -116,14 +108,15 @@ def as_parquet(table: Table) -> bytes:
     return buffer.getvalue()
 
 
+FORMATS: Final = {".csv": as_csv, ".parquet": as_parquet}
+
+
 def as_file(table: Table, suffix: str) -> bytes:
-    """The table in the format of a suffix; raises `ExportError` for one that is not among `SUFFIXES`."""
-    match suffix.lower():
-        case ".csv":
-            return as_csv(table)
-        case ".parquet":
-            return as_parquet(table)
-    raise ExportError(f"The name of the file must end in {' or '.join(SUFFIXES)}, not in {suffix or 'nothing'}.")
+    """The table in the format of a suffix; raises `ExportError` for one that is not among `FORMATS`."""
+    write = FORMATS.get(suffix.lower())
+    if write is None:
+        raise ExportError(f"The name of the file must end in {' or '.join(FORMATS)}, not in {suffix or 'nothing'}.")
+    return write(table)
 
 
 def has_parquet() -> bool:
@@ -154,33 +147,13 @@ def _attributes(**kinds: Kind) -> dict[str, Column]:
     return {name: (kind, attrgetter(name)) for name, kind in kinds.items()}
 
 
-def _wait_s(batch: BatchSummary, place: int) -> float | None:
-    return None if batch.waited_s is None else batch.waited_s[place]
-
-
 def _setting(each: FiguresAt, name: str) -> Value:
     return getattr(each.regime.settings, name, None) if each.regime else None
-
-
-def _version(each: FiguresAt) -> int | None:
-    return each.regime.version if each.regime else None
 
 
 def _figure(each: FiguresAt, name: str) -> float | None:
     value: float | None = getattr(each.figures, name)
     return None if value is None else round(value, 6)
-
-
-def _all_requests(history: History) -> Sequence[int]:
-    return history.requests.numbers()
-
-
-def _requests(history: History, numbers: Sequence[int]) -> list[RequestRow]:
-    return history.requests.rows(numbers)
-
-
-def _all_batches(history: History) -> Sequence[int]:
-    return range(history.batches.columns.first, history.batches.columns.next)
 
 
 def _batches(history: History, numbers: Sequence[int]) -> list[BatchSummary]:
@@ -216,13 +189,13 @@ BATCH_COLUMNS: Final[Mapping[str, Column]] = {
     **_attributes(formation="text"),
     "settings_version": ("whole", attrgetter("version")),
     **_attributes(tokens="whole", formed_s="seconds", started_s="seconds", finished_s="seconds", ran_s="seconds"),
-    "shortest_wait_s": ("seconds", partial(_wait_s, place=0)),
-    "longest_wait_s": ("seconds", partial(_wait_s, place=1)),
+    "shortest_wait_s": ("seconds", lambda batch: batch.waited_s and batch.waited_s[0]),
+    "longest_wait_s": ("seconds", lambda batch: batch.waited_s and batch.waited_s[1]),
 }
 FIGURE_COLUMNS: Final[Mapping[str, Column]] = {
     "at": ("moment", attrgetter("at_s")),
     **_attributes(at_s="seconds"),
-    "settings_version": ("whole", _version),
+    "settings_version": ("whole", lambda each: each.regime and each.regime.version),
     **{
         name: (KIND_OF_TYPE[type(getattr(Settings(), name))], partial(_setting, name=name))
         for name in Settings.__struct_fields__
@@ -231,6 +204,10 @@ FIGURE_COLUMNS: Final[Mapping[str, Column]] = {
 }
 SUBJECTS: Final[Mapping[str, Subject]] = {
     "figures": Subject(FIGURE_COLUMNS, _moments, _figures),
-    "requests": Subject(REQUEST_COLUMNS, _all_requests, _requests),
-    "batches": Subject(BATCH_COLUMNS, _all_batches, _batches),
+    "requests": Subject(
+        REQUEST_COLUMNS,
+        lambda history: history.requests.columns.numbers(),
+        lambda history, numbers: history.requests.rows(numbers),
+    ),
+    "batches": Subject(BATCH_COLUMNS, lambda history: history.batches.columns.numbers(), _batches),
 }

@@ -12,8 +12,7 @@ import os
 from collections import deque
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import msgspec
 
@@ -48,16 +47,12 @@ class RecordingWriter:
             self._file = _opened(path, "wb")
             self.append(head)
         else:
-            self._file = _begun(path, head, overwrite)
+            try:
+                write_whole(path, head, overwrite=overwrite)
+            except NotWrittenError as error:
+                raise RecordingError(str(error)) from error
+            self._file = _opened(path, "ab")
             self.bytes_written = len(head)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def add(self, at_s: float, event: RecordedEvent) -> None:
         """Record an event that was heard at `at_s` on the recorder's clock."""
@@ -113,14 +108,6 @@ class RecordingWriter:
         )
 
 
-def _begun(path: Path, head: bytes, overwrite: bool) -> FileIO:
-    try:
-        write_whole(path, head, overwrite=overwrite)
-    except NotWrittenError as error:
-        raise RecordingError(str(error)) from error
-    return _opened(path, "ab")
-
-
 def _opened(path: Path, mode: Literal["ab", "wb"]) -> FileIO:
     try:
         return open(path, mode, buffering=0)
@@ -174,11 +161,8 @@ class RecordingBuffer:
             self._members.append((self._since_s, member))
             self._bytes += len(member)
             self._since_s = None
-            while self._is_too_much():
+            while len(self._members) > 1 and (
+                self._bytes > self._most_bytes or self._members[1][0] < self._last_s - self._kept_s
+            ):
                 self._bytes -= len(self._members.popleft()[1])
         return member
-
-    def _is_too_much(self) -> bool:
-        if len(self._members) < 2:
-            return False
-        return self._bytes > self._most_bytes or self._members[1][0] < self._last_s - self._kept_s

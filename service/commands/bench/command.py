@@ -10,8 +10,17 @@ from typing import Final
 import msgspec
 
 from service.commands import cli
-from service.commands.bench.plan import CPU_SIZES, GPU_SIZES, HTTP, NAMES, QUICK_SIZES, BenchPlan, Subject
-from service.commands.bench.report import BenchReport, Floor, MeasuredOn, Reached
+from service.commands.bench.report import (
+    CPU_SIZES,
+    GPU_SIZES,
+    HTTP,
+    NAMES,
+    QUICK_SIZES,
+    BenchPlan,
+    BenchReport,
+    MeasuredOn,
+    Subject,
+)
 from service.commands.bench.work import BenchWork
 from service.commands.runs import TerminalBar, carry_out
 from service.messages.options import ServiceOptions
@@ -37,17 +46,12 @@ def main(argv: list[str]) -> int:
         raise cli.UsageError("The engine alone has no address. Leave --url out, or measure bench http.")
     work = BenchWork(_plan(options), _subjects(options), server)
     with TerminalBar() as bar:
-        code = carry_out(work.carry_out(bar.show), bar.show)
-    _hand_out(work, options.json)
-    return code
-
-
-def _hand_out(work: BenchWork, json: Path | None) -> None:
+        code = carry_out(work.carry_out(bar.take), bar.take)
     report = work.report()
-    if report is None:
-        return
-    print(table(report))
-    cli.write_json(json, report)
+    if report is not None:
+        print(table(report))
+        cli.write_json(options.json, report)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,19 +70,12 @@ def _parser() -> argparse.ArgumentParser:
         parser, is_required=False, meaning="a service that is up (default: one is started on a free port)"
     )
     add("--batch-sizes", type=_sizes, help=f"(default: {_sizes_text(CPU_SIZES)}; on a GPU {_sizes_text(GPU_SIZES)})")
-    add(
-        "--tokens",
-        type=cli.whole(1, MOST_TOKENS),
-        default=usual.tokens,
-        help="generated for each prompt (default: %(default)s)",
-    )
+    tokens = cli.whole(1, MOST_TOKENS)
+    add("--tokens", type=tokens, default=usual.tokens, help="generated for each prompt (default: %(default)s)")
     add("--rounds", type=cli.rounds, help=f"runs of each size (default: {usual.rounds})")
     add("--formation", choices=FORMATIONS, default=usual.service.settings.formation, help="(default: %(default)s)")
-    add(
-        "--quick",
-        action="store_true",
-        help=f"one round of {_sizes_text(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores",
-    )
+    quick = f"one round of {_sizes_text(QUICK_SIZES)}, HTTP streamed only: under a minute on two cores"
+    add("--quick", action="store_true", help=quick)
     cli.add_service_options(parser, "model", "device", "dtype")
     add("--json", type=Path, help="file for the result: every run, and what they say")
     return parser
@@ -116,14 +113,14 @@ def _sizes_text(sizes: tuple[int, ...]) -> str:
 
 
 TITLES = ("batch", "", "tokens/s", "spread", "× generate", "× engine", "step", "× floor", "first token", "memory")
-WIDTHS = (5, -19, 9, 8, 11, 9, 9, 8, 12, 9)
+ROW = "{:>5} {:<19}{:>9}{:>8}{:>11}{:>9}{:>9}{:>8}{:>12}{:>9}"
 
 
 def table(report: BenchReport) -> str:
-    lines = [*_heading(report), "", _row(*TITLES)]
+    lines = [*_heading(report), "", ROW.format(*TITLES)]
     for size in sorted({each.size for each in report.reached}):
         lines += [*_block(report, size), ""]
-    return "\n".join([*lines, *_legend(report), *report.notes])
+    return "\n".join(line.rstrip() for line in [*lines, *_legend(report), *report.notes])
 
 
 def _heading(report: BenchReport) -> Iterator[str]:
@@ -151,30 +148,22 @@ def _place(on: MeasuredOn) -> str:
 def _block(report: BenchReport, size: int) -> Iterator[str]:
     first = f"{size}"
     for reached in (each for each in report.reached if each.size == size):
-        yield _reached_row(first, reached)
+        yield ROW.format(
+            first,
+            NAMES[reached.subject],
+            f"{reached.tokens_per_s:.1f}",
+            f"±{100 * reached.spread:.0f} %",
+            format_number(reached.over_generate, 2),
+            format_number(reached.over_engine, 2),
+            _step(reached.step_s),
+            format_number(reached.over_floor, 2),
+            _step(reached.first_token_s),
+            f"{reached.memory_bytes / 1e6:.0f} MB",
+        )
         first = ""
     for floor in (each for each in report.floors if each.size == size):
-        yield from _floor_rows(floor)
-
-
-def _reached_row(first: str, reached: Reached) -> str:
-    return _row(
-        first,
-        NAMES[reached.subject],
-        f"{reached.tokens_per_s:.1f}",
-        f"±{100 * reached.spread:.0f} %",
-        format_number(reached.over_generate, 2),
-        format_number(reached.over_engine, 2),
-        _step(reached.step_s),
-        format_number(reached.over_floor, 2),
-        _step(reached.first_token_s),
-        f"{reached.memory_bytes / 1e6:.0f} MB",
-    )
-
-
-def _floor_rows(floor: Floor) -> Iterator[str]:
-    for name, step_s in (("floor, memory", floor.memory_s), ("floor, matrices", floor.matrix_s)):
-        yield _row("", name, f"{floor.size / step_s:.0f}", "", "", "", _step(step_s), "", "", "")
+        for name, step_s in (("floor, memory", floor.memory_s), ("floor, matrices", floor.matrix_s)):
+            yield ROW.format("", name, f"{size / step_s:.0f}", "", "", "", _step(step_s), "", "", "")
 
 
 def _legend(report: BenchReport) -> Iterator[str]:
@@ -188,11 +177,3 @@ def _legend(report: BenchReport) -> Iterator[str]:
 
 def _step(seconds: float | None) -> str:
     return format_figure(None if seconds is None else 1e3 * seconds, "ms")
-
-
-def _row(*cells: str) -> str:
-    """Numbers to the right, names to the left."""
-    placed = (
-        f" {cell:<{-width}}" if width < 0 else f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True)
-    )
-    return "".join(placed).rstrip()

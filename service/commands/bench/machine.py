@@ -14,8 +14,7 @@ from typing import Final
 import psutil
 import torch
 
-from service.commands.bench.plan import Subject
-from service.commands.bench.report import BenchRun, Rates
+from service.commands.bench.report import BenchRun, Rates, Subject
 
 BLOCK_BYTES: Final[dict[str, int]] = {"cpu": 1 << 29}  # more than any cache holds
 BLOCK_BYTES_ELSEWHERE: Final = 1 << 31
@@ -72,13 +71,10 @@ def _finish(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-CPUINFO: Final = Path("/proc/cpuinfo")
-
-
-def processor_name(cpuinfo: Path = CPUINFO) -> str:
+def processor_name() -> str:
     """As Linux lists it, or else what the system calls its architecture."""
     with suppress(OSError):
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
@@ -88,7 +84,11 @@ class Stopwatch:
     """Times the batches of one run; called at each batch's beginning and end and after each of its steps."""
 
     def __init__(self, device: torch.device) -> None:
-        self._memory = _Memory(device)
+        self._gpu = device if device.type == "cuda" else None
+        if self._gpu is not None:
+            torch.cuda.reset_peak_memory_stats(self._gpu)
+        self._process = psutil.Process()
+        self._resident_bytes = 0
         self._batches_s: list[list[float]] = []
         self._ran_s = 0.0
 
@@ -99,7 +99,7 @@ class Stopwatch:
         """Every row has got a token."""
         self._batches_s[-1].append(time.perf_counter())
         if is_last:
-            self._memory.look()
+            self._resident_bytes = max(self._resident_bytes, self._process.memory_info().rss)
 
     def end_batch(self) -> None:
         self._ran_s += time.perf_counter() - self._batches_s[-1][0]
@@ -114,25 +114,10 @@ class Stopwatch:
             ran_s=self._ran_s,
             step_s=median(steps_s) if steps_s else None,
             first_token_s=median(times_s[1] - times_s[0] for times_s in self._batches_s),
-            memory_bytes=self._memory.most_bytes,
+            memory_bytes=self._most_memory_bytes(),
             rows=size,
         )
 
-
-class _Memory:
-    """The most that was in use: on a GPU by torch, else resident of this process when it was looked."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._gpu = device if device.type == "cuda" else None
-        self._process = psutil.Process()
-        self._seen_bytes = 0
-        if self._gpu is not None:
-            torch.cuda.reset_peak_memory_stats(self._gpu)
-
-    def look(self) -> None:
-        if self._gpu is None:
-            self._seen_bytes = max(self._seen_bytes, self._process.memory_info().rss)
-
-    @property
-    def most_bytes(self) -> int:
-        return self._seen_bytes if self._gpu is None else int(torch.cuda.max_memory_allocated(self._gpu))
+    def _most_memory_bytes(self) -> int:
+        """The most that was in use: on a GPU by torch, else resident of this process at the end of a batch."""
+        return self._resident_bytes if self._gpu is None else int(torch.cuda.max_memory_allocated(self._gpu))

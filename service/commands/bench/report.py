@@ -1,15 +1,83 @@
-"""The result of a bench: every run, the medians, the floors, and how they compare."""
+"""What a bench measures, and its result: every run, the medians, the floors, and how they compare."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from service.commands.bench.plan import HTTP, BenchPlan, Subject
+from service.messages.load import USUAL_PROMPTS
+from service.messages.options import ServiceOptions
 from service.messages.text import counted
+
+Subject: TypeAlias = Literal["engine", "http", "http_whole", "generate"]
+
+HTTP: Final[Mapping[Subject, bool]] = {"http": True, "http_whole": False}  # through it, and whether answers stream
+NAMES: Final[Mapping[Subject, str]] = {
+    "engine": "engine",
+    "http": "HTTP, streamed",
+    "http_whole": "HTTP, in one piece",
+    "generate": "generate",
+}
+CPU_SIZES: Final = (1, 4, 16, 32, 64)
+GPU_SIZES: Final = (*CPU_SIZES, 128, 256)
+QUICK_SIZES: Final = (1, 16)
+WARM_UP_TOKENS: Final = 4
+
+
+class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bench measures, and how often.
+
+    Attributes:
+        sizes: prompts that are decoded at a time; ``None`` for the usual ones of the device.
+        tokens: generated for each prompt.
+        batches: one after the other, in each run.
+    """
+
+    service: ServiceOptions = ServiceOptions()
+    sizes: tuple[int, ...] | None = None
+    tokens: int = 24
+    rounds: int = 3
+    batches: int = 3
+
+    def sizes_on(self, device: str) -> tuple[int, ...]:
+        """
+        >>> BenchPlan().sizes_on("cpu"), BenchPlan(sizes=(2,)).sizes_on("cuda:1")
+        ((1, 4, 16, 32, 64), (2,))
+        """
+        if self.sizes is not None:
+            return self.sizes
+        return GPU_SIZES if device.startswith("cuda") else CPU_SIZES
+
+
+class PlannedRun(NamedTuple):
+    """One run of a subject, in the round of that number."""
+
+    round: int
+    size: int
+    subject: Subject
+
+    @property
+    def weight(self) -> float:
+        """About how long it takes, in an unknown unit: a step of ten rows takes twice that of a single one."""
+        return 1.0 + self.size / 10
+
+
+def interleaved(subjects: tuple[Subject, ...], sizes: tuple[int, ...], rounds: int) -> Iterator[PlannedRun]:
+    """Every size in every round; the first subject changes, so that a machine that slows down slows all of them."""
+    for number in range(rounds):
+        first = number % len(subjects)
+        for size in sizes:
+            for subject in subjects[first:] + subjects[:first]:
+                yield PlannedRun(number, size, subject)
+
+
+def prompts_for(size: int) -> list[str]:
+    """The usual prompts, over and over until there are `size`."""
+    return list(islice(cycle(USUAL_PROMPTS), size))
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,42 +166,8 @@ class BenchRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.tokens / self.ran_s
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians over the rounds.
-
-    Attributes:
-        spread: half of what lies between the slowest and the fastest round, as a share of the median.
-    """
-
-    subject: Subject
-    size: int
-    rounds: int
-    tokens_per_s: float
-    spread: float
-    step_s: float | None
-    first_token_s: float | None
-    memory_bytes: int
-    rows: float
-
-
-def figures(runs: Sequence[BenchRun]) -> Figures:
-    """Over the rounds of one subject at one size, of which there is at least one."""
-    rates = [run.tokens_per_s for run in runs]
-    return Figures(
-        subject=runs[0].subject,
-        size=runs[0].size,
-        rounds=len(runs),
-        tokens_per_s=median(rates),
-        spread=(max(rates) - min(rates)) / 2 / median(rates),
-        step_s=_median(run.step_s for run in runs),
-        first_token_s=_median(run.first_token_s for run in runs),
-        memory_bytes=max(run.memory_bytes for run in runs),
-        rows=median(run.rows for run in runs),
-    )
-
-
 def _median(values: Iterable[float | None]) -> float | None:
-    """Of those that are known."""
+    """Of the values that are known."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
@@ -157,14 +191,24 @@ class MeasuredOn(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
 
 
-class Reached(Figures, frozen=True, kw_only=True):
-    """Figures, and their ratios to what they are judged by; ``None`` where that was not measured.
+class Reached(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians over the rounds, and their ratios to what they are judged by; ``None`` where that was not measured.
 
     Attributes:
+        spread: half of what lies between the slowest and the fastest round, as a share of the median.
         over_generate, over_engine: tokens/s divided by theirs.
         over_floor: time of a step divided by its floor.
     """
 
+    subject: Subject
+    size: int
+    rounds: int
+    tokens_per_s: float
+    spread: float
+    step_s: float | None
+    first_token_s: float | None
+    memory_bytes: int
+    rows: float
     over_generate: float | None
     over_engine: float | None
     over_floor: float | None
@@ -215,51 +259,51 @@ def concluded(
         weights=weights,
         floors=floors,
         reached=tuple(each for size in sizes for each in _reached(size, runs, floors)),
-        notes=(*notes, *_unfinished(plan, on, runs), *_small_batches(runs)),
+        notes=(*notes, *_remarks(plan, on, runs)),
         runs=tuple(runs),
     )
 
 
-def _reached(size: int, runs: Sequence[BenchRun], floors: Sequence[Floor]) -> list[Reached]:
+def _reached(size: int, runs: Sequence[BenchRun], floors: Sequence[Floor]) -> Iterator[Reached]:
     """What each subject reached at that size."""
     by_subject: dict[Subject, list[BenchRun]] = {}
     for run in runs:
         if run.size == size:
             by_subject.setdefault(run.subject, []).append(run)
-    all_of = {subject: figures(its_runs) for subject, its_runs in by_subject.items()}
-    least_s = next((each.step_s for each in floors if each.size == size), None)
-    return [
-        Reached(
-            **msgspec.structs.asdict(each),
-            over_generate=_ratio(each.tokens_per_s, _rate(all_of.get("generate"))),
-            over_engine=_ratio(each.tokens_per_s, _rate(all_of.get("engine"))),
-            over_floor=_ratio(each.step_s, least_s),
+    rate_of = {subject: median(run.tokens_per_s for run in rounds) for subject, rounds in by_subject.items()}
+    floor_s = next((each.step_s for each in floors if each.size == size), None)
+    for subject, rounds in by_subject.items():
+        rates = [run.tokens_per_s for run in rounds]
+        step_s = _median(run.step_s for run in rounds)
+        yield Reached(
+            subject=subject,
+            size=size,
+            rounds=len(rounds),
+            tokens_per_s=rate_of[subject],
+            spread=(max(rates) - min(rates)) / 2 / rate_of[subject],
+            step_s=step_s,
+            first_token_s=_median(run.first_token_s for run in rounds),
+            memory_bytes=max(run.memory_bytes for run in rounds),
+            rows=median(run.rows for run in rounds),
+            over_generate=_ratio(rate_of[subject], rate_of.get("generate")),
+            over_engine=_ratio(rate_of[subject], rate_of.get("engine")),
+            over_floor=_ratio(step_s, floor_s),
         )
-        for each in all_of.values()
-    ]
-
-
-def _rate(of: Figures | None) -> float | None:
-    return None if of is None else of.tokens_per_s
 
 
 def _ratio(value: float | None, to: float | None) -> float | None:
     return None if value is None or to is None else value / to
 
 
-def _unfinished(plan: BenchPlan, on: MeasuredOn, runs: Sequence[BenchRun]) -> list[str]:
-    """A sentence where it was ended early."""
+def _remarks(plan: BenchPlan, on: MeasuredOn, runs: Sequence[BenchRun]) -> Iterator[str]:
+    """Sentences on what is missing because it was ended early, and on batches that were not full over HTTP."""
     subjects = {run.subject for run in runs}
     missing = len(subjects) * len(plan.sizes_on(on.device)) * plan.rounds - len(runs)
-    return [f"It was ended early, with {counted(missing, 'run')} to come."] if missing > 0 else []
-
-
-def _small_batches(runs: Sequence[BenchRun]) -> list[str]:
-    """A sentence where fewer rows were decoded at a time over HTTP than a batch holds."""
+    if missing > 0:
+        yield f"It was ended early, with {counted(missing, 'run')} to come."
     small = sorted({run.size for run in runs if run.subject in HTTP and run.rows < FULL * run.size})
-    if not small:
-        return []
-    return [
-        f"Over HTTP fewer rows were decoded at a time than the batch holds, at {', '.join(map(str, small))}: "
-        "prompts were being read, or too few requests had come in time."
-    ]
+    if small:
+        yield (
+            f"Over HTTP fewer rows were decoded at a time than the batch holds, at {', '.join(map(str, small))}: "
+            "prompts were being read, or too few requests had come in time."
+        )

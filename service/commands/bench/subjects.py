@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from importlib.metadata import version
+from typing import Any, Final
 
 import msgspec
 
-from service.commands.bench.plan import prompts_for
-from service.commands.bench.report import BenchRun, Rates, Weights
+from service.commands.bench.report import BenchRun, MeasuredOn, Rates, Weights, prompts_for
+from service.engine.compute_thread import prepare_engine_thread
 from service.engine.cores import bind_openmp_threads, usable_cores
-from service.engine.job import Job, Progress
+from service.engine.job import Job, Progress, SamplingParams
 from service.engine.loading import load_engine
 from service.engine.model.resolve import ModelFolder, resolve
-from service.engine.sequence import SamplingParams
 from service.messages.options import ServiceOptions
+
+LIBRARIES: Final = ("torch", "transformers")
 
 
 class EngineAlone:
@@ -35,30 +37,17 @@ class EngineAlone:
             if progress:  # nothing: a sign of life while prompts are read
                 watch.end_step(is_last=progress[0].finish_reason is not None)
 
+        sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
         for _ in range(batches):
-            jobs = self._jobs(size, tokens)
+            jobs = [self._engine.job(str(row), prompt, sampling) for row, prompt in enumerate(prompts_for(size))]
             watch.begin_batch()
             self._engine.generate(jobs, emit, self._admit)
             watch.end_batch()
         return watch.run("engine", size, tokens)
 
-    def _jobs(self, size: int, tokens: int) -> list[Job]:
-        sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
-        return [self._engine.job(str(number), prompt, sampling) for number, prompt in enumerate(prompts_for(size))]
-
 
 def _nobody(*_: object) -> tuple[Job, ...]:
     return ()
-
-
-class ReferenceFacts(NamedTuple):
-    """What was loaded, and where to."""
-
-    model: str
-    device: str
-    dtype: str
-    hardware: str
-    weights: Weights
 
 
 class Reference:
@@ -69,7 +58,6 @@ class Reference:
         bind_openmp_threads()
         import torch
 
-        from service.engine.compute_thread import prepare_engine_thread
         from service.engine.model.load import choose_device, choose_dtype, computed_in
 
         device = choose_device(options.device)
@@ -82,13 +70,21 @@ class Reference:
         self._tokenizer = _tokenizer(folder)
         self._model = _model(folder, self._dtype).to(self._device)
 
-    def facts(self) -> ReferenceFacts:
+    def facts(self) -> tuple[MeasuredOn, Weights]:
+        """What was loaded, and where to."""
         from service.commands.bench.machine import hardware
 
+        on = MeasuredOn(
+            model=self._name,
+            device=str(self._device),
+            dtype=self._dtype_name,
+            hardware=hardware(self._device),
+            versions={name: version(name) for name in LIBRARIES},
+        )
         weights = Weights.of(self._model)
         if self._dtype_name == "int8":  # as the engine has them; `generate` reads them in the numbers it computes in
             weights = msgspec.structs.replace(weights, bytes=weights.parameters)
-        return ReferenceFacts(self._name, str(self._device), self._dtype_name, hardware(self._device), weights)
+        return on, weights
 
     def rates(self) -> Rates:
         """Measured anew."""

@@ -1,4 +1,4 @@
-"""Carries a bench out: starts what it measures, interleaves the runs, and concludes from those that were made."""
+"""Carries a bench out: starts workers and a service, interleaves the runs, and concludes from those that were made."""
 
 from __future__ import annotations
 
@@ -8,36 +8,50 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from typing import Final, Protocol, cast
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 
-from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.progress import Progress
 from service.commands.bench.other_work import OtherWork
-from service.commands.bench.over_http import ThroughHttp
-from service.commands.bench.plan import HTTP, NAMES, WARM_UP_TOKENS, BenchPlan, PlannedRun, Subject, interleaved
-from service.commands.bench.report import BenchReport, BenchRun, MeasuredOn, Rates, concluded
-from service.commands.bench.subjects import EngineAlone, Reference, ReferenceFacts
-from service.commands.bench.worker import Worker, WorkerError
+from service.commands.bench.report import (
+    HTTP,
+    NAMES,
+    WARM_UP_TOKENS,
+    BenchPlan,
+    BenchReport,
+    BenchRun,
+    MeasuredOn,
+    PlannedRun,
+    Rates,
+    Subject,
+    Weights,
+    concluded,
+    interleaved,
+)
+from service.commands.bench.subjects import EngineAlone, Reference
+from service.commands.bench.worker import Worker
 from service.commands.cli import Server
 from service.commands.runs import WARM_UP, MeasuredService, MeasuringError
+from service.load.report import LoadReport, tokens_between
 from service.messages.life import Failed, Ready, ServiceState, StageProgress
+from service.messages.load import USUAL_PROMPTS, ClosedLoop, RunLoad
 from service.messages.options import ServiceOptions, is_loopback
 from service.messages.pipes import our_python, python_path
-from service.messages.text import UserError
+from service.messages.settings import Formation, Settings
+from service.messages.telemetry import BatchRecord
 
+Notify = Callable[[Progress], None]
 
-class NotStartedError(UserError):
-    """The service did not start; the text is a sentence that says why."""
+AT_ONCE_S: Final = 0.1  # no user asks a second time: the first answer takes longer
+USERS_A_ROW: Final = 2  # one is generated for, and one waits to take the place
+BATCHES_BEFORE: Final = 1  # its users have all come at once
+BATCHES_AFTER: Final = 2  # until every request counts that was under way in the measured time
 
 
 @asynccontextmanager
-async def own_service(
-    options: ServiceOptions, on_stage: Callable[[StageProgress], None] = lambda _: None
-) -> AsyncIterator[Ready]:
+async def own_service(options: ServiceOptions, notify: Notify = lambda _: None) -> AsyncIterator[Ready]:
     """That service on a free port. It ends with the block, and with this process: then its standard input ends."""
     pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     environment = {**os.environ, "PYTHONPATH": python_path()}
@@ -45,7 +59,7 @@ async def own_service(
         *_command(options), stdin=pipe, stdout=pipe, stderr=nowhere, env=environment
     )
     try:
-        yield await _ready(process, on_stage)
+        yield await _ready(process, notify)
     finally:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -57,49 +71,101 @@ def _command(options: ServiceOptions) -> tuple[str, ...]:
     return our_python("service", *place, "--formation", options.settings.formation)
 
 
-async def _ready(process: asyncio.subprocess.Process, on_stage: Callable[[StageProgress], None]) -> Ready:
+async def _ready(process: asyncio.subprocess.Process, notify: Notify) -> Ready:
     assert process.stdout is not None
     async for line in process.stdout:
         match msgspec.json.decode(line, type=ServiceState):
             case Ready() as ready:
                 return ready
             case Failed(reason=reason):
-                raise NotStartedError(reason)
-            case StageProgress() as stage:
-                on_stage(stage)
-    raise NotStartedError("The service ended before it was ready. Start it alone to see why: python -m service")
+                raise MeasuringError(reason)
+            case StageProgress(name=name):
+                notify(_beginning(f"starting the service: {name}"))
+    raise MeasuringError("The service ended before it was ready. Start it alone to see why: python -m service")
 
 
 ELSEWHERE: Final = "Neither generate nor the floors were measured: the service runs on another machine."
-LIBRARIES: Final = ("torch", "transformers")
-
-Notify = Callable[[Progress], None]
 
 
-class Measurer(Protocol):
-    """Decodes batches of what it measures, one after the other."""
+class ThroughHttp:
+    """Batches of a service that is up; how long one takes at a size is known from the last run there."""
 
-    async def run(self, size: int, tokens: int, batches: int) -> BenchRun: ...
-
-
-class MeasuringWorker:
-    """The methods of what a worker process measures."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, service: MeasuredService, formation: Formation, subject: Subject) -> None:
+        self._service = service
+        self._formation = formation
+        self._subject: Subject = subject
+        self._batch_s: dict[int, float] = {}
 
     async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
-        return cast(BenchRun, await self._worker.ask("run", size, tokens, batches))
+        """About so many batches, counted while all users are there; the first run at a size has those of one wave."""
+        settings = Settings(formation=self._formation, max_batch_size=size)
+        load = RunLoad(
+            pattern=ClosedLoop(users=USERS_A_ROW * size),
+            prompts=USUAL_PROMPTS,
+            max_tokens=tokens,
+            stream=HTTP[self._subject],
+        )
+        batch_s = self._batch_s.get(size)
+        for_s = AT_ONCE_S if batch_s is None else (BATCHES_BEFORE + batches + BATCHES_AFTER) * batch_s
+        report, executed = await self._service.run(settings, load, for_s)
+        within_s = (
+            (0.0, report.ran_s) if batch_s is None else (BATCHES_BEFORE * batch_s, for_s - BATCHES_AFTER * batch_s)
+        )
+        run = run_of(self._subject, size, report, executed, self._service.most_memory_bytes, within_s)
+        self._batch_s[size] = size * tokens / run.tokens_per_s
+        return run
 
 
-class ReferenceWorker(MeasuringWorker):
-    """The methods of a `Reference`."""
+def run_of(
+    subject: Subject,
+    size: int,
+    report: LoadReport,
+    executed: Sequence[BatchRecord],
+    memory_bytes: int,
+    within_s: tuple[float, float],
+) -> BenchRun:
+    """What was measured between two times since the start; raises `MeasuringError` if not all were answered."""
+    if report.totals.ok < max(report.totals.sent, 1):
+        why = " ".join(report.warnings) or "Nothing was sent."
+        raise MeasuringError(f"Not all requests were answered at a batch size of {size}. {why}")
+    tokens = tokens_between(report.requests, *within_s)
+    if not tokens:
+        raise MeasuringError(f"The service was too slow at a batch size of {size}: nothing came in the time measured.")
+    first_token_s = report.time_to_first_token_s
+    return BenchRun(
+        subject=subject,
+        size=size,
+        tokens=tokens,
+        ran_s=within_s[1] - within_s[0],
+        step_s=_step_s(executed),
+        first_token_s=None if first_token_s is None else first_token_s.p50,
+        memory_bytes=memory_bytes,
+        rows=_rows(executed),
+    )
 
-    async def facts(self) -> ReferenceFacts:
-        return cast(ReferenceFacts, await self._worker.ask("facts"))
 
-    async def rates(self) -> Rates:
-        return cast(Rates, await self._worker.ask("rates"))
+def _step_s(executed: Sequence[BatchRecord]) -> float | None:
+    """Time of a step as the service reports it, without the reading of prompts.
+
+    Prompts of a new batch are read in a step of their own; those of a request that joins are read in a shared step.
+    """
+    decoding_s, steps = 0.0, 0
+    for batch in executed:
+        if batch.work is None or batch.started_s is None or batch.finished_s is None:
+            continue
+        decoding_s += batch.finished_s - batch.started_s - batch.work.prefill_s
+        steps += batch.work.steps - (batch.release_reason not in ("joined", "left"))
+    return decoding_s / steps if steps > 0 else None
+
+
+def _rows(executed: Sequence[BatchRecord]) -> float:
+    """Rows of a step, on average."""
+    steps = sum(batch.work.steps for batch in executed if batch.work is not None)
+    return sum(batch.tokens for batch in executed) / steps if steps else 0.0
+
+
+Measurer: TypeAlias = Worker | ThroughHttp
+"""Decodes batches of what it measures, one after the other, with its `run`."""
 
 
 @dataclass
@@ -107,41 +173,46 @@ class Bench:
     """What has been started.
 
     Attributes:
-        reference: ``None`` where the service runs on another machine.
-        facts: of `reference`.
+        reference: measures the rates of the machine; ``None`` where the service runs on another machine.
+        weights: of the model of `reference`.
         notes: sentences on what is missing.
     """
 
     on: MeasuredOn
-    measurers: dict[Subject, Measurer] = field(default_factory=dict)
-    reference: ReferenceWorker | None = None
-    facts: ReferenceFacts | None = None
+    measurers: dict[Subject, Measurer]
+    reference: Worker | None = None
+    weights: Weights | None = None
     notes: list[str] = field(default_factory=list)
 
 
 async def started(
     stack: AsyncExitStack, plan: BenchPlan, subjects: tuple[Subject, ...], server: Server | None, notify: Notify
 ) -> Bench:
-    """All ends with `stack`. Raises `MeasuringError`, `WorkerError` or `NotStartedError`."""
+    """All ends with `stack`. Raises `MeasuringError` or `WorkerError`."""
     if server is not None:
         return await _beside(stack, plan, subjects, server)
     notify(_beginning("loading the model"))
     workers = await _workers(stack, plan.service, subjects)
-    service = None
+    through_http: dict[Subject, Measurer] = {}
     if HTTP.keys() & set(subjects):
-        ready = await stack.enter_async_context(own_service(plan.service, lambda stage: notify(_stage(stage))))
+        ready = await stack.enter_async_context(own_service(plan.service, notify))
         service = await stack.enter_async_context(MeasuredService.at(Server(ready.url), notify))
-    return await _bench(plan, workers, service, subjects)
+        through_http = _through_http(plan, service, subjects)
+    return await _bench(workers, through_http)
 
 
 async def _beside(stack: AsyncExitStack, plan: BenchPlan, subjects: tuple[Subject, ...], server: Server) -> Bench:
     """A service that is up, and beside it, if it runs on this machine, workers that compute as it does."""
     service = await stack.enter_async_context(MeasuredService.at(server, lambda _: None))
     facts = await service.facts()
+    through_http = _through_http(plan, service, subjects)
     if not is_loopback(urlsplit(server.url).hostname or ""):
-        return _elsewhere(plan, service, facts, subjects)
+        if "engine" in subjects:
+            raise MeasuringError(f"{facts.url} is another machine, so the engine alone can't be: measure bench http.")
+        on = MeasuredOn(model=facts.model, device=facts.device, dtype=facts.dtype, url=facts.url)
+        return Bench(on, through_http, notes=[ELSEWHERE])
     options = msgspec.structs.replace(plan.service, device=facts.device, dtype=facts.dtype)
-    bench = await _bench(plan, await _workers(stack, options, subjects), service, subjects)
+    bench = await _bench(await _workers(stack, options, subjects), through_http)
     if bench.on.model != facts.model:
         raise MeasuringError(
             f"{server.url} runs {facts.model}, and not {bench.on.model}. Name its model with --model, so that what it "
@@ -149,13 +220,6 @@ async def _beside(stack: AsyncExitStack, plan: BenchPlan, subjects: tuple[Subjec
         )
     bench.on = msgspec.structs.replace(bench.on, url=server.url)
     return bench
-
-
-def _elsewhere(plan: BenchPlan, service: MeasuredService, facts: ServiceFacts, subjects: tuple[Subject, ...]) -> Bench:
-    if "engine" in subjects:
-        raise MeasuringError(f"{facts.url} is another machine, so the engine alone can't be: measure bench http.")
-    on = MeasuredOn(model=facts.model, device=facts.device, dtype=facts.dtype, url=facts.url)
-    return Bench(on, _through_http(plan, service, subjects), notes=[ELSEWHERE])
 
 
 async def _workers(
@@ -171,32 +235,16 @@ async def _workers(
     return workers
 
 
-async def _bench(
-    plan: BenchPlan, workers: dict[Subject, Worker], service: MeasuredService | None, subjects: tuple[Subject, ...]
-) -> Bench:
+async def _bench(workers: dict[Subject, Worker], through_http: dict[Subject, Measurer]) -> Bench:
     for worker in workers.values():
         await worker.ready()
-    reference = ReferenceWorker(workers["generate"])
-    facts = await reference.facts()
-    versions = {name: version(name) for name in LIBRARIES}
-    on = MeasuredOn(
-        model=facts.model, device=facts.device, dtype=facts.dtype, hardware=facts.hardware, versions=versions
-    )
-    bench = Bench(on, reference=reference, facts=facts)
-    if "engine" in workers:
-        bench.measurers["engine"] = MeasuringWorker(workers["engine"])
-    if service is not None:
-        bench.measurers |= _through_http(plan, service, subjects)
-    bench.measurers["generate"] = reference
-    return bench
+    reference = workers.pop("generate")
+    on, weights = await reference.ask("facts")
+    return Bench(on, {**workers, **through_http, "generate": reference}, reference, weights)
 
 
 def _through_http(plan: BenchPlan, service: MeasuredService, subjects: tuple[Subject, ...]) -> dict[Subject, Measurer]:
     return {name: ThroughHttp(service, plan.service.settings.formation, name) for name in HTTP if name in subjects}
-
-
-def _stage(stage: StageProgress) -> Progress:
-    return _beginning(f"starting the service: {stage.name}")
 
 
 def _beginning(doing: str) -> Progress:
@@ -217,35 +265,34 @@ class BenchWork:
         self._others = OtherWork()
 
     async def carry_out(self, notify: Notify) -> None:
-        """Raises `MeasuringError`."""
-        try:
-            async with AsyncExitStack() as stack:
-                self._bench = await started(stack, self._plan, self._subjects, self._server, notify)
-                await self._measure(self._bench, notify)
-        except (WorkerError, NotStartedError) as error:
-            raise MeasuringError(str(error)) from error
+        """Raises `MeasuringError` or `WorkerError`."""
+        async with AsyncExitStack() as stack:
+            self._bench = await started(stack, self._plan, self._subjects, self._server, notify)
+            await self._measure(self._bench, notify)
 
     def report(self) -> BenchReport | None:
         """What the runs so far say, if there are any."""
         bench = self._bench
         if bench is None or not self._runs:
             return None
-        weights = None if bench.facts is None else bench.facts.weights
         # A service that ran before is no descendant: its work cannot be told apart from that of other programs.
         warnings = self._others.warnings if self._server is None else []
         notes = [*bench.notes, *warnings]
-        return concluded(self._plan, bench.on, self._runs, self._rates, weights, notes, measured_at=time.time())
+        return concluded(self._plan, bench.on, self._runs, self._rates, bench.weights, notes, measured_at=time.time())
 
     async def _measure(self, bench: Bench, notify: Notify) -> None:
         sizes = self._plan.sizes_on(bench.on.device)
         subjects = tuple(bench.measurers)
         await self._warm_up(bench, list(interleaved(subjects, sizes, 1)), notify)
         planned = list(interleaved(subjects, sizes, self._plan.rounds))
-        pacer = _Pacer(planned, notify)
+        begun_s = time.monotonic()
         for place, run in enumerate(planned):
             if place % (len(planned) // self._plan.rounds) == 0:
                 await self._take_rates(bench)
-            pacer.begin(place, f"round {run.round + 1} of {self._plan.rounds}: {_doing(run)}")
+            done, left = (sum(each.weight for each in part) for part in (planned[:place], planned[place:]))
+            left_s = (time.monotonic() - begun_s) / done * left if done else 0.0
+            doing = f"round {run.round + 1} of {self._plan.rounds}: {_doing(run)}"
+            notify(Progress(done=place, total=len(planned), doing=doing, left_s=left_s))
             with self._others:
                 measured = await bench.measurers[run.subject].run(run.size, self._plan.tokens, self._plan.batches)
             assert (measured.subject, measured.size) == (run.subject, run.size)
@@ -255,7 +302,7 @@ class BenchWork:
     async def _warm_up(self, bench: Bench, planned: Sequence[PlannedRun], notify: Notify) -> None:
         """So that nothing is computed or connected for the first time in a round."""
         for run in planned:
-            notify(Progress(done=0, total=0, doing=f"{WARM_UP}: {_doing(run)}", left_s=0.0))
+            notify(_beginning(f"{WARM_UP}: {_doing(run)}"))
             tokens = self._plan.tokens if run.subject in HTTP else min(WARM_UP_TOKENS, self._plan.tokens)
             await bench.measurers[run.subject].run(run.size, tokens, 1)
 
@@ -263,25 +310,8 @@ class BenchWork:
         """What the machine does at best is the best of all that was measured: others can only make it slower."""
         if bench.reference is not None:
             with self._others:
-                rates = await bench.reference.rates()
+                rates: Rates = await bench.reference.ask("rates")
             self._rates = rates if self._rates is None else self._rates.or_better(rates)
-
-
-class _Pacer:
-    """Notifies how far the runs are, and about how long the rest takes."""
-
-    def __init__(
-        self, planned: Sequence[PlannedRun], notify: Notify, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._planned = planned
-        self._notify = notify
-        self._clock = clock
-        self._begun_s = clock()
-
-    def begin(self, place: int, doing: str) -> None:
-        done, left = (sum(run.weight for run in part) for part in (self._planned[:place], self._planned[place:]))
-        left_s = (self._clock() - self._begun_s) / done * left if done else 0.0
-        self._notify(Progress(done=place, total=len(self._planned), doing=doing, left_s=left_s))
 
 
 def _doing(run: PlannedRun) -> str:

@@ -10,6 +10,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple, Self
 
+from service.commands.bench.report import BenchRun
 from service.engine.model.report import ModelError
 from service.messages.options import ServiceOptions
 from service.messages.text import UserError
@@ -55,6 +56,11 @@ class Worker:
     async def ready(self) -> None:
         """Raises `WorkerError` where the object could not be made."""
         await asyncio.to_thread(self._answer)
+
+    async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
+        """What the object's `run` measures, of so many batches; raises `WorkerError`."""
+        measured: BenchRun = await self.ask("run", size, tokens, batches)
+        return measured
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         """What the object's method returns; raises `WorkerError`."""

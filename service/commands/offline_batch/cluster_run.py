@@ -22,10 +22,12 @@ import ray
 import ray.data
 from ray.exceptions import RayError
 
-from service.commands.offline_batch.local_run import Line, LineEngine, LinePlan, RunError, lines_of
+from service.commands.offline_batch.local_run import FileRun, Line, LineEngine, LinePlan, lines_of
 from service.commands.offline_batch.results import BadLine, Outcome, OutcomeList, Result, ResultFiles
+from service.engine.loading import load_engine
 from service.launch.checks import check_address
-from service.ray_serve.external import join
+from service.messages.text import UserError
+from service.ray_serve.clusters import join
 from service.ray_serve.gpus import check_index, gpu_count, require_gpu, takes_gpu
 
 BUNDLE_BATCHES: Final = 4
@@ -43,7 +45,7 @@ class ClusterRun:
 
     Attributes:
         after: the run is of the lines behind this one.
-        on_done: gets the number of each line that has an outcome.
+        on_done: is called for each line that has an outcome.
     """
 
     address: str
@@ -51,7 +53,7 @@ class ClusterRun:
     path: Path
     after: int
     files: ResultFiles
-    on_done: Callable[[int], None]
+    on_done: Callable[[], None]
     _is_stopped: bool = field(init=False, default=False)
 
     def stop(self) -> None:
@@ -59,7 +61,7 @@ class ClusterRun:
         self._is_stopped = True
 
     def run(self) -> bool:
-        """Whether it came to the end of the lines; all that came back is written. Raises `StartError` or `RunError`."""
+        """Whether it came to the end of the lines; all that came back is written. Raises `UserError`."""
         check_address(self.address)
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns of what Ray Data does with its own actors
         join(self.address, self.plan.service.workload, {}, logging_level=logging.WARNING, log_to_driver=False)
@@ -67,7 +69,7 @@ class ClusterRun:
             return self._put_all()
         except RayError as error:
             *_, reason = str(error).strip().splitlines()
-            raise RunError(f"The engines on the cluster cannot go on: {reason}") from error
+            raise UserError(f"The engines on the cluster cannot go on: {reason}") from error
         finally:
             ray.shutdown()  # ends all that we had there
 
@@ -77,7 +79,7 @@ class ClusterRun:
             for outcome in _outcomes_in(table):
                 self.files.begin(outcome.line)
                 self.files.put(outcome)
-                self.on_done(outcome.line)
+                self.on_done()
             self.files.write()
             if self._is_stopped:
                 return False
@@ -139,12 +141,12 @@ class BundleEngine:
     """What each of Ray Data's actors has."""
 
     def __init__(self, plan: LinePlan) -> None:
-        self._engine = LineEngine(plan)
+        self._engine = LineEngine(plan, load_engine(plan.service).engine)
 
     def __call__(self, bundle: pa.Table) -> pa.Table:
         lines = map(Line, bundle["number"].to_pylist(), bundle["content"].to_pylist())
         outcomes = OutcomeList()
-        self._engine.run_of(lines, outcomes, on_done=lambda _: None).run()
+        FileRun(self._engine, lines, outcomes, on_done=lambda: None).run()
         return _table_of(outcomes.done)
 
 

@@ -11,12 +11,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from service.commands.offline_batch.results import BadLine, Outcome, Outcomes, Result
-from service.engine.job import Engine, Job, Progress
-from service.engine.loading import load_engine
-from service.engine.sequence import SamplingParams
+from service.engine.job import Engine, Job, Progress, SamplingParams
 from service.messages.options import ServiceOptions
 from service.messages.telemetry import BatchWork
-from service.messages.text import UserError
 from service.messages.workload import TEXT
 from service.workloads.catalog import about
 
@@ -62,13 +59,30 @@ def measure(path: Path) -> tuple[int, int]:
     return count, last
 
 
-@dataclass(frozen=True)
-class JobMaker:
-    """Makes an engine's jobs of lines; `max_tokens` is for prompts that name no number of their own."""
+class LinePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What lines are computed with.
 
-    engine: Engine
-    has_prompts: bool = field(kw_only=True)
-    max_tokens: int = field(kw_only=True)
+    Attributes:
+        service: which workload or model, and on what.
+        batch_size: lines computed at a time.
+        max_tokens: for prompts that name no number of their own.
+    """
+
+    service: ServiceOptions
+    batch_size: int
+    max_tokens: int
+
+
+class LineEngine:
+    """Computes lines as planned; loaded once, for many runs."""
+
+    def __init__(self, plan: LinePlan, engine: Engine) -> None:
+        workload = about(plan.service.workload)
+        self.engine = engine
+        self.batch_size = plan.batch_size
+        self.streams = workload.streams
+        self._has_prompts = workload == TEXT
+        self._max_tokens = plan.max_tokens
 
     def job(self, line: Line) -> Job:
         """Named by the line's number; raises a `ValueError` that says what is wrong with the line."""
@@ -76,7 +90,7 @@ class JobMaker:
             value = msgspec.json.decode(line.content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"This line is no JSON: {error}.") from error
-        input, sampling = self._prompt(value) if self.has_prompts else (value, None)
+        input, sampling = self._prompt(value) if self._has_prompts else (value, None)
         return self.engine.job(str(line.number), input, sampling)
 
     def _prompt(self, value: Any) -> tuple[str, SamplingParams]:
@@ -84,33 +98,21 @@ class JobMaker:
             line = msgspec.convert({"prompt": value} if isinstance(value, str) else value, PromptLine)
         except msgspec.ValidationError as error:
             raise ValueError(f'A line is a prompt or {{"prompt": …, "max_tokens": …}}: {error}.') from error
-        return line.prompt, line.sampling(self.max_tokens)
+        return line.prompt, line.sampling(self._max_tokens)
 
 
 AHEAD_BATCHES: Final = 16
 """So many batches of lines are read beyond the oldest that is not done, however long that takes."""
 
 
-class RunError(UserError):
-    """A run cannot go on; the text is a sentence that says why."""
-
-
 @dataclass
 class FileRun:
-    """One run; a line that is done makes room for the next one between two steps.
+    """One run, in which a line that is done makes room for the next one; `on_done` is called for each."""
 
-    Attributes:
-        streams: outputs are texts, not JSON.
-        on_done: gets the number of each line that has an outcome.
-    """
-
-    engine: Engine
-    maker: JobMaker
+    line_engine: LineEngine
     lines: Iterator[Line]
     outcomes: Outcomes
-    batch_size: int
-    streams: bool = field(kw_only=True)
-    on_done: Callable[[int], None] = field(kw_only=True)
+    on_done: Callable[[], None]
     _running: dict[str, tuple[Line, list[str]]] = field(init=False, default_factory=dict)
     _is_stopped: bool = field(init=False, default=False)
 
@@ -120,8 +122,8 @@ class FileRun:
 
     def run(self) -> bool:
         """Whether it came to the end of the lines; all that is done is written."""
-        while jobs := self._take(self.batch_size):
-            self.engine.generate(jobs, self._emit, self._admit)
+        while jobs := self._take(self.line_engine.batch_size):
+            self.line_engine.engine.generate(jobs, self._emit, self._admit)
             for line, _ in list(self._running.values()):  # an engine ends all; this is for one that breaks its word
                 self._end(line, "The engine stopped before this line was complete.")
             self.outcomes.write()
@@ -129,7 +131,7 @@ class FileRun:
         return not self._is_stopped
 
     def _admit(self, _work: BatchWork, can_join: bool) -> list[Job]:
-        return self._take(self.batch_size - len(self._running)) if can_join else []
+        return self._take(self.line_engine.batch_size - len(self._running)) if can_join else []
 
     def _take(self, count: int) -> list[Job]:
         jobs: list[Job] = []
@@ -139,7 +141,7 @@ class FileRun:
                 break
             self.outcomes.begin(line.number)
             try:
-                job = self.maker.job(line)
+                job = self.line_engine.job(line)
             except ValueError as error:
                 self._put(line, _bad(line, str(error)))
                 continue
@@ -148,7 +150,7 @@ class FileRun:
         return jobs
 
     def _is_room(self) -> bool:
-        most = AHEAD_BATCHES * self.batch_size
+        most = AHEAD_BATCHES * self.line_engine.batch_size
         if self.outcomes.pending >= most:
             self.outcomes.write()
         return self.outcomes.pending < most
@@ -168,42 +170,12 @@ class FileRun:
             self._put(line, _bad(line, error))
             return
         text = "".join(texts)
-        self._put(line, Result(line=line.number, output=text if self.streams else json.loads(text)))
+        self._put(line, Result(line=line.number, output=text if self.line_engine.streams else json.loads(text)))
 
     def _put(self, line: Line, outcome: Outcome) -> None:
         self.outcomes.put(outcome)
-        self.on_done(line.number)
+        self.on_done()
 
 
 def _bad(line: Line, error: str) -> BadLine:
     return BadLine(line=line.number, error=error, input=line.content.decode(errors="replace"))
-
-
-class LinePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What lines are computed with.
-
-    Attributes:
-        service: which workload or model, and on what.
-        batch_size: lines computed at a time.
-        max_tokens: for prompts that name no number of their own.
-    """
-
-    service: ServiceOptions
-    batch_size: int
-    max_tokens: int
-
-
-class LineEngine:
-    """Loaded once, for many runs."""
-
-    def __init__(self, plan: LinePlan) -> None:
-        workload = about(plan.service.workload)
-        self._engine = load_engine(plan.service).engine
-        self._maker = JobMaker(self._engine, has_prompts=workload == TEXT, max_tokens=plan.max_tokens)
-        self._batch_size = plan.batch_size
-        self._streams = workload.streams
-
-    def run_of(self, lines: Iterator[Line], outcomes: Outcomes, on_done: Callable[[int], None]) -> FileRun:
-        """The run of these lines, not begun yet."""
-        runs_on = (self._engine, self._maker, lines, outcomes, self._batch_size)
-        return FileRun(*runs_on, streams=self._streams, on_done=on_done)

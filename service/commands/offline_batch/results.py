@@ -39,10 +39,6 @@ class BadLine(msgspec.Struct, frozen=True, kw_only=True):
 Outcome: TypeAlias = Result | BadLine
 
 
-class ResultsError(UserError):
-    """The files cannot be used; the text is a sentence that says what to do."""
-
-
 def errors_path(out: Path) -> Path:
     """Where the bad lines of a run go."""
     return out.with_name(f"{out.stem}.errors.jsonl")
@@ -102,18 +98,18 @@ class ResultFiles(Outcomes):
     """
 
     def __init__(self, out: Path, *, resumes: bool) -> None:
-        """Go on with the files, or begin them; raises `ResultsError`."""
+        """Go on with the files, or begin them; raises `UserError`."""
         super().__init__()
         if not resumes and out.exists() and out.stat().st_size:
-            raise ResultsError(f"{out} holds results. Go on with --resume, or name another file.")
+            raise UserError(f"{out} holds results. Go on with --resume, or name another file.")
         try:
             self._out, self._errors = (path.open("ab+") for path in (out, errors_path(out)))
         except OSError as error:
-            raise ResultsError(f"{error.filename} can't be written: {error.strerror}.") from error
+            raise UserError(f"{error.filename} can't be written: {error.strerror}.") from error
         try:
             self.good, self.last_line = _keep(self._out, Result, lambda _: True, out)
             self.bad, _ = _keep(self._errors, BadLine, lambda line: resumes and line < self.last_line, errors_path(out))
-        except ResultsError:
+        except UserError:
             self.close()
             raise
         self._written_s = time.monotonic()
@@ -154,7 +150,7 @@ def _keep(file: Any, kind: type[Any], is_kept: Callable[[int], bool], path: Path
         try:
             line = msgspec.json.decode(content, type=kind).line
         except msgspec.DecodeError as error:
-            raise ResultsError(f"{path} holds something else than results ({error}); name another file.") from error
+            raise UserError(f"{path} holds something else than results ({error}); name another file.") from error
         if not is_kept(line):
             break
         kept, last, end = kept + 1, line, end + len(content)

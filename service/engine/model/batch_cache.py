@@ -22,32 +22,28 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
 
     def __init__(self, rows: int) -> None:
         super().__init__(layers=[])
-        self._rows = rows
-
-    @property
-    def rows(self) -> int:
-        return self._rows
+        self.rows = rows
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         while len(self.layers) <= layer_idx:
-            self.layers.append(_Layer(self._rows))
+            self.layers.append(_Layer(self.rows))
         keys, values = self.layers[layer_idx].update(key_states, value_states)
         return keys, values
 
     def append(self, other: BatchCache) -> None:
         """Take over the rows of `other`, behind one's own; all end in the same column."""
-        self._rows += other._rows
+        self.rows += other.rows
         for layer, others in zip(self.layers, other.layers, strict=True):
             layer.append(others)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Let row `rows[i]` be row i from now on; those that are not named are dropped.
+        """Let row `rows[i]` be row i from now on; rows that are not named are dropped.
 
         A row that moves must come from beyond the new number of rows.
         """
-        self._rows = len(rows)
+        self.rows = len(rows)
         moves = [(source, target) for target, source in enumerate(rows) if source != target]
         for layer in self.layers:
             layer.keep(len(rows), moves)
@@ -55,7 +51,7 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
     def rewind(self, columns: int) -> None:
         """Let the rows end after so many columns again."""
         for layer in self.layers:
-            layer.rewind(columns)
+            layer.length = columns
 
     def trim(self, columns: int) -> None:
         """Drop the first `columns` columns of all rows."""
@@ -76,9 +72,9 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             layer.trim(0)
 
     def count_column(self) -> None:
-        """Somebody has written the next column of all rows."""
+        """The next column of all rows has been written."""
         for layer in self.layers:
-            layer.count_column()
+            layer.length += 1
 
 
 class _Layer(CacheLayerMixin):  # type: ignore[misc]
@@ -90,7 +86,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
     def __init__(self, rows: int) -> None:
         super().__init__()
         self._rows = rows
-        self._length = 0
+        self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
@@ -102,65 +98,59 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         """Append the columns of the first rows; returns all columns of these rows."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        rows, start, end = key_states.shape[0], self._length, self._length + key_states.shape[-2]
+        rows, start, end = key_states.shape[0], self.length, self.length + key_states.shape[-2]
         if end > self.keys.shape[-2]:
             self._move(start=0, columns=start + max(end - start, start // 2) + _ROOM_COLUMNS)
         self.keys[:rows, :, start:end] = key_states
         self.values[:rows, :, start:end] = value_states
-        self._length = end
+        self.length = end
         return self.keys[:rows, :, :end], self.values[:rows, :, :end]
 
     def append(self, other: _Layer) -> None:
-        rows, end = self._rows + other._rows, max(self._length, other._length)
-        if rows > self.keys.shape[0] or end > self.keys.shape[-2] or end > self._length:
-            self._move(self._length - end, end + _ROOM_COLUMNS, rows=max(rows, min(self.keys.shape[0], 2 * rows)))
-        begin = end - other._length
+        rows, end = self._rows + other._rows, max(self.length, other.length)
+        if rows > self.keys.shape[0] or end > self.keys.shape[-2] or end > self.length:
+            self._move(self.length - end, end + _ROOM_COLUMNS, rows=max(rows, min(self.keys.shape[0], 2 * rows)))
+        begin = end - other.length
         for name in ("keys", "values"):
             own, new = getattr(self, name)[self._rows : rows], getattr(other, name)[: other._rows]
             own[:, :, :begin] = 0  # what another row has left there is padding now
-            own[:, :, begin:end] = new[:, :, : other._length]
+            own[:, :, begin:end] = new[:, :, : other.length]
         self._rows = rows
 
     def keep(self, rows: int, moves: Sequence[tuple[int, int]]) -> None:
         self._rows = rows
         if moves:
             sources, targets = (list(side) for side in zip(*moves, strict=True))
-            self.keys[targets, :, : self._length] = self.keys[sources, :, : self._length]
-            self.values[targets, :, : self._length] = self.values[sources, :, : self._length]
-
-    def rewind(self, columns: int) -> None:
-        self._length = columns
+            self.keys[targets, :, : self.length] = self.keys[sources, :, : self.length]
+            self.values[targets, :, : self.length] = self.values[sources, :, : self.length]
 
     def trim(self, columns: int) -> None:
-        columns = min(columns, self._length)
-        self._move(columns, self._length - columns + _ROOM_COLUMNS)
+        columns = min(columns, self.length)
+        self._move(columns, self.length - columns + _ROOM_COLUMNS)
 
     def move_to(self, keys: Tensor, values: Tensor) -> None:
         for name, new in (("keys", keys), ("values", values)):
-            new[: self._rows, :, : self._length] = getattr(self, name)[: self._rows, :, : self._length]
+            new[: self._rows, :, : self.length] = getattr(self, name)[: self._rows, :, : self.length]
             setattr(self, name, new)
 
-    def count_column(self) -> None:
-        self._length += 1
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._length + query_length, 0
+        return self.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self._length
+        return self.length
 
     def get_max_length(self) -> int:
         return -1
 
     def _move(self, start: int, columns: int, rows: int | None = None) -> None:
         """Into buffers for so many columns and rows, where column `start` comes first; padding, if that is negative."""
-        begin, end = max(-start, 0), self._length - start
+        begin, end = max(-start, 0), self.length - start
         for name in ("keys", "values"):
             old = getattr(self, name)
             new = self._buffer(old, columns, self._rows if rows is None else rows)
-            new[: self._rows, :, begin:end] = old[: self._rows, :, max(start, 0) : self._length]
+            new[: self._rows, :, begin:end] = old[: self._rows, :, max(start, 0) : self.length]
             setattr(self, name, new)
-        self._length = end
+        self.length = end
 
     def _buffer(self, like: Tensor, columns: int, rows: int | None = None) -> Tensor:
         # Zeros, because what stands under padding is multiplied by a weight of zero, and zero times NaN is NaN.

@@ -1,9 +1,19 @@
-"""Work done in a child process that ends when we are done with it, whatever the reason."""
+"""Work done in a child process that ends when we are done with it, whatever the reason.
+
+    python -P -m service.engine.model.child PARENT_PID MODULE [ARGUMENT …]
+
+runs a module as `python -m` does. On Linux the kernel kills that process as soon as the thread that started it ends,
+however that came about; elsewhere a parent that is killed leaves it to finish by itself.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import runpy
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -17,7 +27,9 @@ from service.messages.pipes import our_python, python_path
 
 TICK_S = 0.25
 GRACE_S = 2.0
+REFUSED = 3  # the exit code of a child whose last line is a sentence for the user
 TAIL_LINES = 40
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,8 @@ def run_module(
     """
     deadline_s = None if limit_s is None else time.monotonic() + limit_s
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    with _started(_command(module, arguments), environment) as (child, lines):
+    command = [*our_python("service.engine.model.child", str(os.getpid())), module, *map(str, arguments)]
+    with _started(command, environment) as (child, lines):
         while True:
             if deadline_s is not None and time.monotonic() > deadline_s:
                 return Outcome(-1, tuple(tail), timed_out=True)
@@ -65,10 +78,6 @@ def run_module(
                 return Outcome(child.wait(), tuple(tail))
             tail.append(line)
             on_line(line)
-
-
-def _command(module: str, arguments: tuple[str | Path, ...]) -> list[str]:
-    return [*our_python("service.engine.model.bound", str(os.getpid())), module, *map(str, arguments)]
 
 
 @contextmanager
@@ -113,3 +122,17 @@ def _end(child: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
+
+
+def die_with_parent(parent_pid: int) -> None:
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it ended before the request reached the kernel
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

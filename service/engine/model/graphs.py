@@ -71,20 +71,15 @@ class GraphedPass(nn.Module):
         end = cache.get_seq_length() + 1
         if end == 1 or cache.rows > self._static.rows:
             return None
-        fitting = (each for each in self._buckets if rows <= each[0] and end <= each[1])
-        bucket = next(fitting, None)
-        return None if bucket is None else self._graphs[bucket]
+        fitting = (self._graphs[each] for each in self._buckets if rows <= each[0] and end <= each[1])
+        return next(fitting, None)
 
 
 class StaticBuffers:
-    """The buffers that graphs read and write; one cache at a time goes on in them.
-
-    Attributes:
-        rows: there is room for.
-    """
+    """The buffers that graphs read and write; one cache at a time goes on in them."""
 
     def __init__(self, cell: Buffers, rows: int, columns: int) -> None:
-        """`cell` has what one row needs for one column."""
+        """With room for so many; `cell` has what one row needs for one column."""
         self.rows = rows
         self.buffers = [(_wide(keys, rows, columns), _wide(values, rows, columns)) for keys, values in cell]
         self._owner: weakref.ref[BatchCache] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,16 +31,11 @@ _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 
 
-class Listed(msgspec.Struct, frozen=True, tag_field="event", tag="listed"):
-    """The child's first line: how much it is going to fetch."""
+class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The child's line: how much it is going to fetch, or a sentence for the user that says why it cannot."""
 
-    total_bytes: int
-
-
-class Refused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):
-    """The child's last line if the model cannot be had; `reason` is a sentence for the user."""
-
-    reason: str
+    total_bytes: int | None
+    refusal: str | None
 
 
 def is_repo_id(spec: str) -> bool:
@@ -63,18 +59,15 @@ def download(repo_id: str, report: Report) -> Path:
     repository = _repository(repo_id)
     before = _size(repository)
     asked_s = time.monotonic()
-    total: int | None = None
-    refused: str | None = None
+    told = Told(None, None)
 
     def on_line(line: str) -> None:
-        nonlocal total, refused
-        match _event(line):
-            case Listed(total_bytes):
-                total = total_bytes
-            case Refused(reason):
-                refused = reason
+        nonlocal told
+        with suppress(msgspec.MsgspecError):  # of a library's
+            told = msgspec.json.decode(line, type=Told)
 
     def on_tick() -> None:
+        total = told.total_bytes
         if total is None and time.monotonic() - asked_s > ANSWER_S:
             raise ModelError(_unreachable(repo_id))
         report("fetch", max(0, _size(repository) - before) if total else 0, total)
@@ -87,10 +80,11 @@ def download(repo_id: str, report: Report) -> Path:
         environment={"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"},
     )
     if not outcome.is_success:
-        raise ModelError(refused or _interrupted(repo_id, outcome))
+        raise ModelError(told.refusal or _interrupted(repo_id, outcome))
     folder = cached(repo_id)
     if folder is None:
-        _explain(repo_id, repository)
+        for fetched in (repository / "snapshots").glob("*"):
+            check_folder(fetched)  # raises what is wrong with it
         raise ModelError(_interrupted(repo_id, outcome))
     return folder
 
@@ -101,22 +95,8 @@ def _repository(repo_id: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / f"models--{repo_id.replace('/', '--')}"
 
 
-def _explain(repo_id: str, repository: Path) -> None:
-    """Raise what is wrong with the model that was fetched."""
-    for folder in (repository / "snapshots").glob("*"):
-        check_folder(folder)
-
-
 def _size(repository: Path) -> int:
     return sum(file.stat().st_size for file in (repository / "blobs").glob("*") if file.is_file())
-
-
-def _event(line: str) -> Listed | Refused | None:
-    try:
-        event: Listed | Refused = msgspec.json.decode(line, type=Listed | Refused)
-    except msgspec.MsgspecError:
-        return None
-    return event
 
 
 def _unreachable(repo_id: str) -> str:
@@ -152,13 +132,13 @@ def main(repo_id: str) -> int:
         return _refuse(
             f"The model {repo_id} has no weights in safetensors on the hub; choose one that has, or pass a GGUF file."
         )
-    print(msgspec.json.encode(Listed(sum(files.values()))).decode(), flush=True)
+    print(msgspec.json.encode(Told(sum(files.values()), None)).decode(), flush=True)
     snapshot_download(repo_id, allow_patterns=sorted(files), etag_timeout=REQUEST_S)
     return 0
 
 
 def _refuse(reason: str) -> int:
-    print(msgspec.json.encode(Refused(reason)).decode(), flush=True)
+    print(msgspec.json.encode(Told(None, reason)).decode(), flush=True)
     return 1
 
 

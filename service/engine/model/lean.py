@@ -60,28 +60,21 @@ class LeanLlama(nn.Module):
 
 
 class Scope(NamedTuple):
-    """What the tokens of a part attend to.
-
-    Attributes:
-        mask: 0 or −∞, [rows, 1, columns or 1, all columns]; ``None`` for what came before them.
-    """
+    """What the tokens of a part attend to."""
 
     rows: int
     columns: int
-    mask: Tensor | None
+    mask: Tensor | None  # 0 or −∞, [rows, 1, columns or 1, all columns]; ``None``: to what came before them
     cache: Any
 
     @classmethod
     def of(cls, part: Part, dtype: torch.dtype) -> Scope:
         rows, columns = part.ids.shape
         held = part.cache.get_seq_length()
-        if columns == 1:
-            visible = None if part.mask is None else part.mask[:, None, None]
-        elif held == 0 and part.mask is None:
-            visible = None
-        else:
+        visible = None if part.mask is None else part.mask[:, None, None]
+        if columns > 1 and (held or visible is not None):
             before = torch.ones(columns, held + columns, dtype=torch.bool, device=part.ids.device).tril_(held)
-            visible = before[None, None] if part.mask is None else before & part.mask[:, None, None]
+            visible = before[None, None] if visible is None else before & visible
         if visible is None:
             return cls(rows, columns, None, part.cache)
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))

@@ -15,6 +15,12 @@ from torch import Tensor, nn
 EXPECTED_ROWS: Final = 16  # that the order is chosen for; others are computed as well, and hardly slower
 
 
+def packs_bfloat16() -> bool:
+    """Whether oneDNN has kernels for packed weights in bfloat16 on this processor: with AVX2 alone it has none."""
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch gives it no types
+    return bool(has_onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 class PackedLinear(nn.Module):
     """A linear layer that only infers, or several that get the same: their outputs stand one behind the other.
 

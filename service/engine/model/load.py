@@ -1,16 +1,23 @@
-"""Folder → model and tokenizer on a device, ready to generate."""
+"""Folder → model and tokenizer on a device, ready to generate.
+
+`python -m service.engine.model.load DEVICE` ends with 0 if that device is there, or else with `REFUSED` after a line
+that is a sentence for the user: for a caller that does not import torch.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from service.engine.model.child import REFUSED
+from service.engine.model.folder import ModelFolder
 from service.engine.model.passes import ForwardPass
 from service.engine.model.report import LoadReport, ModelError, keep_quiet
-from service.engine.model.resolve import ModelFolder
 
 DTYPES: Final = ("bfloat16", "float32", "float16", "int8")
 FALLBACK_CONTEXT: Final = 2048
@@ -27,38 +34,16 @@ _FAST_BF16_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16", "avx10_2", "bf16
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that only infers: in evaluation mode and without gradients.
-
-    Attributes:
-        tokenizer: pads on the left, and always has a padding token.
-        context_length: how many tokens prompt and completion may have together.
-        vocabulary: so many different tokens it knows.
-        end_tokens: those that end a text.
-    """
+    """A model that only infers: in evaluation mode and without gradients."""
 
     name: str
     forward: ForwardPass
-    tokenizer: Any
+    tokenizer: Any  # pads on the left, and always has a padding token
     device: torch.device
     dtype: torch.dtype
-    context_length: int
-    vocabulary: int
-    end_tokens: frozenset[int]
-
-    @classmethod
-    def of(cls, name: str, model: Any, forward: ForwardPass, tokenizer: Any) -> LoadedModel:
-        """`model` is transformers', of which `forward` may have taken over the layers."""
-        weights = model.get_input_embeddings().weight
-        return cls(
-            name=name,
-            forward=forward,
-            tokenizer=tokenizer,
-            device=weights.device,
-            dtype=weights.dtype,
-            context_length=_context_length(model, tokenizer),
-            vocabulary=weights.shape[0],
-            end_tokens=_end_tokens(model, tokenizer),
-        )
+    context_length: int  # tokens that prompt and completion may have together
+    vocabulary: int  # so many different tokens it knows
+    end_tokens: frozenset[int]  # those that end a text
 
 
 def choose_device(wanted: str) -> str:
@@ -99,6 +84,7 @@ def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep
     if not folder.path.is_dir():
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
+        _hush()
         tokenizer = _load_tokenizer(folder)
         from service.engine.model.optimize import optimized  # imports transformers
 
@@ -117,10 +103,19 @@ def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep
             f"The model {folder.name} in {folder.path} could not be loaded ({_reason(error)}); "
             "get its files anew, or choose another model."
         ) from error
-    loaded = LoadedModel.of(folder.name, model, forward, tokenizer)
-    if tokenizer.vocab_size > loaded.vocabulary:
+    weights = model.get_input_embeddings().weight  # `forward` may have taken over the layers
+    if tokenizer.vocab_size > len(weights):
         raise ModelError(f"The tokenizer in {folder.path} is not the model's: it has more tokens; get the files anew.")
-    return loaded
+    return LoadedModel(
+        name=folder.name,
+        forward=forward,
+        tokenizer=tokenizer,
+        device=weights.device,
+        dtype=weights.dtype,
+        context_length=_context_length(model, tokenizer),
+        vocabulary=len(weights),
+        end_tokens=_end_tokens(model, tokenizer),
+    )
 
 
 def _hold_in_memory(forward: torch.nn.Module) -> None:
@@ -146,7 +141,6 @@ def _reason(error: Exception) -> str:
 def _load_tokenizer(folder: ModelFolder) -> Any:
     from transformers import AutoTokenizer
 
-    _hush()
     tokenizer = AutoTokenizer.from_pretrained(
         folder.path, local_files_only=True, trust_remote_code=False, padding_side="left"
     )
@@ -158,7 +152,6 @@ def _load_tokenizer(folder: ModelFolder) -> Any:
 def _load_model(folder: ModelFolder, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
-    _hush()
     model, loading = AutoModelForCausalLM.from_pretrained(
         folder.path,
         local_files_only=True,
@@ -221,14 +214,21 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
 
 
 def _cpu_flags() -> frozenset[str]:
-    """The processor's feature names as Linux lists them; empty elsewhere."""
+    """The words that Linux describes the processor with, its feature names among them; empty elsewhere."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            return frozenset(
-                flag
-                for line in lines
-                if line.startswith(("flags", "Features"))
-                for flag in line.partition(":")[2].split()
-            )
+        return frozenset(Path("/proc/cpuinfo").read_text("utf-8", "replace").split())
     except OSError:
         return frozenset()
+
+
+def main(device: str) -> int:
+    try:
+        choose_device(device)
+    except ModelError as error:
+        print(error)
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

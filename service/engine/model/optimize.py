@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaFor
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass, as_cuda_graphs
 from service.engine.model.lean import LeanLlama, MakeLinear
-from service.engine.model.linear import EightBitLinear, PackedLinear, SideBySide
+from service.engine.model.linear import EightBitLinear, PackedLinear, SideBySide, packs_bfloat16
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import LoadReport, ModelError, keep_quiet, reported
 
@@ -55,9 +55,10 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
             raise ModelError(
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
-    packs = device.type == "cpu" and next(model.parameters()).dtype == torch.bfloat16 and _can_pack(model)
+    is_packable = device.type == "cpu" and next(model.parameters()).dtype == torch.bfloat16 and packs_bfloat16()
+    has_room = sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
     try:
-        return _replaced(model, own, PACKED if packs else AS_IT_IS, report)
+        return _replaced(model, own, PACKED if is_packable and has_room else AS_IT_IS, report)
     except Exception as error:  # such as of an architecture that looks at its layers' weights
         logger.warning("The model computes as transformers has it, which is slower: %s", error)
     return own
@@ -117,11 +118,6 @@ def _is_llama(model: Any) -> bool:
     rotation, layers = model.model.rotary_emb, model.model.layers
     has_known_parts = type(rotation) is LlamaRotaryEmbedding and all(type(each) is LlamaDecoderLayer for each in layers)
     return has_known_parts and rotation.rope_type in FIXED_ROTATIONS
-
-
-def _can_pack(model: nn.Module) -> bool:
-    has_kernels = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]  # torch gives it no types
-    return has_kernels and sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
 
 
 def _require_same(expected: list[Tensor], found: list[Tensor], roundings: float) -> None:

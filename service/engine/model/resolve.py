@@ -12,7 +12,6 @@ Nothing here imports torch: what needs it runs in a child process.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,17 +48,7 @@ def resolve(spec: str, report: Report = ignore) -> ModelFolder:
         return _origin_of(spec).bring(report)
 
 
-class _Origin(ABC):
-    """Where a model comes from."""
-
-    @abstractmethod
-    def pending(self) -> tuple[StageName, ...]: ...
-
-    @abstractmethod
-    def bring(self, report: Report) -> ModelFolder: ...
-
-
-class _DefaultModel(_Origin):
+class _DefaultModel:
     def pending(self) -> tuple[StageName, ...]:
         if is_intact(self._folder):
             return ()
@@ -68,13 +57,10 @@ class _DefaultModel(_Origin):
     def bring(self, report: Report) -> ModelFolder:
         with locked(DEFAULT_MODEL, lambda: report((*self.pending(), "convert")[0], 0.0, None)):
             if not is_intact(self._folder):
-                self._make(report)
+                if not fetch.is_fetched(self._gguf) or sha256_of(self._gguf) != fetch.GGUF_SHA256:
+                    fetch.fetch_default(self._gguf, report)
+                convert(self._gguf, Source.of(self._gguf, fetch.GGUF_SHA256), self._folder, report)
         return ModelFolder(DEFAULT_MODEL, self._folder)
-
-    def _make(self, report: Report) -> None:
-        if not fetch.is_fetched(self._gguf) or sha256_of(self._gguf) != fetch.GGUF_SHA256:
-            fetch.fetch_default(self._gguf, report)
-        convert(self._gguf, Source.of(self._gguf, fetch.GGUF_SHA256), self._folder, report)
 
     @property
     def _folder(self) -> Path:
@@ -86,7 +72,7 @@ class _DefaultModel(_Origin):
 
 
 @dataclass(frozen=True)
-class _LocalFolder(_Origin):
+class _LocalFolder:
     path: Path
 
     def pending(self) -> tuple[StageName, ...]:
@@ -99,7 +85,7 @@ class _LocalFolder(_Origin):
 
 
 @dataclass(frozen=True)
-class _GgufFile(_Origin):
+class _GgufFile:
     """Unpacked into the cache under the digest of its content; while it looks unchanged it is not read again."""
 
     path: Path
@@ -142,28 +128,28 @@ class _GgufFile(_Origin):
 
 
 @dataclass(frozen=True)
-class _HubModel(_Origin):
+class _HubModel:
     repo_id: str
 
     def pending(self) -> tuple[StageName, ...]:
         return () if hub.cached(self.repo_id) else ("fetch",)
 
     def bring(self, report: Report) -> ModelFolder:
-        folder = hub.cached(self.repo_id) or self._fetch(report)
+        folder = hub.cached(self.repo_id)
+        if folder is None:
+            with locked(f"hub-{self.repo_id.replace('/', '--')}", lambda: report("fetch", 0.0, None)):
+                folder = hub.cached(self.repo_id) or hub.download(self.repo_id, report)
         return ModelFolder(self.repo_id, folder)
 
-    def _fetch(self, report: Report) -> Path:
-        with locked(f"hub-{self.repo_id.replace('/', '--')}", lambda: report("fetch", 0.0, None)):
-            return hub.cached(self.repo_id) or hub.download(self.repo_id, report)
 
-
-def _origin_of(spec: str) -> _Origin:
+def _origin_of(spec: str) -> _DefaultModel | _LocalFolder | _GgufFile | _HubModel:
     if spec == DEFAULT_MODEL:
         return _DefaultModel()
     path = _existing(spec)
     if path is None:
         if _looks_like_path(spec) or not hub.is_repo_id(spec):
-            raise ModelError(f"There is no model {_shown(spec)}; {_CHOICES}.")
+            shown = spec if len(spec) <= 100 else spec[:100] + "…"
+            raise ModelError(f"There is no model {shown!r}; {_CHOICES}.")
         return _HubModel(spec)
     if path.is_dir():
         return _LocalFolder(path)
@@ -193,10 +179,6 @@ def _looks_like_path(spec: str) -> bool:
 def _begins_as_gguf(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(4) == b"GGUF"
-
-
-def _shown(spec: str) -> str:
-    return repr(spec if len(spec) <= 100 else spec[:100] + "…")
 
 
 def _models() -> Path:

@@ -1,1 +1,1 @@
-"""The rules, each a module whose `find` reads `Facts` and returns a `Finding` or ``None``; its name is the rule's."""
+"""The rules, each a function that reads `Facts` and returns a `Finding` or ``None``; its name is the rule's."""

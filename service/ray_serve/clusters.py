@@ -1,0 +1,181 @@
+"""Where the application runs: a Ray cluster of its own on this machine, or an external one.
+
+`python -m service.ray_serve.clusters ADDRESS` removes the application after its driver was killed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import psutil
+import ray
+from ray import serve
+from ray.job_config import JobConfig
+
+from service.messages.life import NoClusterError, PortTakenError, StartError
+from service.messages.options import APP_NAME, RunOptions, is_loopback
+from service.messages.pipes import SOURCE_ROOT
+from service.messages.settings import SCALE_BOUNDS
+from service.ray_serve import application
+from service.ray_serve.environment import door_variables
+
+OBJECT_STORE_BYTES: Final = 128 * 2**20  # prompts and texts are small; Ray would take a third of the memory
+PORT_ATTEMPTS: Final = 5
+MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
+VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
+TOKEN_PATH: Final = Path("~/.ray/auth_token")
+
+
+class OwnPackagesFirst(JobConfig):
+    """Keeps Ray from searching the current folder first in its workers, where a package of the user's could hide ours.
+
+    The user's workload is still found: `service.workloads.catalog` searches the current folder last.
+    """
+
+    def _runtime_env_has_working_dir(self) -> bool:
+        # WORKAROUND ray 2.60: nothing public keeps the driver's current folder out of its workers' `sys.path`.
+        return True
+
+
+class LocalCluster:
+    """Starts Ray and Serve here, reachable from this machine alone.
+
+    Ending them is the supervisor's work, which needs no word from Ray for it.
+    """
+
+    def __init__(self, options: RunOptions, directory: str, choose_port: Callable[[], int]) -> None:
+        self._options = options
+        self._directory = directory
+        self._choose_port = choose_port
+
+    def start(self) -> dict[str, int]:
+        """Start Ray; returns the numbers of the vital processes by their names for the user."""
+        _make_token_private()
+        ray.init(
+            address="local",
+            job_config=OwnPackagesFirst(),
+            num_cpus=max(cpu_count(), MOST_REPLICAS),  # each takes one, and this Ray serves nothing else
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            # Ray opens the mode of its folder to all, hence one inside of ours. Short: sockets lie deep within, and
+            # their paths must not pass 103 characters.
+            _temp_dir=os.path.join(self._directory, "r"),
+        )
+        children = {child.pid: child.name().removesuffix(".exe") for child in psutil.Process().children()}
+        return {VITAL_NAMES[name]: pid for pid, name in children.items() if name in VITAL_NAMES}
+
+    def start_serve(self) -> tuple[str, int]:
+        """Start Serve's proxy; returns where it listens."""
+        for _ in range(PORT_ATTEMPTS):
+            port = self._choose_port()
+            try:
+                application.start_serve(self._options.host, port)
+            except PortTakenError:
+                if self._options.port:
+                    raise
+            else:
+                return self._options.host, port
+        raise StartError("Other programs take every port just before the service does. Start it again.")
+
+    def release(self) -> None:
+        """Nothing: see the class."""
+
+
+def cpu_count() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _make_token_private() -> None:
+    # Ray 2.60 writes the token that guards it readable by all where the umask allows that.
+    with suppress(FileNotFoundError):
+        TOKEN_PATH.expanduser().chmod(0o600)
+
+
+ANY_ADDRESS: Final = ("0.0.0.0", "::")
+
+
+class ExternalCluster:
+    """The cluster at the address that the user typed; nothing is removed from it but our application.
+
+    The doors stand in that, not in the cluster's proxy.
+    """
+
+    def __init__(self, options: RunOptions, instance: str, note: Path) -> None:
+        self._options = options
+        self._instance = instance
+        self._note = note
+
+    def start(self) -> dict[str, int]:
+        variables = door_variables(self._options, self._instance, place="app")
+        join(self._options.address or "", self._options.service.workload, variables)
+        return {}
+
+    def start_serve(self) -> tuple[str, int]:
+        """Start Serve unless it runs there already; returns where its proxy listens."""
+        serve.start(http_options={"host": self._options.host, "port": self._options.port or 8000})
+        if application.is_deployed():
+            raise StartError(
+                f"The cluster already runs an application named {APP_NAME}, and it stays untouched. Delete "
+                f"it there with: serve delete {APP_NAME}"
+            )
+        where = self._listening_address()
+        self._note.write_text(self._options.address or "")
+        return where
+
+    def release(self) -> None:
+        if self._note.exists():
+            application.delete()
+            self._note.unlink()
+
+    def _listening_address(self) -> tuple[str, int]:
+        options = application.serve_client().http_config
+        host = str(options.host)
+        if host in ANY_ADDRESS:
+            host = self._head_address()
+        if not is_loopback(host) and is_loopback(self._options.host):
+            raise StartError(
+                f"The cluster's proxy listens on {host}, where other machines reach it: give --host {host} and a "
+                "bearer token with --token-file FILE."
+            )
+        return host, int(options.port)
+
+    def _head_address(self) -> str:
+        host = (self._options.address or "").removeprefix("ray://").rpartition(":")[0]
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        return host
+
+
+def join(address: str, workload: str, variables: Mapping[str, str], **options: Any) -> None:
+    """Connect, with environment variables for what we run there and options for `ray.init`; raises `StartError`."""
+    runtime_env = {"env_vars": dict(variables), "py_modules": [str(SOURCE_ROOT / "service"), *modules_of(workload)]}
+    try:
+        ray.init(address=address, job_config=OwnPackagesFirst(), runtime_env=runtime_env, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise NoClusterError(address) from error
+
+
+def modules_of(workload: str) -> list[ModuleType]:
+    """The user's own module or package that the workload is in, if it is in one."""
+    module, colon, _ = workload.partition(":")
+    return [importlib.import_module(module.partition(".")[0])] if colon else []
+
+
+def main() -> None:
+    ray.init(address=sys.argv[1], log_to_driver=False)
+    application.delete()
+
+
+if __name__ == "__main__":
+    main()
