@@ -33,14 +33,10 @@ class Batchscope(QObject):
         errors: every error that the window has shown.
         window_after_s: from the creation of the process to the first painted frame.
         composition: exists from `completed` on.
-
-    Signals:
-        completed: the plots are in their place and the clocks run.
-        closed: the window is closed and no child process runs.
     """
 
-    completed = Signal()
-    closed = Signal()
+    completed = Signal()  # the plots are in their place and the clocks run
+    closed = Signal()  # the window is closed and no child process runs
 
     composition: Composition
 
@@ -70,7 +66,6 @@ class Batchscope(QObject):
         self.window.first_shown.connect(self._on_first_shown)
 
     def show(self) -> None:
-        """Open the window."""
         self.window.show()
 
     def close(self) -> None:
@@ -96,13 +91,13 @@ class Batchscope(QObject):
     def _complete(self) -> None:
         from gui.composition import Composition
 
-        self.composition = Composition(self.window, self.theme, self.choices, self._service_start)
+        self.composition = Composition(self.window, self.choices, self._service_start)
         self.composition.complained.connect(self._on_complained)
         self.composition.came_to_rest.connect(self._on_came_to_rest)
         self._layout.addWidget(self.composition.plots)
         if self._recording is not None:
             self.composition.recordings.open(self._recording)
-        self.composition.start_clocks()
+        self.composition.frame_clock.start()
         self.is_complete = True
         if self._preferences_file and self._preferences_file.complaint:
             self.complain(self._preferences_file.complaint)

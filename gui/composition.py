@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from PySide6.QtCore import QObject, Signal
@@ -21,16 +22,14 @@ from gui.control.exporter import LONGEST_END_MS, Exporter
 from gui.control.foresight import Foresight
 from gui.control.inspector import RequestInspector
 from gui.control.preferences import FEWEST_S, MOST_S
-from gui.control.presenter import NUMBERS_EVERY_S, Presenter, shown
+from gui.control.presenter import NUMBERS_EVERY_S, Presenter
 from gui.control.service_controller import ServiceController
-from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from gui.panels.views import COMPARE, DISTRIBUTIONS
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.recorder import Recorder
 from gui.recordings.viewer import Recordings
-from gui.session.processes.analysis import CompareProcess, PredictProcess
 from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
@@ -39,17 +38,12 @@ from service.messages.clock import monotonic_clock_id
 
 
 class Composition(QObject):
-    """Session, presenter, plots and controllers, made once, after the window's first frame.
+    """Session, presenter, plots and controllers, made once, after the window's first frame."""
 
-    Signals:
-        complained: an error that the window shows.
-        came_to_rest: no child process runs, and no export is under way.
-    """
+    complained = Signal(str)  # an error that the window shows
+    came_to_rest = Signal()  # no child process runs, and no export is under way
 
-    complained = Signal(str)
-    came_to_rest = Signal()
-
-    def __init__(self, window: MainWindow, theme: Theme, choices: Choices, service_start: ServiceStart) -> None:
+    def __init__(self, window: MainWindow, choices: Choices, service_start: ServiceStart) -> None:
         super().__init__(window)
         self._window = window
         self._choices = choices
@@ -57,28 +51,25 @@ class Composition(QObject):
         self.history = History(monotonic_clock_id())
         self.session = Session(self.history, ServiceProcess(parent=self), LoadProcess(parent=self), self)
         self.meter = FrameMeter()
-        self.plots = PlotStack(self.history, theme.palette)
-        self.distributions = DistributionsView(self.history, self.plots, theme.palette)
+        self.plots = PlotStack(self.history)
+        self.distributions = DistributionsView(self.history, self.plots)
         window.views.put(DISTRIBUTIONS, self.distributions)
         self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
-        self.service_controller = ServiceController(window, self.session, self.history, choices, self.start_service)
-        self.presenter = Presenter(window, self.plots, self.history, self.session, self.meter)
+        self.service_controller = ServiceController(window, self.session, choices, self.start_service)
+        self.presenter = Presenter(window, self.plots, self.session, self.meter)
         self.presenter.round_robin.add(self.distributions.count, NUMBERS_EVERY_S)
-        self.inspector = RequestInspector(window, self.plots, self.history, shown, theme.palette)
+        self.inspector = RequestInspector(window, self.plots, self.history)
         self.presenter.numbers_shown.connect(self.inspector.refresh)
-        predictor = PredictProcess(parent=self)
-        self.foresight = Foresight(window, self.plots, self.history, self.session, predictor)
+        self.foresight = Foresight(window, self.plots, self.session)
         self.presenter.numbers_shown.connect(self.foresight.check)
-        self._add_comparing(theme)
+        self._add_comparing()
         self.exporter = Exporter(window, self.history, self.plots)
         self._add_recordings()
         self.frame_clock = FrameClock(self._paint, self.meter, self)
-        self.frame_clock.painted.connect(self.presenter.take_turn)
+        self.frame_clock.painted.connect(self.presenter.round_robin.take)
         self._is_empty = True
         self._set_empty(True)
         self.plots.set_window_s(choices.window_s)
-        for view in (self.plots, self.distributions, self.inspector.details):
-            theme.changed.connect(view.set_palette)
         toolbar, plots = self._window.toolbar, self.plots
         toolbar.window_chosen.connect(self.look_at)
         toolbar.freeze_toggled.connect(self.set_frozen)
@@ -89,31 +80,26 @@ class Composition(QObject):
         window.toolbar.model_chosen.connect(self._show_unit)
         self._show_unit()
 
-    def _add_comparing(self, theme: Theme) -> None:
-        view = CompareView(theme.palette)
-        process = CompareProcess(parent=self)
-        self.compare = CompareController(view, self.session, self.history, lambda: self._choices.load, process, self)
+    def _add_comparing(self) -> None:
+        view = CompareView()
+        self.compare = CompareController(view, self.session, lambda: self._choices.load)
         self._window.views.put(COMPARE, view)
         self.presenter.numbers_shown.connect(self.compare.refresh)
         self.compare.busy_changed.connect(self._window.set_measuring)
-        theme.changed.connect(view.set_palette)
 
     def _add_recordings(self) -> None:
-        self.recordings = Recordings(
-            self._window, self.plots, self.history, self.session, lambda: self._choices.window_s
-        )
+        self.recordings = Recordings(self._window, self.plots, self.session, lambda: self._choices.window_s)
         self.recorder = Recorder(self._window, self.session)
         for show in (self.recordings.show_place, self.recorder.show_state):
             self.presenter.numbers_shown.connect(show)
-        for shown_or_not in (self.recordings.opened, self.recordings.left):
-            shown_or_not.connect(self._on_recording_shown)
+        self.recordings.changed.connect(self._on_recording_shown)
 
     def _on_recording_shown(self) -> None:
         self.inspector.close()
         self.set_frozen(False)
         self.plots.set_frozen(self.recordings.is_viewing)
         if not self.recordings.is_viewing:
-            self.service_controller.show_again()
+            self.service_controller.show_life_cycle(self.session.state)
         self.presenter.show_numbers()
 
     def _connect_complaints(self) -> None:
@@ -129,9 +115,6 @@ class Composition(QObject):
     def is_at_rest(self) -> bool:
         """Whether no child process runs, and no export is under way."""
         return self.session.is_at_rest and not self.exporter.under_way
-
-    def start_clocks(self) -> None:
-        self.frame_clock.start()
 
     def leave(self) -> None:
         """End what runs and complete exports; `came_to_rest` follows, unless nothing runs."""
@@ -151,14 +134,13 @@ class Composition(QObject):
     def stop_clocks(self) -> None:
         self.frame_clock.stop()
         self.recordings.finish()
-        self.recorder.finish()
+        self.recorder.file.finish()
         self.compare.finish()
-        self.foresight.finish()
+        self.foresight.predictor.finish()
 
     def start_service(self) -> None:
-        """Start the service with the options chosen in the window."""
         self.recordings.leave()
-        self.session.start(self._service_start.with_options(self._choices.service_options))
+        self.session.start(replace(self._service_start, options=self._choices.service_options))
 
     def _show_unit(self) -> None:
         """Count in the unit of the chosen workload until a service reports its own."""
@@ -172,7 +154,6 @@ class Composition(QObject):
         self.plots.set_window_s(seconds)
 
     def set_frozen(self, frozen: bool) -> None:
-        """Freeze plots and figures, or let them run."""
         self._window.toolbar.set_frozen(frozen)
         self.presenter.set_frozen(frozen)
 
@@ -201,7 +182,6 @@ class Composition(QObject):
         self._window.toolbar.set_window_s(seconds)
 
     def _paint(self) -> None:
-        """Refresh what every frame shows."""
         if self._is_empty != self.history.is_empty:
             self._is_empty = not self._is_empty
             self._set_empty(self._is_empty)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QScrollArea, QSplitter, QWidget
 
 from gui.look import tokens
 from gui.look.theme import FocusRing, Theme
-from gui.look.tokens import Palette
 from gui.panels import shortcuts
 from gui.panels.batching import BatchingPanel
 from gui.panels.figures_row import FiguresRow
@@ -21,9 +20,7 @@ from gui.panels.load import LoadPanel
 from gui.panels.log import LogPanel
 from gui.panels.notice import Notice
 from gui.panels.prompts import PromptsPanel
-from gui.panels.requests import RequestsPanel
-from gui.panels.requests_column import RequestsColumn
-from gui.panels.requests_model import RequestsModel
+from gui.panels.requests import RequestsColumn, RequestsPanel
 from gui.panels.shortcuts import Shortcut, ShortcutHelp
 from gui.panels.status_bar import StatusBar
 from gui.panels.toolbar import Toolbar
@@ -36,17 +33,17 @@ from service.analysis.recording.format import SUFFIX
 from service.messages.settings import Scale, Settings
 
 TITLE: Final = "Batchscope"
+SMALL_WIDTHS: Final = (tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL)
 
 
 class MainWindow(QWidget):
     """Lays the panels out; holds neither processes nor data."""
 
-    closing = Signal()  # before the window closes
     recording_dropped = Signal(Path)  # the first recording among the files that were dropped on the window
     first_shown = Signal()  # once, after the first frame
     details_closed = Signal()  # the user pressed Esc while details were shown
 
-    def __init__(self, plots: QWidget, theme: Theme, model: RequestsModel | None = None) -> None:
+    def __init__(self, plots: QWidget, theme: Theme) -> None:
         super().__init__()
         self.plots = plots
         self._theme = theme
@@ -54,25 +51,26 @@ class MainWindow(QWidget):
         self._has_drawer = False
         self._was_shown = False
         self._is_measuring = False
-        self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: _SMALL_WIDTHS}
+        self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: SMALL_WIDTHS}
         self.toolbar = Toolbar()
         self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
         self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
-        self.prompts, self.requests = PromptsPanel(), RequestsPanel(model)
+        self.prompts, self.requests = PromptsPanel(), RequestsPanel()
         self.requests_column = RequestsColumn(self.requests)
         self.status, self.views = StatusBar(), Views(self.plots)
         self._help: ShortcutHelp | None = None
         self._lay_out()
-        self._theme.changed.connect(self._on_theme_changed)
-        self.toolbar.theme_toggle_wanted.connect(self._theme.toggle)
-        self.toolbar.preference_wanted.connect(self._theme.set_preference)
-        self.toolbar.log_wanted.connect(self._toggle_log)
-        self.toolbar.shortcuts_wanted.connect(self._show_shortcuts)
-        self.toolbar.drawer_toggled.connect(self.show_drawer)
-        self.notice.log_wanted.connect(lambda: self.show_log(True))
+        theme.changed.connect(self.toolbar.show_theme)
+        self.toolbar.theme_button.clicked.connect(theme.toggle)
+        self.toolbar.system_theme_action.triggered.connect(lambda: theme.set_preference("system"))
+        self.toolbar.log_action.triggered.connect(self._toggle_log)
+        self.toolbar.shortcuts_action.triggered.connect(self._show_shortcuts)
+        self.toolbar.drawer_button.clicked.connect(self.show_drawer)
+        for show_log in (self.notice.starting.show_log, self.notice.failed.show_log):
+            show_log.clicked.connect(self.log.show)
         self.notice.step_wanted.connect(self.toolbar.step_wanted)
-        self.status.log_toggled.connect(self._toggle_log)
-        self.log.closed.connect(lambda: self.show_log(False))
+        self.status.log_button.clicked.connect(self._toggle_log)
+        self.log.close_button.clicked.connect(self.log.hide)
         self.findings.control_wanted.connect(self.batching.focus_control)
         self._columns.splitterMoved.connect(lambda _at, _index: self._remember_widths())
         self._bind_shortcuts()
@@ -82,7 +80,7 @@ class MainWindow(QWidget):
         self._include_plots()
         self.toolbar.step_button.setFocus(Qt.FocusReason.OtherFocusReason)  # or Qt gives it away as if by Tab
         self.show_life_cycle(LifeCycle.NOT_STARTED)
-        self.toolbar.show_theme(theme.palette.is_dark)
+        self.toolbar.show_theme(theme.palette)
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
@@ -121,13 +119,11 @@ class MainWindow(QWidget):
         self.log.setVisible(visible)
 
     def put_above_views(self, widget: QWidget) -> None:
-        """Put `widget` above all views."""
         self._upper.insertWidget(self._upper.indexOf(self.views), widget)
         for each in (widget, *widget.findChildren(QWidget)):
             self._ring.watch(each)
 
     def put_details(self, details: QWidget) -> None:
-        """Put the details of a request beside the table."""
         self.requests_column.put(details)
         for widget in (details, *details.findChildren(QWidget)):
             self._ring.watch(widget)
@@ -214,10 +210,10 @@ class MainWindow(QWidget):
         self._bind(shortcuts.PAUSE_LOAD, self.load.toggle_pause)
         self._bind(shortcuts.FREEZE, self.toolbar.toggle_freeze)
         self._bind(shortcuts.EXPORT, self.toolbar.pop_up_export)
-        self._bind(shortcuts.RECORD, self.toolbar.record_wanted.emit)
-        self._bind(shortcuts.SAVE, self.toolbar.save_wanted.emit)
-        self._bind(shortcuts.OPEN, self.toolbar.open_wanted.emit)
-        self._bind(shortcuts.CLOSE_RECORDING, self.toolbar.close_recording_wanted.emit)
+        self._bind(shortcuts.RECORD, self.toolbar.record_action.trigger)
+        self._bind(shortcuts.SAVE, self.toolbar.save_action.trigger)
+        self._bind(shortcuts.OPEN, self.toolbar.open_action.trigger)
+        self._bind(shortcuts.CLOSE_RECORDING, self.toolbar.close_action.triggered.emit)  # also while it is hidden
         self._bind(shortcuts.CANCEL_ALL, self.requests.cancel_all)
         self._bind(shortcuts.LOG, self._toggle_log)
         self._bind(shortcuts.THEME, self._theme.toggle)
@@ -262,10 +258,6 @@ class MainWindow(QWidget):
             self._was_shown = True
             QTimer.singleShot(0, self, self._on_first_shown)
 
-    def closeEvent(self, event: QCloseEvent) -> None:
-        self.closing.emit()
-        super().closeEvent(event)
-
     def _on_first_shown(self) -> None:
         self.first_shown.emit()
         self._ring.settle()
@@ -279,9 +271,6 @@ class MainWindow(QWidget):
             if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
                 QWidget.setTabOrder(before, widget)
                 before = widget
-
-    def _on_theme_changed(self, palette: Palette) -> None:
-        self.toolbar.show_theme(palette.is_dark)
 
     def _on_escape(self) -> None:
         if self.requests_column.shows_details:
@@ -307,7 +296,6 @@ class MainWindow(QWidget):
     # Widths ----------------------------------------------------------------------------------------------------------
 
     def _adapt(self) -> None:
-        """Lay the panels out for the present width."""
         compact = self.width() < tokens.BREAKPOINT_COMPACT
         self._adapt_drawer(self.width() < tokens.BREAKPOINT_DRAWER)
         if compact != self._is_compact:
@@ -357,9 +345,6 @@ class MainWindow(QWidget):
         if self._is_compact is not None and not self._has_drawer and self._was_shown:
             sizes = self._columns.sizes()
             self._widths[self._is_compact] = (sizes[0], sizes[2])
-
-
-_SMALL_WIDTHS: Final = (tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL)
 
 
 def _panel(*parts: QWidget) -> QWidget:

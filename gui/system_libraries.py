@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 # What the shared objects of PySide6-Essentials 6.11 ask of the system beyond a C library.
@@ -70,7 +70,8 @@ def complaint(environ: Mapping[str, str], can_load: Callable[[str], bool] = is_l
     elif platform == "wayland":
         lacking |= missing(WAYLAND, can_load)
     elif not platform and has_wayland:
-        lacking |= _either(missing(WAYLAND, can_load), missing(XCB, can_load) if environ.get("DISPLAY") else None)
+        if not environ.get("DISPLAY") or missing(XCB, can_load):
+            lacking |= missing(WAYLAND, can_load)
     elif not platform:
         return (
             "There is no screen to open the window on: neither DISPLAY nor WAYLAND_DISPLAY is set.\n"
@@ -79,20 +80,12 @@ def complaint(environ: Mapping[str, str], can_load: Callable[[str], bool] = is_l
     return _sentence(lacking) if lacking else None
 
 
-def _either(first: dict[str, str], second: dict[str, str] | None) -> dict[str, str]:
-    return {} if second is not None and not second else first
-
-
 def _sentence(lacking: Mapping[str, str]) -> str:
     libraries = "\n".join(f"  {library}  (Debian and Ubuntu package {package})" for library, package in lacking.items())
     return (
         f"Qt needs system libraries that are missing here:\n{libraries}\n"
-        f"Install them with:\n  sudo apt install {' '.join(_unique(lacking.values()))}"
+        f"Install them with:\n  sudo apt install {' '.join(dict.fromkeys(lacking.values()))}"
     )
-
-
-def _unique(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
 
 
 def exit_if_missing(environ: Mapping[str, str]) -> None:

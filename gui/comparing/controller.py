@@ -4,66 +4,54 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from gui.comparing.saver import Saver
 from gui.comparing.setup import NOTHING_PINNED, RunControls
 from gui.comparing.view import CompareView
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import CompareProcess
 from gui.session.session import Session
+from gui.widgets.dialogs import ask_where_to_save
+from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
 from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, grid
+from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.descriptions import load_text
-from service.analysis.observed.history import History
+from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad
 from service.messages.settings import SettingError, Settings
 
 NEEDS_SERVICE: Final = "Waits for the service."
 BUSY: Final = "A comparison runs: it needs the service to itself."
+FILES: Final = {"html": "Web page (*.html)", "yaml": "Ray Serve config (*.yaml)"}
 
 
 class CompareController(QObject):
-    """Runs one comparison or sweep at a time, and keeps the view up to date.
+    """Runs one comparison or sweep at a time, and keeps the view up to date."""
 
-    Signals:
-        busy_changed: whether a measurement runs; meanwhile the service takes no other load.
-        failed: a sentence with the cause.
-        written: the path of a saved file.
-    """
+    busy_changed = Signal(bool)  # whether a measurement runs; meanwhile the service takes no other load
+    failed = Signal(str)  # a sentence with the cause
+    written = Signal(str)  # the path of a saved file
 
-    busy_changed = Signal(bool)
-    failed = Signal(str)
-    written = Signal(str)
-
-    def __init__(
-        self,
-        view: CompareView,
-        session: Session,
-        history: History,
-        load: Callable[[], RunLoad],
-        process: CompareProcess,
-        parent: QObject | None = None,
-    ) -> None:
+    def __init__(self, view: CompareView, session: Session, load: Callable[[], RunLoad]) -> None:
         """`load` returns the load that is chosen in the window."""
-        super().__init__(parent)
+        super().__init__(view)
         self._view = view
         self._session = session
-        self._history = history
+        self._history = session.history
         self._load = load
-        self._process = process
+        self._process = CompareProcess(self)
         self._pinned: Side | None = None
         self._shown: tuple[Side | None, Side | None] = (None, None)
         self._sweep: Sweep | None = None
         self._running: RunControls | None = None
         self._complaint = ""
-        self._saver = Saver(view, self)
-        self._saver.failed.connect(self.failed)
-        self._saver.written.connect(self.written)
         self._connect_view()
         self._process.event_received.connect(self._on_event)
         self._process.ended.connect(self._on_ended)
@@ -72,7 +60,6 @@ class CompareController(QObject):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a measurement runs."""
         return self._process.is_running
 
     def refresh(self) -> None:
@@ -88,10 +75,6 @@ class CompareController(QObject):
         self._show_points()
         self._show_what_can_be_done()
 
-    def stop(self) -> None:
-        """Cancel the measurement."""
-        self._process.stop()
-
     def finish(self) -> None:
         """Kill the measuring process: the window closes."""
         self._process.kill()
@@ -100,19 +83,19 @@ class CompareController(QObject):
 
     def _connect_view(self) -> None:
         view = self._view
-        view.setup.pin_wanted.connect(self._pin)
-        view.setup.batching_wanted.connect(self._measure_batching)
+        view.setup.pin.clicked.connect(self._pin)
+        view.setup.batching.clicked.connect(self._measure_batching)
         view.setup.controls.run_wanted.connect(self._compare)
         view.sweep_setup.controls.run_wanted.connect(self._sweep_anew)
-        view.sweep_setup.resume_wanted.connect(self._resume)
+        view.sweep_setup.resume.clicked.connect(self._resume)
         view.sweep_setup.changed.connect(self._show_points)
-        view.sweep_results.apply_wanted.connect(self._apply)
+        view.sweep_results.apply.clicked.connect(self._apply)
         for setup in (view.setup, view.sweep_setup):
-            setup.controls.stop_wanted.connect(self.stop)
-        view.results.report_wanted.connect(self._saver.save_comparison)
-        view.results.config_wanted.connect(self._saver.save_b)
-        view.sweep_results.report_wanted.connect(self._saver.save_sweep)
-        view.sweep_results.config_wanted.connect(self._saver.save_point)
+            setup.controls.stop_wanted.connect(self._process.stop)
+        view.results.report.clicked.connect(self._save_comparison)
+        view.results.config.clicked.connect(self._save_b)
+        view.sweep_results.report.clicked.connect(self._save_sweep)
+        view.sweep_results.config.clicked.connect(self._save_point)
 
     def _pin(self) -> None:
         self._pinned = self._present
@@ -164,8 +147,46 @@ class CompareController(QObject):
         self.busy_changed.emit(True)
         self._show_what_can_be_done()
 
-    def _apply(self, settings: Settings) -> None:
-        self._session.change_settings(msgspec.structs.asdict(settings))
+    def _apply(self) -> None:
+        settings = self._view.sweep_results.chosen_settings
+        if settings is not None:
+            self._session.change_settings(msgspec.structs.asdict(settings))
+
+    # What is saved ---------------------------------------------------------------------------------------------------
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a report or a config file; `written` or `failed` follows."""
+        try:
+            write_whole(path, text.encode())
+        except NotWrittenError as error:
+            self.failed.emit(str(error))
+        else:
+            self.written.emit(str(path))
+
+    def _save_comparison(self) -> None:
+        comparison = self._view.results.comparison
+        if comparison is not None:
+            self._ask_where("comparison", "html", comparison_page(comparison))
+
+    def _save_b(self) -> None:
+        comparison = self._view.results.comparison
+        if comparison is not None:
+            config = measured_config(comparison.service, comparison.plan.b.settings, comparison.verdict)
+            self._ask_where("serve", "yaml", config)
+
+    def _save_sweep(self) -> None:
+        if self._sweep is not None:
+            self._ask_where("sweep", "html", sweep_page(self._sweep))
+
+    def _save_point(self) -> None:
+        results = self._view.sweep_results
+        if self._sweep is not None and results.chosen_settings is not None:
+            config = measured_config(self._sweep.service, results.chosen_settings, results.point)
+            self._ask_where("serve", "yaml", config)
+
+    def _ask_where(self, stem: str, suffix: str, text: str) -> None:
+        write = partial(self.write, text=text)
+        ask_where_to_save(self._view, "Save", f"batchscope-{stem}", suffix, FILES[suffix], write)
 
     # What is heard ---------------------------------------------------------------------------------------------------
 
@@ -194,7 +215,7 @@ class CompareController(QObject):
 
     def _on_life_cycle_changed(self, state: LifeCycle) -> None:
         if state is not LifeCycle.RUNNING and self.is_busy:
-            self.stop()
+            self._process.stop()
         self._show_what_can_be_done()
 
     # What can be done ------------------------------------------------------------------------------------------------
@@ -236,7 +257,7 @@ class CompareController(QObject):
         view.sweep_setup.controls.set_can_run(is_free, why)
         view.sweep_results.set_can_apply(is_free)
         is_open = self._sweep is not None and not self._sweep.is_finished and not self.is_busy
-        view.sweep_setup.set_can_resume(is_open)
+        view.sweep_setup.resume.setVisible(is_open)
         view.sweep_setup.resume.setEnabled(is_free)
 
 

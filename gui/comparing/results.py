@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from gui.comparing.scatter import SweepPlot
 from gui.comparing.table import TextTable
 from gui.look import tokens
-from gui.look.tokens import Palette
-from gui.plots.cumulative import CumulativePlot
+from gui.plots.latency_charts import CumulativePlot
 from gui.series.latency import Sample
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
@@ -29,23 +27,14 @@ HEADER: Final = ("mean of the rounds", "A", "B", "B over A", "95 % interval")
 
 
 class CompareResults(QWidget):
-    """The verdict, both cumulative curves with the gap between them filled, and the figures side by side.
+    """The verdict, both cumulative curves with the gap between them filled, and the figures side by side."""
 
-    Signals:
-        report_wanted: a report of this `Comparison`.
-        config_wanted: a config file with B's settings of this `Comparison`.
-    """
-
-    report_wanted = Signal(object)
-    config_wanted = Signal(object)
-
-    def __init__(self, palette: Palette) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._comparison: Comparison | None = None
         self.verdict = label(NOTHING_YET, "title", wrap=True)
         self._subject = label("", "dim", wrap=True)
         self._warnings = label("", "error", wrap=True)
-        self.curves = CumulativePlot(palette)
+        self.curves = CumulativePlot()
         self.figures = TextTable(HEADER, "Figures of A and B")
         self.report = Button("Save report…", "ph.file-text")
         self.config = Button("Save B's config…", "ph.download-simple")
@@ -55,12 +44,10 @@ class CompareResults(QWidget):
         actions = row(self.report, self.config, None)
         below = column(self.figures, actions, gap=tokens.GAP_4, margins=(PADDING, 0, PADDING, PADDING))
         self.setLayout(column(words, self.curves, below, gap=tokens.GAP_3, stretch=self.curves))
-        self.report.clicked.connect(lambda: self.report_wanted.emit(self._comparison))
-        self.config.clicked.connect(lambda: self.config_wanted.emit(self._comparison))
         self.show_comparison(None)
 
     def show_comparison(self, comparison: Comparison | None) -> None:
-        self._comparison = comparison
+        self.comparison = comparison
         self.verdict.setText(comparison.verdict if comparison else NOTHING_YET)
         self._subject.setText(_subject(comparison) if comparison else "")
         self._warnings.setText("\n".join(comparison.warnings) if comparison else "")
@@ -69,18 +56,11 @@ class CompareResults(QWidget):
         self.figures.setVisible(comparison is not None)
         for button in (self.report, self.config):
             button.setEnabled(comparison is not None)
-        self._show_curves(comparison)
-        if comparison is not None:
-            self._show_figures(comparison)
-
-    def set_palette(self, palette: Palette) -> None:
-        self.curves.set_palette(palette)
-
-    def _show_curves(self, comparison: Comparison | None) -> None:
         self.curves.set_empty(comparison is None)
         if comparison is not None:
             a, b = (np.sort(pooled_latencies_s(runs)) for runs in (comparison.a, comparison.b))
             self.curves.show_samples(Sample("B", b), Sample("A", a))
+            self._show_figures(comparison)
 
     def _show_figures(self, comparison: Comparison) -> None:
         rows = []
@@ -103,26 +83,16 @@ SHOWN: Final = ("requests_per_s", "p50_s", "p95_s", "mean_batch")
 
 
 class SweepResults(QWidget):
-    """The best setting, throughput over latency, and the chosen point.
+    """The best setting, throughput over latency, and the chosen point."""
 
-    Signals:
-        apply_wanted: put these `Settings` in force.
-        report_wanted: a report of this `Sweep`.
-        config_wanted: a config file from this `Sweep` with these `Settings`, and a sentence with their figures.
-    """
-
-    apply_wanted = Signal(object)
-    report_wanted = Signal(object)
-    config_wanted = Signal(object, object, str)
-
-    def __init__(self, palette: Palette) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._sweep: Sweep | None = None
         self._chosen: int | None = None
         self._has_picked = False
         self._can_apply = False
         self.verdict = label(NO_SWEEP_YET, "title", wrap=True)
-        self.plot = SweepPlot(palette)
+        self.plot = SweepPlot()
         self._point = label("", "name", wrap=True)
         self._figures = label("", "dim", wrap=True)
         self.apply = Button("Apply", "ph.check")
@@ -134,9 +104,6 @@ class SweepResults(QWidget):
         below = column(point, actions, gap=tokens.GAP_4, margins=(PADDING, 0, PADDING, PADDING))
         self.setLayout(column(words, self.plot, below, gap=tokens.GAP_3, stretch=self.plot))
         self.plot.chosen.connect(self.pick)
-        self.report.clicked.connect(lambda: self.report_wanted.emit(self._sweep))
-        self.config.clicked.connect(lambda: self.config_wanted.emit(self._sweep, self.chosen_settings, self.point))
-        self.apply.clicked.connect(lambda: self.apply_wanted.emit(self.chosen_settings))
         self.show_sweep(None)
 
     @property
@@ -162,16 +129,12 @@ class SweepResults(QWidget):
         self._show_point()
 
     def pick(self, place: int) -> None:
-        """Choose this point."""
         self._chosen, self._has_picked = place, True
         self._show_point()
 
     def set_can_apply(self, can_apply: bool) -> None:
         self._can_apply = can_apply
         self._show_actions()
-
-    def set_palette(self, palette: Palette) -> None:
-        self.plot.set_palette(palette)
 
     def _show_point(self) -> None:
         sweep, place = self._sweep, self._chosen

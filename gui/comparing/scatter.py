@@ -10,16 +10,16 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 
+from gui.look.theme import colour, current
 from gui.look.tokens import DASH_CAP, LINE_MARKER, MARK_BEST, MARK_CHOSEN, MARK_HOVER, MARK_REACH, Palette
-from gui.plots.canvas import curve
+from gui.plots.canvas import Curve
 from gui.plots.chart import Chart
 from gui.plots.frame import Layout
-from gui.plots.paint import brush, pen
+from gui.plots.paint import pen
 from gui.series.declaration import Declaration, Entry
-from gui.series.scale import axis_for
-from gui.series.sweep import Dots, Places, dots_of, nearest
+from gui.series.scale import axis_for, seconds_axis
+from gui.series.sweep import Places, dots_of, nearest
 from gui.series.time_axis import Tick
-from gui.series.value_axis import seconds_axis
 from service.analysis.compare.run import FIGURE_BY_NAME
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.columns import Floats
@@ -41,21 +41,17 @@ HEADROOM: Final = 1.05  # so that what lies at the end of the axis is not cut
 
 
 class SweepPlot(Chart):
-    """One dot per setting; a click or the arrow keys choose one.
+    """One dot per setting; a click or the arrow keys choose one."""
 
-    Signals:
-        chosen: the place of the point in the sweep.
-    """
+    chosen = Signal(int)  # the place of the point in the sweep
 
-    chosen = Signal(int)
-
-    def __init__(self, palette: Palette) -> None:
-        super().__init__(SCATTER, palette)
-        self._dots = Dots()
+    def __init__(self) -> None:
+        super().__init__(SCATTER)
+        self._dots = dots_of(None)
         self._chosen: int | None = None
         self._axis = seconds_axis()
         self._y_axis = axis_for(1.0, MOST_TICKS, 0.1)
-        self._front, self._objective = curve(), curve()
+        self._front, self._objective = Curve(), Curve()
         self._beaten, self._on_front, self._best, self._ring = (
             pg.ScatterPlotItem(symbol="o", size=size, pen=None)
             for size in (MARK_HOVER, MARK_HOVER, MARK_BEST, MARK_CHOSEN)
@@ -64,29 +60,29 @@ class SweepPlot(Chart):
             self.canvas.add_data(item)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.canvas.clicked.connect(self._on_clicked)
-        self.set_colors(palette)
+        self.set_colors(current())
 
     def show_sweep(self, sweep: Sweep | None, chosen: int | None) -> None:
-        self._dots = dots_of(sweep) if sweep is not None else Dots()
+        self._dots = dots_of(sweep)
         self._chosen = chosen
         self._axis = seconds_axis(np.sort(np.append(self._dots.latencies_s, self._dots.limits_s)) * HEADROOM)
         self._y_axis = axis_for(float(self._dots.rates.max(initial=0.0)), MOST_TICKS, 0.1)
         latency = "" if sweep is None else FIGURE_BY_NAME[sweep.latency].title
         self.header.declare(replace(SCATTER, unit=f"req/s over {latency}" if latency else "req/s"))
         self.set_empty(not len(self._dots.places))
-        self.draw()
+        self.draw_anew()
 
     def set_colors(self, palette: Palette) -> None:
         self._front.setPen(pen(palette.t3, LINE_MARKER))
         self._objective.setPen(pen(palette.t1, LINE_MARKER, DASH_CAP))
         for marks, ink in ((self._on_front, palette.t2), (self._best, palette.t1)):
-            marks.setBrush(brush(ink))
-        self._beaten.setBrush(brush(palette.plot))
+            marks.setBrush(colour(ink))
+        self._beaten.setBrush(colour(palette.plot))
         self._beaten.setPen(pg.mkPen(palette.t3, width=LINE_MARKER))
         self._ring.setBrush(None)
         self._ring.setPen(pg.mkPen(palette.t1, width=LINE_MARKER))
 
-    def draw(self) -> None:
+    def draw_anew(self) -> None:
         shares = self._axis.shares(np.array(self._axis.ticks))
         ticks = [Tick(float(x), f"{self._axis.label(v)} s") for x, v in zip(shares, self._axis.ticks, strict=True)]
         layout = self.laid_out(ticks, self._y_axis)

@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 from gui.comparing.table import TextTable
 from gui.look import tokens
 from gui.widgets.buttons import Button
+from gui.widgets.glyphs import Progress as Bar
 from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import box, column, row
 from gui.widgets.number_field import NumberField
-from gui.widgets.progress import Progress as Bar
 from gui.widgets.segmented import Segmented
 from service.analysis.compare.progress import SETTLE_S, Progress
 from service.analysis.compare.run_plan import ComparePlan, Objective, Side, SweepPlan, batching_plan, can_match
@@ -25,14 +25,10 @@ from service.messages.text import UNKNOWN, format_time
 
 
 class RunControls(QWidget):
-    """A button that runs or cancels, a bar of progress, and a note.
+    """A button that runs or cancels, a bar of progress, and a note."""
 
-    Signals:
-        run_wanted, stop_wanted: a click on the button, in one of its two states.
-    """
-
-    run_wanted = Signal()
-    stop_wanted = Signal()
+    run_wanted = Signal()  # a click on the button while nothing runs
+    stop_wanted = Signal()  # and while something does
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -80,20 +76,11 @@ SAME: Final = "A and B are the same: no difference is expected."
 
 
 def field(name: str, number: NumberField) -> QHBoxLayout:
-    """A number with its name before it."""
     return row(label(name, "name"), None, number)
 
 
 class CompareSetup(QWidget):
-    """The settings and loads of A and B, and how long they are measured.
-
-    Signals:
-        pin_wanted: make the settings in force A.
-        batching_wanted: measure the gain from batching now.
-    """
-
-    pin_wanted = Signal()
-    batching_wanted = Signal()
+    """The settings and loads of A and B, and how long they are measured."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,18 +99,10 @@ class CompareSetup(QWidget):
         self.controls = RunControls("Compare A and B")
         self.rounds.set_number(4)
         self.duration.set_number(10)
-        numbers = column(
-            self.load,
-            self._rate_field,
-            field("rounds", self.rounds),
-            field("seconds a run", self.duration),
-            gap=tokens.GAP_2,
-        )
+        fields = (field("rounds", self.rounds), field("seconds a run", self.duration))
+        numbers = column(self.load, self._rate_field, *fields, gap=tokens.GAP_2)
         buttons = column(self.pin, self.batching, gap=tokens.GAP_2)
-        parts = column(buttons, self.sides, self.note, numbers, self.controls, None, gap=tokens.GAP_4)
-        self.setLayout(parts)
-        self.pin.clicked.connect(self.pin_wanted)
-        self.batching.clicked.connect(self.batching_wanted)
+        self.setLayout(column(buttons, self.sides, self.note, numbers, self.controls, None, gap=tokens.GAP_4))
         self.show_sides(None, None)
 
     @property
@@ -144,7 +123,6 @@ class CompareSetup(QWidget):
         self._rate_field.setVisible(a is not None and b is not None and can_match(a.load, b.load))
 
     def plan(self, a: Side, b: Side, seed: int) -> ComparePlan:
-        """The plan of the measurement, as entered."""
         return ComparePlan(
             a=a,
             b=b,
@@ -174,15 +152,9 @@ AS_IT_IS: Final = "as it is"
 
 
 class SweepSetup(QWidget):
-    """The values of each setting, and the objective that the best must keep.
+    """The values of each setting, and the objective that the best must keep."""
 
-    Signals:
-        changed: the user entered other values, rounds or seconds.
-        resume_wanted: go on with the interrupted sweep.
-    """
-
-    changed = Signal()
-    resume_wanted = Signal()
+    changed = Signal()  # the user entered other values, rounds or seconds
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +169,10 @@ class SweepSetup(QWidget):
         for number, usual in ((self.rounds, 1), (self.duration, 10), (self.limit, 1.0)):
             number.set_number(usual)
         self._lay_out()
-        self._connect()
+        for edit in self.values.values():
+            edit.textChanged.connect(self.changed)
+        for number in (self.rounds, self.duration):
+            number.entered.connect(lambda _: self.changed.emit())
         self.resume.hide()
 
     def axes(self) -> dict[str, Sequence[object]]:
@@ -210,7 +185,6 @@ class SweepSetup(QWidget):
         }
 
     def plan(self, points: tuple[Settings, ...], load: RunLoad, seed: int) -> SweepPlan:
-        """The plan of the measurement, as entered."""
         return SweepPlan(
             points=points,
             load=load,
@@ -233,28 +207,13 @@ class SweepSetup(QWidget):
         if rule:
             self.points.setText(f"{name}: {rule}")
 
-    def set_can_resume(self, can_resume: bool) -> None:
-        self.resume.setVisible(can_resume)
-
     def _lay_out(self) -> None:
-        fields = [column(label(name, "name"), edit, gap=tokens.GAP_1) for name, edit in self.values.items()]
-        numbers = column(
-            field("rounds", self.rounds),
-            field("seconds a run", self.duration),
-            field("p95 at most", self.limit),
-            self.load,
-            self.points,
-            gap=tokens.GAP_2,
-        )
-        grid = column(*fields, gap=tokens.GAP_3)
+        values = [column(label(name, "name"), edit, gap=tokens.GAP_1) for name, edit in self.values.items()]
+        limits = (("rounds", self.rounds), ("seconds a run", self.duration), ("p95 at most", self.limit))
+        fields = [field(name, number) for name, number in limits]
+        numbers = column(*fields, self.load, self.points, gap=tokens.GAP_2)
+        grid = column(*values, gap=tokens.GAP_3)
         self.setLayout(column(grid, numbers, self.controls, self.resume, None, gap=tokens.GAP_4))
-
-    def _connect(self) -> None:
-        for edit in self.values.values():
-            edit.textChanged.connect(self.changed)
-        for number in (self.rounds, self.duration):
-            number.entered.connect(lambda _: self.changed.emit())
-        self.resume.clicked.connect(self.resume_wanted)
 
 
 def _values_field(name: str) -> QLineEdit:

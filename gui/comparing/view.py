@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 from gui.comparing.results import CompareResults, SweepResults
 from gui.comparing.setup import CompareSetup, SweepSetup
 from gui.look import tokens
-from gui.look.tokens import Palette
 from gui.widgets.layouts import box, column, hairline, row, scrolled
 from gui.widgets.segmented import Segmented
 
@@ -21,10 +20,10 @@ MARGINS: Final = (tokens.PANEL_PADDING,) * 4
 class CompareView(QWidget):
     """A setup on the left and its results on the right: one pair for A and B, one for the sweep."""
 
-    def __init__(self, palette: Palette) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.setup, self.results = CompareSetup(), CompareResults(palette)
-        self.sweep_setup, self.sweep_results = SweepSetup(), SweepResults(palette)
+        self.setup, self.results = CompareSetup(), CompareResults()
+        self.sweep_setup, self.sweep_results = SweepSetup(), SweepResults()
         self._switch = Segmented([(AB, "A and B"), (SWEEP, "Sweep")], "What is compared")
         self._setups, self._results = QStackedWidget(), QStackedWidget()
         for pages, parts in (
@@ -39,11 +38,6 @@ class CompareView(QWidget):
         self._switch.chosen.connect(self.show_kind)
 
     def show_kind(self, key: str) -> None:
-        """Show the pages for A and B, or for the sweep."""
         self._switch.choose(key)
         for pages in (self._setups, self._results):
             pages.setCurrentIndex((AB, SWEEP).index(key))
-
-    def set_palette(self, palette: Palette) -> None:
-        for results in (self.results, self.sweep_results):
-            results.set_palette(palette)

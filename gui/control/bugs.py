@@ -35,7 +35,7 @@ class Bugs:
         if count == 1:
             traceback.print_exception(kind, error, trace)
             self._complain(f"Something in the window went wrong: {_in_words(error)}")
-        elif _is_power_of_ten(count):
+        elif str(count).strip("0") == "1":  # a power of ten
             print(f"batchscope: {count:,} times by now: {_in_words(error)}", file=sys.stderr)
 
 
@@ -67,7 +67,6 @@ def report_failed_start(error: BaseException, is_attended: bool) -> None:
 
 
 def failure_box(error: BaseException) -> QMessageBox:
-    """A message box with the cause of a failed start."""
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QMessageBox
 
@@ -81,7 +80,6 @@ def failure_box(error: BaseException) -> QMessageBox:
 
 
 def _has_screen() -> bool:
-    """Whether a Qt application runs on a platform with a screen."""
     if "PySide6.QtWidgets" not in sys.modules:
         return False
     from PySide6.QtWidgets import QApplication
@@ -97,7 +95,3 @@ def _place(kind: type[BaseException], trace: TracebackType | None) -> Place:
 
 def _in_words(error: BaseException) -> str:
     return "".join(traceback.format_exception_only(error)).strip()
-
-
-def _is_power_of_ten(count: int) -> bool:
-    return str(count).strip("0") == "1"

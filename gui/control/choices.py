@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import PurePath
 from typing import Final
 
@@ -53,8 +54,8 @@ class Choices(QObject):
         toolbar.set_device(self.device, self.dtype)
         toolbar.set_window_s(self.window_s)
         toolbar.model_chosen.connect(self._on_model_chosen)
-        toolbar.device_chosen.connect(self._on_device_chosen)
-        toolbar.dtype_chosen.connect(self._on_dtype_chosen)
+        toolbar.device_chosen.connect(partial(setattr, self, "device"))
+        toolbar.dtype_chosen.connect(partial(setattr, self, "dtype"))
         self._restore_panels(preferences)
 
     def _restore_panels(self, preferences: Preferences) -> None:
@@ -68,7 +69,6 @@ class Choices(QObject):
 
     @property
     def service_options(self) -> ServiceOptions:
-        """Options of a service that is started now."""
         batching = self._window.batching
         options = ServiceOptions(
             device=self.device, settings=batching.settings, **msgspec.structs.asdict(batching.redeployment.scale)
@@ -145,9 +145,3 @@ class Choices(QObject):
             self._show_workload()
         if self._window.notice.empty.isVisible():
             self._window.notice.show_empty(*self.invitation)
-
-    def _on_device_chosen(self, device: str) -> None:
-        self.device = device
-
-    def _on_dtype_chosen(self, dtype: str) -> None:
-        self.dtype = dtype

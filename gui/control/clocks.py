@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
@@ -48,14 +50,12 @@ class FrameMeter:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all frames."""
         self._counts = [0] * BINS
         self._count = 0
         self._max_ms = 0.0
         self._recent.clear()
 
     def record(self, ms: float) -> None:
-        """Count one frame."""
         self._counts[min(math.ceil(ms / BIN_MS), BINS - 1)] += 1
         self._count += 1
         self._max_ms = max(self._max_ms, ms)
@@ -74,22 +74,15 @@ class FrameMeter:
         return sorted(self._recent)[math.ceil(0.99 * len(self._recent)) - 1]
 
     def _percentile(self, share: float) -> float:
-        wanted = math.ceil(share * self._count)
-        for index, count in enumerate(self._counts):
-            wanted -= count
-            if wanted <= 0:
-                return min(index * BIN_MS, round(self._max_ms, 2)) if index < BINS - 1 else round(self._max_ms, 2)
-        raise AssertionError("the bins hold every frame")
+        index = bisect_left(list(accumulate(self._counts)), math.ceil(share * self._count))
+        max_ms = round(self._max_ms, 2)
+        return min(index * BIN_MS, max_ms) if index < BINS - 1 else max_ms
 
 
 class FrameClock(QObject):
-    """Calls `paint` once a frame for as long as it runs, and records in its meter how long each due frame took.
+    """Calls `paint` once a frame for as long as it runs, and records in its meter how long each due frame took."""
 
-    Signals:
-        painted: a frame is done; work done now delays the next frame only if it outlasts the rest of the interval.
-    """
-
-    painted = Signal()
+    painted = Signal()  # a frame is done; work done now delays the next only if it outlasts the rest of the interval
 
     def __init__(self, paint: Callable[[], None], meter: FrameMeter, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -109,7 +102,6 @@ class FrameClock(QObject):
         self._timer.start(0)
 
     def stop(self) -> None:
-        """No frame is due any more."""
         self._timer.stop()
         self._rest.stop()
 

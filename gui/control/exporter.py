@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from PySide6.QtCore import QBuffer, QCoreApplication, QIODevice, QObject, QThreadPool, QTimer, Signal
 from PySide6.QtGui import QImage
@@ -47,9 +47,6 @@ PIECE: Final = 4
 LONGEST_END_MS: Final = 30_000  # a window that is being closed waits so long for its exports
 LONGEST_WRITE_MS: Final = 2_000  # and so long for the disk, once they are given up
 
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-
 
 @dataclass(eq=False)
 class Export:
@@ -60,17 +57,11 @@ class Export:
 
 
 class Exporter(QObject):
-    """Writes each file whole or not at all, also if the window closes meanwhile.
+    """Writes each file whole or not at all, also if the window closes meanwhile."""
 
-    Signals:
-        written: the path.
-        failed: a sentence with the cause.
-        came_to_rest: no export is under way any more.
-    """
-
-    written = Signal(str)
-    failed = Signal(str)
-    came_to_rest = Signal()
+    written = Signal(str)  # the path
+    failed = Signal(str)  # a sentence with the cause
+    came_to_rest = Signal()  # no export is under way any more
     _ended = Signal(Export, str)  # emitted by the thread that writes: why it failed, or nothing
 
     def __init__(self, window: QWidget, history: History, plots: QWidget) -> None:
@@ -87,7 +78,6 @@ class Exporter(QObject):
 
     @property
     def under_way(self) -> tuple[Path, ...]:
-        """The files that are being gathered or written."""
         return tuple(export.path for export in self._under_way)
 
     def ask(self, kind: str) -> None:
@@ -123,16 +113,12 @@ class Exporter(QObject):
             export.is_given_up = True
             self._on_ended(export, f"{export.path} was not written: the window closed before it was complete.")
 
-    def _gather(
-        self,
-        export: Export,
-        wanted: Sequence[Item],
-        look: Callable[[Sequence[Item]], list[Found]],
-        then: Callable[[list[Found]], None],
-    ) -> None:
-        """Look items up in slices of `SLICE_S`, between turns of the event loop."""
-        found: list[Found] = []
-        ahead = wanted
+    def _write_table(self, export: Export, subject: Subject) -> None:
+        """Look the rows up in slices of `SLICE_S`, between turns of the event loop, then write them."""
+        history, suffix = self._history, export.path.suffix or ".csv"
+        offset_s = history.wall_time(0.0)  # for the thread that writes: the history belongs to the window's
+        found: list[Any] = []
+        ahead = subject.items(history)
 
         def go_on() -> None:
             nonlocal ahead
@@ -140,12 +126,12 @@ class Exporter(QObject):
                 return
             until_s = time.monotonic() + SLICE_S
             while ahead and time.monotonic() < until_s:
-                found.extend(look(ahead[:PIECE]))
+                found.extend(subject.look(history, ahead[:PIECE]))
                 ahead = ahead[PIECE:]
             if ahead:
                 QTimer.singleShot(0, self, lambda: self._attempt(export, go_on))
             else:
-                then(found)
+                self._write(export, lambda: as_file(subject.table(found, lambda at_s: at_s + offset_s), suffix))
 
         self._attempt(export, go_on)
 
@@ -156,15 +142,6 @@ class Exporter(QObject):
         except Exception as error:
             self._on_ended(export, f"Could not write {export.path}: {error!r}.")
             raise
-
-    def _write_table(self, export: Export, subject: Subject) -> None:
-        history, suffix = self._history, export.path.suffix or ".csv"
-        offset_s = history.wall_time(0.0)  # for the thread that writes: the history belongs to the window's
-
-        def write(found: list[Any]) -> None:
-            self._write(export, lambda: as_file(subject.table(found, lambda at_s: at_s + offset_s), suffix))
-
-        self._gather(export, subject.items(history), partial(subject.look, history), write)
 
     def _write_picture(self, export: Export, widget: QWidget) -> None:
         image = widget.grab().toImage()
@@ -199,7 +176,6 @@ class Exporter(QObject):
 
 
 def png(image: QImage) -> bytes:
-    """The picture as the content of a PNG file."""
     buffer = QBuffer()
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
     image.save(buffer, "PNG")  # type: ignore[call-overload]  # PySide6's types want bytes here, PySide6 does not

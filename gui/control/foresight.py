@@ -15,7 +15,6 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from service.analysis.observed.annotations import OuterMark
-from service.analysis.observed.history import History
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction
 from service.messages.load import LoadFrame
@@ -29,15 +28,13 @@ class Foresight(QObject):
         predictor: its process runs from the first load on.
     """
 
-    def __init__(
-        self, window: MainWindow, plots: PlotStack, history: History, session: Session, predictor: PredictProcess
-    ) -> None:
+    def __init__(self, window: MainWindow, plots: PlotStack, session: Session) -> None:
         super().__init__(window)
         self._window = window
         self._plots = plots
-        self._history = history
+        self._history = session.history
         self._session = session
-        self.predictor = predictor
+        self.predictor = PredictProcess(self)
         self._is_dragging = False
         self._is_loaded = False
         self._asked: Settings | None = None
@@ -47,8 +44,8 @@ class Foresight(QObject):
         session.settings_applied.connect(self._on_settings_applied)
         session.load_changed.connect(self._on_load_changed)
         session.life_cycle_changed.connect(self._on_life_cycle_changed)
-        predictor.predicted.connect(self._show)
-        predictor.logged.connect(session.logged)
+        self.predictor.predicted.connect(self._show)
+        self.predictor.logged.connect(session.logged)
 
     def check(self) -> None:
         """Drop a prediction that was made for another load or for other replicas."""
@@ -56,14 +53,9 @@ class Foresight(QObject):
             self.clear()
 
     def clear(self) -> None:
-        """Show no prediction."""
         self._asked = self._version = None
         self.predictor.forget()
         self._show(None)
-
-    def finish(self) -> None:
-        """End the predictor's process."""
-        self.predictor.finish()
 
     def _on_considered(self, settings: Settings, is_final: bool) -> None:
         begins, self._is_dragging = not self._is_dragging, not is_final

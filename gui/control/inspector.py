@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from PySide6.QtCore import QObject
 
-from PySide6.QtCore import QObject, Signal
-
-from gui.look.tokens import Palette
+from gui.control.presenter import shown
 from gui.main_window import MainWindow
 from gui.panels.request_details import RequestDetails
-from gui.panels.requests_model import RequestRow
 from gui.plots.plot_stack import PlotStack
-from gui.series.request_details import RequestDetails as Details
-from gui.series.request_details import request_details
-from service.analysis.observed import requests
+from gui.series.waits import request_details
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import BatchSummary
 
@@ -21,32 +16,21 @@ from service.analysis.observed.one_batch import BatchSummary
 class RequestInspector(QObject):
     """Holds the chosen request, if any: marked in timeline and table, described in the details."""
 
-    changed = Signal(object)  # the row of the request that is chosen, or None
-
-    def __init__(
-        self,
-        window: MainWindow,
-        plots: PlotStack,
-        history: History,
-        shown: Callable[[requests.RequestRow], RequestRow],
-        palette: Palette,
-    ) -> None:
+    def __init__(self, window: MainWindow, plots: PlotStack, history: History) -> None:
         super().__init__(window)
         self._window = window
         self._plots = plots
         self._history = history
-        self._shown = shown
         self.row: int | None = None
-        self.details = RequestDetails(palette)
+        self.details = RequestDetails()
         window.put_details(self.details)
         plots.request_chosen.connect(self._on_timeline_chosen)
         window.requests.request_chosen.connect(self._on_table_chosen)
         window.details_closed.connect(self.close)
         self.details.mate_chosen.connect(self._on_table_chosen)
-        self.details.closed.connect(self.close)
+        self.details.close_button.clicked.connect(self.close)
 
     def close(self) -> None:
-        """Choose no request."""
         self._choose(None)
 
     def refresh(self) -> None:
@@ -56,15 +40,17 @@ class RequestInspector(QObject):
         found = request_details(self._history, self.row)
         if found is None:
             self.close()
-        else:
-            self._show(found)
-
-    # --------------------------------------------------------------------------------------------------------- inner
+            return
+        request, batch, now_s = shown(found.request), found.batch, self._history.now_s()
+        self.details.show_request(request, found.stages, found.spans_s, None if batch is None else batch.reason)
+        self.details.show_wait(found.waited)
+        title, remark = ("", "") if batch is None else batch_words(batch, len(found.mates))
+        self.details.show_batch(title, remark, [shown(mate) for mate in found.mates], now_s)
 
     def _on_timeline_chosen(self, row: int | None) -> None:
         self._choose(row)
         if row is not None and self._history.requests.columns.has(row):
-            self._window.requests.select(self._shown(self._history.requests.row(row)).id)
+            self._window.requests.select(shown(self._history.requests.row(row)).id)
 
     def _on_table_chosen(self, request_id: str) -> None:
         row = self._window.requests.model.key_of(request_id)
@@ -80,14 +66,6 @@ class RequestInspector(QObject):
         self._plots.choose_request(row)
         self.refresh()
         self._window.show_details(row is not None)
-        self.changed.emit(row)
-
-    def _show(self, found: Details) -> None:
-        request, batch, now_s = self._shown(found.request), found.batch, self._history.now_s()
-        self.details.show_request(request, found.stages, found.spans_s, None if batch is None else batch.reason)
-        self.details.show_wait(found.waited)
-        title, remark = ("", "") if batch is None else batch_words(batch, len(found.mates))
-        self.details.show_batch(title, remark, [self._shown(mate) for mate in found.mates], now_s)
 
 
 def batch_words(batch: BatchSummary, mates: int) -> tuple[str, str]:

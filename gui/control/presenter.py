@@ -1,17 +1,19 @@
-"""Shows the history in the panels: rows of the table, numbers and findings, each at its own rate."""
+"""Shows the history in the panels: rows of the table, numbers, findings and the status bar, each at its own rate."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from threading import Thread
 from typing import Final
 
+import psutil
 from PySide6.QtCore import QObject, Signal
 
-from gui.control import status_text
 from gui.control.clocks import FrameMeter, RoundRobin
 from gui.main_window import MainWindow
 from gui.panels.requests_model import RequestRow as Shown
@@ -22,6 +24,7 @@ from gui.session.session import Session
 from service.analysis.findings.facts import Facts
 from service.analysis.findings.ranking import findings_of
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
 
@@ -31,6 +34,8 @@ FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
 NOT_OURS: Final = "Another client's request"  # telemetry carries no texts
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
+GIGABYTE: Final = 1e9
+NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 
 class Presenter(QObject):
@@ -38,20 +43,15 @@ class Presenter(QObject):
 
     Attributes:
         round_robin: the tasks and how often each runs; others may add theirs.
-
-    Signals:
-        numbers_shown: four times a second, after the numbers; other texts follow it.
     """
 
-    numbers_shown = Signal()
+    numbers_shown = Signal()  # four times a second, after the numbers; other texts follow it
 
-    def __init__(
-        self, window: MainWindow, plots: PlotStack, history: History, session: Session, meter: FrameMeter
-    ) -> None:
+    def __init__(self, window: MainWindow, plots: PlotStack, session: Session, meter: FrameMeter) -> None:
         super().__init__(window)
         self._window = window
         self._plots = plots
-        self._history = history
+        self._history = session.history
         self._session = session
         self._meter = meter
         self._frozen_at: str | None = None
@@ -59,16 +59,9 @@ class Presenter(QObject):
         self._finished_at_freeze = 0
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
         self.round_robin = RoundRobin()
-        for work, every_s in (
-            (self.show_rows, ROWS_EVERY_S),
-            (self.show_numbers, NUMBERS_EVERY_S),
-            (self.show_findings, FINDINGS_EVERY_S),
-        ):
-            self.round_robin.add(work, every_s)
-
-    def take_turn(self) -> None:
-        """Run the task that has been due longest; called after each frame."""
-        self.round_robin.take()
+        self.round_robin.add(self.show_rows, ROWS_EVERY_S)
+        self.round_robin.add(self.show_numbers, NUMBERS_EVERY_S)
+        self.round_robin.add(self.show_findings, FINDINGS_EVERY_S)
 
     def set_frozen(self, frozen: bool) -> None:
         """Freeze figures and plots at this moment, or let them run."""
@@ -80,7 +73,6 @@ class Presenter(QObject):
         self.show_findings()
 
     def show_rows(self) -> None:
-        """Hand the table the requests that changed."""
         changed = self._history.requests.take_changed(MOST_ROWS)
         if changed:
             self._window.requests.model.update(map(shown, changed), self._history.now_s())
@@ -93,10 +85,10 @@ class Presenter(QObject):
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
 
     def show_numbers(self) -> None:
-        """Show figures, counts and states."""
         self._show_figures(self._shown_at_s())
         self._show_drain()
-        self._show_table_counts()
+        self._window.requests.model.tick(self._history.now_s())
+        self._window.requests.refresh_counts()
         self._show_state()
         self._show_status()
         self.numbers_shown.emit()
@@ -122,10 +114,6 @@ class Presenter(QObject):
         words, brief = ("", "") if drain is None else (drain.words, drain.brief)
         self._window.batching.show_drained(words, brief)
 
-    def _show_table_counts(self) -> None:
-        self._window.requests.model.tick(self._history.now_s())
-        self._window.requests.refresh_counts()
-
     def _show_state(self) -> None:
         toolbar, session = self._window.toolbar, self._session
         if session.state is LifeCycle.STARTING:
@@ -146,14 +134,12 @@ class Presenter(QObject):
                 _prepare_findings()
                 status.update_activity(session.progress.summary)
             case LifeCycle.RUNNING:
-                status.update_activity(status_text.activity(self._history))
+                status.update_activity(activity(self._history))
             case LifeCycle.NOT_STARTED if self._history.is_empty:
-                status.set_facts(status_text.facts_at_rest())
+                status.set_facts(facts_at_rest())
                 return
-            case _:
-                pass
         rate = self._telemetry_per_s() if session.state is LifeCycle.RUNNING else None
-        status.set_facts(status_text.facts(self._history, rate, self._meter.recent_p99_ms()))
+        status.set_facts(facts(self._history, rate, self._meter.recent_p99_ms()))
 
     def _telemetry_per_s(self) -> float | None:
         (first_s, first), (last_s, last) = self._ticks[0], self._ticks[-1]
@@ -175,6 +161,60 @@ def shown(row: RequestRow) -> Shown:
         error=row.error,
         key=row.key,
     )
+
+
+def activity(history: History) -> str:
+    """The last batch; under continuous formation the places that are taken."""
+    batch = last_batch(history)
+    if batch is None or batch.ran_s is None:
+        return "No batch yet"
+    if batch.formation == "continuous":
+        running, waiting = (sum(getattr(each, stage) for each in history.replicas) for stage in ("running", "waiting"))
+        places = batch.cap * max(len(history.replicas), 1)
+        return f"{running} of {places} places taken" + (f", {waiting} waiting" if waiting else "")
+    requests = "1 request" if batch.size == 1 else f"{batch.size} requests"
+    return f"replica {batch.replica.removeprefix('r')}: batch {batch.number}, {requests}, {batch.ran_s:.2f} s"
+
+
+def facts_at_rest() -> list[str]:
+    """Cores, GPUs and free memory of the machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = psutil.virtual_memory().available / GIGABYTE
+    gpus = len(os.listdir(NVIDIA_GPUS)) if NVIDIA_GPUS.is_dir() else 0
+    facts_known = [f"{cores} core{'s' if cores != 1 else ''}"]
+    if gpus:
+        facts_known.append(f"{gpus} GPU{'s' if gpus != 1 else ''}")
+    return [*facts_known, f"{free:.1f} GB memory free"]
+
+
+def facts(history: History, telemetry_per_s: float | None, frame_p99_ms: float | None) -> list[str]:
+    """Facts about the running service, the least important first."""
+    facts_known: list[str] = []
+    if history.in_force is not None:
+        facts_known.append(f"settings v{history.in_force.version}")
+    if telemetry_per_s is not None:
+        behind = "" if history.behind_s is None else f", {history.behind_s * 1e3:.0f} ms behind"
+        facts_known.append(f"telemetry {telemetry_per_s:.0f}/s{behind}")
+    if history.replicas:
+        facts_known += _machine_load(history)
+    if frame_p99_ms is not None:
+        facts_known.append(f"frame p99 {frame_p99_ms:.0f} ms")
+    return facts_known
+
+
+def _machine_load(history: History) -> list[str]:
+    replicas = history.replicas
+    facts_known = [
+        f"CPU {sum(r.cpu_percent for r in replicas):.0f} %",
+        f"memory {sum(r.memory_bytes for r in replicas) / GIGABYTE:.1f} GB",
+    ]
+    gpus = [r.gpu_percent for r in replicas if r.gpu_percent is not None]
+    memories = [r.gpu_memory_bytes for r in replicas if r.gpu_memory_bytes is not None]
+    if gpus:
+        facts_known.append(f"GPU {max(gpus):.0f} %")
+    if memories:
+        facts_known.append(f"GPU memory {sum(memories) / GIGABYTE:.1f} GB")
+    return facts_known
 
 
 @cache

@@ -13,7 +13,6 @@ from gui.control.choices import Choices
 from gui.main_window import MainWindow
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
-from service.analysis.observed.history import History
 from service.messages.load import LoadFrame, longest
 
 PROMPTS_QUIET_MS: Final = 300
@@ -21,27 +20,21 @@ AT_REST: Final = "Service log"
 
 
 class ServiceController(QObject):
-    """Hands the user's intents to the session, and shows the life cycle of the service.
+    """Hands the user's intents to the session, and shows the life cycle of the service."""
 
-    Signals:
-        complained: an error that the window shows.
-    """
+    complained = Signal(str)  # an error that the window shows
 
-    complained = Signal(str)
-
-    def __init__(
-        self, window: MainWindow, session: Session, history: History, choices: Choices, start: Callable[[], None]
-    ) -> None:
+    def __init__(self, window: MainWindow, session: Session, choices: Choices, start: Callable[[], None]) -> None:
         super().__init__(window)
         self._window = window
         self._session = session
-        self._history = history
+        self._history = session.history
         self._choices = choices
         self._start = start
         self._prompts_quiet = QTimer(self, singleShot=True, interval=PROMPTS_QUIET_MS)
         self._connect_intents()
         self._connect_session()
-        self._on_life_cycle_changed(session.state)
+        self.show_life_cycle(session.state)
 
     def _connect_intents(self) -> None:
         window, session = self._window, self._session
@@ -52,22 +45,23 @@ class ServiceController(QObject):
         window.load.stop_wanted.connect(session.stop_load)
         window.load.pause_wanted.connect(session.pause_load)
         window.prompts.fire_wanted.connect(self._on_fire_wanted)
-        window.prompts.prompts_changed.connect(lambda _: self._prompts_quiet.start())
+        window.prompts.editor.textChanged.connect(self._prompts_quiet.start)
         self._prompts_quiet.timeout.connect(self._on_prompts_settled)
         window.requests.cancel_wanted.connect(session.cancel)
 
     def _connect_session(self) -> None:
         session, window = self._session, self._window
-        session.life_cycle_changed.connect(self._on_life_cycle_changed)
+        redeployment = window.batching.redeployment
+        session.life_cycle_changed.connect(self.show_life_cycle)
         session.start_progressed.connect(self._on_start_progressed)
         session.settings_applied.connect(window.batching.show_in_force)
-        session.setting_refused.connect(window.batching.show_refusal)
-        session.settings_not_sent.connect(self._on_settings_not_sent)
-        session.deployment_seen.connect(window.batching.redeployment.show_deployment)
-        session.redeployment_refused.connect(window.batching.redeployment.show_refusal)
-        session.redeployment_not_sent.connect(self._on_redeployment_not_sent)
+        session.deployment.seen.connect(redeployment.show_deployment)
+        for client, panel in ((session.settings, window.batching), (session.deployment, redeployment)):
+            client.refused.connect(panel.show_refusal)
+            client.failed.connect(panel.settle)
+            client.failed.connect(self.complained)
         session.died.connect(self._on_died)
-        session.cost_known.connect(self._on_cost_known)
+        session.cost_known.connect(self._show_failure)
         session.load_changed.connect(self._on_load_changed)
         session.load_refused.connect(self._on_load_refused)
         session.logged.connect(window.log.append)
@@ -88,13 +82,10 @@ class ServiceController(QObject):
         if load is not None and load.pattern is not None and self._session.state is LifeCycle.RUNNING:
             self._session.run_load(msgspec.structs.replace(self._choices.load, pattern=load.pattern))
 
-    def show_again(self) -> None:
-        """Show the service again, after the window showed something else."""
-        self._on_life_cycle_changed(self._session.state)
-
     # What becomes of it ----------------------------------------------------------------------------------------------
 
-    def _on_life_cycle_changed(self, state: LifeCycle) -> None:
+    def show_life_cycle(self, state: LifeCycle) -> None:
+        """Show the state of the service, also after the window showed something else."""
         window = self._window
         window.show_life_cycle(state, has_data=not self._history.is_empty)
         window.toolbar.set_detail("")
@@ -109,7 +100,9 @@ class ServiceController(QObject):
             case LifeCycle.RUNNING:
                 self._show_ready()
             case LifeCycle.STOPPING:
-                self._show_stopping()
+                window.notice.clear()
+                window.load.show_running(None)
+                window.status.set_activity("Stopping the service")
             case LifeCycle.FAILED:  # `_on_died` says how
                 window.load.show_running(None)
 
@@ -129,11 +122,6 @@ class ServiceController(QObject):
         toolbar.show_device_in_force(ready.device, ready.dtype)
         self._choices.note_workload(ready.workload)
 
-    def _show_stopping(self) -> None:
-        self._window.notice.clear()
-        self._window.load.show_running(None)
-        self._window.status.set_activity("Stopping the service")
-
     def _on_start_progressed(self) -> None:
         if self._session.state is LifeCycle.STARTING:
             progress = self._session.progress
@@ -141,24 +129,15 @@ class ServiceController(QObject):
 
     def _on_died(self, sentence: str) -> None:
         window = self._window
-        window.notice.show_failed(sentence)
+        self._show_failure(sentence)
         window.toolbar.set_detail(f"at {time.strftime('%H:%M:%S')}")
-        window.status.set_activity(sentence)
         if self._history.load is not None:
             window.load.set_note(f"Stopped with the service: {self._history.load.totals.sent:,} sent.")
         self._complain(sentence)
 
-    def _on_cost_known(self, sentence: str) -> None:
+    def _show_failure(self, sentence: str) -> None:
         self._window.notice.show_failed(sentence)
         self._window.status.set_activity(sentence)
-
-    def _on_settings_not_sent(self, sentence: str) -> None:
-        self._window.batching.settle()
-        self.complained.emit(sentence)
-
-    def _on_redeployment_not_sent(self, sentence: str) -> None:
-        self._window.batching.redeployment.settle()
-        self.complained.emit(sentence)
 
     def _on_load_changed(self, frame: LoadFrame) -> None:
         if self._session.state is LifeCycle.RUNNING:

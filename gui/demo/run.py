@@ -84,18 +84,9 @@ class Demo(QObject):
             self._measured.ready = self._app.composition.session.ready
             self._measured.ready_after_s = time.monotonic() - self._started_s
             self._limit.start(round(self._demo_s * 1e3) + LONGEST_DRAIN_MS)
-            self._run_load()
-
-    def _run_load(self) -> None:
-        self._app.composition.meter.reset()
-        self._app.window.load.set_load(LOAD, MAX_TOKENS)
-        self._app.window.load.toggle()
-
-    def _on_load_began(self) -> None:
-        """Start the load's time with the generator's first frame, without the start of its process."""
-        self._is_under_load = True
-        self._half_way.start(round(self._demo_s / 2 * 1e3))
-        self._end.start(round(self._demo_s * 1e3))
+            self._app.composition.meter.reset()
+            self._app.window.load.set_load(LOAD, MAX_TOKENS)
+            self._app.window.load.toggle()
 
     def _move_slider(self, key: Qt.Key) -> None:
         setting = self._app.window.batching.control(SLIDER)
@@ -145,7 +136,10 @@ class Demo(QObject):
         self._measured.totals = frame.totals
         self._measured.add_requests(frame.requests)
         if frame.pattern is not None and not self._is_under_load:
-            self._on_load_began()
+            # The load's time starts with the generator's first frame, without the start of its process.
+            self._is_under_load = True
+            self._half_way.start(round(self._demo_s / 2 * 1e3))
+            self._end.start(round(self._demo_s * 1e3))
         if self._is_draining and frame.pattern is None and not frame.totals.outstanding:
             self._finish()
 

@@ -23,7 +23,6 @@ KEYBOARD_REASONS: Final = frozenset(
     {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason}
 )
 _PALETTE_PROPERTY: Final = "batchscope_palette"
-_RADIUS_PROPERTY: Final = "focus_radius"
 
 
 class Theme(QObject):
@@ -35,10 +34,13 @@ class Theme(QObject):
         super().__init__(parent)
         self._app = app
         self._preference: Preference = preference
-        _dress_for_the_first_time(app)
+        for name in tokens.FONT_FILES:
+            QFontDatabase.addApplicationFont(str(ASSETS / name))
+        app.setStyle("Fusion")
+        app.setFont(font())
         self._palette = self._wanted()
         apply(app, self._palette)
-        app.styleHints().colorSchemeChanged.connect(self._on_system_changed)
+        app.styleHints().colorSchemeChanged.connect(self._adopt_wanted)
 
     @property
     def palette(self) -> Palette:
@@ -50,7 +52,7 @@ class Theme(QObject):
 
     def set_preference(self, preference: Preference) -> None:
         self._preference = preference
-        self._adopt(self._wanted())
+        self._adopt_wanted()
 
     def toggle(self) -> None:
         """The other one of light and dark, from now on whatever the system wears."""
@@ -58,22 +60,15 @@ class Theme(QObject):
 
     def _wanted(self) -> Palette:
         if self._preference == "system":
-            return DARK if is_dark(self._app) else LIGHT
+            return DARK if self._app.styleHints().colorScheme() == Qt.ColorScheme.Dark else LIGHT
         return tokens.PALETTES[self._preference]
 
-    def _adopt(self, palette: Palette) -> None:
-        if palette is self._palette:
-            return
-        self._palette = palette
-        apply(self._app, palette)
-        self.changed.emit(palette)
-
-    def _on_system_changed(self, _scheme: Qt.ColorScheme) -> None:
-        self._adopt(self._wanted())
-
-
-def is_dark(app: QApplication) -> bool:
-    return app.styleHints().colorScheme() == Qt.ColorScheme.Dark
+    def _adopt_wanted(self) -> None:
+        palette = self._wanted()
+        if palette is not self._palette:
+            self._palette = palette
+            apply(self._app, palette)
+            self.changed.emit(palette)
 
 
 def apply(app: QApplication, palette: Palette) -> None:
@@ -100,10 +95,10 @@ def font(size_px: int = tokens.FONT_TEXT, weight: int = tokens.WEIGHT_REGULAR) -
     return made
 
 
-def fixed_font(size_px: int = tokens.FONT_CAPTION) -> QFont:
-    """The system's typeface of fixed width, for logs and ids."""
+def fixed_font() -> QFont:
+    """The system's typeface of fixed width, for logs."""
     made = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-    made.setPixelSize(size_px)
+    made.setPixelSize(tokens.FONT_CAPTION)
     return made
 
 
@@ -114,41 +109,26 @@ def colour(spelled: str, alpha: float = 1.0) -> QColor:
     return made
 
 
-def _dress_for_the_first_time(app: QApplication) -> None:
-    for name in tokens.FONT_FILES:
-        QFontDatabase.addApplicationFont(str(ASSETS / name))
-    app.setStyle("Fusion")
-    app.setFont(font())
-
-
 def _qt_palette(p: Palette) -> QPalette:
     role = QPalette.ColorRole
-    colours = {
-        role.Window: p.panel,
-        role.WindowText: p.t1,
-        role.Base: p.plot,
-        role.AlternateBase: p.hover,
-        role.Text: p.t1,
-        role.PlaceholderText: p.t3,
-        role.Button: p.raised,
-        role.ButtonText: p.t1,
-        role.BrightText: p.error,
-        role.Highlight: p.track,
-        role.HighlightedText: p.t1,
-        role.ToolTipBase: p.raised,
-        role.ToolTipText: p.t1,
-        role.Link: p.t1,
-        role.LinkVisited: p.t1,
-        role.Light: p.hover,
-        role.Midlight: p.hover,
-        role.Mid: p.border,
-        role.Dark: p.border,
-        role.Shadow: p.line,
-    }
+    texts = (role.WindowText, role.Text, role.ButtonText)
+    roles_of_colours = (
+        (p.t1, (*texts, role.HighlightedText, role.ToolTipText, role.Link, role.LinkVisited)),
+        (p.t3, (role.PlaceholderText,)),
+        (p.panel, (role.Window,)),
+        (p.plot, (role.Base,)),
+        (p.raised, (role.Button, role.ToolTipBase)),
+        (p.hover, (role.AlternateBase, role.Light, role.Midlight)),
+        (p.border, (role.Mid, role.Dark)),
+        (p.line, (role.Shadow,)),
+        (p.track, (role.Highlight,)),
+        (p.error, (role.BrightText,)),
+    )
     made = QPalette()
-    for each, spelled in colours.items():
-        made.setColor(each, QColor(spelled))
-    for each in (role.WindowText, role.Text, role.ButtonText):
+    for spelled, roles in roles_of_colours:
+        for each in roles:
+            made.setColor(each, QColor(spelled))
+    for each in texts:
         made.setColor(QPalette.ColorGroup.Disabled, each, QColor(p.t3))
     return made
 
@@ -185,7 +165,8 @@ class FocusRing(QFocusFrame):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(QPen(colour(current().t1), tokens.FOCUS_RING))
         half = tokens.FOCUS_RING / 2
-        radius = _focus_radius(self.widget()) + tokens.FOCUS_RADIUS_EXTRA
+        radius = self.widget().property("focus_radius") if self.widget() is not None else None
+        radius = (tokens.RADIUS_CONTROL if radius is None else radius) + tokens.FOCUS_RADIUS_EXTRA
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(half, half, -half, -half), radius, radius)
 
 
@@ -231,8 +212,3 @@ class _FocusWatcher(QObject):
         if reason != Qt.FocusReason.ActiveWindowFocusReason:  # that one comes back to where it was
             self._by_keyboard = reason in KEYBOARD_REASONS
         self._ring.surround(widget if self._by_keyboard else None)
-
-
-def _focus_radius(widget: QWidget | None) -> float:
-    radius = widget.property(_RADIUS_PROPERTY) if widget is not None else None
-    return float(radius) if isinstance(radius, int | float) else float(tokens.RADIUS_CONTROL)

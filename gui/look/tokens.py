@@ -77,76 +77,50 @@ class Palette:
         return {"p50": self.p50, "p95": self.p95, "p99": self.p99}
 
 
+_COLOURS: Final[Mapping[str, tuple[str, str]]] = {  # in the dark palette, and in the light one
+    "plot": ("#0C0E11", "#FFFFFF"),
+    "panel": ("#111418", "#F6F7F9"),
+    "raised": ("#1A1E24", "#FFFFFF"),
+    "hover": ("#232931", "#E9ECF0"),
+    "line": ("#22272F", "#E1E4E9"),
+    "border": ("#39424E", "#C3C9D2"),
+    "track": ("#333B46", "#CFD4DC"),
+    "grid": ("#1A1E24", "#EEF0F3"),
+    "t1": ("#E9ECF0", "#15181D"),
+    "t2": ("#AAB3C0", "#47505D"),
+    "t3": ("#8791A0", "#616B79"),
+    "primary": ("#E9ECF0", "#15181D"),
+    "primary_text": ("#0C0E11", "#FFFFFF"),
+    "error": ("#FF7A76", "#C4232B"),
+    "error_ground": ("#2A1618", "#FDECEC"),
+    "full": ("#F0A23B", "#C66A00"),
+    "timeout": ("#A98BFA", "#7346D8"),
+    "drained": ("#34C3A2", "#0A8A70"),
+    "joined": ("#D3E38C", "#4A5C14"),
+    "left": ("#7B8C54", "#87995C"),
+    "waiting": ("#5C687D", "#8A94A4"),
+    "formed": ("#F06BB0", "#C22C86"),
+    "running": ("#C4CCD8", "#3C4757"),
+    "p50": ("#8CCBFF", "#0A3F7A"),
+    "p95": ("#4F9FEA", "#2672BC"),
+    "p99": ("#3F7DC6", "#5C95D0"),
+    "segment": ("#1A1E24", "#E9ECF0"),
+    "segment_selected": ("#333B46", "#FFFFFF"),
+}
 DARK: Final = Palette(
     name="dark",
     is_dark=True,
-    plot="#0C0E11",
-    panel="#111418",
-    raised="#1A1E24",
-    hover="#232931",
-    line="#22272F",
-    border="#39424E",
-    track="#333B46",
-    grid="#1A1E24",
-    t1="#E9ECF0",
-    t2="#AAB3C0",
-    t3="#8791A0",
-    primary="#E9ECF0",
-    primary_text="#0C0E11",
-    error="#FF7A76",
-    error_ground="#2A1618",
-    full="#F0A23B",
-    timeout="#A98BFA",
-    drained="#34C3A2",
-    joined="#D3E38C",
-    left="#7B8C54",
-    waiting="#5C687D",
-    formed="#F06BB0",
-    running="#C4CCD8",
-    p50="#8CCBFF",
-    p95="#4F9FEA",
-    p99="#3F7DC6",
-    segment="#1A1E24",
-    segment_selected="#333B46",
     bar_alpha=0.18,
     fill_alpha=0.55,
+    **{name: dark for name, (dark, _) in _COLOURS.items()},
 )
-
 LIGHT: Final = Palette(
     name="light",
     is_dark=False,
-    plot="#FFFFFF",
-    panel="#F6F7F9",
-    raised="#FFFFFF",
-    hover="#E9ECF0",
-    line="#E1E4E9",
-    border="#C3C9D2",
-    track="#CFD4DC",
-    grid="#EEF0F3",
-    t1="#15181D",
-    t2="#47505D",
-    t3="#616B79",
-    primary="#15181D",
-    primary_text="#FFFFFF",
-    error="#C4232B",
-    error_ground="#FDECEC",
-    full="#C66A00",
-    timeout="#7346D8",
-    drained="#0A8A70",
-    joined="#4A5C14",
-    left="#87995C",
-    waiting="#8A94A4",
-    formed="#C22C86",
-    running="#3C4757",
-    p50="#0A3F7A",
-    p95="#2672BC",
-    p99="#5C95D0",
-    segment="#E9ECF0",
-    segment_selected="#FFFFFF",
     bar_alpha=0.13,
     fill_alpha=0.45,
+    **{name: light for name, (_, light) in _COLOURS.items()},
 )
-
 PALETTES: Final[Mapping[str, Palette]] = {"dark": DARK, "light": LIGHT}
 
 # Type -----------------------------------------------------------------------------------------------------------------
@@ -268,9 +242,8 @@ MEASURED_HEIGHT: Final = 18
 GAP_SLIDER: Final = 2  # between a number and the slider below it
 PROGRESS_HEIGHT: Final = 4
 FOCUS_RING: Final = 2
-FOCUS_OFFSET: Final = 2
 FOCUS_RADIUS_EXTRA: Final = 3
-FOCUS_MARGIN: Final = FOCUS_RING + FOCUS_OFFSET
+FOCUS_MARGIN: Final = FOCUS_RING + 2
 ICON: Final = 16
 ICON_SMALL: Final = 12
 GLYPH: Final = 11
@@ -289,20 +262,20 @@ STEP_CIRCLE: Final = 20
 PLOT_GUTTER: Final = 40
 PLOT_MARGIN_RIGHT: Final = 16
 PLOT_HEADROOM: Final = 0.18  # of the y range, above the largest value; the flags live there
-LINE_P50: Final = 2.25
-LINE_P95: Final = 1.75
-LINE_P99: Final = 1.25
+LINE_WIDTHS: Final[Mapping[str, float]] = {"p50": 2.25, "p95": 1.75, "p99": 1.25}
 LINE_EDGE: Final = 1.25  # upper edge of a stacked area, and the grey curves
 LINE_GRID: Final = 1
 LINE_MARKER: Final = 1  # settings change, load change, pointer
 DASH_CHANGE: Final = (4, 3)
 DASH_LOAD: Final = (1, 3)
 DASH_CAP: Final = (4, 3)
-MARK_FULL: Final = 7  # square
-MARK_TIMEOUT: Final = 8  # circle
-MARK_DRAINED: Final = 9  # triangle
-MARK_JOINED: Final = 10  # diamond
-MARK_LEFT: Final = 6  # triangle that stands on its point
+MARK_SIZES: Final[Mapping[str, int]] = {
+    "full": 7,  # square
+    "timeout": 8,  # circle
+    "drained": 9,  # triangle
+    "joined": 10,  # diamond
+    "left": 6,  # triangle that stands on its point
+}
 MARK_ROOM: Final = 9  # pixels that a stretch of a continuous batch must be wide to have a mark
 MARK_HOVER: Final = 8
 MARK_LATENCY: Final = 3.5
@@ -367,14 +340,6 @@ HOW_TO_PITCH: Final = 12
 HOW_TO_WIDTH: Final = 430
 HOW_TO_ALPHA: Final = 0.8
 
-LINE_WIDTHS: Final[Mapping[str, float]] = {"p50": LINE_P50, "p95": LINE_P95, "p99": LINE_P99}
-MARK_SIZES: Final[Mapping[str, int]] = {
-    "full": MARK_FULL,
-    "timeout": MARK_TIMEOUT,
-    "drained": MARK_DRAINED,
-    "joined": MARK_JOINED,
-    "left": MARK_LEFT,
-}
 
 # Time -----------------------------------------------------------------------------------------------------------------
 NUMBERS_HZ: Final = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -19,13 +19,11 @@ from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
-from gui.widgets.setting import Setting, SwitchSetting
-from gui.widgets.throttle import Throttle
+from gui.widgets.setting import Setting, SwitchSetting, Throttle
 from service.messages.settings import (
     BOUNDS,
     FORMATIONS,
     SCALE_BOUNDS,
-    Bounds,
     SettingError,
     Settings,
     VersionedSettings,
@@ -33,6 +31,7 @@ from service.messages.settings import (
 from service.messages.text import format_ms
 
 TITLE: Final = "Batching"
+WITH_SLIDER: Final = ("max_batch_size", "batch_wait_timeout_s")
 RELEASE: Final = ("allow_small_batch", "stride_s", "max_batch_tokens")
 LIMITS: Final = ("max_concurrent_batches", "max_queued_requests")
 
@@ -43,9 +42,9 @@ class BatchingPanel(QWidget):
     settings_wanted = Signal(dict)  # the fields to change; at most one every 40 ms while a slider is dragged
     considered = Signal(object, bool)  # the settings of the controls, and whether the slider was let go
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._in_force = settings or Settings()
+        self._in_force = Settings()
         self._recorded: Settings | None = None
         self._wanted: dict[str, object] = {}  # not yet confirmed
         self._unsent: dict[str, object] = {}
@@ -54,16 +53,16 @@ class BatchingPanel(QWidget):
         self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
         for name in FORMATIONS:
             self._formation.set_tip(name, glossary.FORMATIONS[name])
-        self._max_batch_size = self._setting("max_batch_size", lambda b: Scale(b.low, b.high, integral=True))
-        self._batch_wait_timeout_s = self._setting("batch_wait_timeout_s", lambda b: Scale(b.low, b.high), 3, "s")
+        self._max_batch_size = _setting("max_batch_size")
+        self._batch_wait_timeout_s = _setting("batch_wait_timeout_s", 3, "s")
         self._settings: dict[str, Setting | SwitchSetting] = {
             "max_batch_size": self._max_batch_size,
             "batch_wait_timeout_s": self._batch_wait_timeout_s,
             "allow_small_batch": SwitchSetting("allow_small_batch", glossary.SETTINGS["allow_small_batch"]),
-            "stride_s": self._setting("stride_s", None, 3, "s"),
-            "max_batch_tokens": self._setting("max_batch_tokens", None),
-            "max_concurrent_batches": self._setting("max_concurrent_batches", None, width=tokens.WIDTH_NUMBER_TINY),
-            "max_queued_requests": self._setting("max_queued_requests", None, width=tokens.WIDTH_NUMBER_SMALL),
+            "stride_s": _setting("stride_s", 3, "s"),
+            "max_batch_tokens": _setting("max_batch_tokens"),
+            "max_concurrent_batches": _setting("max_concurrent_batches", width=tokens.WIDTH_NUMBER_TINY),
+            "max_queued_requests": _setting("max_queued_requests", width=tokens.WIDTH_NUMBER_SMALL),
         }
         self.redeployment = RedeploymentRows()
         self._release = Collapsible("Release", self._group(RELEASE))
@@ -167,32 +166,11 @@ class BatchingPanel(QWidget):
             setting.set_compact(compact)
 
     def _lay_out(self) -> None:
-        name = label("formation", "name")
-        formation = column(name, self._formation, gap=tokens.GAP_1)
-        self._name_of_formation = name
-        layout = column(
-            column(section_head(TITLE, self._head), formation, gap=tokens.GAP_HEAD),
-            self._max_batch_size,
-            self._batch_wait_timeout_s,
-            self._release,
-            self._limits,
-            gap=tokens.GAP_3,
-            margins=SECTION_MARGINS,
-        )
-        layout.setSpacing(tokens.GAP_3)
-        self.setLayout(layout)
+        formation = column(label("formation", "name"), self._formation, gap=tokens.GAP_1)
+        head = column(section_head(TITLE, self._head), formation, gap=tokens.GAP_HEAD)
+        parts = (head, self._max_batch_size, self._batch_wait_timeout_s, self._release, self._limits)
+        self.setLayout(column(*parts, gap=tokens.GAP_3, margins=SECTION_MARGINS))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-
-    def _setting(
-        self,
-        field: str,
-        scale: Callable[[Bounds], Scale] | None,
-        decimals: int = 0,
-        unit: str = "",
-        width: int = tokens.WIDTH_NUMBER,
-    ) -> Setting:
-        bounds = BOUNDS[field]
-        return Setting(field, bounds, scale(bounds) if scale else None, decimals, unit, glossary.SETTINGS[field], width)
 
     def _group(self, fields: Iterable[str], *more: QWidget) -> QWidget:
         body, settings = QWidget(), [self._settings[field] for field in fields]
@@ -257,8 +235,13 @@ class BatchingPanel(QWidget):
         self._release.set_summary(_release_summary(settings))
 
 
+def _setting(field: str, decimals: int = 0, unit: str = "", width: int = tokens.WIDTH_NUMBER) -> Setting:
+    bounds = BOUNDS[field]
+    scale = Scale(bounds.low, bounds.high, integral=bounds.integral) if field in WITH_SLIDER else None
+    return Setting(field, bounds, scale, decimals, unit, glossary.SETTINGS[field], width)
+
+
 def _release_summary(settings: Settings) -> str:
-    """The release rules in a few words."""
     size = "any size" if settings.allow_small_batch else "full only"
     tick = f"every {settings.stride_s:g} s" if settings.stride_s else "at once"
     budget = [f"{settings.max_batch_tokens} tokens"] if settings.max_batch_tokens else []

@@ -112,13 +112,11 @@ class FiguresRow(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        painter = QPainter(self)
+        painter, height = QPainter(self), self.height() - 2 * tokens.GAP_4
         for key, shown in FIGURES.items():
             if shown.starts_group:
                 x = self._figures[key].x() - tokens.GAP_4
-                painter.fillRect(
-                    x, tokens.GAP_4, tokens.HAIRLINE, self.height() - 2 * tokens.GAP_4, colour(current().line)
-                )
+                painter.fillRect(x, tokens.GAP_4, tokens.HAIRLINE, height, colour(current().line))
 
     def _below(self, key: str, shown: _Shown) -> tuple[str, str]:
         """A word and a number, whose unit stands above it."""

@@ -66,7 +66,6 @@ class FindingsPanel(QWidget):
         return self._more
 
     def titles(self) -> list[str]:
-        """The titles that are shown, in order."""
         return [shown.title for shown in self._rows if not shown.isHidden()]
 
     def _on_more_clicked(self) -> None:

@@ -65,12 +65,7 @@ SIGMA: Final = Bounds(0.01, 5, integral=False)
 KINDS: Final[Mapping[str, str]] = {"fixed": "Always the same", "uniform": "From … to …", "lognormal": "Few long ones"}
 AS_WRITTEN: Final = "as written"
 REMARKS: Final[Mapping[str, str]] = {"fixed": "", "uniform": "drawn", "lognormal": "drawn", AS_WRITTEN: AS_WRITTEN}
-ROWS: Final[Mapping[str, tuple[str, ...]]] = {
-    "fixed": (),
-    "uniform": ("low", "high"),
-    "lognormal": ("median", "sigma", "cap"),
-    AS_WRITTEN: (),
-}
+ROWS: Final = {"uniform": UniformLength.__struct_fields__, "lognormal": LognormalLength.__struct_fields__}
 
 
 class LengthControl(QWidget):
@@ -99,12 +94,11 @@ class LengthControl(QWidget):
         self._numbers["low"].wanted.connect(lambda low, _: self._keep_apart("high", low, max))
         self._numbers["high"].wanted.connect(lambda high, _: self._keep_apart("low", high, min))
         for number in (self.fixed, *self._numbers.values()):
-            number.wanted.connect(self._on_number_wanted)
+            number.wanted.connect(lambda *_: self.wanted.emit())
         self._show_kind()
 
     @property
     def length(self) -> Length | None:
-        """The length of the controls."""
         whole = {field: int(number.number) for field, number in self._numbers.items()}
         match self._kind:
             case "fixed":
@@ -138,14 +132,11 @@ class LengthControl(QWidget):
         self._show_kind()
         self.wanted.emit()
 
-    def _on_number_wanted(self, _number: float, _is_final: bool) -> None:
-        self.wanted.emit()
-
     def _show_kind(self) -> None:
         self._name.show_remark(REMARKS[self._kind])
         self.fixed.field.setVisible(self._kind == "fixed")
         for field, number in self._numbers.items():
-            number.setVisible(field in ROWS[self._kind])
+            number.setVisible(field in ROWS.get(self._kind, ()))
 
     def _keep_apart(self, other: str, number: float, outer: Callable[[float, float], float]) -> None:
         """Move the other end of the range along, if this one was moved past it."""

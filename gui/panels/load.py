@@ -9,25 +9,13 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import glossary, tokens
-from gui.panels import shortcuts
+from gui.panels import load_knobs, shortcuts
 from gui.panels.length import LengthControl
-from gui.panels.load_knobs import (
-    CHOICES,
-    KINDS,
-    NUMBERS,
-    Knob,
-    NumberKnob,
-    PathKnob,
-    RatesKnob,
-    ThinkKnob,
-    kind_of,
-    pattern_of,
-)
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
-from gui.widgets.throttle import Throttle
+from gui.widgets.setting import Throttle
 from service.messages.load import Burst, ClientTotals, Length, Pattern
 
 
@@ -37,7 +25,6 @@ class LoadPanel(QWidget):
     load_wanted = Signal(object, object, object)  # Pattern, max_tokens, prompt_words
     stop_wanted = Signal()
     pause_wanted = Signal(bool)  # or, where false, to go on
-    changed = Signal()  # pattern, amount or length, by the user, also while nothing runs
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,8 +56,8 @@ class LoadPanel(QWidget):
 
     @property
     def pattern(self) -> Pattern:
-        """The pattern of the controls."""
-        return pattern_of(self._kind, {field: self._knobs[field].value for field in CHOICES[self._kind]})
+        values = {field: self._knobs[field].value for field in load_knobs.CHOICES[self._kind]}
+        return load_knobs.pattern_of(self._kind, values)
 
     @property
     def lengths(self) -> tuple[Length, Length | None]:
@@ -91,14 +78,13 @@ class LoadPanel(QWidget):
     def is_running(self) -> bool:
         return self._running is not None
 
-    def knob(self, field: str) -> Knob:
-        """The control of a field of patterns."""
+    def knob(self, field: str) -> load_knobs.Knob:
         return self._knobs[field]
 
     def set_load(self, pattern: Pattern, max_tokens: Length, prompt_words: Length | None = None) -> None:
         """Show this load in the controls; nothing is emitted."""
-        self._kind = kind_of(pattern)
-        for field in CHOICES[self._kind]:
+        self._kind = load_knobs.kind_of(pattern)
+        for field in load_knobs.CHOICES[self._kind]:
             self._knobs[field].set_value(getattr(pattern, field))
         self._tokens.set_length(max_tokens)
         self._words.set_length(prompt_words)
@@ -155,13 +141,13 @@ class LoadPanel(QWidget):
 
     def _create(self) -> None:
         self._chooser = Chooser(name="Pattern of the load")
-        self._menu = menu_of(self, [(f"{title}, {remark}", name) for name, (title, remark) in KINDS.items()])
-        self._path = PathKnob()
-        self._knobs: Mapping[str, Knob] = {
+        self._menu = menu_of(self, [(f"{title}, {remark}", name) for name, (title, remark) in load_knobs.KINDS.items()])
+        self._path = load_knobs.PathKnob()
+        self._knobs: Mapping[str, load_knobs.Knob] = {
             "path": self._path,
-            "rates_per_s": RatesKnob(),
-            **{field: NumberKnob(field) for field in NUMBERS},
-            "think": ThinkKnob(),
+            "rates_per_s": load_knobs.RatesKnob(),
+            **{field: load_knobs.NumberKnob(field) for field in load_knobs.NUMBERS},
+            "think": load_knobs.ThinkKnob(),
         }
         self._tokens = LengthControl("max_tokens", "tokens", 24, "Tokens a request asks for at most")
         self._words = LengthControl(
@@ -177,14 +163,11 @@ class LoadPanel(QWidget):
     def _pick(self, kind: str) -> None:
         self._kind = kind
         self._show_kind()
-        self.changed.emit()
         self._send_if_running()
 
     def _on_value_wanted(self, _value: object, is_final: bool) -> None:
         self._show_kind()
         self._throttle.ask(is_final)
-        if is_final:
-            self.changed.emit()
 
     def _send_if_running(self) -> None:
         is_asked_for_by_the_button_alone = self._kind == "burst" or self._lacks_trace
@@ -219,8 +202,8 @@ class LoadPanel(QWidget):
         self._lag.setText(in_full if width_of(in_full) <= room else f"lag {number}")
 
     def _show_kind(self) -> None:
-        self._chooser.show_choice(*KINDS[self._kind])
-        shown = CHOICES[self._kind]
+        self._chooser.show_choice(*load_knobs.KINDS[self._kind])
+        shown = load_knobs.CHOICES[self._kind]
         for field, knob in self._knobs.items():
             knob.setVisible(field in shown and (field != "think" or bool(self._knobs["think_s"].value)))
 
@@ -234,7 +217,5 @@ class LoadPanel(QWidget):
         self.pause.setText("Resume" if self._is_paused else "Pause")
         self.pause.set_icon("ph.play-fill" if self._is_paused else "ph.pause-fill")
         self.pause.setEnabled(self._can_run)
-        tip = (
-            "Go on from where the load was paused" if self._is_paused else "Send no requests until the load is resumed"
-        )
-        self.pause.setToolTip(shortcuts.PAUSE_LOAD.tip(tip))
+        resume, pause = "Go on from where the load was paused", "Send no requests until the load is resumed"
+        self.pause.setToolTip(shortcuts.PAUSE_LOAD.tip(resume if self._is_paused else pause))

@@ -52,14 +52,22 @@ class Number(NamedTuple):
 
 NUMBERS: Final[Mapping[str, Number]] = {
     "users": Number(
-        "users", LOAD_BOUNDS["users"], 16, scale=Scale(1, 256, integral=True),
-        tip="Users, each of whom sends the next request when the last is answered",
+        "users",
+        LOAD_BOUNDS["users"],
+        16,
+        scale=Scale(1, 256, integral=True),
+        tip="Users; each sends its next request when the last one is answered",
     ),
     "think_s": Number(
         "think", LOAD_BOUNDS["think_s"], 0, 1, "s", tip="How long a user waits after an answer, on average"
     ),
     "rate_per_s": Number(
-        "rate", LOAD_BOUNDS["rate_per_s"], 4, 1, "req/s", Scale(0.1, 200, finest=0.1),
+        "rate",
+        LOAD_BOUNDS["rate_per_s"],
+        4,
+        1,
+        "req/s",
+        Scale(0.1, 200, finest=0.1),
         "Requests that arrive a second, whether or not earlier ones are answered",
     ),
     "rate_to_per_s": Number(
@@ -67,7 +75,10 @@ NUMBERS: Final[Mapping[str, Number]] = {
     ),
     "over_s": Number("within", LOAD_BOUNDS["span_s"], 60, 0, "s", tip="How long the ramp takes"),
     "shape": Number(
-        "shape", LOAD_BOUNDS["shape"], 0.5, 2,
+        "shape",
+        LOAD_BOUNDS["shape"],
+        0.5,
+        2,
         tip="1 is Poisson; less and requests come in clusters, more and they come at even intervals",
     ),
     "on_s": Number("on", LOAD_BOUNDS["span_s"], 5, 0, "s", tip="How long requests arrive"),
@@ -77,10 +88,13 @@ NUMBERS: Final[Mapping[str, Number]] = {
         "times ×", LOAD_BOUNDS["time_scale"], 1, 2, tip="What the times of the trace are multiplied by: 0.5 is fast"
     ),
     "count": Number(
-        "count", LOAD_BOUNDS["count"], 64, scale=Scale(1, 1024, integral=True),
+        "count",
+        LOAD_BOUNDS["count"],
+        64,
+        scale=Scale(1, 1024, integral=True),
         tip="Requests sent at once, then nothing",
     ),
-}  # fmt: skip
+}
 USUAL_RATES: Final = (2.0, 4.0, 8.0)
 
 
@@ -99,8 +113,6 @@ TRACES: Final = "Traces (*.jsonl *.json);;All files (*)"
 
 
 class NumberKnob(Setting):
-    """A number of `NUMBERS`."""
-
     def __init__(self, field: str) -> None:
         number = NUMBERS[field]
         super().__init__(number.name, number.bounds, number.scale, number.decimals, number.unit, number.tip)
@@ -194,8 +206,6 @@ def parse_rates(text: str) -> tuple[float, ...] | None:
 
 
 class ThinkKnob(Segmented):
-    """The distribution of think times."""
-
     wanted = Signal(object, bool)
 
     def __init__(self) -> None:
@@ -211,8 +221,6 @@ class ThinkKnob(Segmented):
 
 
 class PathKnob(Chooser):
-    """A file with a trace."""
-
     wanted = Signal(object, bool)
 
     def __init__(self) -> None:
@@ -234,7 +242,6 @@ class PathKnob(Chooser):
         self.setToolTip(self._path or "JSON Lines: offset_s, prompt or prompt_words, max_tokens")
 
     def choose(self) -> None:
-        """Let the user pick a file."""
         path, _filter = QFileDialog.getOpenFileName(self, "A trace", self._path, TRACES)
         if path:
             self.set_value(path)

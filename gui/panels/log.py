@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
@@ -22,8 +22,6 @@ INTERVAL_MS: Final = 100
 class LogPanel(QWidget):
     """Adds lines in groups, and follows the end unless the user has scrolled away from it."""
 
-    closed = Signal()
-
     def __init__(self) -> None:
         super().__init__()
         self._pending: list[str] = []
@@ -37,21 +35,17 @@ class LogPanel(QWidget):
         self._lines.setAccessibleName("Service log")
         self._lines.setTabChangesFocus(True)
         self._lines.setProperty("focus_radius", 0)
-        self._copy = Button("Copy", role="quiet")
-        self._close = Button(icon="ph.x", role="icon", name="Close the log", tip=shortcuts.LOG.tip("Close the log"))
+        copy = Button("Copy", role="quiet")
+        closes = "Close the log"
+        self.close_button = Button(icon="ph.x", role="icon", name=closes, tip=shortcuts.LOG.tip(closes))
         self._timer = QTimer(self, singleShot=True, interval=INTERVAL_MS)
         margins = (tokens.PANEL_PADDING, 0, tokens.GAP_2, 0)
-        head = box(
-            row(label("Service log", "title"), None, self._copy, self._close, margins=margins),
-            height=tokens.HEIGHT_PANEL_HEADER,
-        )
-        self.setLayout(column(head, self._lines, gap=0))
+        head = row(label("Service log", "title"), None, copy, self.close_button, margins=margins)
+        self.setLayout(column(box(head, height=tokens.HEIGHT_PANEL_HEADER), self._lines, gap=0))
         self._timer.timeout.connect(self._flush)
-        self._close.clicked.connect(self.closed)
-        self._copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text()))
+        copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.text()))
 
     def append(self, text: str) -> None:
-        """Add any number of lines."""
         self._pending.extend(text.rstrip("\n").split("\n"))
         del self._pending[:-MOST_LINES]
         if not self._timer.isActive():

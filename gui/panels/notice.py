@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
 from gui.session.start_progress import StageLine
 from gui.widgets.buttons import Button
-from gui.widgets.glyphs import Glyph, Shape
+from gui.widgets.glyphs import Glyph, Progress, Shape
 from gui.widgets.labels import ElidedLabel, label, repolish, set_role
 from gui.widgets.layouts import column, hairline, row
-from gui.widgets.progress import Progress
 
 EMPTY_LEAD: Final = "Everything runs on this machine, on 127.0.0.1."
 STEPS: Final = (
@@ -35,7 +34,6 @@ class Notice(QFrame):
     """Shows one of three pages, or nothing."""
 
     step_wanted = Signal(str)
-    log_wanted = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,8 +46,6 @@ class Notice(QFrame):
         self.empty.start.clicked.connect(lambda: self.step_wanted.emit("start"))
         self.starting.cancel.clicked.connect(lambda: self.step_wanted.emit("cancel"))
         self.failed.restart.clicked.connect(lambda: self.step_wanted.emit("restart"))
-        for page in (self.starting, self.failed):
-            page.show_log.clicked.connect(self.log_wanted)
         self.clear()
 
     def show_empty(self, lead: str = EMPTY_LEAD, first_step: str = STEPS[0][1]) -> None:
@@ -99,14 +95,12 @@ class _EmptyPage(QWidget):
         heading = column(label("Start the service, then put it under load", "heading"), self._lead, gap=tokens.GAP_1)
         steps = row(gap=tokens.GAP_4)
         for number, ((title, _text), text) in enumerate(zip(STEPS, self._texts, strict=True), start=1):
-            steps.addWidget(_Step(number, title, text), 1)
+            steps.addLayout(_step(number, title, text), 1)
         top = row(heading, self.start, gap=tokens.GAP_4, stretch=heading)
         self.setLayout(column(top, steps, gap=tokens.GAP_STEPS, margins=PAGE_MARGINS))
 
 
 class _StartingPage(QWidget):
-    """The stages of a start."""
-
     def __init__(self) -> None:
         super().__init__()
         self._lead = label("", "text", wrap=True)
@@ -160,8 +154,6 @@ class _StageRow(QWidget):
 
 
 class _FailedPage(QFrame):
-    """The cause of a failure."""
-
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("failure")
@@ -185,12 +177,10 @@ def _log_button() -> Button:
     return Button("Show log", "ph.terminal-window", large=True, tip=shortcuts.LOG.tip("Show the service's log"))
 
 
-class _Step(QWidget):
-    def __init__(self, number: int, title: str, text: QLabel) -> None:
-        super().__init__()
-        circle = label(str(number), "text")
-        circle.setObjectName("step")
-        circle.setFixedSize(tokens.STEP_CIRCLE, tokens.STEP_CIRCLE)
-        circle.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        text.setContentsMargins(tokens.STEP_CIRCLE + tokens.GAP_2, 0, 0, 0)
-        self.setLayout(column(row(circle, label(title, "title"), None), text, None, gap=tokens.GAP_1))
+def _step(number: int, title: str, text: QLabel) -> QLayout:
+    circle = label(str(number), "text")
+    circle.setObjectName("step")
+    circle.setFixedSize(tokens.STEP_CIRCLE, tokens.STEP_CIRCLE)
+    circle.setAlignment(Qt.AlignmentFlag.AlignCenter)
+    text.setContentsMargins(tokens.STEP_CIRCLE + tokens.GAP_2, 0, 0, 0)
+    return column(row(circle, label(title, "title"), None), text, None, gap=tokens.GAP_1)

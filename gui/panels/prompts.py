@@ -56,7 +56,6 @@ class PromptsPanel(QWidget):
     """Emits the prompts of the editor when the user fires them."""
 
     fire_wanted = Signal(object, int)  # tuple[str, ...], copies
-    prompts_changed = Signal(object)  # tuple[str, ...], by the user
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,21 +67,15 @@ class PromptsPanel(QWidget):
         self._copies.setProperty("tall", True)
         self._copies.setToolTip("How often each prompt is sent")
         self._count = ElidedLabel("", "dim")
-        self.button = Button(
-            "Fire",
-            "ph.paper-plane-right-fill",
-            "primary",
-            hint=shortcuts.FIRE.hint,
-            large=True,
-            tip=shortcuts.FIRE.tip("Send every prompt, now"),
-        )
+        tip = shortcuts.FIRE.tip("Send every prompt, now")
+        self.button = Button("Fire", "ph.paper-plane-right-fill", "primary", shortcuts.FIRE.hint, large=True, tip=tip)
         one_per_line = ElidedLabel("one per line", "caption")
         line = row(label("×", "text"), self._copies, self._count, None, self.button)
         margins = (*SECTION_MARGINS[:3], tokens.SECTION_GAP)
         head = column(section_head(self._head, one_per_line), self.editor, gap=tokens.GAP_HEAD)
         self.setLayout(column(head, line, gap=tokens.GAP_2, margins=margins))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        self.editor.textChanged.connect(self._on_text_changed)
+        self.editor.textChanged.connect(self._show_count)
         self._copies.entered.connect(lambda _number: self._show_count())
         self._copies.refused.connect(self._count.setText)
         self._copies.restored.connect(self._show_count)
@@ -123,10 +116,6 @@ class PromptsPanel(QWidget):
 
     def set_compact(self, compact: bool) -> None:
         self.button.set_hint_shown(not compact)
-
-    def _on_text_changed(self) -> None:
-        self._show_count()
-        self.prompts_changed.emit(self.prompts)
 
     def _show_count(self) -> None:
         count = len(self.prompts) * self.copies

@@ -9,9 +9,8 @@ from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtWidgets import QLabel, QWidget
 
 from gui.look import tokens
-from gui.look.tokens import Palette
-from gui.panels.requests import RequestsTable
 from gui.panels.requests_model import ROW_ROLE, RequestRow, RequestsModel
+from gui.panels.requests_table import RequestsTable
 from gui.plots.stage_strip import StageStrip
 from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel, Role, label
@@ -23,42 +22,33 @@ MOST_MATES_SHOWN: Final = 3
 
 
 class RequestDetails(QWidget):
-    """Shows one request.
+    """Shows one request."""
 
-    Signals:
-        closed: the user closes the details.
-        mate_chosen: the id of another request of the batch, which the user picked.
-    """
+    mate_chosen = Signal(str)  # the id of another request of the batch, which the user picked
 
-    closed = Signal()
-    mate_chosen = Signal(str)
-
-    def __init__(self, palette: Palette) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._mate_ids: list[str] = []
         self._state = ElidedLabel("", "caption")
-        self._close = Button(icon="ph.x", role="icon", name="Close the request", tip="Back to the table (Esc)")
-        self.strip = StageStrip(palette)
+        self.close_button = Button(icon="ph.x", role="icon", name="Close the request", tip="Back to the table (Esc)")
+        self.strip = StageStrip()
         self._waited = label("", "text", wrap=True)
         self._batch_title, self._batch_remark = label("", "name"), ElidedLabel("", "caption")
         self._model = RequestsModel()
-        self.mates: RequestsTable = RequestsTable(self._model)
+        self.mates = RequestsTable(self._model)
         self.mates.setAccessibleName("In the same batch")
         self._prompt = _selectable("name")
         self._completion, self._error = _selectable("text"), _selectable("error")
         padding = tokens.PANEL_PADDING
         margins = (padding, 0, tokens.GAP_2, 0)
-        head = box(
-            row(label("Request", "title"), self._state, None, self._close, margins=margins),
-            height=tokens.HEIGHT_PANEL_HEADER,
-        )
+        head = row(label("Request", "title"), self._state, None, self.close_button, margins=margins)
         batch_head = row(self._batch_title, None, self._batch_remark, margins=(padding, 0, padding, 0))
         self._batch = box(column(batch_head, self.mates, gap=tokens.GAP_1))
-        upper = _padded(self.strip, self._waited, self._error, self._prompt, self._completion)
+        words = (self.strip, self._waited, self._error, self._prompt, self._completion)
+        upper = column(*words, gap=tokens.GAP_2, margins=(padding, 0, padding, 0))
         body = box(column(upper, self._batch, None, gap=tokens.GAP_3, margins=(0, 0, 0, padding)))
         scroll = scrolled(body)
-        self.setLayout(column(hairline(), head, scroll, gap=0, stretch=scroll))
-        self._close.clicked.connect(self.closed)
+        self.setLayout(column(hairline(), box(head, height=tokens.HEIGHT_PANEL_HEADER), scroll, gap=0, stretch=scroll))
         self.mates.clicked.connect(self._on_mate_picked)
         self.mates.activated.connect(self._on_mate_picked)
 
@@ -88,9 +78,6 @@ class RequestDetails(QWidget):
         self.mates.setVisible(bool(mates))
         self.mates.setFixedHeight(min(len(mates), MOST_MATES_SHOWN) * tokens.HEIGHT_ROW)
 
-    def set_palette(self, palette: Palette) -> None:
-        self.strip.set_palette(palette)
-
     def _on_mate_picked(self, index: QModelIndex) -> None:
         self.mate_chosen.emit(index.data(ROW_ROLE).id)
 
@@ -101,12 +88,7 @@ def _selectable(role: Role) -> QLabel:
     return made
 
 
-def _padded(*parts: QWidget) -> QWidget:
-    return box(column(*parts, gap=tokens.GAP_2, margins=(tokens.PANEL_PADDING, 0, tokens.PANEL_PADDING, 0)))
-
-
 def _set(words: QLabel, text: str) -> None:
-    """Show `text`; hide the label if it is empty."""
     if words.text() != text:
         words.setText(text)
     words.setVisible(bool(text))

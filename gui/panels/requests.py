@@ -1,33 +1,28 @@
-"""The requests: filters with counts, and a row for each."""
+"""The requests: filters with counts, a row for each, and the details of one below the rows or in their place."""
 
 from __future__ import annotations
 
 from typing import Final, cast
 
-from PySide6.QtCore import QEvent, QItemSelection, QModelIndex, QPoint, Qt, Signal
-from PySide6.QtGui import QEnterEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QMenu, QTableView, QWidget
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, Qt, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QMenu, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
-from gui.panels.request_delegate import RequestDelegate
-from gui.panels.requests_model import FILTERS, ROW_ROLE, Counts, Filter, RequestsModel
+from gui.panels.requests_model import FILTERS, ROW_ROLE, Filter, RequestsModel
+from gui.panels.requests_table import RequestsTable
 from gui.panels.section import section_head
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.segmented import Segmented
 
-NAMES: Final[dict[str, str]] = {
-    "all": "All",
-    "waiting": "Waiting",
-    "running": "Running",
-    "failed": "Failed",
-    "done": "Done",
-}
+NAMES: Final[dict[str, str]] = {name: name.capitalize() for name in FILTERS}
 SHORT: Final[dict[str, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
 OF_TEXT: Final = "Prompt and completion"
 OF_FUNCTIONS: Final = "Input and output"
+ONLY_THIS_ROW: Final = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
 EMPTY_TEXT: Final = "Every request gets a row here: its state, its answer as it comes, and its latency."
 
 
@@ -67,10 +62,12 @@ class RequestsPanel(QWidget):
         for name in ("waiting", "running"):
             self._filters.set_shown(name, has_live or not counts.failed or self.model.filter == name)
         self._filters.set_shown("failed", counts.failed > 0 or self.model.filter == "failed")
-        self._filters.set_texts(
-            {name: f"{SHORT[name]} {counts.of(name)}" if counts.all else NAMES[name] for name in FILTERS}, SHORT
-        )
-        self._show_table(counts)
+        with_counts: dict[str, str] = {name: f"{SHORT[name]} {getattr(counts, name)}" for name in FILTERS}
+        self._filters.set_texts(with_counts if counts.all else NAMES, SHORT)
+        has_any = bool(counts.all)
+        self._empty.setVisible(not has_any)
+        self.table.setVisible(has_any)
+        self._columns.setVisible(has_any)
         self._cancel_all.setEnabled(self._can_cancel and has_live)
 
     def set_generates(self, generates: bool) -> None:
@@ -93,7 +90,8 @@ class RequestsPanel(QWidget):
         if line is None or chosen.isRowSelected(line, QModelIndex()):
             return
         chosen.blockSignals(True)
-        self.table.selectRow(line)
+        # Not `selectRow`: with Shift held down, as on the timeline, that would extend a selection instead.
+        chosen.setCurrentIndex(self.model.index(line, 0), ONLY_THIS_ROW)
         chosen.blockSignals(False)
         self.table.scrollTo(self.model.index(line, 0))
         self.table.viewport().update()
@@ -106,33 +104,16 @@ class RequestsPanel(QWidget):
 
     def _lay_out(self) -> None:
         padding = tokens.PANEL_PADDING
-        head = column(
-            section_head("Requests", self._cancel_all),
-            self._filters,
-            gap=tokens.GAP_2,
-            margins=(padding, tokens.SECTION_TOP, padding, 0),
-        )
+        margins = (padding, tokens.SECTION_TOP, padding, 0)
+        head = column(section_head("Requests", self._cancel_all), self._filters, gap=tokens.GAP_2, margins=margins)
         self._title = label(OF_TEXT, "caption")
-        titles = row(
-            self._title,
-            None,
-            self._newer,
-            tokens.GAP_2,
-            label("Seconds", "caption"),
-            gap=0,
-            margins=(tokens.REQUEST_TEXT_X, 0, padding, 0),
-        )
+        words = (self._title, None, self._newer, tokens.GAP_2, label("Seconds", "caption"))
+        titles = row(*words, gap=0, margins=(tokens.REQUEST_TEXT_X, 0, padding, 0))
         self._columns = box(column(titles, hairline(), gap=0), height=tokens.HEIGHT_PANEL_HEADER)
         self._empty.setContentsMargins(padding, tokens.GAP_4, padding, 0)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.setLayout(column(head, self._columns, self.table, self._empty, gap=0, stretch=self.table))
         self._newer.hide()
-
-    def _show_table(self, counts: Counts) -> None:
-        if self._empty.isHidden() != bool(counts.all) or self.table.isHidden() == bool(counts.all):
-            self._empty.setVisible(not counts.all)
-            self.table.setVisible(bool(counts.all))
-            self._columns.setVisible(bool(counts.all))
 
     def _on_filter_chosen(self, name: str) -> None:
         self.model.set_filter(cast(Filter, name))
@@ -160,76 +141,49 @@ class RequestsPanel(QWidget):
         menu.popup(self.table.viewport().mapToGlobal(at))
 
 
-class RequestsTable(QTableView):
-    """A table with rows of one height; visible rows stay in place when newer requests are inserted above."""
+class RequestsColumn(QWidget):
+    """Shares its height between table and details; without details the table has all of it."""
 
-    cancel_key_pressed = Signal()
-    newer_above = Signal(int)  # how many came in above while the rows were held
-
-    def __init__(self, model: RequestsModel) -> None:
+    def __init__(self, requests: RequestsPanel) -> None:
         super().__init__()
-        self._has_pointer = False
-        self._newer = 0
-        self._delegate = RequestDelegate(model)
-        self.setModel(model)
-        self.setItemDelegate(self._delegate)
-        self.setAccessibleName("Requests")
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setShowGrid(False)
-        self.setMouseTracking(True)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
-        self.setTabKeyNavigation(False)
-        self.setProperty("focus_radius", 0)
-        across, down = self.horizontalHeader(), self.verticalHeader()
-        across.hide()
-        across.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-        down.hide()
-        down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        down.setMinimumSectionSize(tokens.HEIGHT_ROW)
-        down.setDefaultSectionSize(tokens.HEIGHT_ROW)
-        model.rowsInserted.connect(self._on_rows_inserted)
-        model.modelReset.connect(self._forget_newer)
-        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
+        self._requests = requests
+        self._details: QWidget | None = None
+        self._column = column(requests, gap=0)
+        self._column.setStretchFactor(requests, 1)
+        self.setLayout(self._column)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
-            self.cancel_key_pressed.emit()
-        else:
-            super().keyPressEvent(event)
+    @property
+    def shows_details(self) -> bool:
+        return self._details is not None and not self._details.isHidden()
+
+    def put(self, details: QWidget) -> None:
+        """Add the details, hidden; the Tab key reaches them after the table."""
+        self._details = details
+        details.hide()
+        self._column.addWidget(details)
+        before: QWidget = self._requests.table
+        for widget in details.findChildren(QWidget):
+            if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
+                QWidget.setTabOrder(before, widget)
+                before = widget
+
+    def show_details(self, is_shown: bool) -> None:
+        if self._details is None or is_shown == self.shows_details:
+            return
+        had_focus = self._details.isAncestorOf(self.focusWidget()) if self.focusWidget() is not None else False
+        self._details.setVisible(is_shown)
+        self._share()
+        if had_focus:
+            self._requests.table.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Keep the selected row in sight."""
         super().resizeEvent(event)
-        chosen = self.selectionModel().selectedRows()
-        if len(chosen) == 1:
-            self.scrollTo(chosen[0])
+        self._share()
 
-    def enterEvent(self, event: QEnterEvent) -> None:
-        super().enterEvent(event)
-        self._has_pointer = True
-
-    def leaveEvent(self, event: QEvent) -> None:
-        super().leaveEvent(event)
-        self._has_pointer = False
-
-    def _on_rows_inserted(self, _parent: QModelIndex, first: int, last: int) -> None:
-        bar = self.verticalScrollBar()
-        is_above = first * tokens.HEIGHT_ROW <= bar.value()
-        if is_above and (bar.value() > 0 or self._has_pointer):
-            self.updateGeometries()  # the bar's range first, or the value would be cut
-            self._newer += last - first + 1
-            bar.setValue(bar.value() + (last - first + 1) * tokens.HEIGHT_ROW)
-            self.newer_above.emit(self._newer)
-
-    def _on_scrolled(self, value: int) -> None:
-        if value == 0:
-            self._forget_newer()
-
-    def _forget_newer(self) -> None:
-        if self._newer:
-            self._newer = 0
-            self.newer_above.emit(0)
+    def _share(self) -> None:
+        if self._details is None:
+            return
+        left = self.height() - tokens.HEIGHT_REQUESTS_MIN
+        has_room = left >= tokens.HEIGHT_DETAILS
+        self._requests.setVisible(has_room or not self.shows_details)
+        self._details.setFixedHeight(min(left, tokens.HEIGHT_DETAILS_MOST) if has_room else self.height())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -97,9 +98,6 @@ class Counts:
     done: int = 0
     failed: int = 0
 
-    def of(self, name: Filter) -> int:
-        return int(getattr(self, name))
-
 
 class RequestsModel(QAbstractTableModel):
     """One column; the delegate paints the whole row from the `RequestRow` under `ROW_ROLE`.
@@ -115,14 +113,14 @@ class RequestsModel(QAbstractTableModel):
         self._numbers: dict[str, int] = {}
         self._rows: dict[int, RequestRow] = {}
         self._live: set[int] = set()
-        self._tally: dict[Filter, int] = {}
+        self._tally: Counter[Filter] = Counter()
         self._shown: list[int] = []
         self._next = 0
         self.now_s = 0.0
 
     def counts(self) -> Counts:
-        tally = self._tally.get
-        return Counts(len(self._rows), tally("waiting", 0), tally("running", 0), tally("done", 0), tally("failed", 0))
+        tally = self._tally
+        return Counts(len(self._rows), tally["waiting"], tally["running"], tally["done"], tally["failed"])
 
     def rows(self) -> tuple[RequestRow, ...]:
         """All rows, oldest first."""
@@ -231,7 +229,7 @@ class RequestsModel(QAbstractTableModel):
         before = self._rows.get(number)
         if before is not None:
             self._tally[before.filter] -= 1
-        self._tally[row.filter] = self._tally.get(row.filter, 0) + 1
+        self._tally[row.filter] += 1
         self._rows[number] = row
         (self._live.add if row.is_live else self._live.discard)(number)
 

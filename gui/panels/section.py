@@ -12,7 +12,6 @@ SECTION_MARGINS: Margins = (tokens.PANEL_PADDING, tokens.SECTION_TOP, tokens.PAN
 
 
 def section_head(title: str | QLabel, remark: QWidget | None = None) -> QHBoxLayout:
-    """The title, and a remark at the right end."""
     words = label(title, "title") if isinstance(title, str) else title
     words.setFixedHeight(tokens.HEIGHT_SECTION_HEAD)
     return row(words, None, *(() if remark is None else (remark,)))

@@ -73,8 +73,6 @@ ALL: Final = (
 
 
 class ShortcutHelp(QDialog):
-    """Lists every shortcut."""
-
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Keyboard shortcuts")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -23,29 +23,24 @@ SAID_S: Final = 4.0
 class StatusBar(QWidget):
     """Facts without room are left out from the left; the most important stand right."""
 
-    log_toggled = Signal()
-    recording_clicked = Signal()
-
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("status")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setFixedHeight(tokens.HEIGHT_STATUS_BAR + tokens.HAIRLINE)
-        self._log = Button(icon="ph.terminal-window", role="icon", name="Service log", tip=shortcuts.LOG.tip())
-        self._log.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
-        self._recording = Button("", "ph.record-fill", "quiet", tip=shortcuts.RECORD.tip("Stop recording"))
-        self._recording.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
-        self._recording.hide()
+        self.log_button = Button(icon="ph.terminal-window", role="icon", name="Service log", tip=shortcuts.LOG.tip())
+        self.log_button.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
+        self.recording_button = Button("", "ph.record-fill", "quiet", tip=shortcuts.RECORD.tip("Stop recording"))
+        self.recording_button.setFixedHeight(tokens.HEIGHT_STATUS_BAR - 4)
+        self.recording_button.hide()
         self._held_until_s = 0.0
         self.activity = ElidedLabel("Service log", "status")
         self._facts = _Facts()
-        parts = (self._log, self._recording, tokens.GAP_1, self.activity, self._facts)
+        parts = (self.log_button, self.recording_button, tokens.GAP_1, self.activity, self._facts)
         bar = row(*parts, gap=tokens.GAP_1, margins=(tokens.GAP_2, 0, tokens.GAP_3, 0))
         bar.setStretchFactor(self.activity, 2)
         bar.setStretchFactor(self._facts, 3)
         self.setLayout(column(hairline(), bar, gap=0))
-        self._log.clicked.connect(self.log_toggled)
-        self._recording.clicked.connect(self.recording_clicked)
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -67,14 +62,14 @@ class StatusBar(QWidget):
 
     @property
     def recording(self) -> str:
-        return self._recording.text() if not self._recording.isHidden() else ""
+        return self.recording_button.text() if not self.recording_button.isHidden() else ""
 
     def set_recording(self, text: str | None) -> None:
         """Show the state of a recording, such as "Recording 0:42"; a click stops it."""
-        self._recording.setVisible(text is not None)
-        if text is not None and text != self._recording.text():
-            self._recording.setText(text)
-            self._recording.updateGeometry()
+        self.recording_button.setVisible(text is not None)
+        if text is not None and text != self.recording_button.text():
+            self.recording_button.setText(text)
+            self.recording_button.updateGeometry()
 
     def set_facts(self, facts: Sequence[str]) -> None:
         self._facts.show_facts(tuple(facts))

@@ -10,6 +10,7 @@ from PySide6.QtGui import QAction, QActionGroup, QGuiApplication
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from gui.look import tokens
+from gui.look.tokens import Palette
 from gui.panels import shortcuts
 from gui.session.lifecycle import EnabledActions, LifeCycle, Step
 from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
@@ -59,15 +60,6 @@ class Toolbar(QWidget):
     window_chosen = Signal(float)
     freeze_toggled = Signal(bool)
     export_wanted = Signal(str)
-    record_wanted = Signal()
-    save_wanted = Signal()
-    open_wanted = Signal()
-    close_recording_wanted = Signal()
-    theme_toggle_wanted = Signal()
-    preference_wanted = Signal(str)
-    log_wanted = Signal()
-    shortcuts_wanted = Signal()
-    drawer_toggled = Signal(bool)
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,15 +85,18 @@ class Toolbar(QWidget):
         self.freeze_button.clicked.connect(self.freeze_toggled)
         self.export_button.clicked.connect(self.pop_up_export)
         self.export_menu.triggered.connect(lambda action: self.export_wanted.emit(action.data()))
-        self._theme_button.clicked.connect(self.theme_toggle_wanted)
-        self._drawer_button.clicked.connect(self.drawer_toggled)
         self._more_button.clicked.connect(lambda: pop_up(self._more_menu, self._more_button))
 
     # What is shown ---------------------------------------------------------------------------------------------------
 
     def show_state(self, state: LifeCycle, actions: EnabledActions) -> None:
-        self._show_step(actions)
-        self._close_action.setVisible(False)
+        self._step = actions.step
+        words, icon, tip = STEP_FACES[actions.step]
+        self.step_button.setText(words)
+        self.step_button.set_icon(icon)
+        self.step_button.setToolTip(shortcuts.STEP.tip(tip))
+        self.step_button.setEnabled(actions.can_step)
+        self.close_action.setVisible(False)
         word, shape, ink = STATE_FACES[state]
         self._state_glyph.show_shape(shape, ink)
         self._state_word.setText(word)
@@ -147,8 +142,7 @@ class Toolbar(QWidget):
         self._device_button.show_choice(DEVICES.get(device, device.upper()), DTYPES.get(dtype, dtype))
 
     def set_window_s(self, seconds: float) -> None:
-        key = f"{seconds:g}"
-        self._windows.choose(key)
+        self._windows.choose(f"{seconds:g}")
         self._window_button.show_choice(WINDOW_NAMES.get(seconds, f"{seconds:g} s"))
 
     def set_frozen(self, frozen: bool, at: str = "", arrived: int = 0) -> None:
@@ -159,13 +153,13 @@ class Toolbar(QWidget):
         self._chip.setVisible(frozen and bool(self._chip.text()))
 
     def set_recording(self, is_recording: bool) -> None:
-        self._record_action.setText(STOP_RECORDING if is_recording else RECORD)
+        self.record_action.setText(STOP_RECORDING if is_recording else RECORD)
 
     def show_replay(self, name: str, clock_time: str) -> None:
         """Show a recording's name and time of day in place of a state."""
         self._state_glyph.show_shape("circle", "t2")
         self._state_word.setText("Recording")
-        self._close_action.setVisible(True)
+        self.close_action.setVisible(True)
         self.set_detail(f"{name} at {clock_time}")
 
     def set_compact(self, compact: bool) -> None:
@@ -175,10 +169,10 @@ class Toolbar(QWidget):
         self._place_state()
 
     def set_drawer(self, offered: bool, is_open: bool) -> None:
-        self._drawer_button.setVisible(offered)
+        self.drawer_button.setVisible(offered)
         self._model.setFixedWidth(tokens.WIDTH_MODEL_SMALL if offered else tokens.WIDTH_MODEL)
         self._device_button.setFixedWidth(tokens.WIDTH_DEVICE_SMALL if offered else tokens.WIDTH_DEVICE)
-        self._drawer_button.setChecked(is_open)
+        self.drawer_button.setChecked(is_open)
 
     # What is done ----------------------------------------------------------------------------------------------------
 
@@ -204,10 +198,9 @@ class Toolbar(QWidget):
         self.step_button = Button("Start", "ph.play-fill", large=True)
         self.step_button.setFixedWidth(tokens.WIDTH_LIFE_CYCLE)
         self._model = ModelField()
-        self._device_button = Chooser("Auto", large=True)
+        tip = "Where the model runs, and in which precision; Auto takes the best there is"
+        self._device_button = Chooser("Auto", large=True, name="Device and dtype", tip=tip)
         self._device_button.setFixedWidth(tokens.WIDTH_DEVICE)
-        self._device_button.setAccessibleName("Device and dtype")
-        self._device_button.setToolTip("Where the model runs, and in which precision; Auto takes the best there is")
         self._device_menu = self._made_device_menu()
 
     def _create_state(self) -> None:
@@ -226,16 +219,14 @@ class Toolbar(QWidget):
         self._window_button = Chooser(large=True, name="Time window")
         self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)
         self._window_menu = menu_of(self, [(text, s) for s, text in WINDOW_NAMES.items()])
-        self.freeze_button = Button("Freeze", "ph.pause-fill", large=True)
+        self.freeze_button = Button("Freeze", "ph.pause-fill", large=True, tip=shortcuts.FREEZE.tip("Freeze the plots"))
         self.freeze_button.setCheckable(True)
-        self.freeze_button.setToolTip(shortcuts.FREEZE.tip("Freeze the plots"))
         self.export_button = Button("Export", "ph.export", large=True, tip=shortcuts.EXPORT.tip())
         self.export_menu = menu_of(self, [(text, key) for key, text in EXPORTS.items()])
-        self._theme_button = Button(icon="ph.sun", role="icon", name="Light or dark", tip=shortcuts.THEME.tip())
-        self._drawer_button = Button(icon="ph.columns", role="icon")
-        self._drawer_button.setCheckable(True)
-        self._drawer_button.setAccessibleName("Prompts and requests")
-        self._drawer_button.setToolTip(shortcuts.DRAWER.tip("Prompts and requests"))
+        self.theme_button = Button(icon="ph.sun", role="icon", name="Light or dark", tip=shortcuts.THEME.tip())
+        beside = "Prompts and requests"
+        self.drawer_button = Button(icon="ph.columns", role="icon", name=beside, tip=shortcuts.DRAWER.tip(beside))
+        self.drawer_button.setCheckable(True)
         self._more_button = Button(
             icon="ph.dots-three-vertical", role="icon", name="More", tip="Recordings, log, theme, keyboard shortcuts"
         )
@@ -244,26 +235,17 @@ class Toolbar(QWidget):
     def _lay_out(self) -> None:
         divider = hairline(vertical=True)
         divider.setFixedHeight(tokens.HEIGHT_DIVIDER)
-        state = row(
-            self._state_glyph, self._state_word, tokens.GAP_1, self._detail, self._address, self._copy, self._uptime
-        )
-        self._state_box = box(state)
+        words = (self._state_glyph, self._state_word, tokens.GAP_1, self._detail)
+        self._state_box = box(row(*words, self._address, self._copy, self._uptime, None))
         self._state_box.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        state.addStretch(1)
         view = (self._chip, self._windows, self._window_button, self.freeze_button, self.export_button)
-        tools = row(self._theme_button, self._drawer_button, self._more_button, gap=0)
+        tools = row(self.theme_button, self.drawer_button, self._more_button, gap=0)
         start = (self.step_button, self._model, self._device_button, tokens.GAP_1, divider, tokens.GAP_1)
         above = (tokens.HEIGHT_TOOLBAR - tokens.HAIRLINE - tokens.HEIGHT_CONTROL_TOOLBAR) // 2
-        bar = row(
-            *start,
-            self._state_box,
-            *view,
-            tools,
-            margins=(tokens.GAP_3, above, tokens.GAP_3, above),
-            stretch=self._state_box,
-        )
+        margins = (tokens.GAP_3, above, tokens.GAP_3, above)
+        bar = row(*start, self._state_box, *view, tools, margins=margins, stretch=self._state_box)
         self.setLayout(column(bar, None, hairline(), gap=0))
-        for hidden in (self._detail, self._chip, self._window_button, self._drawer_button):
+        for hidden in (self._detail, self._chip, self._window_button, self.drawer_button):
             hidden.hide()
         self.set_url(None)
         self.set_window_s(60)
@@ -285,28 +267,16 @@ class Toolbar(QWidget):
 
     def _made_more_menu(self) -> QMenu:
         menu = QMenu(self)
-        self._record_action = menu.addAction(RECORD)
-        self._record_action.triggered.connect(self.record_wanted)
-        menu.addAction(f"Save the last ten minutes…\t{shortcuts.SAVE.native}").triggered.connect(self.save_wanted)
-        menu.addAction(f"Open a recording…\t{shortcuts.OPEN.native}").triggered.connect(self.open_wanted)
-        self._close_action = menu.addAction(f"Close the recording\t{shortcuts.CLOSE_RECORDING.native}")
-        self._close_action.triggered.connect(self.close_recording_wanted)
-        self._close_action.setVisible(False)
+        self.record_action = menu.addAction(RECORD)
+        self.save_action = menu.addAction(f"Save the last ten minutes…\t{shortcuts.SAVE.native}")
+        self.open_action = menu.addAction(f"Open a recording…\t{shortcuts.OPEN.native}")
+        self.close_action = menu.addAction(f"Close the recording\t{shortcuts.CLOSE_RECORDING.native}")
+        self.close_action.setVisible(False)
         menu.addSeparator()
-        menu.addAction("Service log").triggered.connect(self.log_wanted)
-        menu.addAction("Follow the system's light and dark").triggered.connect(
-            lambda: self.preference_wanted.emit("system")
-        )
-        menu.addAction("Keyboard shortcuts").triggered.connect(self.shortcuts_wanted)
+        self.log_action = menu.addAction("Service log")
+        self.system_theme_action = menu.addAction("Follow the system's light and dark")
+        self.shortcuts_action = menu.addAction("Keyboard shortcuts")
         return menu
-
-    def _show_step(self, actions: EnabledActions) -> None:
-        self._step = actions.step
-        words, icon, tip = STEP_FACES[actions.step]
-        self.step_button.setText(words)
-        self.step_button.set_icon(icon)
-        self.step_button.setToolTip(shortcuts.STEP.tip(tip))
-        self.step_button.setEnabled(actions.can_step)
 
     def _place_state(self) -> None:
         self._uptime.setVisible(bool(self._uptime.text()) and not self._is_compact)
@@ -324,5 +294,5 @@ class Toolbar(QWidget):
         if self._url is not None:
             QGuiApplication.clipboard().setText(self._url)
 
-    def show_theme(self, is_dark: bool) -> None:
-        self._theme_button.set_icon("ph.sun" if is_dark else "ph.moon")
+    def show_theme(self, palette: Palette) -> None:
+        self.theme_button.set_icon("ph.sun" if palette.is_dark else "ph.moon")

@@ -18,8 +18,6 @@ from gui.widgets.segmented import Segmented
 
 @dataclass(frozen=True)
 class View:
-    """A view of the centre."""
-
     key: str
     title: str
     shortcut: Shortcut
@@ -36,13 +34,9 @@ VIEWS: Final = (
 
 
 class Views(QWidget):
-    """A page for each of `VIEWS`; a view's widget is put in its page when it is made.
+    """A page for each of `VIEWS`; a view's widget is put in its page when it is made."""
 
-    Signals:
-        chosen: the key of the view that the user picked.
-    """
-
-    chosen = Signal(str)
+    chosen = Signal(str)  # the key of the view that the user picked
 
     def __init__(self, live: QWidget) -> None:
         super().__init__()
@@ -57,22 +51,17 @@ class Views(QWidget):
         self._remark.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._remark.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.pages = QStackedWidget()
-        padding = tokens.PANEL_PADDING
-        self._row = box(
-            row(self._switch, self._remark, gap=tokens.GAP_4, margins=(padding, 0, padding, 0)),
-            height=tokens.HEIGHT_VIEWS,
-        )
-        self.setLayout(column(self._row, hairline(), self.pages, gap=0, stretch=self.pages))
+        margins = (tokens.PANEL_PADDING, 0, tokens.PANEL_PADDING, 0)
+        above = box(row(self._switch, self._remark, gap=tokens.GAP_4, margins=margins), height=tokens.HEIGHT_VIEWS)
+        self.setLayout(column(above, hairline(), self.pages, gap=0, stretch=self.pages))
         self.put(LIVE, live)
         self._switch.chosen.connect(self._on_chosen)
 
     @property
     def key(self) -> str:
-        """The view that is chosen."""
         return self._switch.key
 
     def put(self, key: str, widget: QWidget) -> None:
-        """Give a view its widget."""
         self._widgets[key] = widget
         self.pages.addWidget(widget)
         self._show_chosen()

@@ -6,19 +6,21 @@ from typing import Final
 
 import numpy as np
 
+from gui.look.theme import colour, current
 from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, Palette
-from gui.plots.canvas import curve
+from gui.plots.canvas import Curve
 from gui.plots.chart import Chart
 from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer
 from gui.plots.frame import Layout
-from gui.plots.paint import color, pen
+from gui.plots.paint import pen
 from gui.series import batch_distribution
 from gui.series.batch_distribution import BatchDistribution
 from gui.series.batch_size import LEAST_VIEW
 from gui.series.scale import StepScale, axis_for
-from gui.series.thinning import step_line
 from gui.series.time_axis import Tick
+from gui.series.time_range import step_line
 from service.analysis.observed.batches import REASONS
+from service.analysis.observed.columns import Ints
 
 MOST_TICKS: Final = 9
 
@@ -26,18 +28,16 @@ MOST_TICKS: Final = 9
 class BatchDistributionPlot(Chart):
     """A bar a size, stacked by why the batches were released."""
 
-    def __init__(self, palette: Palette) -> None:
-        super().__init__(batch_distribution.PLOT, palette)
+    def __init__(self) -> None:
+        super().__init__(batch_distribution.PLOT)
         self._sizes: BatchDistribution | None = None
         self._before: BatchDistribution | None = None
         self._largest = LEAST_VIEW
-        self._scale = StepScale(most_ticks=5, least_step=1)
-        self._bars, self._outline, self._cap = ColumnsItem(), curve(), curve()
-        for item in (self._outline, self._cap):
-            item.opts["antialias"] = False
+        self._scale = StepScale()
+        self._bars, self._outline, self._cap = ColumnsItem(), Curve(is_sharp=True), Curve(is_sharp=True)
         for item in (self._bars, self._outline, self._cap):
             self.canvas.add_data(item)
-        self.set_colors(palette)
+        self.set_colors(current())
 
     def show_sizes(
         self, sizes: BatchDistribution | None, before: BatchDistribution | None, largest: int, now_s: float
@@ -46,16 +46,14 @@ class BatchDistributionPlot(Chart):
         self.header.declare(batch_distribution.declared(sizes))
         shown = [each.outline for each in (sizes, before) if each is not None]
         self._scale.fit(max((float(outline.max(initial=0.0)) for outline in shown), default=0.0), now_s)
-        self.draw()
-
-    # ------------------------------------------------------------------------------------------------------ of Chart
+        self.draw_anew()
 
     def set_colors(self, palette: Palette) -> None:
-        self._inks = {reason: Ink.of(color(palette.release_reasons[reason])) for reason in REASONS}
+        self._inks = {reason: Ink.of(colour(palette.release_reasons[reason])) for reason in REASONS}
         self._outline.setPen(pen(palette.t2, LINE_MARKER, DASH_CAP))
         self._cap.setPen(pen(palette.t1, LINE_MARKER, DASH_CAP))
 
-    def draw(self) -> None:
+    def draw_anew(self) -> None:
         layout = self.laid_out(self._ticks(), self._scale.axis)
         self._bars.set_layers(layout, layout.sharp_strip(), self._layers(layout))
         self._draw_outline(layout)
@@ -71,8 +69,6 @@ class BatchDistributionPlot(Chart):
     def chip_at(self, pointed: float) -> str:
         return self._sizes.sizes_of(self._bar_at(pointed)) if self._sizes is not None else ""
 
-    # --------------------------------------------------------------------------------------------------------- inner
-
     @property
     def _bar_count(self) -> int:
         return len(self._sizes.outline) if self._sizes is not None and self._sizes.total else self._largest
@@ -86,7 +82,7 @@ class BatchDistributionPlot(Chart):
         sizes = [1, *(size for size in range(step, self._largest + 1, step) if size > 1)]
         return [Tick((size - 0.5) / self._largest, str(size)) for size in sizes]
 
-    def _edges(self, layout: Layout) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], ...]:
+    def _edges(self, layout: Layout) -> tuple[Ints, Ints]:
         edges = np.round(np.linspace(0, layout.view.columns, self._bar_count + 1)).astype(np.int64)
         return edges[:-1], edges[1:] - round(BAR_GAP * layout.ratio)
 
@@ -102,16 +98,13 @@ class BatchDistributionPlot(Chart):
 
     def _draw_outline(self, layout: Layout) -> None:
         before = self._before.outline if self._before is not None else np.zeros(0)
-        self._outline.setVisible(len(before) > 0)
-        if len(before):
-            starts = layout.x(np.linspace(0.0, 1.0, len(before) + 1))
-            xs, ys = step_line(starts[:-1], layout.strips[0].y(before), starts[-1])
-            self._outline.setData(np.floor(xs) + 0.5, np.floor(ys) + 0.5)
+        starts = layout.x(np.linspace(0.0, 1.0, len(before) + 1))
+        self._outline.show_line(*step_line(starts[:-1], layout.strips[0].y(before), starts[-1]))
 
     def _draw_cap(self, layout: Layout) -> None:
         cap = self._sizes.cap if self._sizes is not None else None
-        is_shown = cap is not None and cap <= self._largest
-        self._cap.setVisible(is_shown)
-        if cap is not None and is_shown:
-            x = np.floor(layout.x_of(cap / self._largest)) - 0.5
-            self._cap.setData(np.array([x, x]), np.array([layout.top, layout.bottom]))
+        if cap is None or cap > self._largest:
+            self._cap.hide()
+        else:
+            x = layout.x_of(cap / self._largest) - 1
+            self._cap.show_line(np.array([x, x]), np.array([layout.top, layout.bottom]))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyqtgraph as pg
 
+from gui.look.theme import colour, current
 from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
-from gui.plots.canvas import curve
-from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer, plain_layer, stepped_layer
-from gui.plots.frame import Layout, Strip
-from gui.plots.paint import blended, brush, color, pen
+from gui.plots.canvas import Curve
+from gui.plots.columns import ColumnsItem, Ink, bars_layer, plain_layer, stepped_layer
+from gui.plots.frame import Layout
+from gui.plots.paint import blended, pen
 from gui.plots.panel import PlotPanel
 from gui.series import batch_size
-from gui.series.batch_size import ActiveRows, Bars, BatchSizes
-from gui.series.declaration import Readout
+from gui.series.batch_size import Bars, BatchSizes
+from gui.series.declaration import SWATCHES, Readout, Swatch
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
 from service.analysis.observed.batches import REASONS
@@ -25,50 +26,43 @@ from service.analysis.observed.columns import Ints
 from service.analysis.observed.history import History
 from service.messages.settings import ReleaseReason
 
-SYMBOLS: Final[Mapping[ReleaseReason, str]] = {
-    "full": "s",
-    "timeout": "o",
-    "drained": "t1",
-    "joined": "d",
-    "left": "t",
-}
+SYMBOLS: Final[Mapping[Swatch, str]] = {"square": "s", "circle": "o", "triangle": "t1", "diamond": "d", "caret": "t"}
+"""What pyqtgraph calls them."""
 
 
 class BatchSizePanel(PlotPanel):
     """Bars behind, the cap above them, a mark for every batch on top."""
 
-    def __init__(self, history: History, palette: Palette, has_axis: bool = False) -> None:
-        scale = StepScale(most_ticks=5, least_step=1)
-        super().__init__(batch_size.PLOT, [scale], history, palette, has_axis)
+    hides_missing_under_pointer = True
+
+    def __init__(self, history: History) -> None:
+        super().__init__(batch_size.PLOT, [StepScale()], history, has_axis=False)
         self._sizes: BatchSizes | None = None
         self._bars = ColumnsItem()
-        self._cap = curve()
-        self._cap.opts["antialias"] = False
+        self._cap = Curve(is_sharp=True)
         self._marks = {
-            reason: pg.ScatterPlotItem(symbol=SYMBOLS[reason], size=MARK_SIZES[reason], pen=None, antialias=True)
+            reason: pg.ScatterPlotItem(
+                symbol=SYMBOLS[SWATCHES[reason]], size=MARK_SIZES[reason], pen=None, antialias=True
+            )
             for reason in REASONS
         }
         for item in (self._bars, self._cap, *self._marks.values()):
             self.canvas.add_data(item)
-        self.set_colors(palette)
-
-    @property
-    def hides_missing_under_pointer(self) -> bool:
-        return True
+        self.set_colors(current())
 
     def set_colors(self, palette: Palette) -> None:
         self._inks = {}
         for reason in REASONS:
             ink = palette.release_reasons[reason]
-            self._inks[reason] = Ink.of(color(ink, palette.bar_alpha))
-            self._marks[reason].setBrush(brush(ink))
-        area = Ink.of(color(palette.joined, 2 * palette.bar_alpha))
+            self._inks[reason] = Ink.of(colour(ink, palette.bar_alpha))
+            self._marks[reason].setBrush(colour(ink))
+        area = Ink.of(colour(palette.joined, 2 * palette.bar_alpha))
         ground = blended(palette.joined, palette.plot, 2 * palette.bar_alpha).name()
         self._mean = replace(area, edge=palette.joined, ground=ground)
-        self._most = Ink.of(color(palette.joined, palette.bar_alpha))
+        self._most = Ink.of(colour(palette.joined, palette.bar_alpha))
         self._cap.setPen(pen(palette.t2, LINE_MARKER, DASH_CAP))
 
-    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+    def compute(self, view: TimeRange) -> tuple[float, ...]:
         self._sizes = batch_size.batch_sizes(self.history, view)
         return (self._sizes.peak,)
 
@@ -76,13 +70,18 @@ class BatchSizePanel(PlotPanel):
         assert self._sizes is not None
         self.header.declare(batch_size.declared(self._sizes))
         strip, active = layout.sharp_strip(), self._sizes.active
-        layers = [] if active is None else self._rows_layers(strip, active)
-        layers += [self._bars_of(layout, strip, reason, bars) for reason, bars in self._sizes.bars.items()]
+        layers = []
+        if active is not None:  # at most behind on average: they differ where a column holds many changes
+            layers.append(plain_layer(self._most, strip, active.most))
+            layers.append(stepped_layer(self._mean, strip, active.mean, active.mean))
+        for reason, bars in self._sizes.bars.items():
+            left, right = _edges(layout, bars)
+            layers.append(bars_layer(self._inks[reason], strip, layout.view.columns, left, right, bars.size))
         self._bars.set_layers(layout, strip, layers)
         for reason in REASONS:
-            self._draw_marks(layout, reason)
+            self._draw_marks(layout, reason, (self._sizes.bars[reason], self._sizes.marked[reason]))
         times, caps = self._sizes.cap
-        self._cap.setData(np.floor(layout.x(times)) + 0.5, np.floor(layout.strips[0].y(caps)) + 0.5)
+        self._cap.show_line(layout.x(times), layout.strips[0].y(caps))
 
     def readout_now(self) -> Readout:
         return batch_size.summary(self.history, self._sizes) if self._sizes is not None else {}
@@ -90,18 +89,9 @@ class BatchSizePanel(PlotPanel):
     def readout_at(self, at_s: float) -> Readout:
         return batch_size.readout(self.history, at_s)
 
-    def _rows_layers(self, strip: Strip, active: ActiveRows) -> list[Layer]:
-        """How many ran at most behind how many did on average; the two differ where a column holds many changes."""
-        return [plain_layer(self._most, strip, active.most), stepped_layer(self._mean, strip, active.mean, active.mean)]
-
-    def _bars_of(self, layout: Layout, strip: Strip, reason: ReleaseReason, bars: Bars) -> Layer:
-        left, right = _edges(layout, bars)
-        return bars_layer(self._inks[reason], strip, layout.view.columns, left, right, bars.size)
-
-    def _draw_marks(self, layout: Layout, reason: ReleaseReason) -> None:
-        assert self._sizes is not None
+    def _draw_marks(self, layout: Layout, reason: ReleaseReason, kinds: Sequence[Bars]) -> None:
         xs, ys = [], []
-        for bars in (self._sizes.bars[reason], self._sizes.marked[reason]):
+        for bars in kinds:
             left, right = _edges(layout, bars)
             xs.append(np.floor((left + right) / 2 / layout.ratio)[bars.marks] + layout.left + 0.5)
             ys.append(np.round(layout.strips[0].y(bars.size[bars.marks])) + 0.5)
@@ -111,6 +101,6 @@ class BatchSizePanel(PlotPanel):
 
 
 def _edges(layout: Layout, bars: Bars) -> tuple[Ints, Ints]:
-    """The columns of pixels in which they begin, and those before which they end."""
+    """The columns of pixels in which the batches begin, and the columns before which they end."""
     left, right = (np.floor(layout.view.positions(times)).astype(np.int64) for times in (bars.left, bars.right))
     return left, np.maximum(right - round(BAR_GAP * layout.ratio), left + round(layout.ratio))

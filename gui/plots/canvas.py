@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QPen, QResizeEvent, QWheelEvent
-from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, QGraphicsView, QSizePolicy, QWidget
+from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, QGraphicsView, QSizePolicy
 
-from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT, Palette
+from gui.look.theme import current
+from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT
 from gui.plots.frame import Frame, Layout
-from gui.plots.marks import MarkLines, Marks, OutageTint
-from gui.plots.overlay import GhostItem
-from gui.plots.pointer import PointerItem
+from gui.plots.overlay import GhostItem, MarkLines, Marks, OutageTint, PointerItem
+from service.analysis.observed.columns import Floats
 
 
 class Canvas(pg.GraphicsView):
@@ -26,8 +25,8 @@ class Canvas(pg.GraphicsView):
     double_clicked = Signal()
     resized = Signal()
 
-    def __init__(self, palette: Palette, strips: int, with_words: bool, parent: QWidget | None = None) -> None:
-        super().__init__(parent, background=palette.plot)
+    def __init__(self, strips: int, with_words: bool) -> None:
+        super().__init__(background=current().plot)
         self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.FullViewportUpdate)
         self.sceneObj.setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -35,19 +34,14 @@ class Canvas(pg.GraphicsView):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._dragged_from: QPointF | None = None
         self._pressed_at: QPointF | None = None
-        self.frame = Frame(palette)
-        self.tint = OutageTint(palette)
-        self.mark_lines = MarkLines(palette, with_words)
-        self.ghost = GhostItem(palette)
-        self.pointer = PointerItem(palette)
+        self.frame = Frame()
+        self.tint = OutageTint()
+        self.mark_lines = MarkLines(with_words)
+        self.ghost = GhostItem()
+        self.pointer = PointerItem()
         for item in (self.frame, self.tint, self.mark_lines, self.ghost, self.pointer):
             self.addItem(item)
         self.clips = [self._clip() for _ in range(strips)]
-
-    def set_palette(self, palette: Palette) -> None:
-        self.setBackground(palette.plot)
-        for item in (self.frame, self.tint, self.mark_lines, self.ghost, self.pointer):
-            item.set_palette(palette)
 
     def add_data(self, item: QGraphicsItem, strip: int = 0) -> None:
         item.setParentItem(self.clips[strip])
@@ -121,6 +115,21 @@ class Canvas(pg.GraphicsView):
         return clip
 
 
-def curve(**options: Any) -> pg.PlotCurveItem:
-    """A curve made once, then set."""
-    return pg.PlotCurveItem(antialias=True, skipFiniteCheck=False, connect="finite", **options)
+class Curve(pg.PlotCurveItem):
+    """A line in pixels, with a gap at NaN; made once, then set.
+
+    A sharp one runs along and between pixels only, along their middles.
+    """
+
+    def __init__(self, is_sharp: bool = False) -> None:
+        super().__init__(antialias=not is_sharp, connect="finite")
+        self._is_sharp = is_sharp
+
+    def show_line(self, xs: Floats, ys: Floats) -> None:
+        """Show this line, or nothing where no value is known."""
+        is_known = not np.isnan(ys).all()
+        self.setVisible(is_known)
+        if is_known and self._is_sharp:
+            xs, ys = np.floor(xs) + 0.5, np.floor(ys) + 0.5
+        if is_known:
+            self.setData(xs, ys)

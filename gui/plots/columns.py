@@ -9,16 +9,15 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-import pyqtgraph as pg
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QPointF
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look.tokens import MARK_LATENCY
-from gui.plots.frame import Layout, Strip
-from gui.plots.paint import blended
+from gui.plots.frame import Layout, Overlay, Strip
+from gui.plots.paint import blended, image_of
 from service.analysis.observed.columns import Floats, Ints
 
 EDGE: Final = 1.25  # pixels of the widget that an edge is wide; the part of the last row is softened
@@ -48,37 +47,22 @@ class Layer:
     edge_ends: Ints | None = None
 
 
-class ColumnsItem(pg.GraphicsObject):
+class ColumnsItem(Overlay):
     """Layers from back to front within one strip, which is in the screen's pixels."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rect = QRectF()
-        self._pixels: NDArray[np.uint32] | None = None
-        self._image: QImage | None = None
+    _image: QImage | None = None
 
     def set_layers(self, layout: Layout, strip: Strip, layers: Sequence[Layer]) -> None:
         self._set_pixels(layout, strip, painted(layers, strip.height, layout.view.columns, strip.ratio))
 
-    def boundingRect(self) -> QRectF:
-        return self._rect
-
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._image is not None:
-            painter.drawImage(self._rect.topLeft(), self._image)
+            painter.drawImage(self._corner, self._image)
 
     def _set_pixels(self, layout: Layout, strip: Strip, pixels: NDArray[np.uint32]) -> None:
-        rows, columns = pixels.shape
-        left, ratio = round(layout.left * strip.ratio), strip.ratio
-        rect = QRectF(left / ratio, strip.top / ratio, columns / ratio, rows / ratio)
-        if rect != self._rect:
-            self.prepareGeometryChange()
-            self._rect = rect
-        self._pixels = pixels  # the image only borrows them
-        kind = QImage.Format.Format_ARGB32_Premultiplied
-        self._image = QImage(pixels.data, columns, rows, 4 * columns, kind)
-        self._image.setDevicePixelRatio(ratio)
-        self.update()
+        self._corner = QPointF(round(layout.left * strip.ratio), strip.top) / strip.ratio
+        self._pixels, self._image = pixels, image_of(pixels, strip.ratio)
+        self._lie(layout)
 
 
 class PointsItem(ColumnsItem):

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import QPointF, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from gui.look.tokens import HAIRLINE, Palette
+from gui.look.theme import colour, current
+from gui.look.tokens import HAIRLINE
 from gui.plots.batch_distribution import BatchDistributionPlot
-from gui.plots.cumulative import CumulativePlot
-from gui.plots.latency_histogram import LatencyHistogram
+from gui.plots.latency_charts import CumulativePlot, LatencyHistogram
 from gui.plots.panel import Moment
-from gui.plots.plot_stack import PlotStack, timeline_height
+from gui.plots.plot_stack import PlotStack, grid_of, timeline_height
 from gui.plots.stage_breakdown import StageBreakdownPlot
 from gui.plots.wasted_work import WastedWorkPanel
 from gui.series.batch_distribution import batch_distribution, largest_in_view
 from gui.series.latency import Sample
+from gui.series.scale import seconds_axis
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import engine_time, stage_breakdown
-from gui.series.value_axis import seconds_axis
 from service.analysis.observed.history import History
 
 KEY_STEP: Final = 0.01  # of the axis, a press of an arrow key
@@ -36,44 +36,27 @@ class DistributionsView(QWidget):
 
     described = Signal(str)
 
-    def __init__(self, history: History, plots: PlotStack, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, history: History, plots: PlotStack) -> None:
+        super().__init__()
         self._history = history
         self._plots = plots
-        self._palette = palette
         self._is_empty = False
         self._pointed: float | None = None
         self.setAccessibleName("Distributions")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.histogram = LatencyHistogram(palette)
-        self.cumulative = CumulativePlot(palette)
-        self.batches = BatchDistributionPlot(palette)
-        self.wasted = WastedWorkPanel(history, palette)
-        self.stages = StageBreakdownPlot(palette)
-        self._lay_out()
-        self._connect()
-
-    def _lay_out(self) -> None:
-        grid = QGridLayout()
-        grid.setSpacing(HAIRLINE)
-        upper = (self.histogram, self.batches, self.cumulative, self.wasted)
-        for place, plot in enumerate(upper):
-            grid.addWidget(plot, place // 2, place % 2)
-        for line in (0, 1):
-            grid.setColumnStretch(line, 1)
-            grid.setRowStretch(line, 1)
+        self.histogram = LatencyHistogram()
+        self.cumulative = CumulativePlot()
+        self.batches = BatchDistributionPlot()
+        self.wasted = WastedWorkPanel(history)
+        self.stages = StageBreakdownPlot()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(HAIRLINE)
-        layout.addLayout(grid, 1)
+        layout.addLayout(grid_of((self.histogram, self.batches, self.cumulative, self.wasted)), 1)
         layout.addWidget(self.stages)
-
-    def _connect(self) -> None:
         for plot in (self.histogram, self.cumulative):
             plot.pointed.connect(self._point_at)
         self.wasted.canvas.pointed.connect(self._on_wasted_pointed)
-
-    # -------------------------------------------------------------------------------------------------------- public
 
     def refresh(self) -> None:
         """Follow the time; to be called at the pace of the curves."""
@@ -92,14 +75,6 @@ class DistributionsView(QWidget):
         for plot in (self.histogram, self.cumulative, self.batches, self.wasted, self.stages.bars):
             plot.set_empty(is_empty)
 
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        for plot in (self.histogram, self.cumulative, self.batches, self.wasted, self.stages):
-            plot.set_palette(palette)
-        self.update()
-
-    # --------------------------------------------------------------------------------------------------------- inner
-
     @property
     def _is_looked_at(self) -> bool:
         return self.isVisible() and not self._is_empty
@@ -109,8 +84,8 @@ class DistributionsView(QWidget):
         before = scope_before(self._history, present, moment.window_s) if present is not None else None
         self._show_latencies(present, before, moment.now_s)
         self._show_batches(present, before, moment.now_s)
-        scopes = [stage_breakdown(self._history, scope) if scope is not None else None for scope in (present, before)]
-        self.stages.bars.show_stages(scopes[0], scopes[1], _name(before), moment.now_s)
+        now, earlier = (None if scope is None else stage_breakdown(self._history, scope) for scope in (present, before))
+        self.stages.bars.show_stages(now, earlier, _name(before), moment.now_s)
         engine = engine_time(self._history, present) if present is not None else None
         self.stages.show_engine({} if engine is None else engine.readout)
 
@@ -126,15 +101,10 @@ class DistributionsView(QWidget):
 
     def _show_batches(self, present: Scope | None, before: Scope | None, now_s: float) -> None:
         largest = largest_in_view(self._history, present, before)
-        found = [
+        now, earlier = (
             None if scope is None else batch_distribution(self._history, scope, largest) for scope in (present, before)
-        ]
-        self.batches.show_sizes(found[0], found[1], largest, now_s)
-
-    def _move_pointer(self, by: float) -> None:
-        """Along the axis of latency, from its middle where nothing was pointed at."""
-        place = 0.5 if self._pointed is None else min(max(self._pointed + by, 0.0), 1.0)
-        self._point_at(place)
+        )
+        self.batches.show_sizes(now, earlier, largest, now_s)
 
     def _point_at(self, place: float | None) -> None:
         self._pointed = place
@@ -144,19 +114,20 @@ class DistributionsView(QWidget):
     def _on_wasted_pointed(self, place: QPointF | None) -> None:
         self.wasted.point_at(self.wasted.time_at(place) if place is not None else None)
 
-    # ------------------------------------------------------------------------------------------------------- widget
-
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.count()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Left and Right move the pointer along the latencies; with Shift further."""
+        """Left and Right move the pointer along the latencies, from their middle at first; with Shift further."""
         direction = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))
         if direction is None:
             super().keyPressEvent(event)
-            return
-        self._move_pointer(direction * (KEY_FAR if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else KEY_STEP))
+        elif self._pointed is None:
+            self._point_at(0.5)
+        else:
+            step = KEY_FAR if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else KEY_STEP
+            self._point_at(min(max(self._pointed + direction * step, 0.0), 1.0))
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
@@ -169,7 +140,7 @@ class DistributionsView(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         """The hairlines between the plots are what of this ground remains visible."""
         painter = QPainter(self)
-        painter.fillRect(self.rect(), QColor(self._palette.line))
+        painter.fillRect(self.rect(), colour(current().line))
         painter.end()
 
 

@@ -1,4 +1,4 @@
-"""What stands still behind the data: grid, zero line, ticks and units."""
+"""Where everything lies on a canvas, and what stands still behind the data: grid, zero line, ticks and units."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyqtgraph as pg
-from PySide6.QtCore import QPointF, QRectF, QSize
+from PySide6.QtCore import QRectF, QSize
 from PySide6.QtGui import QColor, QPainter, QPixmap
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from gui.look.theme import current
 from gui.look.tokens import FONT_CAPTION, GAP_1, GAP_2, LINE_GRID, PLOT_GUTTER, PLOT_MARGIN_RIGHT, Palette
-from gui.plots.paint import baseline, color, font, pen, text_width
+from gui.plots.paint import draw_text, draw_text_before, font, pen, text_width
 from gui.series.scale import Axis
 from gui.series.time_axis import Tick
 from gui.series.time_range import TimeRange
@@ -93,6 +94,26 @@ class Layout:
         return Strip(top, bottom, strip.unit, strip.axis, self.ratio)
 
 
+class Overlay(pg.GraphicsObject):
+    """As large as its canvas; subclasses paint where the layout says, once there is one."""
+
+    def __init__(self, z: float = 0.0) -> None:
+        super().__init__()
+        self.setZValue(z)
+        self._layout: Layout | None = None
+
+    def boundingRect(self) -> QRectF:
+        size = self._layout.size if self._layout else QSize(0, 0)
+        return QRectF(0, 0, size.width(), size.height())
+
+    def _lie(self, layout: Layout) -> None:
+        """Lie as `layout` says, and be painted anew."""
+        if self._layout is None or layout.size != self._layout.size:
+            self.prepareGeometryChange()
+        self._layout = layout
+        self.update()
+
+
 @dataclass(frozen=True)
 class _PlacedTick:
     """A tick of the time axis: its line, and its text with the room that has; no text where there is none."""
@@ -102,16 +123,14 @@ class _PlacedTick:
     rect: QRectF
 
 
-class Frame(pg.GraphicsObject):
+class Frame(Overlay):
     """Painted once into a picture, again only when scale, size or palette change."""
 
-    def __init__(self, palette: Palette) -> None:
-        super().__init__()
-        self.setZValue(-10)
-        self._palette = palette
-        self._layout: Layout | None = None
+    def __init__(self) -> None:
+        super().__init__(z=-10)
         self._ticks: Sequence[_PlacedTick] = ()
-        self._picture: QPixmap | None = None
+        self._shown: object = None
+        self._picture = QPixmap()
         self._picture_of: object = None
 
     @property
@@ -119,42 +138,32 @@ class Frame(pg.GraphicsObject):
         """Where the texts of the time axis stand."""
         return [tick.rect for tick in self._ticks if tick.text]
 
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self._picture = None
-        self.update()
-
     def set_layout(self, layout: Layout) -> None:
         ticks = [(round(layout.x_of(tick.at_s)), tick.text) for tick in layout.ticks]
         looks = (layout.size, layout.strips, tuple(ticks))
-        if looks == self._picture_of and self._picture is not None:
+        if looks == self._shown:
             self._layout = layout
             return
-        self.prepareGeometryChange()
-        self._layout, self._picture_of, self._picture = layout, looks, None
-        self._ticks = list(self._placed(layout, ticks))
-        self.update()
-
-    def boundingRect(self) -> QRectF:
-        size = self._layout.size if self._layout else QSize(0, 0)
-        return QRectF(0, 0, size.width(), size.height())
+        self._shown, self._ticks = looks, list(self._placed(layout, ticks))
+        self._lie(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         if self._layout is None:
             return
-        ratio = painter.device().devicePixelRatio()
-        if self._picture is None or self._picture.devicePixelRatio() != ratio:
-            self._picture = self._painted(self._layout, ratio)
+        palette, ratio = current(), painter.device().devicePixelRatio()
+        looks = (self._shown, palette, ratio)
+        if looks != self._picture_of:
+            self._picture, self._picture_of = self._painted(self._layout, palette, ratio), looks
         painter.drawPixmap(0, 0, self._picture)
 
-    def _painted(self, layout: Layout, ratio: float) -> QPixmap:
+    def _painted(self, layout: Layout, palette: Palette, ratio: float) -> QPixmap:
         picture = QPixmap(layout.size * ratio)
         picture.setDevicePixelRatio(ratio)
-        picture.fill(QColor(self._palette.plot))
+        picture.fill(QColor(palette.plot))
         painter = QPainter(picture)
-        self._paint_time_grid(painter, layout)
+        self._paint_time_grid(painter, layout, palette)
         for strip in layout.strips:
-            self._paint_strip(painter, layout, strip)
+            _paint_strip(painter, layout, strip, palette)
         painter.end()
         return picture
 
@@ -170,32 +179,21 @@ class Frame(pg.GraphicsObject):
             taken = left + width + GAP_2 if fits else taken
             yield _PlacedTick(x, text if fits else "", QRectF(left, layout.bottom + 1, width, height))
 
-    def _paint_time_grid(self, painter: QPainter, layout: Layout) -> None:
-        used = font()
-        painter.setFont(used)
+    def _paint_time_grid(self, painter: QPainter, layout: Layout, palette: Palette) -> None:
         for tick in self._ticks:
-            painter.setPen(pen(self._palette.grid, LINE_GRID))
+            painter.setPen(pen(palette.grid, LINE_GRID))
             for strip in layout.strips:
                 painter.drawLine(tick.x, strip.top, tick.x, strip.bottom)
-            if tick.text:
-                painter.setPen(color(self._palette.t3))
-                painter.drawText(QPointF(tick.rect.left(), baseline(tick.rect.center().y(), used)), tick.text)
+            draw_text(painter, tick.rect.left(), tick.rect.center().y(), tick.text, font(), palette.t3)
 
-    def _paint_strip(self, painter: QPainter, layout: Layout, strip: Strip) -> None:
-        used = font()
-        right = layout.left - GAP_2
-        painter.setFont(used)
-        if strip.axis is not None:
-            for value in strip.axis.ticks:
-                y = round(strip.y_of(value))
-                painter.setPen(pen(self._palette.grid if value else self._palette.line, LINE_GRID))
-                painter.drawLine(layout.left, y, layout.right, y)
-                if strip.unit and y - strip.top < UNIT_ROOM:
-                    continue
-                label = strip.axis.label(value)
-                painter.setPen(color(self._palette.t3))
-                painter.drawText(QPointF(right - text_width(label, used), baseline(y, used)), label)
-        if strip.unit:
-            painter.setPen(color(self._palette.t3))
-            middle = strip.top + GAP_2
-            painter.drawText(QPointF(right - text_width(strip.unit, used), baseline(middle, used)), strip.unit)
+
+def _paint_strip(painter: QPainter, layout: Layout, strip: Strip, palette: Palette) -> None:
+    right = layout.left - GAP_2
+    if strip.axis is not None:
+        for value in strip.axis.ticks:
+            y = round(strip.y_of(value))
+            painter.setPen(pen(palette.grid if value else palette.line, LINE_GRID))
+            painter.drawLine(layout.left, y, layout.right, y)
+            if not strip.unit or y - strip.top >= UNIT_ROOM:
+                draw_text_before(painter, right, y, strip.axis.label(value), font(), palette.t3)
+    draw_text_before(painter, right, strip.top + GAP_2, strip.unit, font(), palette.t3)

@@ -6,30 +6,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui.look.tokens import (
-    DASH_CAP,
-    FONT_TITLE,
-    GAP_1,
-    GAP_2,
-    HEIGHT_PANEL_HEADER,
-    LEGEND_GAP,
-    LEGEND_LINE,
-    LEGEND_LINE_WIDTH,
-    LEGEND_SWATCH,
-    LINE_WIDTHS,
-    MARK_SIZES,
-    PANEL_PADDING,
-    PLOT_MARGIN_RIGHT,
-    Palette,
-)
-from gui.plots.paint import bold, caret, diamond, draw_text, font, pen, text_width, triangle
+from gui.look import tokens
+from gui.look.theme import colour, current
+from gui.look.tokens import Palette
+from gui.plots.paint import bold, draw_mark, draw_text, draw_text_before, font, pen, swatch_rect, text_width
 from gui.series.declaration import Declaration, Entry, Readout
 
 LINES: Final = ("line", "dash", "lane")
-SLANTED: Final = ("circle", "triangle", "diamond", "caret")
+SOFT: Final = ("line", "circle", "triangle", "diamond", "caret")
 
 
 @dataclass(frozen=True)
@@ -43,27 +30,22 @@ class _Placed:
 
 
 class Header(QWidget):
-    """Drops first its unit and then the values where it lacks room, never its title or the glyphs."""
+    """Drops first its unit and then the values where it lacks room, never its title or the glyphs.
 
-    def __init__(self, plot: Declaration, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    Attributes:
+        readout: the values that it shows.
+    """
+
+    def __init__(self, plot: Declaration) -> None:
+        super().__init__()
         self._plot = plot
         self.setAccessibleName(plot.title)
-        self._palette = palette
-        self._readout: Readout = {}
+        self.readout: Readout = {}
         self._hides_missing = False
         self._widest: dict[str, float] = {}
-        self.setFixedHeight(HEIGHT_PANEL_HEADER)
+        self.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
-
-    @property
-    def readout(self) -> Readout:
-        return self._readout
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def declare(self, plot: Declaration) -> None:
         """The plot shows other things from now on."""
@@ -75,8 +57,8 @@ class Header(QWidget):
 
     def show_readout(self, readout: Readout, hides_missing: bool = False) -> None:
         """Show these values; with `hides_missing` only the entries that have one."""
-        if readout != self._readout or hides_missing != self._hides_missing:
-            self._readout, self._hides_missing = dict(readout), hides_missing
+        if readout != self.readout or hides_missing != self._hides_missing:
+            self.readout, self._hides_missing = dict(readout), hides_missing
             self.update()
 
     def forget_widths(self) -> None:
@@ -84,43 +66,43 @@ class Header(QWidget):
         self._widest.clear()
 
     def sizeHint(self) -> QSize:
-        return QSize(0, HEIGHT_PANEL_HEADER)
+        return QSize(0, tokens.HEIGHT_PANEL_HEADER)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.fillRect(self.rect(), QColor(self._palette.plot))
+        painter, palette = QPainter(self), current()
+        painter.fillRect(self.rect(), colour(palette.plot))
         middle = self.height() / 2
-        title, unit = bold(FONT_TITLE), font()
-        draw_text(painter, PANEL_PADDING, middle, self._plot.title, title, self._palette.t1)
-        title_end = PANEL_PADDING + text_width(self._plot.title, title)
-        legend = self._legend(self.width() - PLOT_MARGIN_RIGHT - title_end - LEGEND_GAP)
-        legend_start = legend[0].left if legend else self.width() - PLOT_MARGIN_RIGHT
-        unit_start = title_end + GAP_2 + GAP_1 / 2
-        if self._plot.unit and unit_start + text_width(self._plot.unit, unit) + LEGEND_GAP <= legend_start:
-            draw_text(painter, unit_start, middle, self._plot.unit, unit, self._palette.t3)
+        title, unit = bold(tokens.FONT_TITLE), font()
+        draw_text(painter, tokens.PANEL_PADDING, middle, self._plot.title, title, palette.t1)
+        title_end = tokens.PANEL_PADDING + text_width(self._plot.title, title)
+        legend = self._legend(self.width() - tokens.PLOT_MARGIN_RIGHT - title_end - tokens.LEGEND_GAP)
+        legend_start = legend[0].left if legend else self.width() - tokens.PLOT_MARGIN_RIGHT
+        unit_start = title_end + tokens.GAP_2 + tokens.GAP_1 / 2
+        if self._plot.unit and unit_start + text_width(self._plot.unit, unit) + tokens.LEGEND_GAP <= legend_start:
+            draw_text(painter, unit_start, middle, self._plot.unit, unit, palette.t3)
         for placed in legend:
-            self._paint_entry(painter, placed, middle)
+            _paint_entry(painter, placed, middle, palette)
         painter.end()
 
     def _legend(self, room: float) -> list[_Placed]:
         """The entries from left to right, with their values if there is room."""
         with_values = self._place(with_values=True)
-        if not with_values or self.width() - PLOT_MARGIN_RIGHT - with_values[0].left <= room:
+        if not with_values or self.width() - tokens.PLOT_MARGIN_RIGHT - with_values[0].left <= room:
             return with_values
         return self._place(with_values=False)
 
     def _place(self, with_values: bool) -> list[_Placed]:
         placed: list[_Placed] = []
-        right = float(self.width() - PLOT_MARGIN_RIGHT)
+        right = float(self.width() - tokens.PLOT_MARGIN_RIGHT)
         for entry in reversed(self._plot.entries):
-            if self._hides_missing and entry.name not in self._readout:
+            if self._hides_missing and entry.name not in self.readout:
                 continue
-            value = self._readout.get(entry.name, "") if with_values else ""
+            value = self.readout.get(entry.name, "") if with_values else ""
             width = _swatch_width(entry) + text_width(entry.name, font())
             if value:
-                width += GAP_2 - 2 + self._value_width(entry.name, value)
+                width += tokens.GAP_2 - 2 + self._value_width(entry.name, value)
             placed.insert(0, _Placed(entry, value, right - width, width))
-            right -= width + LEGEND_GAP
+            right -= width + tokens.LEGEND_GAP
         return placed
 
     def _value_width(self, name: str, value: str) -> float:
@@ -128,51 +110,38 @@ class Header(QWidget):
         self._widest[name] = max(self._widest.get(name, 0.0), text_width(value, bold()))
         return self._widest[name]
 
-    def _paint_entry(self, painter: QPainter, placed: _Placed, middle: float) -> None:
-        x = placed.left
-        self._paint_swatch(painter, placed.entry, x, middle)
-        x += _swatch_width(placed.entry)
-        draw_text(painter, x, middle, placed.entry.name, font(), self._palette.t2)
-        if placed.value:
-            start = placed.left + placed.width - text_width(placed.value, bold())
-            draw_text(painter, start, middle, placed.value, bold(), self._palette.t1)
 
-    def _paint_swatch(self, painter: QPainter, entry: Entry, x: float, middle: float) -> None:
-        ink = QColor(getattr(self._palette, entry.color))
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing, entry.swatch in SLANTED)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(ink)
-        y = round(middle)
-        match entry.swatch:
-            case "square" | "area":
-                size = MARK_SIZES.get(entry.name, LEGEND_SWATCH) if entry.swatch == "square" else LEGEND_SWATCH
-                painter.drawRect(QRectF(x, y - size // 2, size, size))
-            case "circle":
-                painter.drawEllipse(QPointF(x + LEGEND_SWATCH / 2, middle), LEGEND_SWATCH / 2, LEGEND_SWATCH / 2)
-            case "triangle":
-                painter.drawPolygon(triangle(x, middle, MARK_SIZES[entry.name]))
-            case "diamond":
-                painter.drawPolygon(diamond(x, middle, MARK_SIZES[entry.name]))
-            case "caret":
-                painter.drawPolygon(caret(x, middle, MARK_SIZES[entry.name]))
-            case "line":
-                width = LINE_WIDTHS.get(entry.name, LEGEND_LINE_WIDTH)
-                painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-                painter.setPen(pen(ink.name(), width))
-                painter.drawLine(QPointF(x, middle), QPointF(x + LEGEND_LINE, middle))
-            case "lane":
-                painter.drawRect(QRectF(x, y - 1, LEGEND_LINE, LEGEND_LINE_WIDTH))
-            case "dash":
-                painter.setPen(pen(ink.name(), 1, DASH_CAP))
-                painter.drawLine(int(x), y, int(x) + LEGEND_LINE + GAP_2 // 2, y)
-            case _:
-                pass
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+def _paint_entry(painter: QPainter, placed: _Placed, middle: float, palette: Palette) -> None:
+    entry = placed.entry
+    _paint_swatch(painter, entry, placed.left, middle, getattr(palette, entry.color))
+    draw_text(painter, placed.left + _swatch_width(entry), middle, entry.name, font(), palette.t2)
+    draw_text_before(painter, placed.left + placed.width, middle, placed.value, bold(), palette.t1)
+
+
+def _paint_swatch(painter: QPainter, entry: Entry, x: float, middle: float, ink: str) -> None:
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing, entry.swatch in SOFT)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(colour(ink))
+    y = round(middle)
+    match entry.swatch:
+        case "area":
+            painter.drawRect(swatch_rect(x, middle))
+        case "line":
+            painter.setPen(pen(ink, tokens.LINE_WIDTHS.get(entry.name, tokens.LEGEND_LINE_WIDTH)))
+            painter.drawLine(QPointF(x, middle), QPointF(x + tokens.LEGEND_LINE, middle))
+        case "lane":
+            painter.drawRect(QRectF(x, y - 1, tokens.LEGEND_LINE, tokens.LEGEND_LINE_WIDTH))
+        case "dash":
+            painter.setPen(pen(ink, 1, tokens.DASH_CAP))
+            painter.drawLine(int(x), y, int(x) + tokens.LEGEND_LINE + tokens.GAP_2 // 2, y)
+        case _:
+            draw_mark(painter, entry.swatch, x, middle, tokens.MARK_SIZES.get(entry.name, tokens.LEGEND_SWATCH))
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
 
 
 def _swatch_width(entry: Entry) -> float:
     if entry.swatch == "none":
         return 0.0
     if entry.swatch == "dash":
-        return LEGEND_LINE + GAP_2
-    return (LEGEND_LINE if entry.swatch in LINES else LEGEND_SWATCH) + GAP_2 - 2
+        return tokens.LEGEND_LINE + tokens.GAP_2
+    return (tokens.LEGEND_LINE if entry.swatch in LINES else tokens.LEGEND_SWATCH) + tokens.GAP_2 - 2

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from gui.look.theme import colour, current
 from gui.look.tokens import LATENCY_ALPHA, LINE_WIDTHS, Palette
-from gui.plots.canvas import curve
+from gui.plots.canvas import Curve
 from gui.plots.columns import PointsItem
 from gui.plots.frame import Layout
-from gui.plots.paint import color, pen
+from gui.plots.overlay import Dot
+from gui.plots.paint import pen
 from gui.plots.panel import PlotPanel
-from gui.plots.pointer import Dot
 from gui.series import latency
 from gui.series.declaration import Readout
 from gui.series.latency import Latencies
@@ -26,23 +25,22 @@ LEAST_STEP_S = 0.01
 class LatencyPanel(PlotPanel):
     """Points behind three lines, the strongest in front."""
 
-    def __init__(self, history: History, palette: Palette, has_axis: bool = True) -> None:
-        scale = StepScale(most_ticks=5, least_step=LEAST_STEP_S)
-        super().__init__(latency.PLOT, [scale], history, palette, has_axis)
+    def __init__(self, history: History) -> None:
+        super().__init__(latency.PLOT, [StepScale(least_step=LEAST_STEP_S)], history, has_axis=True)
         self._latencies: Latencies | None = None
         self._points = PointsItem()
-        self._lines = {name: curve() for name in latency.NAMES}
+        self._lines = {name: Curve() for name in latency.NAMES}
         self.canvas.add_data(self._points)
         for name in reversed(latency.NAMES):
             self.canvas.add_data(self._lines[name])
-        self.set_colors(palette)
+        self.set_colors(current())
 
     def set_colors(self, palette: Palette) -> None:
-        self._ink = color(palette.t3, LATENCY_ALPHA)
+        self._ink = colour(palette.t3, LATENCY_ALPHA)
         for name, line in self._lines.items():
             line.setPen(pen(palette.percentiles[name], LINE_WIDTHS[name]))
 
-    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+    def compute(self, view: TimeRange) -> tuple[float, ...]:
         self._latencies = latency.latencies(self.history, view)
         return (self._latencies.peak,)
 
@@ -52,13 +50,7 @@ class LatencyPanel(PlotPanel):
         times, values = self._latencies.points
         self._points.set_points(layout, layout.sharp_strip(), times, values, self._ink)
         for name, (times, values) in self._latencies.lines.items():
-            known = len(values) and not np.isnan(values).all()
-            self._lines[name].setVisible(bool(known))
-            if known:
-                self._lines[name].setData(layout.x(times), strip.y(values))
-
-    def readout_now(self) -> Readout:
-        return latency.readout(self.history, self.end_s if self.end_s is not None else self.history.now_s())
+            self._lines[name].show_line(layout.x(times), strip.y(values))
 
     def readout_at(self, at_s: float) -> Readout:
         return latency.readout(self.history, at_s)
@@ -67,4 +59,4 @@ class LatencyPanel(PlotPanel):
         values = latency.values_at(self.history, at_s)
         strip = layout.strips[0]
         known = [(name, value) for name, value in values.items() if value == value]
-        return [Dot(strip.y_of(value), self.palette_.percentiles[name]) for name, value in reversed(known)]
+        return [Dot(strip.y_of(value), current().percentiles[name]) for name, value in reversed(known)]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from PySide6.QtCore import QPointF, Qt
-from PySide6.QtGui import QBrush, QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QImage, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QApplication
 
-from gui.look.tokens import FONT_CAPTION, WEIGHT_BOLD, WEIGHT_REGULAR
-
-
-def color(name: str, alpha: float = 1.0) -> QColor:
-    result = QColor(name)
-    result.setAlphaF(alpha)
-    return result
+from gui.look.theme import colour
+from gui.look.tokens import FONT_CAPTION, LEGEND_SWATCH, WEIGHT_BOLD, WEIGHT_REGULAR
+from gui.series.declaration import Swatch
 
 
 def blended(name: str, ground: str, alpha: float) -> QColor:
@@ -24,17 +22,21 @@ def blended(name: str, ground: str, alpha: float) -> QColor:
     return QColor(*(round(alpha * a + (1 - alpha) * b) for a, b in pairs))
 
 
-def pen(name: str, width: float = 1.0, dashes: tuple[int, int] | None = None, alpha: float = 1.0) -> QPen:
-    result = QPen(color(name, alpha), width)
+def image_of(pixels: NDArray[np.uint32], ratio: float) -> QImage:
+    """The picture, at `ratio` pixels of the screen to one of the widget; it shares the memory of `pixels`."""
+    rows, columns = pixels.shape
+    image = QImage(pixels.data, columns, rows, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied)
+    image.setDevicePixelRatio(ratio)
+    return image
+
+
+def pen(name: str, width: float = 1.0, dashes: tuple[int, int] | None = None) -> QPen:
+    result = QPen(colour(name), width)
     result.setCapStyle(Qt.PenCapStyle.FlatCap)
     result.setJoinStyle(Qt.PenJoinStyle.BevelJoin)
     if dashes is not None:
         result.setDashPattern([length / width for length in dashes])
     return result
-
-
-def brush(name: str, alpha: float = 1.0) -> QBrush:
-    return QBrush(color(name, alpha))
 
 
 @lru_cache(maxsize=64)
@@ -68,31 +70,38 @@ def forget_fonts() -> None:
 def draw_text(painter: QPainter, x: float, middle: float, text: str, used: QFont, ink: str) -> None:
     """A line of text from `x` on, whose small letters are centred about `middle`."""
     painter.setFont(used)
-    painter.setPen(QColor(ink))
-    painter.drawText(QPointF(x, baseline(middle, used)), text)
+    painter.setPen(colour(ink))
+    baseline = round(middle + QFontMetricsF(used).capHeight() / 2)  # a whole pixel
+    painter.drawText(QPointF(x, baseline), text)
 
 
-def baseline(middle: float, used: QFont) -> float:
-    """Where the baseline lies so that capitals and figures stand centred about `middle`; a whole pixel."""
-    return round(middle + QFontMetricsF(used).capHeight() / 2)
+def draw_text_before(painter: QPainter, right: float, middle: float, text: str, used: QFont, ink: str) -> None:
+    """A line of text that ends at `right`, whose small letters are centred about `middle`."""
+    draw_text(painter, right - text_width(text, used), middle, text, used, ink)
 
 
-def triangle(x: float, middle: float, size: float) -> QPolygonF:
-    """From `x` on, upright."""
-    half = size / 2
-    base = middle + half - 1
-    return QPolygonF([QPointF(x, base), QPointF(x + size, base), QPointF(x + half, middle - half)])
+def swatch_rect(x: float, middle: float) -> QRectF:
+    """The square of a legend from `x` on, centred about `middle`."""
+    return QRectF(x, round(middle) - LEGEND_SWATCH // 2, LEGEND_SWATCH, LEGEND_SWATCH)
 
 
-def caret(x: float, middle: float, size: float) -> QPolygonF:
-    """From `x` on, standing on its point."""
-    half = size / 2
-    top = middle - half + 1
-    return QPolygonF([QPointF(x, top), QPointF(x + size, top), QPointF(x + half, middle + half)])
+def draw_mark(painter: QPainter, shape: Swatch, x: float, middle: float, size: float) -> None:
+    """A mark from `x` on, centred about `middle`, in the painter's pen and brush; nothing if `shape` is no mark's."""
+    match shape:
+        case "square":
+            painter.drawRect(QRectF(x, round(middle) - size // 2, size, size))
+        case "circle":
+            painter.drawEllipse(QRectF(x, middle - size / 2, size, size))
+        case "triangle":
+            base = middle + size / 2 - 1
+            painter.drawPolygon(polygon((x, base), (x + size, base), (x + size / 2, middle - size / 2)))
+        case "diamond":
+            top, bottom = (x + size / 2, middle - size / 2), (x + size / 2, middle + size / 2)
+            painter.drawPolygon(polygon((x, middle), top, (x + size, middle), bottom))
+        case "caret":
+            top_y = middle - size / 2 + 1
+            painter.drawPolygon(polygon((x, top_y), (x + size, top_y), (x + size / 2, middle + size / 2)))
 
 
-def diamond(x: float, middle: float, size: float) -> QPolygonF:
-    """From `x` on, standing on its point."""
-    half = size / 2
-    corners = (x, middle), (x + half, middle - half), (x + size, middle), (x + half, middle + half)
-    return QPolygonF([QPointF(*corner) for corner in corners])
+def polygon(*corners: tuple[float, float]) -> QPolygonF:
+    return QPolygonF([QPointF(x, y) for x, y in corners])

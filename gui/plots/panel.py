@@ -1,4 +1,4 @@
-"""What the plots have in common: a header above a canvas, both following the common time axis."""
+"""What the plots over time have in common: they follow the common time axis."""
 
 from __future__ import annotations
 
@@ -7,29 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from PySide6.QtCore import QPointF, QRect, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtCore import QPointF
 
-from gui.look.tokens import (
-    FONT_TEXT,
-    GAP_2,
-    HAIRLINE,
-    PLOT_AXIS,
-    PLOT_BOTTOM,
-    PLOT_GUTTER,
-    PLOT_MARGIN_RIGHT,
-    STRIP_GAP,
-    TICK_DISTANCE,
-    TICK_WIDTH,
-    Palette,
-)
-from gui.plots.canvas import Canvas
+from gui.look.tokens import PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT, STRIP_GAP, TICK_DISTANCE, TICK_WIDTH
 from gui.plots.frame import Layout, Strip
-from gui.plots.header import Header
-from gui.plots.marks import Marks
-from gui.plots.paint import font
-from gui.plots.pointer import Dot
+from gui.plots.overlay import Dot, Marks
+from gui.plots.plot_widget import PlotWidget
 from gui.series.declaration import Declaration, Readout
 from gui.series.prediction import GhostLevel, with_ghost
 from gui.series.scale import StepScale
@@ -65,32 +48,29 @@ class Moment:
         return self.wall_offset_s is None
 
 
-class PlotPanel(QWidget):
-    """A plot; subclasses say what its data are.
+class PlotPanel(PlotWidget):
+    """A plot over time; subclasses say what its data are.
 
     Attributes:
-        canvas, header: its two parts.
         ghost: the levels that are predicted.
         layout_: where everything was drawn last; ``None`` before that, and as long as there is nothing to show.
         drawings: how often it has been drawn.
+        hides_missing_under_pointer: whether its legend then names only what has a value there.
     """
+
+    hides_missing_under_pointer = False
 
     def __init__(
         self,
         plot: Declaration,
         scales: Sequence[StepScale],
         history: History,
-        palette: Palette,
         has_axis: bool,
         with_words: bool = False,
     ) -> None:
-        super().__init__()
-        self.plot = plot
+        super().__init__(plot, max(len(scales), 1), with_words)
         self.history = history
-        self.palette_ = palette
         self.scales = scales
-        self.setObjectName(plot.name)
-        self.setAccessibleName(plot.title)
         self._has_axis = has_axis
         self._shown: object = None
         self._shown_revision = -1
@@ -98,33 +78,13 @@ class PlotPanel(QWidget):
         self._moment: Moment | None = None
         self._pointed_s: float | None = None
         self._is_read = True
-        self._is_empty = False
         self.layout_: Layout | None = None
         self.drawings = 0
         self.ghost: tuple[GhostLevel, ...] = ()
-        self.header = Header(plot, palette)
-        self.canvas = Canvas(palette, strips=max(len(scales), 1), with_words=with_words)
-        self._empty = EmptyText(plot.empty_text, palette, self.canvas)
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(0)
-        layout.addWidget(self.header)
-        layout.addWidget(self.canvas, 1)
-        self._empty.hide()
-        self.canvas.resized.connect(self._on_canvas_resized)
 
     # ----------------------------------------------------------------------------------------------- for subclasses
 
-    # Not an ABC: its metaclass and Qt's exclude each other.
-
-    def set_colors(self, palette: Palette) -> None:
-        """Give every item of the data its colours."""
-        raise NotImplementedError
-
-    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+    def compute(self, view: TimeRange) -> tuple[float, ...]:
         """Gather what is to be shown in `view`; returns the peak of each strip."""
         raise NotImplementedError
 
@@ -133,19 +93,15 @@ class PlotPanel(QWidget):
         raise NotImplementedError
 
     def readout_now(self) -> Readout:
-        """What the legend says at rest."""
-        raise NotImplementedError
+        """What the legend says at rest: by default what it says for the right edge."""
+        return self.readout_at(self.end_s if self.end_s is not None else self.history.now_s())
 
-    def readout_at(self, at_s: float) -> Readout:
+    def readout_at(self, _at_s: float) -> Readout:
         """What the legend says for the moment under the pointer."""
-        raise NotImplementedError
+        return {}
 
     def dots_at(self, _layout: Layout, _at_s: float) -> Sequence[Dot]:
         return ()
-
-    @property
-    def hides_missing_under_pointer(self) -> bool:
-        return False
 
     @property
     def besides(self) -> object:
@@ -155,31 +111,22 @@ class PlotPanel(QWidget):
     # ---------------------------------------------------------------------------------------------------- following
 
     def declare(self, plot: Declaration) -> None:
-        """It tells of other things from now on."""
+        """Show what another declaration names from now on."""
         if plot != self.plot:
             self.plot = plot
             self.header.declare(plot)
             self._empty.set_text(plot.empty_text)
-            self._forget_drawing()
+            self.draw_anew()
 
-    def set_palette(self, palette: Palette) -> None:
-        self.palette_ = palette
-        self.header.set_palette(palette)
-        self.canvas.set_palette(palette)
-        self._empty.set_palette(palette)
-        self.set_colors(palette)
-        self._forget_drawing()
+    def draw_anew(self) -> None:
+        """Let the next `follow` draw, and the pointer read, whatever has changed."""
+        self._shown, self._is_read = None, False
 
     def set_empty(self, is_empty: bool) -> None:
-        """Say what will be shown instead of showing it."""
-        self._is_empty = is_empty
-        self._empty.setVisible(is_empty)
-        self.canvas.show_data(not is_empty)
-        self._forget_drawing()
+        super().set_empty(is_empty)
+        self.draw_anew()
         if is_empty:
             self.layout_ = None
-            self.header.show_readout({})
-            self.header.forget_widths()
 
     def set_ghost(self, levels: tuple[GhostLevel, ...]) -> None:
         """Show where these levels would be, as long as the plot follows now."""
@@ -204,7 +151,7 @@ class PlotPanel(QWidget):
             self._show_empty_frame(view)
             return
         ghost = self.ghost if moment.is_live else ()
-        self._fit_scales(with_ghost(self.compute(view, self.canvas.height()), ghost), moment.now_s)
+        self._fit_scales(with_ghost(self.compute(view), ghost), moment.now_s)
         layout = self._layout_at(moment)
         self.canvas.set_layout(layout, marks)
         self.canvas.ghost.set_levels(layout, ghost)
@@ -250,12 +197,6 @@ class PlotPanel(QWidget):
     def seconds_per_pixel(self) -> float:
         return self._view(self._moment).pixel_s if self._moment is not None else 0.0
 
-    # -------------------------------------------------------------------------------------------------------- inner
-
-    def _forget_drawing(self) -> None:
-        """Let the next `follow` draw, and the pointer read, whatever has changed."""
-        self._shown, self._is_read = None, False
-
     def _has_news(self, view: TimeRange, moment: Moment) -> bool:
         """Whether this view would look other than before; where a column lasts long, that is asked less often."""
         if moment.is_frozen or self.history.revision == self._shown_revision:
@@ -265,7 +206,7 @@ class PlotPanel(QWidget):
         return not 0 <= moment.now_s - self._computed_s < min(view.pixel_s * SHARE_OF_PIXEL, SLOWEST_S)
 
     def _is_settled(self, at_s: float) -> bool:
-        """Whether nothing more will be told of that moment."""
+        """Whether no later frame can still change what is drawn at that moment."""
         last_s = self.history.last_s
         return last_s is not None and at_s < last_s - SETTLED_S
 
@@ -313,36 +254,5 @@ class PlotPanel(QWidget):
         self.canvas.frame.set_layout(Layout(self.canvas.size(), (Strip(*edges[-1], axis=None),), view))
 
     def _on_canvas_resized(self) -> None:
-        self._empty.setGeometry(QRect(0, 0, self.canvas.width(), self.canvas.height()))
+        super()._on_canvas_resized()
         self.release_scales()
-        self._forget_drawing()
-
-
-class EmptyText(QWidget):
-    """A sentence in the middle of a plot, above the line where its data will stand."""
-
-    def __init__(self, text: str, palette: Palette, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._palette = palette
-        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self.set_text(text)
-
-    def set_text(self, text: str) -> None:
-        self._text = text
-        self.setAccessibleName(text)
-        self.update()
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
-
-    def paintEvent(self, _event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setFont(font(FONT_TEXT))
-        painter.setPen(QColor(self._palette.t3))
-        painter.drawText(self.rect().adjusted(0, 0, 0, -GAP_2), Qt.AlignmentFlag.AlignCenter, self._text)
-        y = self.height() - PLOT_BOTTOM
-        painter.fillRect(
-            PLOT_GUTTER, y, self.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT, HAIRLINE, QColor(self._palette.line)
-        )
-        painter.end()

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from PySide6.QtCore import QPoint, QPointF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 
-from gui.look.tokens import (
-    HAIRLINE,
-    HEIGHT_TIMELINE,
-    HEIGHT_TIMELINE_SMALL,
-    NUMBERS_HZ,
-    PLOTS_HEIGHT,
-    PLOTS_HEIGHT_SMALL,
-    PLOTS_HEIGHT_TALL,
-    Palette,
-)
+from gui.look import tokens
+from gui.look.theme import colour, current
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.latency import LatencyPanel
-from gui.plots.marks import Marks
+from gui.plots.overlay import Marks
 from gui.plots.paint import forget_fonts
 from gui.plots.panel import Moment, PlotPanel
 from gui.plots.pointing import Pointing
@@ -59,10 +51,9 @@ class PlotStack(QWidget):
     live_requested = Signal()
     request_chosen = Signal(object)
 
-    def __init__(self, history: History, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, history: History) -> None:
+        super().__init__()
         self._history = history
-        self._palette = palette
         self._viewport = Viewport()
         self._numbers_s = float("-inf")
         forget_fonts()
@@ -71,37 +62,25 @@ class PlotStack(QWidget):
         self._connect()
 
     def _create_panels(self) -> None:
-        self.batch_size = BatchSizePanel(self._history, self._palette)
-        self.queue_depth = QueueDepthPanel(self._history, self._palette)
-        self.latency = LatencyPanel(self._history, self._palette)
-        self.throughput = ThroughputPanel(self._history, self._palette)
-        self.timeline = TimelinePanel(self._history, self._palette)
-        self.panels: tuple[PlotPanel, ...] = (
-            self.batch_size,
-            self.queue_depth,
-            self.latency,
-            self.throughput,
-            self.timeline,
-        )
+        self.batch_size = BatchSizePanel(self._history)
+        self.queue_depth = QueueDepthPanel(self._history)
+        self.latency = LatencyPanel(self._history)
+        self.throughput = ThroughputPanel(self._history)
+        self.timeline = TimelinePanel(self._history)
+        upper = (self.batch_size, self.queue_depth, self.latency, self.throughput)
+        self.panels: tuple[PlotPanel, ...] = (*upper, self.timeline)
         self._pointing = Pointing(self._history, self.panels, self.batch_size, self.timeline, self)
 
     def _lay_out(self) -> None:
         self._grid = _Focusable("Plots", self)
-        grid = QGridLayout(self._grid)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setSpacing(HAIRLINE)
-        for place, panel in enumerate(self.panels[:4]):
-            grid.addWidget(panel, place // 2, place % 2)
-        for line in (0, 1):
-            grid.setColumnStretch(line, 1)
-            grid.setRowStretch(line, 1)
+        self._grid.setLayout(grid_of(self.panels[:4]))
         self._below = _Focusable("Timeline", self)
         below = QVBoxLayout(self._below)
         below.setContentsMargins(0, 0, 0, 0)
         below.addWidget(self.timeline)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(HAIRLINE)
+        layout.setSpacing(tokens.HAIRLINE)
         layout.addWidget(self._grid, 1)
         layout.addWidget(self._below)
 
@@ -116,8 +95,6 @@ class PlotStack(QWidget):
         self.timeline.canvas.clicked.connect(self._on_timeline_clicked)
         self._grid.key_pressed.connect(self._on_key_pressed)
         self._below.key_pressed.connect(self._on_timeline_key_pressed)
-
-    # -------------------------------------------------------------------------------------------------------- public
 
     @property
     def is_live(self) -> bool:
@@ -139,7 +116,7 @@ class PlotStack(QWidget):
             panel.follow(moment, marks)
         if self._pointing.is_at_something:
             self._pointing.show()
-        if now_s - self._numbers_s >= 1 / NUMBERS_HZ or now_s < self._numbers_s:
+        if now_s - self._numbers_s >= 1 / tokens.NUMBERS_HZ or now_s < self._numbers_s:
             self._numbers_s = now_s
             for panel in self.panels:
                 panel.show_numbers()
@@ -147,7 +124,7 @@ class PlotStack(QWidget):
     def set_window_s(self, window_s: float) -> None:
         """Show so many seconds."""
         if window_s != self._viewport.window_s:
-            self._change_view(lambda: setattr(self._viewport, "window_s", window_s))
+            self._viewport.window_s = window_s
             self._release_scales()
 
     def set_frozen(self, is_frozen: bool) -> None:
@@ -161,14 +138,6 @@ class PlotStack(QWidget):
         """Say what the plots will show, as long as there is nothing to show."""
         for panel in self.panels:
             panel.set_empty(is_empty)
-        self.refresh()
-
-    def set_palette(self, palette: Palette) -> None:
-        forget_fonts()
-        self._palette = palette
-        for panel in self.panels:
-            panel.set_palette(palette)
-        self.update()
         self.refresh()
 
     def begin_anew(self) -> None:
@@ -202,8 +171,6 @@ class PlotStack(QWidget):
         for panel in self.panels:
             panel.set_ghost(levels.get(panel.plot.name, ()))
 
-    # ------------------------------------------------------------------------------------------------------ choosing
-
     def _on_timeline_clicked(self, place: QPointF) -> None:
         self._choose(self.timeline.request_at(place))
 
@@ -212,7 +179,7 @@ class PlotStack(QWidget):
         self.request_chosen.emit(row)
 
     def _choose_member(self, step: int) -> None:
-        """From the chosen request to its neighbour among those that ran beside it."""
+        """From the chosen request to its neighbour in the same batch."""
         chosen, columns = self.timeline.chosen, self._history.requests.columns
         if chosen is None or not columns.has(chosen):
             return
@@ -220,8 +187,6 @@ class PlotStack(QWidget):
         place = rows.index(chosen) + step if chosen in rows else -1
         if 0 <= place < len(rows):
             self._choose(rows[place])
-
-    # ------------------------------------------------------------------------------------------------------- moving
 
     def _on_dragged(self, panel: PlotPanel, pixels: float) -> None:
         self._scroll(-pixels * panel.seconds_per_pixel())
@@ -268,24 +233,23 @@ class PlotStack(QWidget):
                 self._handle_common_key(event)
 
     def _handle_common_key(self, event: QKeyEvent) -> None:
-        actions: dict[int, Callable[[], None]] = {
-            Qt.Key.Key_Left: lambda: self._scroll(-KEY_SHARE * self.window_s),
-            Qt.Key.Key_Right: lambda: self._scroll(KEY_SHARE * self.window_s),
-            Qt.Key.Key_PageUp: lambda: self._scroll(-KEY_SHARE * self.window_s),
-            Qt.Key.Key_PageDown: lambda: self._scroll(KEY_SHARE * self.window_s),
-            Qt.Key.Key_Home: lambda: self._scroll(float("-inf")),
-            Qt.Key.Key_End: self._on_double_clicked,
-            Qt.Key.Key_Plus: lambda: self._zoom(1 / ZOOM, self._pointing.at_s or self.view_end_s()),
-            Qt.Key.Key_Equal: lambda: self._zoom(1 / ZOOM, self._pointing.at_s or self.view_end_s()),
-            Qt.Key.Key_Minus: lambda: self._zoom(ZOOM, self._pointing.at_s or self.view_end_s()),
-            Qt.Key.Key_Escape: self._pointing.forget,
-        }
-        action = actions.get(event.key())
-        if action is None:
-            event.ignore()
-            return
-        event.accept()
-        action()
+        match event.key():
+            case Qt.Key.Key_Left | Qt.Key.Key_PageUp:
+                self._scroll(-KEY_SHARE * self.window_s)
+            case Qt.Key.Key_Right | Qt.Key.Key_PageDown:
+                self._scroll(KEY_SHARE * self.window_s)
+            case Qt.Key.Key_Home:
+                self._scroll(float("-inf"))
+            case Qt.Key.Key_End:
+                self._on_double_clicked()
+            case Qt.Key.Key_Plus | Qt.Key.Key_Equal:
+                self._zoom(1 / ZOOM, self._pointing.at_s or self.view_end_s())
+            case Qt.Key.Key_Minus:
+                self._zoom(ZOOM, self._pointing.at_s or self.view_end_s())
+            case Qt.Key.Key_Escape:
+                self._pointing.forget()
+            case _:
+                event.ignore()
 
     def _select_neighbour(self, step: int) -> None:
         view = self.timeline.layout_
@@ -333,8 +297,6 @@ class PlotStack(QWidget):
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
         return Moment(self._viewport.end_s(now_s), self._viewport.window_s, now_s, offset_s, self._viewport.is_frozen)
 
-    # ------------------------------------------------------------------------------------------------------- widget
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._below.setFixedHeight(timeline_height(event.size().height()))
         super().resizeEvent(event)
@@ -342,11 +304,11 @@ class PlotStack(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         """The hairlines between the plots are what of this ground remains visible."""
         painter = QPainter(self)
-        painter.fillRect(self.rect(), QColor(self._palette.line))
+        painter.fillRect(self.rect(), colour(current().line))
         painter.end()
 
     def sizeHint(self) -> QSize:
-        return QSize(PLOTS_HEIGHT, PLOTS_HEIGHT)
+        return QSize(tokens.PLOTS_HEIGHT, tokens.PLOTS_HEIGHT)
 
 
 class _Focusable(QWidget):
@@ -363,13 +325,26 @@ class _Focusable(QWidget):
         self.key_pressed.emit(event)
 
 
+def grid_of(plots: Iterable[QWidget]) -> QGridLayout:
+    """Two in a row, a hairline apart, all of one size."""
+    grid = QGridLayout()
+    grid.setContentsMargins(0, 0, 0, 0)
+    grid.setSpacing(tokens.HAIRLINE)
+    for place, plot in enumerate(plots):
+        grid.addWidget(plot, place // 2, place % 2)
+    for line in (0, 1):
+        grid.setColumnStretch(line, 1)
+        grid.setRowStretch(line, 1)
+    return grid
+
+
 def timeline_height(available: int) -> int:
     """What the timeline gets: a third on tall screens, else what `gui.look.tokens` gives for two heights, and between.
 
     >>> timeline_height(709), timeline_height(609), timeline_height(926)
     (266, 236, 308)
     """
-    if available >= PLOTS_HEIGHT_TALL:
+    if available >= tokens.PLOTS_HEIGHT_TALL:
         return available // 3
-    slope = (HEIGHT_TIMELINE - HEIGHT_TIMELINE_SMALL) / (PLOTS_HEIGHT - PLOTS_HEIGHT_SMALL)
-    return round(HEIGHT_TIMELINE_SMALL + slope * (available - PLOTS_HEIGHT_SMALL))
+    slope = (tokens.HEIGHT_TIMELINE - tokens.HEIGHT_TIMELINE_SMALL) / (tokens.PLOTS_HEIGHT - tokens.PLOTS_HEIGHT_SMALL)
+    return round(tokens.HEIGHT_TIMELINE_SMALL + slope * (available - tokens.PLOTS_HEIGHT_SMALL))

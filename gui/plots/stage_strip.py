@@ -1,18 +1,59 @@
-"""The stages of one request: a bar over its whole latency, and below it a line a stage with its seconds."""
+"""The stages of a request as a bar, end to end; with their seconds below it where it is one request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from PySide6.QtCore import QPointF, QRectF, QSize
+from PySide6.QtCore import QRectF, QSize
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from gui.look.tokens import FONT_TEXT, GAP_2, HAIRLINE, LEGEND_SWATCH, STAGE_STRIP, STAGE_STRIP_LINE, Palette
-from gui.plots.paint import bold, draw_text, font, text_width
-from gui.plots.stage_inks import paint_stages, segments, stage_inks
+from gui.look import tokens
+from gui.look.theme import colour, current
+from gui.look.tokens import Palette
+from gui.plots.paint import blended, bold, draw_text, draw_text_before, font, swatch_rect
 from service.analysis.observed.stages import STAGES, Stage
 from service.messages.settings import ReleaseReason
+
+GREYS: Final = {"load_lag": "t2", "network_in": "t3", "admission": "t2", "delivery": "t3"}
+
+
+def stage_inks(palette: Palette, reason: ReleaseReason | None = None) -> tuple[QColor, ...]:
+    """In the order of `STAGES`; running in the colour of the release reason where it is that of one batch."""
+    running = palette.running if reason is None else palette.release_reasons[reason]
+    inks = {
+        **{name: colour(getattr(palette, role)) for name, role in GREYS.items()},
+        "waiting": colour(palette.waiting),
+        "sealed": colour(palette.formed),
+        "prefill": blended(running, palette.plot, tokens.PREFILL_ALPHA),
+        "decode": colour(running),
+    }
+    return tuple(inks[stage.name] for stage in STAGES)
+
+
+def segments(spans_s: Sequence[float], left: float, pixels_per_s: float) -> list[tuple[int, int]]:
+    """Where each stage begins and ends, in whole pixels; one too short to be seen has no width.
+
+    >>> segments([0.0, 0.5, 1.5], left=10, pixels_per_s=20)
+    [(10, 10), (10, 20), (20, 50)]
+    """
+    edges, at = [], 0.0
+    for span_s in spans_s:
+        begun, at = at, at + span_s
+        edges.append((round(left + begun * pixels_per_s), round(left + at * pixels_per_s)))
+    return edges
+
+
+def paint_stages(
+    painter: QPainter, placed: Sequence[tuple[int, int]], top: float, height: float, inks: Sequence[QColor]
+) -> None:
+    """The bar; neighbours are a pixel apart where both have room for it."""
+    for (left, right), ink in zip(placed, inks, strict=True):
+        if right > left:
+            gap = tokens.BAR_GAP if right - left > 2 * tokens.BAR_GAP else 0
+            painter.fillRect(QRectF(left, top, right - left - gap, height), ink)
+
 
 SHOWN_S = 0.0005  # what is shorter reads as nothing
 
@@ -20,24 +61,21 @@ SHOWN_S = 0.0005  # what is shorter reads as nothing
 class StageStrip(QWidget):
     """Running is in the colour of why its batch was released, as in the timeline."""
 
-    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._palette = palette
+    def __init__(self) -> None:
+        super().__init__()
         self._stages: Sequence[Stage] = STAGES
         self._spans_s: Sequence[float] = ()
         self._reason: ReleaseReason | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setFixedHeight(STAGE_STRIP + GAP_2 + (len(STAGES) + 1) * STAGE_STRIP_LINE + HAIRLINE)
+        self.setFixedHeight(
+            tokens.STAGE_STRIP + tokens.GAP_2 + (len(STAGES) + 1) * tokens.STAGE_STRIP_LINE + tokens.HAIRLINE
+        )
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
         """What it says, as pairs of left and right: the stages, then their sum."""
         spans = [(stage.title, f"{span:.3f} s") for stage, span in zip(self._stages, self._spans_s, strict=False)]
         return (*spans, ("Latency", f"{sum(self._spans_s):.3f} s")) if spans else ()
-
-    def set_palette(self, palette: Palette) -> None:
-        self._palette = palette
-        self.update()
 
     def show_stages(self, stages: Sequence[Stage], spans_s: Sequence[float], reason: ReleaseReason | None) -> None:
         if (stages, spans_s, reason) != (self._stages, self._spans_s, self._reason):
@@ -52,25 +90,19 @@ class StageStrip(QWidget):
         total_s = sum(self._spans_s)
         if not total_s:
             return
-        painter = QPainter(self)
-        inks = stage_inks(self._palette, self._reason)
-        paint_stages(painter, segments(self._spans_s, 0.0, self.width() / total_s), 0.0, STAGE_STRIP, inks)
-        middle = STAGE_STRIP + GAP_2 + STAGE_STRIP_LINE / 2
+        painter, palette = QPainter(self), current()
+        inks = stage_inks(palette, self._reason)
+        paint_stages(painter, segments(self._spans_s, 0.0, self.width() / total_s), 0.0, tokens.STAGE_STRIP, inks)
+        middle = tokens.STAGE_STRIP + tokens.GAP_2 + tokens.STAGE_STRIP_LINE / 2
         for (name, value), span_s, ink in zip(self.lines, self._spans_s, inks, strict=False):
-            is_there = span_s >= SHOWN_S
-            painter.fillRect(QRectF(0, round(middle) - LEGEND_SWATCH // 2, LEGEND_SWATCH, LEGEND_SWATCH), ink)
-            self._paint_line(painter, middle, (name, value), self._palette.t1 if is_there else self._palette.t3)
-            middle += STAGE_STRIP_LINE
-        line = QPointF(0, round(middle - STAGE_STRIP_LINE / 2))
-        painter.fillRect(QRectF(line.x(), line.y(), self.width(), HAIRLINE), QColor(self._palette.line))
-        self._paint_line(painter, middle + HAIRLINE, self.lines[-1], self._palette.t1, is_sum=True)
+            painter.fillRect(swatch_rect(0, middle), ink)
+            draw_text(painter, tokens.LEGEND_SWATCH + tokens.GAP_2, middle, name, font(tokens.FONT_TEXT), palette.t2)
+            value_ink = palette.t1 if span_s >= SHOWN_S else palette.t3
+            draw_text_before(painter, self.width(), middle, value, font(tokens.FONT_TEXT), value_ink)
+            middle += tokens.STAGE_STRIP_LINE
+        line_y = round(middle - tokens.STAGE_STRIP_LINE / 2)
+        painter.fillRect(0, line_y, self.width(), tokens.HAIRLINE, colour(palette.line))
+        name, value = self.lines[-1]
+        draw_text(painter, 0, middle + tokens.HAIRLINE, name, bold(tokens.FONT_TEXT), palette.t1)
+        draw_text_before(painter, self.width(), middle + tokens.HAIRLINE, value, bold(tokens.FONT_TEXT), palette.t1)
         painter.end()
-
-    def _paint_line(
-        self, painter: QPainter, middle: float, line: tuple[str, str], ink: str, is_sum: bool = False
-    ) -> None:
-        name, value = line
-        used = bold(FONT_TEXT) if is_sum else font(FONT_TEXT)
-        left = 0 if is_sum else LEGEND_SWATCH + GAP_2
-        draw_text(painter, left, middle, name, used, ink if is_sum else self._palette.t2)
-        draw_text(painter, self.width() - text_width(value, used), middle, value, used, ink)

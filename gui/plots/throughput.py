@@ -9,25 +9,15 @@ from PySide6.QtCore import QLineF
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from gui.look.tokens import (
-    CAPACITY_TEXT,
-    DASH_CAP,
-    DASH_CAPACITY,
-    FONT_CAPTION,
-    GAP_4,
-    LINE_EDGE,
-    LINE_MARKER,
-    THROUGHPUT_FILL_ALPHA,
-    Palette,
-)
-from gui.plots.canvas import curve
+from gui.look import tokens
+from gui.look.theme import colour, current
+from gui.look.tokens import Palette
+from gui.plots.canvas import Curve
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
-from gui.plots.frame import Layout, Strip
-from gui.plots.marks import Marks
-from gui.plots.overlay import Overlay
-from gui.plots.paint import color, draw_text, font, pen, text_width
+from gui.plots.frame import Layout, Overlay, Strip
+from gui.plots.overlay import Dot, Marks
+from gui.plots.paint import draw_text, font, pen, text_width
 from gui.plots.panel import Moment, PlotPanel
-from gui.plots.pointer import Dot
 from gui.series import throughput
 from gui.series.declaration import Readout
 from gui.series.prediction import CapacityLevel, CapacityLine, with_capacity
@@ -40,8 +30,8 @@ from service.analysis.observed.history import History
 class CapacityItem(Overlay):
     """A line in each strip with its value on it; where it lies above the strip, only the value, with an arrow."""
 
-    def __init__(self, palette: Palette) -> None:
-        super().__init__(palette, z=15)
+    def __init__(self) -> None:
+        super().__init__(z=15)
         self._line: CapacityLine | None = None
 
     def set_line(self, layout: Layout, line: CapacityLine | None) -> None:
@@ -59,18 +49,18 @@ class CapacityItem(Overlay):
             self._paint_level(painter, layout, strip, level, left)
 
     def _paint_level(self, painter: QPainter, layout: Layout, strip: Strip, level: CapacityLevel, left: int) -> None:
-        y, half = round(strip.y_of(level.per_s)), FONT_CAPTION / 2 + CAPACITY_TEXT
+        y, half = round(strip.y_of(level.per_s)), tokens.FONT_CAPTION / 2 + tokens.CAPACITY_TEXT
         is_above = y < strip.top
         if is_above:
             middle = strip.top + half
         else:
-            painter.setPen(pen(self._palette.t2, LINE_EDGE, DASH_CAPACITY))
+            painter.setPen(pen(current().t2, tokens.LINE_EDGE, tokens.DASH_CAPACITY))
             painter.drawLine(QLineF(left, y + 0.5, layout.right, y + 0.5))
             middle = y - half if y - 2 * half >= strip.top else y + half
         words = f"↑ {level.words}" if is_above else level.words
-        start = left + GAP_4  # clear of a flag that stands over the line's beginning
+        start = left + tokens.GAP_4  # clear of a flag that stands over the line's beginning
         if start + text_width(words, font()) < layout.right:
-            draw_text(painter, start, middle, words, font(), self._palette.t2)
+            draw_text(painter, start, middle, words, font(), current().t2)
 
 
 TOKENS, REQUESTS = 0, 1
@@ -83,62 +73,52 @@ class ThroughputPanel(PlotPanel):
         capacity: the line to be drawn, if it is known.
     """
 
-    def __init__(self, history: History, palette: Palette, has_axis: bool = True) -> None:
-        scales = [StepScale(most_ticks=3, least_step=1) for _ in (TOKENS, REQUESTS)]
-        super().__init__(throughput.PLOT, scales, history, palette, has_axis)
+    def __init__(self, history: History) -> None:
+        super().__init__(throughput.PLOT, [StepScale(), StepScale()], history, has_axis=True)
         self._rates: Throughput | None = None
         self.capacity: CapacityLine | None = None
-        self._capacity = CapacityItem(palette)
-        self._curves = (curve(), curve())
+        self._capacity = CapacityItem()
+        self._curves = (Curve(), Curve())
         self._grounds = (ColumnsItem(), ColumnsItem())
-        self._offered = curve()
-        self._offered.opts["antialias"] = False
+        self._offered = Curve(is_sharp=True)
         for strip in (TOKENS, REQUESTS):
             self.canvas.add_data(self._grounds[strip], strip)
         self.canvas.add_data(self._offered, REQUESTS)
         for strip in (TOKENS, REQUESTS):
             self.canvas.add_data(self._curves[strip], strip)
         self.canvas.addItem(self._capacity)
-        self.set_colors(palette)
+        self.set_colors(current())
 
     def follow(self, moment: Moment, marks: Marks) -> None:
         self.declare(throughput.declared(self.history.unit))
         super().follow(moment, marks)
 
     def set_colors(self, palette: Palette) -> None:
-        self._ground = Ink.of(color(palette.running, THROUGHPUT_FILL_ALPHA))
+        self._ground = Ink.of(colour(palette.running, tokens.THROUGHPUT_FILL_ALPHA))
         for line in self._curves:
-            line.setPen(pen(palette.running, LINE_EDGE))
-        self._capacity.set_palette(palette)
-        self._offered.setPen(pen(palette.t3, LINE_MARKER, DASH_CAP))
+            line.setPen(pen(palette.running, tokens.LINE_EDGE))
+        self._offered.setPen(pen(palette.t3, tokens.LINE_MARKER, tokens.DASH_CAP))
 
-    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+    def compute(self, view: TimeRange) -> tuple[float, ...]:
         self._rates = throughput.throughput(self.history, view)
         return self._rates.peaks if self.capacity is None else with_capacity(self._rates.peaks, self.capacity)
 
     def draw(self, layout: Layout) -> None:
         assert self._rates is not None
+        unknown = np.full(layout.view.columns, np.nan)
         for strip, (times, values) in ((TOKENS, self._rates.tokens), (REQUESTS, self._rates.requests)):
-            axis = layout.strips[strip]
-            is_known = len(values) > 0 and not np.isnan(values).all()
-            self._curves[strip].setVisible(is_known)
-            self._grounds[strip].setVisible(is_known)
-            if is_known:
-                self._curves[strip].setData(layout.x(times), axis.y(values))
-                middles = layout.view.start_s + (np.arange(layout.view.columns) + 0.5) * layout.view.column_s
-                heights = np.interp(middles, times, values, left=np.nan, right=np.nan)
-                sharp = layout.sharp_strip(strip)
-                self._grounds[strip].set_layers(layout, sharp, [plain_layer(self._ground, sharp, heights)])
-        self._draw_offered(layout)
+            self._curves[strip].show_line(layout.x(times), layout.strips[strip].y(values))
+            middles = layout.view.middles()
+            heights = np.interp(middles, times, values, left=np.nan, right=np.nan) if len(times) else unknown
+            sharp = layout.sharp_strip(strip)
+            self._grounds[strip].set_layers(layout, sharp, [plain_layer(self._ground, sharp, heights)])
+        times, rates = self._rates.offered
+        self._offered.show_line(layout.x(times), layout.strips[REQUESTS].y(rates))
         self._capacity.set_line(layout, self.capacity)
 
     @property
     def besides(self) -> object:
         return self.capacity
-
-    def readout_now(self) -> Readout:
-        at_s = self.end_s if self.end_s is not None else self.history.now_s()
-        return throughput.readout(self.history, at_s, self.seconds_per_pixel())
 
     def readout_at(self, at_s: float) -> Readout:
         return throughput.readout(self.history, at_s, self.seconds_per_pixel())
@@ -146,12 +126,4 @@ class ThroughputPanel(PlotPanel):
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
         tokens, requests, _ = throughput.values_at(self.history, at_s, layout.view.pixel_s)
         values = ((TOKENS, tokens), (REQUESTS, requests))
-        return [Dot(layout.strips[n].y_of(value), self.palette_.running) for n, value in values if value == value]
-
-    def _draw_offered(self, layout: Layout) -> None:
-        assert self._rates is not None
-        times, rates = self._rates.offered
-        is_known = len(rates) > 0 and not np.isnan(rates).all()
-        self._offered.setVisible(is_known)
-        if is_known:
-            self._offered.setData(np.floor(layout.x(times)) + 0.5, np.floor(layout.strips[REQUESTS].y(rates)) + 0.5)
+        return [Dot(layout.strips[n].y_of(value), current().running) for n, value in values if value == value]

@@ -4,49 +4,48 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF
 
+from gui.look.theme import current
 from gui.look.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, Palette
-from gui.plots.card import BatchCard
 from gui.plots.frame import Layout, Strip
-from gui.plots.how_to_read import HowToRead
-from gui.plots.lanes import LanesItem, LaneSurroundings
 from gui.plots.panel import Moment, PlotPanel
+from gui.plots.timeline_items import BatchCard, HowToRead, LanesItem, LaneSurroundings
 from gui.series import timeline
-from gui.series.declaration import Readout
-from gui.series.lanes import LaneChoice, LaneGrid
 from gui.series.time_axis import chip_text, clock_text
 from gui.series.time_range import TimeRange
-from gui.series.timeline import Bars, Block, Lanes
+from gui.series.timeline import Bars, Block, LaneChoice, LaneGrid, Lanes
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 
 
 class TimelinePanel(PlotPanel):
-    """Has no y axis: its lanes are dealt out anew when more are needed."""
+    """Has no y axis: its lanes are dealt out anew when more are needed.
 
-    def __init__(self, history: History, palette: Palette) -> None:
+    Attributes:
+        chosen: the row of the request that is marked.
+    """
+
+    def __init__(self, history: History) -> None:
         self._choice = LaneChoice()
         self._lanes = Lanes.dealt(history, 1)
         self._offset = 0
         self._follows = True
         self._highlighted: int | None = None
-        self._chosen: int | None = None
-        super().__init__(timeline.PLOT, [], history, palette, has_axis=True, with_words=True)
-        self._bars = LanesItem(palette)
-        self._surroundings = LaneSurroundings(palette)
-        self.card = BatchCard(palette)
-        self._how_to_read = HowToRead(palette, self.canvas)
+        self.chosen: int | None = None
+        super().__init__(timeline.PLOT, [], history, has_axis=True, with_words=True)
+        self._bars = LanesItem()
+        self._surroundings = LaneSurroundings()
+        self.card = BatchCard()
+        self._how_to_read = HowToRead(self.canvas)
         self._how_to_read.hide()
         self.canvas.add_data(self._bars)
         for item in (self._surroundings, self.card):
             self.canvas.addItem(item)
-
-    # --------------------------------------------------------------------------------------------------- declaration
+        self.set_colors(current())
 
     def set_colors(self, palette: Palette) -> None:
-        for part in (self._bars, self._surroundings, self.card, self._how_to_read):
-            part.set_palette(palette)
+        self._bars.set_colors(palette)
 
-    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+    def compute(self, view: TimeRange) -> tuple[float, ...]:
         top, bottom = self._strip_edges()[0]
         bars = Bars.in_view(self.history, view)
         replicas = max(len(self.history.slots), 1)
@@ -64,22 +63,10 @@ class TimelinePanel(PlotPanel):
         self._bars.set_stages(layout, self._stages, self._choice.grid)
         self._show_highlight(layout)
 
-    def readout_now(self) -> Readout:
-        return {}
-
-    def readout_at(self, at_s: float) -> Readout:
-        return {}
-
-    # ------------------------------------------------------------------------------------------------------- batches
-
     def batch_at(self, position: QPointF) -> int | None:
         """The row of the batch at a position on the canvas."""
-        layout = self.layout_
-        at_s = self.time_at(position)
-        if layout is None or at_s is None or not layout.top <= position.y() < layout.bottom:
-            return None
-        lane = int(position.y() - layout.top) // self._choice.grid.height + self._offset
-        return timeline.batch_at(self.history, at_s, lane, self._lanes)
+        at_s, lane = self.time_at(position), self._lane_at(position)
+        return None if at_s is None or lane is None else timeline.batch_at(self.history, at_s, lane, self._lanes)
 
     def highlight(self, row: int | None) -> None:
         """Outline this batch and describe it on the card."""
@@ -90,25 +77,17 @@ class TimelinePanel(PlotPanel):
 
     def request_at(self, position: QPointF) -> int | None:
         """The row of the request at a position on the canvas, or of the nearest one above or below it."""
-        layout = self.layout_
-        at_s = self.time_at(position)
-        if layout is None or at_s is None or not layout.top <= position.y() < layout.bottom:
+        at_s, lane = self.time_at(position), self._lane_at(position)
+        if at_s is None or lane is None:
             return None
-        height = self._choice.grid.height
-        lane = int(position.y() - layout.top) // height + self._offset
-        reach = LANE_REACH // height
+        reach = LANE_REACH // self._choice.grid.height
         near = sorted(range(lane - reach, lane + reach + 1), key=lambda other: abs(other - lane))
         found = (timeline.request_at(self.history, at_s, other, self._lanes) for other in near)
         return next((row for row in found if row is not None), None)
 
-    @property
-    def chosen(self) -> int | None:
-        """The row of the request that is marked."""
-        return self._chosen
-
     def choose(self, row: int | None) -> None:
         """Mark this request."""
-        self._chosen = row
+        self.chosen = row
         bar = self.bar_of_chosen()
         grid = self._choice.grid
         if bar is not None and grid.overflows and not self._offset <= bar.lanes[0] < self._offset + grid.shown:
@@ -118,7 +97,7 @@ class TimelinePanel(PlotPanel):
 
     def bar_of_chosen(self) -> Block | None:
         """Where the chosen request stands, in view or not."""
-        return timeline.bar_of(self.history, self._chosen, self._lanes) if self._chosen is not None else None
+        return timeline.bar_of(self.history, self.chosen, self._lanes) if self.chosen is not None else None
 
     def scroll_lanes(self, by: int) -> bool:
         """Show other lanes, where there are more than fit; true if they moved."""
@@ -127,7 +106,7 @@ class TimelinePanel(PlotPanel):
         if offset == self._offset:
             return False
         self._offset, self._follows = offset, False
-        self._forget_drawing()
+        self.draw_anew()
         return True
 
     def follow_lanes(self) -> None:
@@ -138,7 +117,11 @@ class TimelinePanel(PlotPanel):
     def overflows(self) -> bool:
         return self._choice.grid.overflows
 
-    # --------------------------------------------------------------------------------------------------------- inner
+    def _lane_at(self, position: QPointF) -> int | None:
+        layout = self.layout_
+        if layout is None or not layout.top <= position.y() < layout.bottom:
+            return None
+        return int(position.y() - layout.top) // self._choice.grid.height + self._offset
 
     def _offset_to_follow(self, grid: LaneGrid) -> int:
         """The lanes of the batch that started last, moved by whole pages since continuous motion cannot be read."""
@@ -171,7 +154,7 @@ class TimelinePanel(PlotPanel):
         block = timeline.block_of(self.history, row, self._lanes) if row is not None else None
         self._surroundings.set_lanes(layout, self._lanes, self._choice.grid, self._offset, block, self.bar_of_chosen())
         batch = batch_summary(self.history, row) if row is not None else None
-        self.card.tell(batch, layout, self._surroundings.outline)
+        self.card.describe(batch, layout, self._surroundings.outline)
 
     def _show_pointer(self, layout: Layout) -> None:
         at_s = self._pointed_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gui.look.theme import current
 from gui.look.tokens import Palette
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.frame import Layout
@@ -19,20 +20,19 @@ from service.analysis.observed.history import History
 class WastedWorkPanel(PlotPanel):
     """Two areas: places of rows that had ended, and padding on top of them."""
 
-    def __init__(self, history: History, palette: Palette) -> None:
-        scale = StepScale(most_ticks=5, least_step=1)
-        super().__init__(wasted_work.PLOT, [scale], history, palette, has_axis=True)
+    def __init__(self, history: History) -> None:
+        super().__init__(wasted_work.PLOT, [StepScale()], history, has_axis=True)
         self._wasted: WastedOverTime | None = None
         self._areas = ColumnsItem()
         self.canvas.add_data(self._areas)
-        self.set_colors(palette)
+        self.set_colors(current())
 
     def set_colors(self, palette: Palette) -> None:
         self._padding, self._vacant = (
             Ink.of(blended(ink, palette.plot, palette.fill_alpha)) for ink in (palette.t2, palette.t3)
         )
 
-    def compute(self, view: TimeRange, height: int) -> tuple[float, ...]:
+    def compute(self, view: TimeRange) -> tuple[float, ...]:
         self._wasted = wasted_work.wasted_over_time(self.history, view)
         return (self._wasted.peak,)
 

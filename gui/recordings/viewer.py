@@ -1,9 +1,4 @@
-"""Shows recordings in the place of a service.
-
-::
-
-    run.bsr ──▶ open_recording (a thread) ──▶ History becomes the recorded one; its clock stands at the end
-"""
+"""Shows recordings in the place of a service: a thread reads the file, then the history becomes the recorded one."""
 
 from __future__ import annotations
 
@@ -26,7 +21,6 @@ from service.analysis.findings.ranking import findings
 from service.analysis.observed.history import History
 from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import Recording, open_recording
-from service.analysis.recording.tables import settings_at
 from service.messages.clock import monotonic_clock_id
 from service.messages.pipes import our_python
 
@@ -34,27 +28,18 @@ SHORTEST_VIEW_S: Final = 2.0
 
 
 class Recordings(QObject):
-    """Opens one recording at a time.
+    """Opens one recording at a time."""
 
-    Signals:
-        failed: a sentence that says why a recording could not be opened.
-        opened: a recording is shown; the plots are to be frozen.
-        left: no recording is shown any more; the plots may run.
-    """
-
-    failed = Signal(str)
-    opened = Signal()
-    left = Signal()
+    failed = Signal(str)  # a sentence that says why a recording could not be opened
+    changed = Signal()  # a recording is shown, and the plots are to be frozen; or none is any more
     _read = Signal(object)
 
-    def __init__(
-        self, window: MainWindow, plots: PlotStack, history: History, session: Session, window_s: Callable[[], float]
-    ) -> None:
+    def __init__(self, window: MainWindow, plots: PlotStack, session: Session, window_s: Callable[[], float]) -> None:
         """`window_s` returns the seconds that the plots show of a running service."""
         super().__init__(window)
         self._window = window
         self._plots = plots
-        self._history = history
+        self._history = session.history
         self._session = session
         self._window_s = window_s
         self._live: History | None = None
@@ -65,10 +50,10 @@ class Recordings(QObject):
         self._pool = QThreadPool(self)
         self._pool.setMaxThreadCount(1)
         toolbar, bar = self._window.toolbar, self.bar
-        toolbar.open_wanted.connect(self.ask_for_file)
+        toolbar.open_action.triggered.connect(self.ask_for_file)
         self._window.recording_dropped.connect(self.open)
-        toolbar.close_recording_wanted.connect(self.leave)
-        bar.close_wanted.connect(self.leave)
+        toolbar.close_action.triggered.connect(self.leave)
+        bar.close_button.clicked.connect(self.leave)
         bar.strip.moved.connect(self._plots.show_until)
         self._read.connect(self._on_read)
         self.failed.connect(bar.show_failure)
@@ -79,7 +64,6 @@ class Recordings(QObject):
         return self._shown is not None
 
     def ask_for_file(self) -> None:
-        """Let the user choose a recording, then show it."""
         ask_for_file(self._window, "Open a recording", FILTER, self.open)
 
     def open(self, path: Path) -> None:
@@ -103,12 +87,24 @@ class Recordings(QObject):
         self._plots.set_window_s(self._window_s())
         self._window.figures.set_frozen_at(None)
         self._window.setWindowTitle(TITLE)
-        self.left.emit()
+        self.changed.emit()
 
     def show_place(self) -> None:
         """Show the time at the right edge of the plots and the settings in force then."""
-        if self._shown is not None:
-            self._show_place(self._shown)
+        if self._shown is None:
+            return
+        window, history = self._window, self._history
+        at_s = self._plots.view_end_s()
+        clock_time = f"{datetime.fromtimestamp(history.wall_time(at_s)):%H:%M:%S}"
+        window.figures.set_frozen_at(clock_time)
+        window.toolbar.show_replay(self._shown.path.name, clock_time)
+        regime = history.batches.regime_at(at_s)
+        settings = None if regime is None else regime.settings
+        self.bar.settings.setText(in_force(settings))
+        if settings is not None:
+            window.show_recorded_settings(settings, history.statuses.scale_at(at_s))
+        if self._session.state is LifeCycle.NOT_STARTED:
+            window.load.set_can_run(False, "This is a recording. Start leaves it.")
 
     def follow(self) -> None:
         """Show in the strip what the plots show; called once a frame."""
@@ -145,7 +141,7 @@ class Recordings(QObject):
         self._window.setWindowTitle(f"{recording.path.name} – {TITLE}")
         self.bar.show_recording(recording)
         self._window.status.set_activity(recording.damage or f"Recording {recording.path}")
-        self.opened.emit()
+        self.changed.emit()
         self.show_place()
         self.follow()
 
@@ -153,16 +149,3 @@ class Recordings(QObject):
         self._window.requests.model.clear()
         self._history.become(history)
         self._plots.begin_anew()
-
-    def _show_place(self, recording: Recording) -> None:
-        window, history = self._window, self._history
-        at_s = self._plots.view_end_s()
-        clock_time = f"{datetime.fromtimestamp(history.wall_time(at_s)):%H:%M:%S}"
-        window.figures.set_frozen_at(clock_time)
-        window.toolbar.show_replay(recording.path.name, clock_time)
-        settings = settings_at(history, at_s)
-        self.bar.show_settings(in_force(settings))
-        if settings is not None:
-            window.show_recorded_settings(settings, history.statuses.scale_at(at_s))
-        if self._session.state is LifeCycle.NOT_STARTED:
-            window.load.set_can_run(False, "This is a recording. Start leaves it.")

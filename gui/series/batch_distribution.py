@@ -10,8 +10,15 @@ from typing import Final
 import numpy as np
 
 from gui.series.batch_size import CAP_IN_VIEW, LEAST_VIEW
-from gui.series.declaration import Declaration, Entry, Readout
-from gui.series.reasons import OF_WHOLE_BATCHES, reason_entries, told_counts, with_reasons
+from gui.series.declaration import (
+    OF_WHOLE_BATCHES,
+    Declaration,
+    Entry,
+    Readout,
+    reason_entries,
+    told_counts,
+    with_reasons,
+)
 from gui.series.scope import Scope
 from service.analysis.observed.batches import REASON_CODES, REASONS
 from service.analysis.observed.columns import Floats, Ints
@@ -25,10 +32,7 @@ PLOT: Final = Declaration(
     name="batch-distribution",
     title="Batch sizes",
     unit="share of batches",
-    entries=(
-        *reason_entries("area"),
-        Entry("cap", "dash", "t2"),
-    ),
+    entries=(*reason_entries("area"), Entry("cap", "dash", "t2")),
     empty_text="How many batches held how many requests,\nby why they were released",
     axis_units=("%",),
 )

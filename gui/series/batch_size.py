@@ -9,10 +9,8 @@ from typing import Final
 import numpy as np
 
 from gui.look.tokens import MARK_ROOM
-from gui.series.declaration import Declaration, Entry, Readout
-from gui.series.reasons import reason_entries, told_counts, with_reasons
-from gui.series.thinning import one_per_cell, step_line
-from gui.series.time_range import TimeRange
+from gui.series.declaration import Declaration, Entry, Readout, reason_entries, told_counts, with_reasons
+from gui.series.time_range import TimeRange, one_per_cell, step_line
 from service.analysis.observed.batches import CONTINUOUS, REASON_CODES, REASONS
 from service.analysis.observed.columns import Floats, Ints
 from service.analysis.observed.history import History
@@ -68,10 +66,7 @@ PLOT: Final = Declaration(
     name="batch-size",
     title="Batch size",
     unit="requests",
-    entries=(
-        *reason_entries(),
-        Entry("cap", "dash", "t2"),
-    ),
+    entries=(*reason_entries(), Entry("cap", "dash", "t2")),
     empty_text="A mark for every batch,\nby why it was released",
 )
 

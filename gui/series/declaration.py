@@ -1,10 +1,13 @@
-"""What a plot is called, what stands in its legend and what it says as long as it is empty."""
+"""What a plot is called, what its legend shows (release reasons among it), and its text while it is empty."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
+
+from service.analysis.observed.batches import REASONS
+from service.messages.settings import ReleaseReason
 
 Swatch: TypeAlias = Literal["square", "circle", "triangle", "diamond", "caret", "area", "line", "dash", "lane", "none"]
 Readout: TypeAlias = Mapping[str, str]  # a text for each entry of the legend that has one now
@@ -40,3 +43,37 @@ class Declaration:
     entries: tuple[Entry, ...]
     empty_text: str
     axis_units: tuple[str, ...] = ("",)
+
+
+SWATCHES: Final[Mapping[ReleaseReason, Swatch]] = {
+    "full": "square",
+    "timeout": "circle",
+    "drained": "triangle",
+    "joined": "diamond",
+    "left": "caret",
+}
+OF_WHOLE_BATCHES: Final[tuple[ReleaseReason, ...]] = ("full", "timeout", "drained")
+
+
+def reason_entries(swatch: Swatch | None = None, seen: Collection[ReleaseReason] = ()) -> tuple[Entry, ...]:
+    """The legend's entries: all reasons of whole batches, or only those seen where requests join and leave singly.
+
+    >>> [entry.name for entry in reason_entries(seen=("timeout",))]
+    ['full', 'timeout', 'drained']
+    >>> [entry.name for entry in reason_entries(seen=("left", "joined", "timeout"))]
+    ['timeout', 'joined', 'left']
+    """
+    is_open = any(reason not in OF_WHOLE_BATCHES for reason in seen)
+    shown = [reason for reason in REASONS if reason in seen] if is_open else OF_WHOLE_BATCHES
+    return tuple(Entry(reason, swatch or SWATCHES[reason], reason) for reason in shown)
+
+
+def told_counts(counts: Mapping[ReleaseReason, int]) -> dict[str, str]:
+    """The count of each reason as text; a count of none is left out, except for the reasons of whole batches."""
+    return {reason: str(count) for reason, count in counts.items() if count or reason in OF_WHOLE_BATCHES}
+
+
+def with_reasons(plot: Declaration, entries: tuple[Entry, ...]) -> Declaration:
+    """A plot with these entries in the place of its release reasons."""
+    places = [place for place, entry in enumerate(plot.entries) if entry.name in REASONS]
+    return replace(plot, entries=(*plot.entries[: places[0]], *entries, *plot.entries[places[-1] + 1 :]))

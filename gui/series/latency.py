@@ -9,9 +9,8 @@ from typing import Final
 import numpy as np
 
 from gui.series.declaration import Declaration, Entry, Readout
-from gui.series.thinning import stride
-from gui.series.time_range import TimeRange
-from gui.series.value_axis import ValueAxis
+from gui.series.scale import ValueAxis
+from gui.series.time_range import TimeRange, stride
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import samples_between

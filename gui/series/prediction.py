@@ -41,7 +41,7 @@ def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]
 
 
 def with_ghost(peaks: Sequence[float], levels: Sequence[GhostLevel]) -> tuple[float, ...]:
-    """The peaks that the scales have to reach: those of the data, and a ghost that is not out of all proportion.
+    """The peaks that the scales have to reach: the data's, and the ghost's unless it is out of all proportion.
 
     >>> with_ghost([1.0], [GhostLevel(0, 1.2, 1.0, 1.5, "p50")]), with_ghost([1.0], [GhostLevel(0, 70, 60, 80, "p50")])
     ((1.2,), (2.0,))
@@ -91,7 +91,7 @@ def levels(capacity: Capacity) -> tuple[CapacityLevel, CapacityLevel]:
 
 
 def with_capacity(peaks: Sequence[float], line: CapacityLine) -> tuple[float, ...]:
-    """The peaks that the scales have to reach: those of the data, and a line that is not out of all proportion.
+    """The peaks that the scales have to reach: the data's, and the line's unless it is out of all proportion.
 
     >>> line = CapacityLine(0.0, levels(Capacity(16, 12.5, 300.0)))
     >>> with_capacity((200.0, 8.0), line), with_capacity((20.0, 0.8), line)

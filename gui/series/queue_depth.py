@@ -18,11 +18,7 @@ PLOT: Final = Declaration(
     name="queue-depth",
     title="Queue depth",
     unit="requests",
-    entries=(
-        Entry("waiting", "area", "waiting"),
-        Entry("formed", "area", "formed"),
-        Entry("running", "area", "running"),
-    ),
+    entries=tuple(Entry(stage, "area", stage) for stage in ("waiting", "formed", "running")),
     empty_text="How many requests wait,\nand how many run",
 )
 

@@ -1,4 +1,4 @@
-"""The y axis: from 0 to a round number above the data, changed in steps and seldom, or it would read as data."""
+"""Axes of values: a y axis that follows the data, and an x axis, both with round numbers at their ticks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from gui.look.tokens import PLOT_HEADROOM, RESCALE_INTERVAL_S
+from service.analysis.observed.columns import Floats
 
 STEPS: Final = (1.0, 2.0, 4.0, 5.0)
 SLACK: Final = 1.3  # the scale shrinks only if it would also fit data so many times larger
@@ -53,7 +56,7 @@ def axis_for(peak: float, most_ticks: int, least_step: float) -> Axis:
 class StepScale:
     """An axis that follows the data, at most once a `RESCALE_INTERVAL_S`."""
 
-    def __init__(self, most_ticks: int, least_step: float) -> None:
+    def __init__(self, most_ticks: int = 5, least_step: float = 1.0) -> None:
         self._most_ticks = most_ticks
         self._least_step = least_step
         self._changed_s = -math.inf
@@ -92,3 +95,85 @@ def _steps(least: float) -> Iterator[float]:
             if value >= least:
                 yield value
         power += 1
+
+
+LOG_FROM: Final = 30.0  # the largest value over one of the smallest, from which on the axis is logarithmic
+SMALL_SHARE: Final = 2.0  # per cent of the values may be smaller than that one
+LOG_STEPS: Final = (1.0, 2.0, 5.0)
+MOST_TICKS: Final = 7
+LEAST_S: Final = 0.01
+
+
+@dataclass(frozen=True)
+class ValueAxis:
+    """From `low` to `high`, both round numbers."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    is_log: bool = False
+
+    def shares(self, values: Floats) -> Floats:
+        """Where values lie between the left edge, 0, and the right one, 1; what is beyond an edge lies on it."""
+        inside = np.clip(values, self.low, self.high)
+        if self.is_log:
+            result: Floats = np.log(inside / self.low) / math.log(self.high / self.low)
+        else:
+            result = (inside - self.low) / (self.high - self.low)
+        return result
+
+    def value_at(self, share: float) -> float:
+        if self.is_log:
+            return float(self.low * (self.high / self.low) ** share)
+        return self.low + share * (self.high - self.low)
+
+    def edges(self, count: int) -> Floats:
+        """The values that cut the axis into `count` equal lengths."""
+        shares = np.linspace(0.0, 1.0, count + 1)
+        return np.array([self.value_at(float(share)) for share in shares])
+
+    def label(self, value: float) -> str:
+        return f"{value:g}"
+
+    def seconds(self, value: float) -> str:
+        """A value anywhere on the axis, in words.
+
+        >>> ValueAxis(0.0, 2.0, ()).seconds(0.5), ValueAxis(0.0, 0.2, ()).seconds(0.05)
+        ('0.50 s', '0.050 s')
+        """
+        return f"{value:.2f} s" if self.high >= 1 else f"{value:.3f} s"
+
+
+def seconds_axis(*samples: Floats) -> ValueAxis:
+    """The axis on which all of these (rising) can be read.
+
+    >>> seconds_axis(np.array([0.5, 0.9, 1.3])).ticks
+    (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)
+    >>> seconds_axis(np.array([0.2, 1.0, 40.0])).ticks
+    (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+    """
+    known = [sample for sample in samples if len(sample)]
+    if not known:
+        return _linear(LEAST_S)
+    largest = max(float(sample[-1]) for sample in known)
+    smallest = min(float(np.percentile(sample, SMALL_SHARE)) for sample in known)
+    if largest < LOG_FROM * max(smallest, LEAST_S / 10):
+        return _linear(largest)
+    return _logarithmic(max(smallest, LEAST_S / 10), largest)
+
+
+def _linear(largest: float) -> ValueAxis:
+    axis = axis_for(largest, MOST_TICKS, LEAST_S)
+    high = math.ceil(axis.ceiling / axis.step - 1e-9) * axis.step
+    return ValueAxis(0.0, high, tuple(round(n * axis.step, 10) for n in range(round(high / axis.step) + 1)))
+
+
+def _logarithmic(smallest: float, largest: float) -> ValueAxis:
+    powers = range(math.floor(math.log10(smallest)), math.floor(math.log10(largest)) + 1)
+    rounds = [round(step * 10.0**power, 10) for power in powers for step in LOG_STEPS]
+    rounds.append(10.0**powers.stop)
+    first = max((n for n, value in enumerate(rounds) if value <= smallest), default=0)
+    last = next(n for n, value in enumerate(rounds) if value >= largest)
+    ticks = tuple(rounds[first : max(last, first + 1) + 1])
+    shown = ticks if len(ticks) <= MOST_TICKS + 2 else tuple(t for t in ticks if math.log10(t).is_integer())
+    return ValueAxis(ticks[0], ticks[-1], shown, is_log=True)

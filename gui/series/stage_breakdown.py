@@ -41,7 +41,7 @@ class EngineTime:
 
 
 def engine_time(history: History, scope: Scope) -> EngineTime | None:
-    """Of a scope; ``None`` where engines do not tell it, as in older recordings."""
+    """The engine's time in a scope; ``None`` where it is not reported, as in older recordings."""
     columns = history.batches.columns
     rows = np.flatnonzero(scope.contains(columns["finished"], columns["regime"]) & np.isfinite(columns["prefill_s"]))
     started, finished, prefill_s = (columns[name][rows] for name in ("started", "finished", "prefill_s"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -13,31 +13,23 @@ from service.analysis.observed.columns import Floats
 Places: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
-def _no_places() -> Places:
-    return np.empty(0, dtype=np.int64)
-
-
-def _nothing() -> Floats:
-    return np.empty(0)
-
-
 @dataclass(frozen=True)
 class Dots:
     """The points that have been measured, by latency.
 
     Attributes:
         places: of each dot in the sweep.
-        front, best, beaten: indices of dots; those on the Pareto front, the best of all, and the rest.
+        front, best, beaten: indices of the dots on the Pareto front, of the best dot, and of the rest.
         limits_s: the objective, if there is one.
     """
 
-    places: Places = field(default_factory=_no_places)
-    latencies_s: Floats = field(default_factory=_nothing)
-    rates: Floats = field(default_factory=_nothing)
-    front: Places = field(default_factory=_no_places)
-    best: Places = field(default_factory=_no_places)
-    beaten: Places = field(default_factory=_no_places)
-    limits_s: Floats = field(default_factory=_nothing)
+    places: Places
+    latencies_s: Floats
+    rates: Floats
+    front: Places
+    best: Places
+    beaten: Places
+    limits_s: Floats
 
     def index_of(self, place: int | None) -> Places:
         """The dot of a point, as an array of one or none."""
@@ -52,8 +44,11 @@ class Dots:
         return int(self.places[min(max(index, 0), len(self.places) - 1)])
 
 
-def dots_of(sweep: Sweep) -> Dots:
+def dots_of(sweep: Sweep | None) -> Dots:
     """The dots of the points that were measured."""
+    if sweep is None:
+        no_places, nothing = np.empty(0, dtype=np.int64), np.empty(0)
+        return Dots(no_places, nothing, nothing, no_places, no_places, no_places, nothing)
     known = sweep.measured()
     places = np.array([dot.place for dot in known], dtype=np.int64)
     front, best = sweep.front(), sweep.best()

@@ -10,8 +10,7 @@ from typing import Final
 import numpy as np
 
 from gui.series.declaration import Declaration, Entry, Readout
-from gui.series.thinning import step_line, stride
-from gui.series.time_range import TimeRange
+from gui.series.time_range import TimeRange, step_line, stride
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import samples_between
@@ -22,23 +21,17 @@ from service.messages.workload import TEXT
 TOKENS_WINDOW_S: Final = 1.0
 REQUESTS_WINDOW_S: Final = 2.0  # twice over, since requests end by whole batches
 FRESH_S: Final = 1.5
+LONGEST_ON_AXIS: Final = 5  # letters of a unit
 PIXELS_AVERAGED: Final = 3  # in a long window of time what is faster than this would only be a hedge of lines
 
 PLOT: Final = Declaration(
     name="throughput",
     title="Throughput",
     unit="",
-    entries=(
-        Entry("tokens/s", "none", "t2"),
-        Entry("requests/s", "none", "t2"),
-        Entry("offered", "dash", "t3"),
-    ),
+    entries=(Entry("tokens/s", "none", "t2"), Entry("requests/s", "none", "t2"), Entry("offered", "dash", "t3")),
     empty_text="Tokens and requests a second,\nagainst what is offered",
     axis_units=("tok/s", "req/s"),
 )
-
-
-LONGEST_ON_AXIS: Final = 5
 
 
 @cache

@@ -1,15 +1,16 @@
-"""Timeline: every request a bar in its lane, first waiting, then sealed, then running with its batch."""
+"""Timeline: lanes, and every request a bar in its lane, first waiting, then sealed, then running with its batch."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gui.series.declaration import Declaration, Entry
-from gui.series.reasons import reason_entries, with_reasons
+from gui.look.tokens import LANE_HEIGHTS
+from gui.series.declaration import Declaration, Entry, reason_entries, with_reasons
 from gui.series.time_range import TimeRange
 from service.analysis.observed.batches import REASONS
 from service.analysis.observed.columns import Floats, Ints
@@ -17,7 +18,67 @@ from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, is_open, members_of
 from service.messages.settings import ReleaseReason
 
-Stage = str
+SETTLE_S: Final = 5.0  # lanes grow higher only once there has been room for so long: each change deals all anew
+SPARE: Final = 64  # where more lanes are needed than fit, their number is a multiple of this
+
+
+@dataclass(frozen=True)
+class LaneGrid:
+    """`total` lanes of `height` pixels, of which `shown` fit."""
+
+    height: int
+    total: int
+    shown: int
+
+    @property
+    def overflows(self) -> bool:
+        return self.total > self.shown
+
+
+def grid_for(needed: int, replicas: int, room: int) -> LaneGrid:
+    """The highest lanes with which `needed` for each replica fit into `room` pixels; else the lowest, to be scrolled.
+
+    >>> grid_for(needed=50, replicas=1, room=180)
+    LaneGrid(height=3, total=60, shown=60)
+    >>> grid_for(needed=256, replicas=1, room=180)
+    LaneGrid(height=1, total=256, shown=180)
+    """
+    for height in LANE_HEIGHTS:
+        fitting = max(room // height, 1)
+        each = fitting // replicas
+        if each >= needed:
+            return LaneGrid(height, each * replicas, fitting)
+    each = math.ceil(needed / SPARE) * SPARE
+    return LaneGrid(LANE_HEIGHTS[-1], each * replicas, max(room // LANE_HEIGHTS[-1], 1))
+
+
+class LaneChoice:
+    """Gives way at once when lanes do not suffice and hesitates to take room back."""
+
+    def __init__(self) -> None:
+        self.grid = LaneGrid(LANE_HEIGHTS[0], 1, 1)
+        self._room = -1
+        self._replicas = 1
+        self._could_since_s: float | None = None
+
+    def choose(self, needed: int, replicas: int, room: int, now_s: float) -> LaneGrid:
+        wanted = grid_for(needed, replicas, room)
+        if (room, replicas) != (self._room, self._replicas) or wanted.total > self.grid.total:
+            self._adopt(wanted)
+        elif wanted.total == self.grid.total:
+            self._could_since_s = None
+        elif self._could_since_s is None:
+            self._could_since_s = now_s
+        elif now_s - self._could_since_s >= SETTLE_S:
+            self._adopt(wanted)
+        self._room, self._replicas = room, replicas
+        return self.grid
+
+    def _adopt(self, grid: LaneGrid) -> None:
+        self.grid = grid
+        self._could_since_s = None
+
+
 RUNNING: Final = tuple(reason for reason in REASONS if reason != "left")  # with which no request begins to run
 STAGES: Final[tuple[str, ...]] = ("nothing", "waiting", "formed", *RUNNING)  # a later one hides an earlier one
 WAITING: Final = 1
@@ -30,11 +91,7 @@ PLOT: Final = Declaration(
     name="timeline",
     title="Timeline",
     unit="a bar per request, a block per batch",
-    entries=(
-        Entry("waiting", "lane", "waiting"),
-        Entry("formed", "lane", "formed"),
-        *reason_entries("area"),
-    ),
+    entries=(Entry("waiting", "lane", "waiting"), Entry("formed", "lane", "formed"), *reason_entries("area")),
     empty_text="Each request is a bar, each batch a block, coloured by why it was released.",
 )
 

@@ -1,22 +1,33 @@
-"""Who or what made a request wait, in a sentence."""
+"""What is known of one request: its stages, its batch, the other members, and what it waited for, in a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from service.analysis.observed import stages
 from service.analysis.observed.batches import REASONS
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
+from service.analysis.observed.one_batch import BatchSummary, batch_summary, companions_of
+from service.analysis.observed.requests import RequestRow
+from service.analysis.observed.stages import Stage
 from service.messages.settings import FORMATIONS, Formation, ReleaseReason, Settings
 
 NOTICEABLE_S: Final = 0.005
 STRAGGLES: Final = 2.0  # a member with so many times the tokens of half of its batch holds it
 LATE_S: Final = 0.020  # a load generator that sends later than this is named
 
+WAITED_FOR: Final[Mapping[ReleaseReason, str]] = {  # after "Waited 0.05 s"
+    "full": "until its batch was full",
+    "timeout": "of batch_wait_timeout_s",
+    "drained": "until nothing more waited",
+    "joined": "until it could join",
+    "left": "until it could join",
+}
 PENDING: Final = "Waits until its batch is formed."
 
 
@@ -97,7 +108,7 @@ def _until_formed(history: History, row: int, slot: int, queued: float, formed: 
 
 
 def _until_joined(history: History, slot: int, queued: float, formed: float) -> Iterator[str]:
-    """First for one of those that ran to leave, then for the steps under way."""
+    """First for a running request to leave, then for the steps under way."""
     columns = history.batches.columns
     held = np.minimum(columns["finished"], formed) - np.maximum(columns["started"], queued)
     ran = (held > 0) & (columns["slot"] == slot)
@@ -146,14 +157,9 @@ def _for_company(history: History, batch: int) -> str:
         return "for its batch to be formed"
     settings = history.batches.settings_of(batch) or Settings()
     is_early = settings.formation == "early"  # in which the ticks come later
-    texts: dict[ReleaseReason, str] = {
-        "timeout": "of batch_wait_timeout_s" if settings.allow_small_batch else "for its batch to fill",
-        "full": "until its batch was full",
-        "drained": "until nothing more waited",
-        "joined": "until it could join",
-        "left": "until it could join",
-    }
-    text = texts[REASONS[int(history.batches.columns.get(batch, "reason"))]]
+    reason = REASONS[int(history.batches.columns.get(batch, "reason"))]
+    held = reason == "timeout" and not settings.allow_small_batch
+    text = "for its batch to fill" if held else WAITED_FOR[reason]
     return f"{text} and for the next tick of stride_s" if settings.stride_s and not is_early else text
 
 
@@ -168,3 +174,43 @@ def _formation(history: History, batch: int) -> Formation | None:
     if columns.has(batch):
         return FORMATIONS[int(columns.get(batch, "formation"))]
     return history.in_force.settings.formation if history.in_force is not None else None
+
+
+@dataclass(frozen=True)
+class RequestDetails:
+    """
+    Attributes:
+        spans_s: seconds in each of its `stages`, so far where it is under way.
+        batch: ``None`` as long as it has none.
+        mates: the other members of its batch, or all that ran while it did where others could join, in their order in
+            the queue.
+        waited: the sentence on what it waited for.
+    """
+
+    request: RequestRow
+    stages: tuple[Stage, ...]
+    spans_s: tuple[float, ...]
+    batch: BatchSummary | None
+    mates: tuple[RequestRow, ...]
+    waited: str
+
+    @property
+    def latency_s(self) -> float:
+        return sum(self.spans_s)
+
+
+def request_details(history: History, row: int) -> RequestDetails | None:
+    """Of a row of the request table; ``None`` if it is no longer kept."""
+    table = history.requests
+    if not table.columns.has(row):
+        return None
+    spans = stages.durations(stages.marks(table.columns, np.array([row])), history.now_s())[0]
+    batch = int(table.columns.get(row, "batch"))
+    return RequestDetails(
+        request=table.row(row),
+        stages=stages.stages_of(history.unit),
+        spans_s=tuple(np.nan_to_num(spans).tolist()),
+        batch=batch_summary(history, batch),
+        mates=tuple(table.rows(each for each in companions_of(history, row) if each != row)),
+        waited=wait_sentence(history, row),
+    )

@@ -1,4 +1,4 @@
-"""Wasted work: places in the engine's batches that gave nobody a token."""
+"""Wasted work: places in the engine's batches that made no token of an answer."""
 
 from __future__ import annotations
 
@@ -108,8 +108,7 @@ class _Steps:
 
     def columns(self, values: Floats) -> Floats:
         """The value for each column of pixels."""
-        middles = self._view.start_s + (np.arange(self._view.columns) + 0.5) * self._view.column_s
-        return values[self.of(middles)]
+        return values[self.of(self._view.middles())]
 
 
 def _held_while_running(shares: Floats, begun: Ints, ended: Ints) -> Floats:

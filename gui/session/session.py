@@ -30,45 +30,22 @@ class Session(QObject):
 
     Attributes:
         frames_seen, requests_seen: frames of telemetry that came in, and requests that ended in them.
-
-    Signals:
-        life_cycle_changed: the new `LifeCycle`.
-        start_progressed: `progress` has changed.
-        settings_applied: the `VersionedSettings` in force, and after how many ms, or ``None`` while that is unknown.
-        setting_refused: a field and its rule.
-        cost_known: after `died`: its sentence with the final number of failed requests.
-        settings_not_sent: a change got no answer; a sentence.
-        deployment_seen: a `Deployment`: the replicas, and the progress of a change.
-        redeployment_refused, redeployment_not_sent: as with settings.
-        died: a sentence with the cause and the number of failed requests so far.
-        load_changed: a `LoadFrame` came in.
-        load_refused: a sentence that says why a command was not sent.
-        telemetry_came: a `TelemetryFrame` came in.
-        heard: a `RecordedEvent`: each event that the history takes, in the same order.
-        came_to_rest: no child process runs any more.
-        logged: a line of the service's log, the load generator's or the window's.
+        settings, deployment: their clients, whose signals report refusals and missing answers.
     """
 
-    life_cycle_changed = Signal(object)
-    start_progressed = Signal()
-    settings_applied = Signal(object, object)
-    setting_refused = Signal(str, str)
-    settings_not_sent = Signal(str)
-    deployment_seen = Signal(object)
-    redeployment_refused = Signal(str, str)
-    redeployment_not_sent = Signal(str)
-    died = Signal(str)
-    cost_known = Signal(str)
-    load_changed = Signal(object)
-    load_refused = Signal(str)
-    telemetry_came = Signal(object)
-    heard = Signal(object)
-    came_to_rest = Signal()
-    logged = Signal(str)
+    life_cycle_changed = Signal(object)  # the new `LifeCycle`
+    start_progressed = Signal()  # `progress` has changed
+    settings_applied = Signal(object, object)  # the `VersionedSettings` in force; after how many ms, or None if unknown
+    died = Signal(str)  # a sentence with the cause and the number of failed requests so far
+    cost_known = Signal(str)  # after `died`: its sentence with the final number of failed requests
+    load_changed = Signal(object)  # a `LoadFrame` came in
+    load_refused = Signal(str)  # a sentence that says why a command was not sent
+    telemetry_came = Signal(object)  # a `TelemetryFrame` came in
+    heard = Signal(object)  # a `RecordedEvent`: each event that the history takes, in the same order
+    came_to_rest = Signal()  # no child process runs any more
+    logged = Signal(str)  # a line of the service's log, the load generator's or the window's
 
-    def __init__(
-        self, history: History, service: ServiceProcess, load: LoadProcess, parent: QObject | None = None
-    ) -> None:
+    def __init__(self, history: History, service: ServiceProcess, load: LoadProcess, parent: QObject) -> None:
         super().__init__(parent)
         self.state = LifeCycle.NOT_STARTED
         self.progress = StartProgress()
@@ -77,17 +54,17 @@ class Session(QObject):
         self.requests_seen = 0
         self._state_since_s = time.monotonic()
         self._seed = time.time_ns() % 2**31
-        self._history = history
+        self.history = history
         self._service = service
         self._load = load
         self._is_service_stop_due = False
         self._death: _Death | None = None
         self._failed_before: int | None = None
         manager = network.manager(self)
-        self._settings = SettingsClient(manager, self)
-        self._deployment = DeploymentClient(manager, self)
+        self.settings = SettingsClient(manager, self)
+        self.deployment = DeploymentClient(manager, self)
         self._telemetry = TelemetryClient(manager, self)
-        self._clients = self._telemetry, self._settings, self._deployment
+        self._clients = self._telemetry, self.settings, self.deployment
         self._service.state_changed.connect(self._on_service_state)
         self._service.died.connect(self._on_service_died)
         self._service.stopped.connect(self._on_service_stopped)
@@ -97,27 +74,18 @@ class Session(QObject):
         self._load.died.connect(self.load_refused)
         self._load.logged.connect(self.logged)
         self._load.stopped.connect(self._on_load_stopped)
-        self._connect_clients()
-
-    def _connect_clients(self) -> None:
         self._telemetry.frame_received.connect(self._on_telemetry_frame)
-        self._telemetry.frames_missed.connect(self._history.add_missed)
+        self._telemetry.frames_missed.connect(self.history.add_missed)
         self._telemetry.frames_missed.connect(self.heard)
         self._telemetry.trouble.connect(self.logged)
-        self._settings.applied.connect(lambda in_force: self.settings_applied.emit(in_force, None))
-        self._settings.refused.connect(self.setting_refused)
-        self._settings.failed.connect(self.settings_not_sent)
-        self._settings.failed.connect(self.logged)
-        self._deployment.seen.connect(self.deployment_seen)
-        self._deployment.refused.connect(self.redeployment_refused)
-        self._deployment.failed.connect(self.redeployment_not_sent)
-        self._deployment.failed.connect(self.logged)
+        self.settings.applied.connect(lambda in_force: self.settings_applied.emit(in_force, None))
+        self.settings.failed.connect(self.logged)
+        self.deployment.failed.connect(self.logged)
 
     # What the user asks for ------------------------------------------------------------------------------------------
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no child process runs."""
         return not self._service.is_running and not self._load.is_running
 
     @property
@@ -142,7 +110,6 @@ class Session(QObject):
         self._load.stop()
 
     def kill(self) -> None:
-        """Kill all child processes."""
         self._is_service_stop_due = False
         self._load.kill()
         self._service.kill()
@@ -150,15 +117,14 @@ class Session(QObject):
     def change_settings(self, changes: dict[str, object]) -> None:
         """Ask for other settings while the service runs."""
         if self.state is LifeCycle.RUNNING:
-            self._settings.ask(changes)
+            self.settings.ask(changes)
 
     def redeploy(self, changes: dict[str, object]) -> None:
         """Ask for other numbers of replicas or of what Ray lets them hold, while the service runs."""
         if self.state is LifeCycle.RUNNING:
-            self._deployment.ask(changes)
+            self.deployment.ask(changes)
 
     def fire(self, prompts: tuple[str, ...], copies: int, max_tokens: int) -> None:
-        """Send each prompt `copies` times, now."""
         self._load.send(Fire(prompts=prompts, copies=copies, max_tokens=max_tokens))
 
     def run_load(self, load: RunLoad) -> None:
@@ -166,7 +132,6 @@ class Session(QObject):
         self._load.send(msgspec.structs.replace(load, seed=self._seed))
 
     def pause_load(self, paused: bool) -> None:
-        """Pause the arrivals, or let them go on."""
         self._load.send(PauseLoad() if paused else ResumeLoad())
 
     def stop_load(self) -> None:
@@ -188,15 +153,15 @@ class Session(QObject):
                 self._begin(state)
             case Stopping() if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
                 self._failed_before = self._failed_so_far()
-                self.logged.emit("Another program told the service to stop.")
+                self.logged.emit("Another program asked the service to stop.")
 
     def _begin(self, ready: Ready) -> None:
         self.ready = ready
-        self._history.service_started()
+        self.history.service_started()
         self.heard.emit(ServiceStarted(ready=ready))
         self._telemetry.follow(ready.url, ready.instance)
-        self._settings.connect_to(ready.url, ready.instance)
-        self._deployment.connect_to(ready.url, ready.instance)
+        self.settings.connect_to(ready.url, ready.instance)
+        self.deployment.connect_to(ready.url, ready.instance)
         self._load.start(ready.url)
         self._move(Event.READY)
 
@@ -209,12 +174,12 @@ class Session(QObject):
         self._report_rest()
 
     def _fail(self, reason: str) -> None:
-        requests = self._history.requests
+        requests = self.history.requests
         in_flight = [row for row in requests.rows(requests.open_rows()) if row.state not in FINAL_STATES]
         for client in self._clients:
             client.leave()
         if self.ready is not None:  # a start that fails interrupts nothing
-            self._history.mark_failure()
+            self.history.mark_failure()
             self.heard.emit(ServiceEnded(reason=reason))
         if self._load.is_running:
             self._load.send(StopLoad())
@@ -232,7 +197,7 @@ class Session(QObject):
         self.cost_known.emit(death.sentence(death.of_others + ours))
 
     def _failed_so_far(self) -> int:
-        return self._history.load.totals.failed if self._history.load is not None else 0
+        return self.history.load.totals.failed if self.history.load is not None else 0
 
     def _on_load_stopped(self) -> None:
         if self._is_service_stop_due:
@@ -243,7 +208,7 @@ class Session(QObject):
     def _on_service_stopped(self) -> None:
         if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING, LifeCycle.STOPPING):
             if self.ready is not None:
-                self._history.mark_stop()
+                self.history.mark_stop()
                 self.heard.emit(ServiceEnded())
             self._move(Event.STOPPED)
         self._report_rest()
@@ -255,16 +220,16 @@ class Session(QObject):
     def _on_telemetry_frame(self, frame: TelemetryFrame) -> None:
         self.frames_seen += 1
         self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)
-        self._history.add_telemetry(frame)
+        self.history.add_telemetry(frame)
         self.heard.emit(frame)
-        self._settings.observe(frame.in_force)
-        self._deployment.observe(frame.deployment)
+        self.settings.observe(frame.in_force)
+        self.deployment.observe(frame.deployment)
         if frame.changes:
             self.settings_applied.emit(frame.in_force, frame.changes[-1].in_force_after_ms)
         self.telemetry_came.emit(frame)
 
     def _on_load_frame(self, frame: LoadFrame) -> None:
-        self._history.add_load(frame)
+        self.history.add_load(frame)
         self.heard.emit(frame)
         is_over = frame.pattern is None and not frame.totals.outstanding
         if self.state is LifeCycle.FAILED and self._death is not None and is_over:

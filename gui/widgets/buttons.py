@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
-from PySide6.QtCore import QPoint, QPointF, QRect, QSize, Qt
+from PySide6.QtCore import QPoint, QPointF, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QIcon, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QStyle, QStyleOptionButton, QStylePainter, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
 from gui.widgets import icons
-from gui.widgets.labels import set_role
+from gui.widgets.labels import draw_text, set_role
 
 ButtonRole: TypeAlias = Literal["plain", "primary", "link", "icon", "quiet"]
 
@@ -27,13 +27,12 @@ class Button(QPushButton):
         role: ButtonRole = "plain",
         hint: str = "",
         large: bool = False,
-        parent: QWidget | None = None,
         *,
         tip: str = "",
         name: str = "",
     ) -> None:
         """`name` is what a screen reader says of a button without words."""
-        super().__init__(text, parent)
+        super().__init__(text)
         self.setToolTip(tip)
         if name:
             self.setAccessibleName(name)
@@ -45,8 +44,7 @@ class Button(QPushButton):
         set_role(self, role)
         self.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         if role == "icon":
-            side = tokens.HEIGHT_CONTROL
-            self.setFixedSize(side, side)
+            self.setFixedSize(tokens.HEIGHT_CONTROL, tokens.HEIGHT_CONTROL)
 
     def set_icon(self, name: str | None) -> None:
         if name != self._icon:
@@ -85,15 +83,11 @@ class Button(QPushButton):
             if drawn is not None:
                 painter.drawPixmap(left, (self.height() - tokens.ICON) // 2, drawn)
             left += tokens.ICON + tokens.GAP_2
-        painter.setPen(colour(ink))
-        painter.setFont(self._face_font())
-        words = QRect(left, 0, self.width() - left, self.height())
-        painter.drawText(words, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), self.text())
+        draw_text(painter, self.rect().adjusted(left, 0, 0, 0), self.text(), self._face_font(), ink)
         if self._shows_hint:
             left += QFontMetrics(self._face_font()).horizontalAdvance(self.text()) + tokens.GAP_2
-            painter.setFont(font(tokens.FONT_CAPTION, tokens.WEIGHT_MEDIUM))
-            hint = QRect(left, 0, self.width() - left, self.height())
-            painter.drawText(hint, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), self._hint)
+            hint_font = font(tokens.FONT_CAPTION, tokens.WEIGHT_MEDIUM)
+            draw_text(painter, self.rect().adjusted(left, 0, 0, 0), self._hint, hint_font, ink)
 
     def _face_width(self) -> int:
         width = 0
@@ -143,13 +137,10 @@ class Chooser(Button):
     def _paint_face(self, painter: QPainter, ink: str) -> None:
         inner = self.rect().adjusted(tokens.GAP_3 - 2, 0, -tokens.GAP_3 - tokens.ICON_SMALL, 0)
         metrics = QFontMetrics(self._face_font())
-        align = int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft)
-        painter.setFont(self._face_font())
-        painter.setPen(colour(ink if self.isEnabled() else current().t2))
-        painter.drawText(inner, align, metrics.elidedText(self.text(), Qt.TextElideMode.ElideMiddle, inner.width()))
-        painter.setFont(font())
-        painter.setPen(colour(current().t3))
-        painter.drawText(inner.adjusted(metrics.horizontalAdvance(self.text()) + 6, 0, 0, 0), align, self._remark)
+        text = metrics.elidedText(self.text(), Qt.TextElideMode.ElideMiddle, inner.width())
+        draw_text(painter, inner, text, self._face_font(), ink if self.isEnabled() else current().t2)
+        after_text = inner.adjusted(metrics.horizontalAdvance(self.text()) + 6, 0, 0, 0)
+        draw_text(painter, after_text, self._remark, font(), current().t3)
         if self.isEnabled():
             paint_caret(painter, self.width() - tokens.GAP_3 - tokens.ICON_SMALL / 2, self.height() / 2, current().t3)
 

@@ -7,9 +7,9 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QPushButton, QSizePolicy, QWidget
 
 from gui.look import tokens
-from gui.look.theme import colour, current, font
+from gui.look.theme import current, font
 from gui.widgets.buttons import paint_caret
-from gui.widgets.labels import set_role
+from gui.widgets.labels import draw_text, set_role
 from gui.widgets.layouts import column
 
 
@@ -18,8 +18,8 @@ class Collapsible(QWidget):
 
     folded = Signal(bool)  # by the user
 
-    def __init__(self, title: str, body: QWidget, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, title: str, body: QWidget) -> None:
+        super().__init__()
         self._head = _Head(title)
         self._body = body
         self.setLayout(column(self._head, body, gap=tokens.GAP_SLIDER))
@@ -73,12 +73,8 @@ class _Head(QPushButton):
         palette = current()
         painter = QPainter(self)
         paint_caret(painter, tokens.CARET / 2, self.height() / 2, palette.t2, points_right=self._is_folded)
-        painter.setFont(font(tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM))
-        painter.setPen(colour(palette.t1 if self.underMouse() else palette.t2))
         words = self.rect().adjusted(tokens.GAP_4, 0, 0, 0)
-        painter.drawText(words, int(Qt.AlignmentFlag.AlignVCenter), self.text())
+        ink = palette.t1 if self.underMouse() else palette.t2
+        draw_text(painter, words, self.text(), font(tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM), ink)
         if self._is_folded:
-            painter.setFont(font())
-            painter.setPen(colour(palette.t3))
-            align = int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight)
-            painter.drawText(self.rect(), align, self.summary)
+            draw_text(painter, self.rect(), self.summary, font(), palette.t3, Qt.AlignmentFlag.AlignRight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRectF, QSize
-from PySide6.QtGui import QFontMetricsF, QPainter, QPaintEvent
+from PySide6.QtGui import QFont, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import tokens
@@ -14,10 +14,8 @@ from service.messages.text import UNKNOWN
 class Figure(QWidget):
     """Painted whole: its number changes four times a second and must not move anything else."""
 
-    def __init__(
-        self, name: str, unit: str = "", swatch: str | None = None, tip: str = "", parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str, unit: str = "", swatch: str | None = None, tip: str = "") -> None:
+        super().__init__()
         self._name = name
         self._unit = unit
         self._swatch = swatch
@@ -82,30 +80,26 @@ class Figure(QWidget):
                 colour(getattr(palette, self._swatch)),
             )
             left = tokens.SWATCH_WIDTH + tokens.SWATCH_GAP
-        painter.setFont(font())
-        painter.setPen(colour(palette.t2))
-        painter.drawText(QPointF(left, tokens.FIGURE_LABEL_Y), self._name)
+        _write(painter, left, tokens.FIGURE_LABEL_Y, self._name, font(), palette.t2)
 
     def _paint_number(self, painter: QPainter) -> None:
         palette = current()
         face = font(self._size, tokens.WEIGHT_BOLD)
         is_dim = self._is_dimmed or self._number == UNKNOWN
-        painter.setFont(face)
-        painter.setPen(colour(palette.t3 if is_dim else palette.t1))
-        painter.drawText(QPointF(0, tokens.FIGURE_NUMBER_Y), self._number)
+        _write(painter, 0, tokens.FIGURE_NUMBER_Y, self._number, face, palette.t3 if is_dim else palette.t1)
         if self._unit and self._number != UNKNOWN:
             left = QFontMetricsF(face).horizontalAdvance(self._number) + tokens.GAP_UNIT
-            painter.setFont(font())
-            painter.setPen(colour(palette.t3 if is_dim else palette.t2))
-            painter.drawText(QPointF(left, tokens.FIGURE_NUMBER_Y), self._unit)
+            _write(painter, left, tokens.FIGURE_NUMBER_Y, self._unit, font(), palette.t3 if is_dim else palette.t2)
 
     def _paint_before(self, painter: QPainter) -> None:
         what, value = self._before
-        palette = current()
-        painter.setFont(font(tokens.FONT_CAPTION))
-        painter.setPen(colour(palette.t3))
-        painter.drawText(QPointF(0, tokens.FIGURE_BEFORE_Y), what)
+        _write(painter, 0, tokens.FIGURE_BEFORE_Y, what, font(tokens.FONT_CAPTION), current().t3)
         left = painter.fontMetrics().horizontalAdvance(what) + tokens.GAP_BEFORE if what else 0
-        painter.setFont(font(tokens.FONT_CAPTION, tokens.WEIGHT_BOLD))
-        painter.setPen(colour(palette.t2))
-        painter.drawText(QPointF(left, tokens.FIGURE_BEFORE_Y), value)
+        bold = font(tokens.FONT_CAPTION, tokens.WEIGHT_BOLD)
+        _write(painter, left, tokens.FIGURE_BEFORE_Y, value, bold, current().t2)
+
+
+def _write(painter: QPainter, x: float, baseline: float, text: str, face: QFont, ink: str) -> None:
+    painter.setFont(face)
+    painter.setPen(colour(ink))
+    painter.drawText(QPointF(x, baseline), text)

@@ -1,4 +1,4 @@
-"""The states by shape, drawn: they are there from the first frame and stay sharp at every scale."""
+"""The states by shape and progress as a bar, drawn: there from the first frame, and sharp at every scale."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QPainter, QPaintEvent, QPen, QPolygonF
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
@@ -17,10 +17,8 @@ Shape: TypeAlias = Literal["circle", "dot", "arc", "check", "cross", "dash", "al
 class Glyph(QWidget):
     """One state, as a shape."""
 
-    def __init__(
-        self, shape: Shape = "none", ink: str = "t2", size: float = tokens.GLYPH, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, shape: Shape = "none", ink: str = "t2", size: float = tokens.GLYPH) -> None:
+        super().__init__()
         self._size = size
         self._shape: Shape = shape
         self._ink = ink
@@ -32,9 +30,6 @@ class Glyph(QWidget):
         if (shape, ink, share) != (self._shape, self._ink, self._share):
             self._shape, self._ink, self._share = shape, ink, share
             self.update()
-
-    def sizeHint(self) -> QSize:
-        return QSize(tokens.ICON, tokens.ICON)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -99,3 +94,34 @@ def _paint_alert(painter: QPainter, box: QRectF, ink: str, ground: str) -> None:
 
 def _polyline(at: QPointF, corners: list[tuple[float, float]]) -> QPolygonF:
     return QPolygonF([QPointF(at.x() + dx, at.y() + dy) for dx, dy in corners])
+
+
+class Progress(QWidget):
+    def __init__(self) -> None:
+        super().__init__()
+        self._fraction = 0.0
+        self.setFixedHeight(tokens.PROGRESS_HEIGHT)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_fraction(self, fraction: float) -> None:
+        fraction = min(1.0, max(0.0, fraction))
+        if fraction != self._fraction:
+            self._fraction = fraction
+            self.setAccessibleDescription(f"{fraction:.0%}")
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(tokens.WIDTH_NUMBER, tokens.PROGRESS_HEIGHT)
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        palette = current()
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        bar = QRectF(self.rect())
+        radius = bar.height() / 2
+        painter.setBrush(colour(palette.track))
+        painter.drawRoundedRect(bar, radius, radius)
+        bar.setWidth(max(bar.height(), bar.width() * self._fraction))
+        painter.setBrush(colour(palette.t1))
+        painter.drawRoundedRect(bar, radius, radius)

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QApplication, QWidget
 
 from gui.look import tokens
 from gui.look.theme import current
-from gui.widgets import icons
 
 _qtawesome: ModuleType | None = None
 
@@ -43,8 +42,8 @@ def _drawn(name: str, colour: str, size: int, ratio: float) -> QPixmap:
 
 
 class Icon(QWidget):
-    def __init__(self, name: str = "", ink: str = "t2", parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str = "", ink: str = "t2") -> None:
+        super().__init__()
         self._name = name
         self._ink = ink
         self.setFixedSize(tokens.ICON, tokens.ICON)
@@ -57,6 +56,6 @@ class Icon(QWidget):
     def paintEvent(self, _event: QPaintEvent) -> None:
         if not self._name:
             return
-        drawn = icons.pixmap(self._name, getattr(current(), self._ink), tokens.ICON, self.devicePixelRatioF())
+        drawn = pixmap(self._name, getattr(current(), self._ink), tokens.ICON, self.devicePixelRatioF())
         if drawn is not None:
             QPainter(self).drawPixmap(0, 0, drawn)

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtGui import QFont, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
+from gui.look.theme import colour
+
+LEFT: Final = Qt.AlignmentFlag.AlignLeft
 Role: TypeAlias = Literal["title", "heading", "name", "strong", "text", "dim", "caption", "error", "chip", "status"]
 
 
-def label(text: str = "", role: Role = "text", wrap: bool = False, parent: QWidget | None = None) -> QLabel:
-    made = QLabel(text, parent)
+def label(text: str = "", role: Role = "text", wrap: bool = False) -> QLabel:
+    made = QLabel(text)
     set_role(made, role)
     made.setTextFormat(Qt.TextFormat.PlainText)
     made.setWordWrap(wrap)
     return made
+
+
+def draw_text(
+    painter: QPainter, place: QRect, text: str, used: QFont, ink: str, align: Qt.AlignmentFlag = LEFT
+) -> None:
+    """A line of text in the middle of the height of `place`."""
+    painter.setFont(used)
+    painter.setPen(colour(ink))
+    painter.drawText(place, int(Qt.AlignmentFlag.AlignVCenter | align), text)
 
 
 def set_role(widget: QWidget, role: str) -> None:
@@ -39,13 +51,9 @@ class ElidedLabel(QLabel):
     """One line that ends in an ellipsis where room lacks; the whole text is its tooltip then."""
 
     def __init__(
-        self,
-        text: str = "",
-        role: Role = "text",
-        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
-        parent: QWidget | None = None,
+        self, text: str = "", role: Role = "text", mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._mode = mode
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)

@@ -18,8 +18,8 @@ class ModelField(QLineEdit):
 
     chosen = Signal(str)
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         self._spec = ""
         self._suggestions: tuple[str, ...] = ()
         self._functions: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class ModelField(QLineEdit):
         self._opener.setGeometry(self.width() - self.height(), 0, self.height(), self.height())
 
     def _show_spec(self, is_whole: bool = False) -> None:
-        """The name; shortened to what there is room for while nobody edits it."""
+        """The name; shortened to what there is room for while it is not edited."""
         whole = is_whole or self.hasFocus()
         for_caret = tokens.ICON + tokens.GAP_1 if self.isEnabled() else 0
         self.setTextMargins(0, 0, for_caret, 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
-from PySide6.QtWidgets import QLineEdit, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLineEdit, QSizePolicy
 
 from gui.look import tokens
-from gui.look.theme import colour, current, font
-from gui.widgets.labels import repolish
+from gui.look.theme import current, font
+from gui.widgets.labels import draw_text, repolish
 from gui.widgets.scale import Scale
 from service.messages.settings import Bounds
 from service.messages.text import parse_number
@@ -22,15 +22,9 @@ class NumberField(QLineEdit):
     restored = Signal()  # the user took back what was typed
 
     def __init__(
-        self,
-        bounds: Bounds,
-        name: str,
-        decimals: int = 0,
-        unit: str = "",
-        width: int = tokens.WIDTH_NUMBER,
-        parent: QWidget | None = None,
+        self, bounds: Bounds, name: str, decimals: int = 0, unit: str = "", width: int = tokens.WIDTH_NUMBER
     ) -> None:
-        super().__init__(parent)
+        super().__init__()
         self._bounds = bounds
         self._decimals = decimals
         self._unit = unit
@@ -116,11 +110,8 @@ class NumberField(QLineEdit):
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
         if self._unit:
-            painter = QPainter(self)
-            painter.setFont(font())
-            painter.setPen(colour(current().t3))
             place = QRect(0, 0, self.width() - tokens.GAP_2, self.height())
-            painter.drawText(place, int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter), self._unit)
+            draw_text(QPainter(self), place, self._unit, font(), current().t3, Qt.AlignmentFlag.AlignRight)
 
     def _leave_room_for_unit(self) -> None:
         if self._unit:

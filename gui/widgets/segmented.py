@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QFrame, QPushButton, QSizePolicy
 
 from gui.look import tokens
 from gui.widgets.layouts import row
@@ -17,10 +17,8 @@ class Segmented(QFrame):
 
     chosen = Signal(str)  # the key of the segment the user picked
 
-    def __init__(
-        self, segments: Sequence[tuple[str, str]], name: str, large: bool = False, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, segments: Sequence[tuple[str, str]], name: str, large: bool = False) -> None:
+        super().__init__()
         self.setObjectName("segmented")
         self.setAccessibleName(name)
         if large:

@@ -1,10 +1,11 @@
-"""One setting: its name, its number, its slider, what is measured, and why a value was refused."""
+"""One setting: its name, number and slider, what is measured, why a value was refused, and how often it is sent."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
@@ -19,10 +20,31 @@ from gui.widgets.slider import Measured, Slider
 from service.messages.settings import Bounds
 
 
-class Setting(QWidget):
-    """A number one can drag, step and type; silent when set by program."""
+class SettingRow(QWidget):
+    """A name, a control for a number on the right, and below them why a value was refused."""
 
     wanted = Signal(float, bool)  # the value, and whether the user has let go of the control
+
+    def __init__(self, name: str, title: QWidget | None, tip: str) -> None:
+        super().__init__()
+        self.name = name
+        self.title = title or label(name, "name")
+        self._error = ErrorLine()
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
+        self.setToolTip(tip)
+
+    @property
+    def refusal(self) -> str | None:
+        """The line under the control, if there is one."""
+        return None if self._error.isHidden() else self._error.text
+
+    def set_plain(self) -> None:
+        """A row among others: its name in the tone of text."""
+        set_role(self.title, "text")
+
+
+class Setting(SettingRow):
+    """A number one can drag, step and type; silent when set by program."""
 
     def __init__(
         self,
@@ -34,15 +56,21 @@ class Setting(QWidget):
         tip: str = "",
         number_width: int = tokens.WIDTH_NUMBER,
         title: QWidget | None = None,
-        parent: QWidget | None = None,
     ) -> None:
-        super().__init__(parent)
-        self.name = name
-        self.title = title or label(name, "name")
-        self._create(name, bounds, scale, decimals, unit, number_width)
-        self._lay_out()
-        self._connect()
-        self.setToolTip(tip)
+        super().__init__(name, title, tip)
+        self.field = NumberField(bounds, name, decimals, unit, number_width)
+        self.field.entered.connect(self._on_number_entered)
+        self.field.refused.connect(self.show_refusal)
+        self.field.restored.connect(self._error.hide)
+        parts: list[QWidget | QHBoxLayout | int] = [row(self.title, None, self.field)]
+        self.slider: Slider | None = None
+        self.measured: Measured | None = None
+        if scale is not None:
+            self.slider, self.measured = Slider(scale, name, self.field.in_words), Measured(scale)
+            self.slider.moved.connect(self._on_slider_moved)
+            self.slider.let_go.connect(self._on_slider_let_go)
+            parts += [tokens.GAP_SLIDER, self.slider, self.measured]
+        self.setLayout(column(*parts, self._error, gap=0))
 
     @property
     def number(self) -> float:
@@ -66,11 +94,6 @@ class Setting(QWidget):
         self.field.set_refused(True)
         self._error.show_text(f"{rule} Still {self.field.formatted(self.field.number)}.")
 
-    @property
-    def refusal(self) -> str | None:
-        """The line under the control, if there is one."""
-        return None if self._error.isHidden() else self._error.text
-
     def show_measured(self, number: float | None, text: str = "") -> None:
         if self.measured is not None:
             self.measured.show_measured(number, text)
@@ -78,35 +101,8 @@ class Setting(QWidget):
     def set_compact(self, compact: bool) -> None:
         self.field.setFixedWidth(tokens.WIDTH_NUMBER_COMPACT if compact else tokens.WIDTH_NUMBER)
 
-    def set_plain(self) -> None:
-        """A row among others: its name in the tone of text."""
-        set_role(self.title, "text")
-
     def focus(self) -> None:
         (self.slider or self.field).setFocus(Qt.FocusReason.ShortcutFocusReason)
-
-    def _create(
-        self, name: str, bounds: Bounds, scale: Scale | None, decimals: int, unit: str, number_width: int
-    ) -> None:
-        self.field = NumberField(bounds, name, decimals, unit, number_width)
-        self.slider = Slider(scale, name, self.field.in_words) if scale is not None else None
-        self.measured = Measured(scale) if scale is not None else None
-        self._error = ErrorLine()
-
-    def _lay_out(self) -> None:
-        parts: list[QWidget | QHBoxLayout | int | None] = [row(self.title, None, self.field)]
-        if self.slider is not None and self.measured is not None:
-            parts += [tokens.GAP_SLIDER, self.slider, self.measured]
-        self.setLayout(column(*parts, self._error, gap=0))
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-
-    def _connect(self) -> None:
-        self.field.entered.connect(self._on_number_entered)
-        self.field.refused.connect(self.show_refusal)
-        self.field.restored.connect(self._error.hide)
-        if self.slider is not None:
-            self.slider.moved.connect(self._on_slider_moved)
-            self.slider.let_go.connect(self._on_slider_let_go)
 
     def _on_number_entered(self, number: float) -> None:
         self.set_number(number, keep_typing=False)
@@ -157,22 +153,16 @@ class ErrorLine(QWidget):
 STATES: Final = {True: "on", False: "off"}
 
 
-class SwitchSetting(QWidget):
+class SwitchSetting(SettingRow):
     """As `Setting`, of which the numbers are 0 and 1."""
 
-    wanted = Signal(float, bool)
     is_held = False
 
-    def __init__(self, name: str, tip: str = "", parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.name = name
-        self.title = label(name, "name")
+    def __init__(self, name: str, tip: str) -> None:
+        super().__init__(name, None, tip)
         self.field = Segmented([(state, state) for state in STATES.values()], name)
         self.field.setFixedWidth(tokens.WIDTH_NUMBER)
-        self._error = ErrorLine()
         self.setLayout(column(row(self.title, None, self.field), self._error, gap=0))
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-        self.setToolTip(tip)
         self.field.chosen.connect(self._on_chosen)
 
     @property
@@ -189,18 +179,26 @@ class SwitchSetting(QWidget):
         """Say under the control why the other state was refused."""
         self._error.show_text(f"{rule} Still {self.field.key}.")
 
-    @property
-    def refusal(self) -> str | None:
-        """The line under the control, if there is one."""
-        return None if self._error.isHidden() else self._error.text
-
-    def set_plain(self) -> None:
-        """A row among others: its name in the tone of text."""
-        set_role(self.title, "text")
-
     def focus(self) -> None:
         self.field.button(self.field.key).setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _on_chosen(self, state: str) -> None:
         self._error.hide()
         self.wanted.emit(float(state == STATES[True]), True)
+
+
+class Throttle(QTimer):
+    """Calls `send` at most once every `tokens.SETTINGS_INTERVAL_MS` while a control moves, and when it is let go."""
+
+    def __init__(self, send: Callable[[], None], parent: QObject) -> None:
+        super().__init__(parent, singleShot=True, interval=tokens.SETTINGS_INTERVAL_MS)
+        self._send = send
+        self.timeout.connect(send)
+
+    def ask(self, is_final: bool) -> None:
+        """Call `send` soon, or now if the control `is_final`."""
+        if is_final:
+            self.stop()
+            self._send()
+        elif not self.isActive():
+            self.start()

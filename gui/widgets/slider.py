@@ -37,10 +37,8 @@ class Slider(QSlider):
     moved = Signal(float)  # while the user drags, or by key or wheel
     let_go = Signal(float)  # at the end of a drag
 
-    def __init__(
-        self, scale: Scale, name: str, in_words: Callable[[float], str] = "{:g}".format, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(Qt.Orientation.Horizontal, parent)
+    def __init__(self, scale: Scale, name: str, in_words: Callable[[float], str] = "{:g}".format) -> None:
+        super().__init__(Qt.Orientation.Horizontal)
         _read_numbers_out()
         self.scale = scale
         self.in_words = in_words
@@ -70,11 +68,21 @@ class Slider(QSlider):
         return QSize(tokens.WIDTH_NUMBER, tokens.SLIDER_HEIGHT)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        number = self._number_after(Qt.Key(event.key()))
-        if number is None:
-            event.ignore()
-            return
-        self.choose(number)
+        match event.key():
+            case Qt.Key.Key_Left | Qt.Key.Key_Down:
+                self.choose(self.scale.stepped(self._number, -1))
+            case Qt.Key.Key_Right | Qt.Key.Key_Up:
+                self.choose(self.scale.stepped(self._number, 1))
+            case Qt.Key.Key_PageUp:
+                self.choose(self.scale.doubled(self._number, 1))
+            case Qt.Key.Key_PageDown:
+                self.choose(self.scale.doubled(self._number, -1))
+            case Qt.Key.Key_Home:
+                self.choose(self.scale.low)
+            case Qt.Key.Key_End:
+                self.choose(self.scale.high)
+            case _:
+                event.ignore()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if not self.hasFocus():  # scrolling past a slider must not move it
@@ -113,23 +121,6 @@ class Slider(QSlider):
         painter.setBrush(colour(palette.t1 if self.isEnabled() else palette.t3))
         radius = tokens.SLIDER_HANDLE / 2
         painter.drawEllipse(QPointF(x, middle), radius - 1, radius - 1)
-
-    def _number_after(self, key: Qt.Key) -> float | None:
-        match key:
-            case Qt.Key.Key_Left | Qt.Key.Key_Down:
-                return self.scale.stepped(self._number, -1)
-            case Qt.Key.Key_Right | Qt.Key.Key_Up:
-                return self.scale.stepped(self._number, 1)
-            case Qt.Key.Key_PageUp:
-                return self.scale.doubled(self._number, 1)
-            case Qt.Key.Key_PageDown:
-                return self.scale.doubled(self._number, -1)
-            case Qt.Key.Key_Home:
-                return self.scale.low
-            case Qt.Key.Key_End:
-                return self.scale.high
-            case _:
-                return None
 
     def _drag_to(self, x: float) -> None:
         room = self.width() - tokens.SLIDER_HANDLE
@@ -194,8 +185,8 @@ def _read_out_of(_kind: str, thing: QObject) -> QAccessibleInterface | None:
 class Measured(QWidget):
     """▲ under a slider's groove at the measured value, with its name below."""
 
-    def __init__(self, scale: Scale, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, scale: Scale) -> None:
+        super().__init__()
         self._scale = scale
         self._number: float | None = None
         self._text = ""

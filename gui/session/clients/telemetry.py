@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from PySide6.QtCore import QObject, QTimer, QUrl, QUrlQuery, Signal
+from PySide6.QtCore import QObject, QTimer, QUrl, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
 from gui.session.clients import network
@@ -18,17 +18,11 @@ SILENCE_MS: Final = 3_000
 
 
 class TelemetryClient(QObject):
-    """Follows `GET /telemetry`.
+    """Follows `GET /telemetry`."""
 
-    Signals:
-        frame_received: a `TelemetryFrame`; each number once, in order.
-        frames_missed: a `FramesMissed`: the service no longer keeps them.
-        trouble: a sentence for the log: the stream broke or could not be read, and is tried again.
-    """
-
-    frame_received = Signal(object)
-    frames_missed = Signal(object)
-    trouble = Signal(str)
+    frame_received = Signal(object)  # a `TelemetryFrame`; each number once, in order
+    frames_missed = Signal(object)  # a `FramesMissed`: the service no longer keeps them
+    trouble = Signal(str)  # a sentence for the log: the stream broke or could not be read, and is tried again
 
     def __init__(self, manager: QNetworkAccessManager, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -61,7 +55,8 @@ class TelemetryClient(QObject):
 
     def _connect(self) -> None:
         assert self._url is not None
-        request = network.request(self._address())
+        after = "" if self._last_number is None else f"?after={self._last_number}"
+        request = network.request(QUrl(f"{self._url}/telemetry{after}"))
         request.setRawHeader(b"Accept", b"text/event-stream")
         request.setRawHeader(b"Accept-Encoding", b"identity")
         self._stream = EventReader()
@@ -69,14 +64,6 @@ class TelemetryClient(QObject):
         self._reply.readyRead.connect(self._on_reply_ready)
         self._reply.finished.connect(self._on_reply_finished)
         self._silence.start()
-
-    def _address(self) -> QUrl:
-        url = QUrl(f"{self._url}/telemetry")
-        if self._last_number is not None:
-            query = QUrlQuery()
-            query.addQueryItem("after", str(self._last_number))
-            url.setQuery(query)
-        return url
 
     def _on_reply_ready(self) -> None:
         reply = self._reply

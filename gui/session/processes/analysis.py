@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
@@ -19,37 +19,28 @@ COMPARE_GRACE_MS: Final = 10_000  # to break off what is under way, and to give 
 PREDICT_GRACE_MS: Final = 1_000
 SERVICE: Final = our_python("service")
 PREDICTOR: Final = (*SERVICE, "predict", "--control")
-Kind: TypeAlias = Literal["compare", "sweep"]
 
 
 class CompareProcess(ChildOwner):
-    """Owner of the process that measures; one at a time.
+    """Owner of the process that measures; one at a time."""
 
-    Signals:
-        event_received: a `CompareEvent`.
-        ended: empty, or a sentence about an unexpected end.
-    """
+    event_received = Signal(object)  # a `CompareEvent`
+    ended = Signal(str)  # empty, or a sentence about an unexpected end
 
-    event_received = Signal(object)
-    ended = Signal(str)
-
-    def __init__(self, program: tuple[str, ...] = SERVICE, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject) -> None:
         super().__init__(CompareEvent, COMPARE_GRACE_MS, parent)
-        self._program = program
-        self._encoder = msgspec.json.Encoder()
 
     def start(self, url: str, task: ComparePlan | SweepTask) -> None:
         """Carry out `task` on the service at `url`."""
-        kind: Kind = "compare" if isinstance(task, ComparePlan) else "sweep"
-        self._child.start([*self._program, kind, "--control", "--url", url])
-        self._child.write_line(self._encoder.encode(task))
+        command = "compare" if isinstance(task, ComparePlan) else "sweep"
+        self._child.start([*SERVICE, command, "--control", "--url", url])
+        self._child.write_line(msgspec.json.encode(task))
 
     def stop(self) -> None:
         """Cancel the measurement; `ended` follows."""
         self._child.end(by_end_of_file=True)
 
     def kill(self) -> None:
-        """Kill the process."""
         self._child.kill()
 
     def _take(self, event: CompareEvent) -> None:
@@ -61,24 +52,18 @@ class CompareProcess(ChildOwner):
 
 
 class PredictProcess(ChildOwner):
-    """Owner of the predictor's process.
+    """Owner of the predictor's process; after an unexpected end, which is logged, the next observation starts it."""
 
-    Signals:
-        predicted: a `Prediction` for the last settings asked about, or ``None`` if the observation does not allow one.
-        logged: also the cause of an unexpected end; the next question starts the process again.
-    """
+    predicted = Signal(object)  # a `Prediction` for the last settings asked about; None if the observation allows none
 
-    predicted = Signal(object)
-
-    def __init__(self, program: tuple[str, ...] = PREDICTOR, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject) -> None:
         super().__init__(Predicted, PREDICT_GRACE_MS, parent)
-        self._program = program
         self._number = 0
 
     def start(self) -> None:
         """Start the process, unless it runs."""
         if not self._child.is_running:
-            self._child.start(self._program)
+            self._child.start(PREDICTOR)
 
     def observe(self, observation: Observation) -> None:
         """Send the observation that later questions are about."""

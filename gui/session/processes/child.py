@@ -83,17 +83,11 @@ def _environment() -> QProcessEnvironment:
 
 
 class ChildProcess(QObject):
-    """Runs one program at a time.
+    """Runs one program at a time."""
 
-    Signals:
-        line_received: a line of its standard output, as bytes.
-        logged: a line of its standard error.
-        ended: an `Ending`; nothing of that run follows.
-    """
-
-    line_received = Signal(bytes)
-    logged = Signal(str)
-    ended = Signal(object)
+    line_received = Signal(bytes)  # a line of its standard output, as bytes
+    logged = Signal(str)  # a line of its standard error
+    ended = Signal(object)  # an `Ending`; nothing of that run follows
 
     def __init__(self, grace_ms: int, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -147,7 +141,6 @@ class ChildProcess(QObject):
         self._grace.start(self._grace_ms)
 
     def kill(self) -> None:
-        """Kill the process."""
         if self._process is not None:
             self._was_asked = True
             self._process.kill()
@@ -204,13 +197,9 @@ MOST_SHOWN_BYTES = 500
 
 
 class ChildOwner(QObject):
-    """Decodes the lines of its child; subclasses handle the messages and the end.
+    """Decodes the lines of its child; subclasses handle the messages and the end."""
 
-    Signals:
-        logged: a line of the child's log, or a line of its output that is no message.
-    """
-
-    logged = Signal(str)
+    logged = Signal(str)  # a line of the child's log, or a line of its output that is no message
 
     def __init__(self, message: Any, grace_ms: int, parent: QObject | None = None) -> None:
         """`message`: the type, or union of types, that the child writes as JSON lines."""

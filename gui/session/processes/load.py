@@ -16,24 +16,15 @@ GENERATOR: Final = our_python("service", "load", "--control")
 
 
 class LoadProcess(ChildOwner):
-    """Owner of the load generator's process.
+    """Owner of the load generator's process."""
 
-    Signals:
-        frame_received: a `LoadFrame`.
-        refused: a sentence that says why a command was refused.
-        died: a sentence about an unexpected end.
-        stopped: it ended as asked.
-    """
+    frame_received = Signal(object)  # a `LoadFrame`
+    refused = Signal(str)  # a sentence that says why a command was refused
+    died = Signal(str)  # a sentence about an unexpected end
+    stopped = Signal()  # it ended as asked
 
-    frame_received = Signal(object)
-    refused = Signal(str)
-    died = Signal(str)
-    stopped = Signal()
-
-    def __init__(self, program: tuple[str, ...] = GENERATOR, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(LoadEvent, GRACE_MS, parent)
-        self._program = program
-        self._encoder = msgspec.json.Encoder()
         self._url: str | None = None
         self._next_url: str | None = None
         self._for_next: list[LoadCommand] = []
@@ -42,7 +33,7 @@ class LoadProcess(ChildOwner):
         """Run a generator that asks the service at `url`; one that runs for another service is ended first."""
         if not self._child.is_running:
             self._url, self._next_url = url, None
-            self._child.start([*self._program, "--url", url])
+            self._child.start([*GENERATOR, "--url", url])
             held, self._for_next = self._for_next, []
             for command in held:
                 self.send(command)
@@ -60,7 +51,7 @@ class LoadProcess(ChildOwner):
                 self.refused.emit("There is no service to ask: start it first.")
                 return
             self.start(self._url)
-        self._child.write_line(self._encoder.encode(command))
+        self._child.write_line(msgspec.json.encode(command))
 
     def stop(self) -> None:
         """Cancel all requests and end the process, without waiting; `stopped` follows."""
@@ -72,7 +63,6 @@ class LoadProcess(ChildOwner):
             self.stopped.emit()
 
     def kill(self) -> None:
-        """Kill the process."""
         self._url = self._next_url = None
         self._child.kill()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import asdict
 from PySide6.QtCore import QObject, Signal
 
 from gui.session.processes.child import ChildOwner, Ending
@@ -31,47 +32,31 @@ class ServiceStart:
     extra: tuple[str, ...] = ()
     program: tuple[str, ...] = SERVICE
 
-    def with_options(self, options: ServiceOptions) -> ServiceStart:
-        """The same start of a service with other options."""
-        return replace(self, options=options)
-
     @property
     def command(self) -> list[str]:
-        """The whole command line."""
-        options, settings = self.options, self.options.settings
-        words: dict[str, object] = {
-            "--workload": options.workload,
-            "--model": options.model,
-            "--device": options.device,
-            "--dtype": options.dtype,
-            "--replicas": options.replicas,
-            "--formation": settings.formation,
-            "--max-batch-size": settings.max_batch_size,
-            "--batch-wait-timeout-s": settings.batch_wait_timeout_s,
-            "--allow-small-batch": "on" if settings.allow_small_batch else "off",
-            "--stride-s": settings.stride_s,
-            "--max-batch-tokens": settings.max_batch_tokens,
-            "--max-concurrent-batches": settings.max_concurrent_batches,
-            "--max-queued-requests": settings.max_queued_requests,
-            "--max-ongoing-requests": options.max_ongoing_requests,
-        }
+        values: dict[str, object] = asdict(self.options) | asdict(self.options.settings)
+        del values["settings"]
         if self.port is not None:
-            words["--port"] = self.port
-        return [*self.program, *(f"{name}={value}" for name, value in words.items()), *self.extra]
+            values["port"] = self.port
+        return [*self.program, *(_option(name, value) for name, value in values.items()), *self.extra]
+
+
+def _option(name: str, value: object) -> str:
+    """
+    >>> _option("allow_small_batch", False)
+    '--allow-small-batch=off'
+    """
+    if isinstance(value, bool):
+        value = "on" if value else "off"
+    return f"--{name.replace('_', '-')}={value}"
 
 
 class ServiceProcess(ChildOwner):
-    """Owner of the service's process.
+    """Owner of the service's process."""
 
-    Signals:
-        state_changed: each `ServiceState` that the service reports.
-        died: a sentence about a failure or an unexpected end; once a run.
-        stopped: it ended as asked.
-    """
-
-    state_changed = Signal(object)
-    died = Signal(str)
-    stopped = Signal()
+    state_changed = Signal(object)  # each `ServiceState` that the service reports
+    died = Signal(str)  # a sentence about a failure or an unexpected end; once a run
+    stopped = Signal()  # it ended as asked
 
     def __init__(self, grace_ms: int = GRACE_MS, parent: QObject | None = None) -> None:
         super().__init__(ServiceState, grace_ms, parent)

@@ -1,12 +1,21 @@
-"""Paints one request: its state by shape, the prompt over the completion, the seconds over the tokens."""
+"""The rows of the requests, and how one is painted: its state by shape, prompt over completion, seconds over tokens."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QFontMetrics, QPainter
-from PySide6.QtWidgets import QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+from PySide6.QtCore import QEvent, QModelIndex, QPersistentModelIndex, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QEnterEvent, QFontMetrics, QKeyEvent, QPainter, QResizeEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFrame,
+    QHeaderView,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QWidget,
+)
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
@@ -27,6 +36,81 @@ _SHAPES: Final[dict[RequestState, tuple[Shape, str]]] = {
 _LEFT: Final = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
 _RIGHT: Final = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 _CURSOR: Final = " ▍"
+
+
+class RequestsTable(QTableView):
+    """A table with rows of one height; visible rows stay in place when newer requests are inserted above."""
+
+    cancel_key_pressed = Signal()
+    newer_above = Signal(int)  # how many came in above while the rows were held
+
+    def __init__(self, model: RequestsModel) -> None:
+        super().__init__()
+        self._has_pointer = False
+        self._newer = 0
+        self._delegate = RequestDelegate(model)
+        self.setModel(model)
+        self.setItemDelegate(self._delegate)
+        self.setAccessibleName("Requests")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setShowGrid(False)
+        self.setMouseTracking(True)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.setTabKeyNavigation(False)
+        self.setProperty("focus_radius", 0)
+        across, down = self.horizontalHeader(), self.verticalHeader()
+        across.hide()
+        across.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
+        down.hide()
+        down.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
+        down.setMinimumSectionSize(tokens.HEIGHT_ROW)
+        down.setDefaultSectionSize(tokens.HEIGHT_ROW)
+        model.rowsInserted.connect(self._on_rows_inserted)
+        model.modelReset.connect(self._forget_newer)
+        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace):
+            self.cancel_key_pressed.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the selected row in sight."""
+        super().resizeEvent(event)
+        chosen = self.selectionModel().selectedRows()
+        if len(chosen) == 1:
+            self.scrollTo(chosen[0])
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        super().enterEvent(event)
+        self._has_pointer = True
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self._has_pointer = False
+
+    def _on_rows_inserted(self, _parent: QModelIndex, first: int, last: int) -> None:
+        bar = self.verticalScrollBar()
+        is_above = first * tokens.HEIGHT_ROW <= bar.value()
+        if is_above and (bar.value() > 0 or self._has_pointer):
+            self.updateGeometries()  # the bar's range first, or the value would be cut
+            self._newer += last - first + 1
+            bar.setValue(bar.value() + (last - first + 1) * tokens.HEIGHT_ROW)
+            self.newer_above.emit(self._newer)
+
+    def _on_scrolled(self, value: int) -> None:
+        if value == 0:
+            self._forget_newer()
+
+    def _forget_newer(self) -> None:
+        if self._newer:
+            self._newer = 0
+            self.newer_above.emit(0)
 
 
 class RequestDelegate(QStyledItemDelegate):
