@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,12 +12,22 @@ from xdist.scheduler import LoadScopeScheduling
 from service.engine.model.resolve import DEFAULT_MODEL, ModelFolder, resolve
 
 MOST_PROCESSES = 4
-"""The tests of the real service are one after the other in one process, and the others take no longer in three."""
+"""So many take the tests of real services; the others, too, are no faster in more."""
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's and numpy's threads would wait for each other; models are tiny
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")  # how fast an example is depends on what else the machine does
 
-REAL_SERVICE = ("tests/service/", "tests/window/test_real_service.py")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; Serve is ended by this signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+REAL_SERVICES = (
+    tuple(f"tests/service/test_{name}.py" for name in ("batch_cluster", "serve_config", "tutorial")),  # on another Ray
+    ("tests/service/test_process.py", "tests/window/test_real_service.py"),  # a start a test
+    ("tests/service/",),  # one service for all
+)
+"""Where the tests with real services are; those of a line run in one process, one after the other."""
 
 
 @pytest.fixture(scope="session")
@@ -26,18 +37,18 @@ def model_folder() -> ModelFolder:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A process for each core where all tests run; no other than this one where some were named."""
+    """One process more than there are cores, since tests wait; where some are named, none but this one."""
     if config.args_source is pytest.Config.ArgsSource.ARGS:
         return 0
-    return min(max(os.cpu_count() or 1, 2), MOST_PROCESSES)
+    return min((os.cpu_count() or 1) + 1, MOST_PROCESSES)
 
 
 class Scheduling(LoadScopeScheduling):
-    """Gives each process one file after the other, and all tests of the real service to the same."""
+    """Gives each process one file after the other; each line of `REAL_SERVICES` counts as one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return REAL_SERVICE[0] if file.startswith(REAL_SERVICE) else file
+        return next((group[0] for group in REAL_SERVICES if file.startswith(group)), file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 from service.analysis.recording.format import Entry, RecordingHeader
@@ -24,7 +25,7 @@ def entries_of(run: SyntheticRun) -> list[Entry]:
 
 def write_recording(path: Path, entries: Iterable[Entry], head: RecordingHeader | None = None) -> Path:
     """A recording of these entries, ended in order."""
-    with RecordingWriter(path, head or header()) as writer:
+    with closing(RecordingWriter(path, head or header())) as writer:
         for entry in entries:
             writer.add(entry.at_s, entry.event)
     return path

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from service.engine.encode import EmptyPrompt, PromptTooLong
-from service.engine.job import Admit, Emit, Progress
-from service.engine.sequence import SamplingParams, Sequence
+from service.engine.engine import PromptError
+from service.engine.job import Admit, Emit, Progress, SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 
 
@@ -46,9 +45,9 @@ class ScriptedEngine:
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
         if not prompt:
-            raise EmptyPrompt("The prompt is empty: there is nothing to continue.")
+            raise PromptError("The prompt is empty: there is nothing to continue.")
         if len(prompt) + max_tokens > self.context_length:
-            raise PromptTooLong(len(prompt), max_tokens, self.context_length)
+            raise PromptError(f"The prompt and max_tokens exceed this model's context, {self.context_length} tokens.")
         return [ord(character) for character in prompt]
 
     def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:

@@ -46,7 +46,7 @@ class OpenRun:
     def _run_segment(
         self, segment: SyntheticBatch, joined: list[SyntheticRequest], left: dict[int, int], at_s: float
     ) -> float:
-        """Steps until somebody leaves or joins; in the first the prompts of those who joined are read."""
+        """Steps until a request leaves or joins; in the first the prompts of those that joined are read."""
         segment.started_s = at_s
         prompts, padding = padded(joined)
         prefill_s = PROMPT_TOKEN_S * prompts
@@ -72,7 +72,7 @@ class OpenRun:
     def _next(
         self, before: SyntheticBatch, left: dict[int, int], at_s: float
     ) -> tuple[SyntheticBatch, list[SyntheticRequest]]:
-        """Those who are done leave, and those who may join."""
+        """Those that are done leave, and those that may join."""
         staying = [member for member in before.members if left[member.number] > 0]
         for member in before.members:
             if left[member.number] <= 0:

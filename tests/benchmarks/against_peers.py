@@ -6,7 +6,7 @@ The peers want an environment of their own (the first line keeps torch to its CP
     peers/bin/pip install 'transformers[serving]==5.23.0' xllamacpp==2026.10.11549
     python -m tests.benchmarks.against_peers peers
 
-Each server is started alone and gets each load in turn, 24 tokens a request, temperature 0: users who wait for their
+Each server is started alone and gets each load in turn, 24 tokens a request, temperature 0: users that wait for their
 answers, and Poisson arrivals; and all of that again in the next round. Weights are in bfloat16, but for llama.cpp that
 has them as they were published, in 4 bits, and ours with `--dtype int8`. It ends with 0 if this service gives at
 least 1.1 times the tokens/s of the better of the two to 16 and to 32 users, and latencies under Poisson arrivals that

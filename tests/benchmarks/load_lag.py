@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from service.load.process import fastest_loop
+from service.load.process import run_undisturbed
 from service.load.report import LoadReport
 from tests.unit.stub_server import DONE, StubServer, open_stream, token_event
 
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--stub", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stub:
-        asyncio.Runner(loop_factory=fastest_loop()).run(_serve())
+        run_undisturbed(_serve())
         return 0
     with _stub() as url:
         report = _load(url, options.rate, options.seconds)

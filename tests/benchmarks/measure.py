@@ -42,7 +42,7 @@ def session() -> aiohttp.ClientSession:
 
 
 async def closed_loop(ask: Ask, users: int, seconds: float, warm_up_s: float = 5.0) -> Measurement:
-    """`users` users, each of whom asks again when answered; what ends during the warm-up is not counted.
+    """`users` users, each of which asks again when answered; what ends during the warm-up is not counted.
 
     A request's tokens count as far as it was under way within the time: users are often answered all at once, and then
     it would matter much whether one more answer came just before the end.

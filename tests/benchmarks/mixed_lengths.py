@@ -75,7 +75,7 @@ async def _compare(url: str, batch: int, seconds: float, rounds: int) -> int:
 async def _rounds(
     service: MeasuredService, settings: dict[Formation, Settings], pattern: Pattern, seconds: float, rounds: int
 ) -> dict[Formation, list[LoadReport]]:
-    """The same arrivals and lengths for both, one after the other, who comes first changing from round to round."""
+    """The same arrivals and lengths for both, one after the other, which comes first changes from round to round."""
     reports: dict[Formation, list[LoadReport]] = {each: [] for each in FORMATIONS}
     for number in range(rounds):
         for formation in FORMATIONS[:: -1 if number % 2 else 1]:

@@ -21,10 +21,10 @@ from tqdm import tqdm
 from service.engine.batch import Batch, make_step
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.engine import TextEngine
+from service.engine.job import SamplingParams, Sequence
 from service.engine.model.load import load
 from service.engine.model.passes import OwnPass
 from service.engine.model.resolve import resolve
-from service.engine.sequence import SamplingParams, Sequence
 from service.messages.load import USUAL_PROMPTS
 from service.messages.options import ServiceOptions
 

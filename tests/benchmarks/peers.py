@@ -19,7 +19,7 @@ from service.engine.cores import usable_cores
 from service.engine.model.cache import cache_folder
 from service.engine.model.fetch import GGUF_MEMBER
 from service.engine.model.resolve import DEFAULT_MODEL, resolve
-from service.launch.checks import any_free_port
+from service.launch.checks import free_port
 from tests.benchmarks.measure import batchscope
 
 SLOTS: Final = 32
@@ -56,7 +56,7 @@ def _ours(formation: str, dtype: str) -> Iterator[str]:
 @contextmanager
 def _transformers(environment: Path) -> Iterator[str]:
     """It refuses `ignore_eos`, so its model names no token that ends a text."""
-    port = any_free_port(LOOPBACK)
+    port = free_port(LOOPBACK)
     with tempfile.TemporaryDirectory() as name:
         folder = _endless(resolve(DEFAULT_MODEL).path, Path(name))
         place = ("--host", LOOPBACK, "--port", str(port))

@@ -55,7 +55,7 @@ class Scenario:
     """A load, the settings under which it is observed, and those it is predicted and measured for.
 
     Attributes:
-        settled_s: after which time what is measured counts; users who all come at once are no steady state.
+        settled_s: after which time what is measured counts; users that all come at once are no steady state.
     """
 
     pattern: Pattern

@@ -7,7 +7,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ async def record_run(ready: Ready, path: Path, changes: Sequence[Change], second
     """Start with an idle service, do what `changes` say, record for `seconds`, and leave the service idle."""
     async with RemoteService(ready.url) as remote, _load_process(ready.url) as load:
         await _settle(remote)
-        with RecordingWriter(path, _header(ready), overwrite=True) as writer:
+        with closing(RecordingWriter(path, _header(ready), overwrite=True)) as writer:
             listening = [
                 asyncio.create_task(_record_telemetry(remote, writer)),
                 asyncio.create_task(_record_load(load, writer)),

@@ -23,7 +23,11 @@ def build(options: ServiceOptions) -> Application:
 
     class Threaded(actual):  # type: ignore[misc]  # what Serve made of the class
         async def __init__(self, *arguments: Any) -> None:  # type: ignore[misc]  # Serve awaits it
-            with patch("service.engine.loading.usable_cores", lambda: int(os.environ[THREADS])):
+            threads, logical_cores = int(os.environ[THREADS]), os.cpu_count()
+            with (
+                patch("service.engine.loading.usable_cores", lambda: threads),
+                patch("psutil.cpu_count", lambda logical=True: logical_cores if logical else threads),
+            ):
                 await actual.__init__(self, *arguments)
 
     with patch.object(app, "BatchTextGenerator", generator.options(func_or_class=Threaded)):

@@ -21,7 +21,7 @@ from tests.service.ports import free_port
 
 PROCESS = Path(__file__).with_name("cluster_process.py")
 RAY, SERVE = (Path(sys.executable).with_name(name) for name in ("ray", "serve"))
-UNTIL_DEPLOYED = Retry(total=240, status_forcelist=(404, 500, 503), backoff_factor=0.25, backoff_max=0.25)
+UNTIL_DEPLOYED = Retry(total=600, status_forcelist=(404, 500, 503), backoff_factor=0.25, backoff_max=0.25)
 
 
 class Cluster:
@@ -34,7 +34,7 @@ class Cluster:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        # Token mode is a local Ray's default, but not that of who connects to it.
+        # Token mode is a local Ray's default, but not that of a program that connects to it.
         self.address = self._told("address")
         self.environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_ADDRESS": self.address}
 

@@ -20,6 +20,7 @@ if __name__ == "__main__":
     ray.init("local", num_cpus=PROCESSORS, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
     print(json.dumps({"address": ray.get_runtime_context().gcs_address}), file=told, flush=True)
     for port in sys.stdin:
+        serve.shutdown()  # the Serve that an application that was refused has left, at another port
         serve.start(http_options={"host": "127.0.0.1", "port": int(port)})
         print(json.dumps({"url": f"http://127.0.0.1:{int(port)}"}), file=told, flush=True)
     serve.shutdown()

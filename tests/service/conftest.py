@@ -21,6 +21,8 @@ import msgspec
 import pytest
 import requests
 
+from service.engine.job import Progress
+from service.engine.model.resolve import ModelFolder
 from service.messages.life import Failed, Ready, ServiceState
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord, FramesMissed, RequestRecord, TelemetryEvent, TelemetryFrame
@@ -31,6 +33,10 @@ STATES = msgspec.json.Decoder(ServiceState)
 EVENTS = msgspec.json.Decoder(TelemetryEvent)
 ROOT = Path(__file__).parents[2]
 PROGRAM = ("-m", "service")
+SUBJECTS = ("A cat", "The old king", "My computer", "Rain", "Seven ships", "Paris", "Music", "A river", "Snow", "Bread")
+VERBS = ("is", "was", "has", "can", "will", "never", "always", "once", "often", "seems")
+PROMPTS = [f"{subject} {verb}{tail}" for subject in SUBJECTS for verb in VERBS for tail in ("", " the")]
+COMPLETED_TOKENS = 4
 START_TIMEOUT_S = 240  # the first start fetches and converts the model
 
 
@@ -175,10 +181,39 @@ def service_process() -> Iterator[tuple[ServiceProcess, Ready]]:
     assert code == 0, "the service did not end in order"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     with started_cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="package")
+def adder_service() -> Iterator[Service]:
+    yield from served("--workload", "adder")
+
+
+@pytest.fixture(scope="package")
+def completions(model_folder: ModelFolder) -> dict[str, str]:
+    """Greedy completions of 200 prompts, of `COMPLETED_TOKENS`, by an engine of our own, in batches of its own."""
+    import torch
+
+    from service.engine.engine import TextEngine
+    from service.engine.job import SamplingParams, Sequence
+    from service.engine.model.load import load
+
+    torch.set_num_threads(1)  # the service computes beside it
+    engine = TextEngine(load(model_folder, "cpu", "float32"))
+    sampling = SamplingParams(max_tokens=COMPLETED_TOKENS, ignore_eos=True)
+    texts = dict.fromkeys(PROMPTS, "")
+
+    def collect(progress: list[Progress]) -> None:
+        for each in progress:
+            texts[each.job.id] += each.text
+
+    for start in range(0, len(PROMPTS), 50):
+        batch = PROMPTS[start : start + 50]
+        engine.generate([Sequence(each, engine.encode(each, COMPLETED_TOKENS), sampling) for each in batch], collect)
+    return texts
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT
 from service.ray_serve.doors import doors_from_environment
 from service.ray_serve.patches import keep_replica_on_loopback
+from service.replica.background import LoadingNews
 from service.replica.hub import Hub
-from service.replica.loading import LoadingNews
 
 REFUSED_DTYPE = "refused"
 GRADUAL_DTYPE = "gradual"

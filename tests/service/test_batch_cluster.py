@@ -17,8 +17,6 @@ from service.messages.pipes import ExitCode
 from tests.service.cluster import Cluster
 from tests.service.conftest import ROOT
 
-pytestmark = pytest.mark.timeout(180)
-
 LINES = 400
 BAD = range(7, LINES + 1, 10)
 

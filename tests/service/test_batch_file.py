@@ -7,15 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.engine.model.resolve import ModelFolder
-from tests.service.conftest import ROOT
-from tests.service.test_asking import completed_elsewhere
+from tests.service.conftest import COMPLETED_TOKENS, PROMPTS, ROOT
 
-PROMPTS = [f"Number {number} of a hundred is" for number in range(100)]
+ASKED = PROMPTS[:100]
 
 
-def test_that_a_hundred_prompts_are_completed_as_alone_and_in_order(model_folder: ModelFolder, tmp_path: Path) -> None:
-    lines = [json.dumps({"prompt": prompt, "max_tokens": 4, "ignore_eos": True}) for prompt in PROMPTS]
+def test_that_a_hundred_prompts_are_completed_as_alone_and_in_order(
+    completions: dict[str, str], tmp_path: Path
+) -> None:
+    lines = [json.dumps({"prompt": each, "max_tokens": COMPLETED_TOKENS, "ignore_eos": True}) for each in ASKED]
     lines.insert(50, "not a prompt")
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     command = [sys.executable, "-m", "service", "batch", str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")]
@@ -23,7 +23,6 @@ def test_that_a_hundred_prompts_are_completed_as_alone_and_in_order(model_folder
     assert ended.returncode == 1, ended.stderr
     results = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [each["line"] for each in results] == [*range(1, 51), *range(52, 102)]
-    expected = completed_elsewhere(list(reversed(PROMPTS)), max_tokens=4)
-    assert [each["output"] for each in results] == [expected[prompt] for prompt in PROMPTS]
+    assert [each["output"] for each in results] == [completions[prompt] for prompt in ASKED]
     assert "100 results in" in ended.stderr
     assert "1 bad lines in" in ended.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,13 @@ from tests.service.conftest import Service
 
 PROMPTS = ("Once upon a time", "A batch is a group of")
 LENGTHS = UniformLength(low=2, high=12)
+
+
+def most_at_once(report: LoadReport) -> int:
+    """The most requests that were under way at one moment."""
+    sent = [(request.sent_s, 1) for request in report.requests if request.sent_s is not None]
+    finished = [(request.finished_s, -1) for request in report.requests if request.finished_s is not None]
+    return max(accumulate(change for _, change in sorted(sent + finished)))
 
 
 def test_that_every_request_of_a_report_is_one_of_the_services(service: Service) -> None:
@@ -36,7 +44,7 @@ def test_that_one_seed_gives_the_same_lengths_under_other_settings(service: Serv
     asked = []
     for cap in (1, 16):
         assert service.change(max_batch_size=cap).status_code == 200
-        load = RunLoad(pattern=Burst(count=12), prompts=PROMPTS, max_tokens=LENGTHS, prompt_words=LENGTHS, seed=9)
+        load = RunLoad(pattern=Burst(count=8), prompts=PROMPTS, max_tokens=LENGTHS, prompt_words=LENGTHS, seed=9)
         report = asyncio.run(run_load(service.url, load, 60.0))
         numbered = sorted(report.requests, key=lambda request: int(request.id.rpartition("-")[2]))
         asked.append([(request.max_tokens, request.prompt_tokens) for request in numbered])
@@ -61,5 +69,6 @@ def test_that_the_command_reports_what_the_service_answered(service: Service, tm
     report = msgspec.json.decode(path.read_bytes(), type=LoadReport)
     assert report.pattern == ClosedLoop(users=4)
     assert report.totals.ok == report.totals.sent == len(report.requests) >= 4
+    assert most_at_once(report) == 4
     assert {request.tokens for request in report.requests} <= set(range(4, 9))
     assert f"{report.totals.sent} sent, {report.totals.ok} answered" in ended.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,9 @@ class Refusing(Workload):
 
 
 @pytest.fixture(scope="module")
-def adder() -> Iterator[Service]:
-    yield from served("--workload", "adder", "--max-batch-size", "2")
+def adder(adder_service: Service) -> Service:
+    adder_service.change(max_batch_size=2)
+    return adder_service
 
 
 def redeploy(service: Service, **changes: Any) -> requests.Response:
@@ -97,7 +98,7 @@ class Askers:
         self._asked += [asyncio.create_task(self._sum(number)) for number in numbers]
 
     async def ask_until_both_hold(self, waiting: int, reader: Reader) -> None:
-        """Serve gives those who come at once to one replica, so they come little by little."""
+        """Serve gives requests that come at once to one replica, so they come little by little."""
         held: dict[str, int] = {}
         while len(held) < 2 or min(held.values()) < waiting:
             self.ask(12)

@@ -34,7 +34,6 @@ def replicas_redeployed(url: str, **changes: int) -> tuple[tuple[ReplicaStatus, 
         return before, telemetry.read_until(lambda frame: bool(frame.replicas)).replicas
 
 
-@pytest.mark.timeout(180)
 def test_that_serve_run_starts_the_service_with_the_chosen_settings_and_it_can_be_redeployed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -49,7 +48,6 @@ def test_that_serve_run_starts_the_service_with_the_chosen_settings_and_it_can_b
     assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]
 
 
-@pytest.mark.timeout(180)
 def test_that_replicas_that_serve_scales_by_itself_are_left_to_it(cluster: Cluster, tmp_path: Path) -> None:
     config = tmp_path / "serve.yaml"
     port = free_port()
@@ -64,7 +62,6 @@ def test_that_replicas_that_serve_scales_by_itself_are_left_to_it(cluster: Clust
     assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]
 
 
-@pytest.mark.timeout(180)
 def test_that_serve_run_refuses_a_gpu_that_the_cluster_lacks(cluster: Cluster) -> None:
     log = cluster.serve_run_refused("service.app:build", "workload=house-price", "device=cuda")
     assert NO_GPU in log

@@ -18,7 +18,7 @@ from service.workloads.house_price import HousePrice
 from tests.service.cluster import Cluster
 from tests.service.conftest import telemetry_of
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)  # the engine stands back for all other tests
 
 CLIENT = Path(__file__).with_name("tutorial_client.py")
 RUN = {

@@ -7,7 +7,6 @@ import http.client
 import json
 import re
 import urllib.parse
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,9 @@ BATCHSCOPE = ("-P", "-c", "import sys; from gui.__main__ import main; sys.exit(m
 
 
 @pytest.fixture(scope="module")
-def adder() -> Iterator[Service]:
-    yield from served("--workload", "adder", "--max-batch-size", "4")
+def adder(adder_service: Service) -> Service:
+    adder_service.change(max_batch_size=4)
+    return adder_service
 
 
 def ask(url: str, number: int) -> str:

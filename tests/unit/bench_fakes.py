@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 
-from service.commands.bench.plan import Subject
-from service.commands.bench.report import BenchRun, Rates, Weights
-from service.commands.bench.subjects import ReferenceFacts
+from service.commands.bench.report import BenchRun, Rates, Subject, Weights
 from service.engine.model.report import ModelError
 from service.messages.options import ServiceOptions
 
@@ -56,13 +54,11 @@ class FakeMeasurer:
 
 
 class FakeReference(FakeMeasurer):
-    """The same, with facts."""
+    """The same, with the rates of a machine."""
 
     times_asked = 0
 
-    async def facts(self) -> ReferenceFacts:
-        return ReferenceFacts("tiny", "cpu", "float32", "a processor", WEIGHTS)
-
-    async def rates(self) -> Rates:
+    async def ask(self, method: str) -> Rates:
+        assert method == "rates"
         self.times_asked += 1
         return Rates(bytes_per_s=1e9 * self.times_asked, operations_per_s=1e12)

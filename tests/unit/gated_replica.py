@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.compute_thread import EngineThreads
-from service.engine.sequence import SamplingParams
+from service.engine.job import SamplingParams
 from service.messages.settings import Settings, VersionedSettings
 from service.replica.generation import Generation
 from service.replica.requests import GenerationRequest

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from service.commands.batch import main
-from service.commands.offline_batch.local_run import FileRun, JobMaker, lines_of
+from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, lines_of
 from service.commands.offline_batch.results import ResultFiles, errors_path
 from service.engine.job import Engine
+from service.messages.options import ServiceOptions
 from service.messages.pipes import ExitCode
 from service.workloads import adder
 from tests.scripted_engine import Fault, ScriptedEngine
@@ -233,13 +234,13 @@ def test_that_a_cluster_that_is_not_there_is_told_in_a_sentence(
 
 def run_prompts(files: Files, engine: Engine, batch_size: int = 2) -> None:
     out = ResultFiles(files.output, resumes=False)
-    maker = JobMaker(engine, has_prompts=True, max_tokens=2)
-    run = FileRun(engine, maker, lines_of(files.input), out, batch_size, streams=True, on_done=lambda _: None)
+    plan = LinePlan(service=ServiceOptions(), batch_size=batch_size, max_tokens=2)
+    run = FileRun(LineEngine(plan, engine), lines_of(files.input), out, on_done=lambda: None)
     assert run.run()
     out.close()
 
 
-def test_that_who_is_done_makes_room_and_the_order_stays(files: Files) -> None:
+def test_that_an_answered_line_makes_room_for_the_next_and_the_order_stays(files: Files) -> None:
     files.write(['{"prompt": "long", "max_tokens": 9}', '"a"', '"b"', '{"prompt": "c", "max_tokens": 1}'])
     engine = ScriptedEngine()
     run_prompts(files, engine)

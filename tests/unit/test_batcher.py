@@ -1,4 +1,4 @@
-"""Both formations behind one face: what becomes of those who wait when one gives way to the other."""
+"""Both formations behind one face: what becomes of requests that wait when one gives way to the other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Batcher[str]:
     return Batcher(VersionedSettings(version=1, settings=settings), on_formed=lambda _: None)
 
 
-async def test_that_those_who_wait_when_the_formation_changes_are_served_first(late: Batcher[str]) -> None:
+async def test_that_requests_that_wait_when_the_formation_changes_are_served_first(late: Batcher[str]) -> None:
     """They are older than all that the other formation gets, and nobody can join them: waiting on would be in vain."""
     late.submit("older")
     late.apply(VersionedSettings(version=2, settings=Settings(formation="early")))

@@ -6,8 +6,18 @@ import pytest
 
 from service.commands.bench.command import table
 from service.commands.bench.other_work import OtherWork, Used, processor_time
-from service.commands.bench.plan import BenchPlan, interleaved, prompts_for
-from service.commands.bench.report import BenchReport, BenchRun, MeasuredOn, Rates, Weights, concluded, figures, floor
+from service.commands.bench.report import (
+    BenchPlan,
+    BenchReport,
+    BenchRun,
+    MeasuredOn,
+    Rates,
+    Weights,
+    concluded,
+    floor,
+    interleaved,
+    prompts_for,
+)
 from service.messages.load import USUAL_PROMPTS
 from tests.unit.bench_fakes import RATES, WEIGHTS, run
 from tests.unit.tiny_models import tiny_gpt2, tiny_llama
@@ -32,8 +42,9 @@ def test_that_large_batches_repeat_the_usual_prompts() -> None:
 
 
 def test_that_the_median_of_the_rounds_counts_and_their_spread_is_told() -> None:
-    of_rounds = figures([run("engine", 4, rate) for rate in (90.0, 100.0, 130.0)])
+    of_rounds = report(*[run("engine", 4, rate) for rate in (90.0, 100.0, 130.0)]).at(4, "engine")
 
+    assert of_rounds is not None
     assert of_rounds.tokens_per_s == 100.0
     assert of_rounds.spread == pytest.approx(0.2)
     assert of_rounds.step_s == pytest.approx(0.04)

@@ -17,11 +17,8 @@ from service.analysis.compare.progress import Progress
 from service.commands.bench import command as bench
 from service.commands.bench import work as bench_work
 from service.commands.bench.other_work import OtherWork
-from service.commands.bench.over_http import ThroughHttp, run_of
-from service.commands.bench.plan import BenchPlan, Subject
-from service.commands.bench.report import BenchReport, MeasuredOn
-from service.commands.bench.subjects import ReferenceFacts
-from service.commands.bench.work import Bench, BenchWork, NotStartedError, own_service
+from service.commands.bench.report import BenchPlan, BenchReport, MeasuredOn, Subject, Weights
+from service.commands.bench.work import Bench, BenchWork, ThroughHttp, own_service, run_of
 from service.commands.bench.worker import WorkerError
 from service.commands.cli import Server
 from service.commands.runs import MeasuredService, MeasuringError
@@ -42,8 +39,8 @@ class FakeBench(Bench):
 
     def __init__(self) -> None:
         self.engine, self.generate = FakeMeasurer("engine", 200.0), FakeReference("generate", 50.0)
-        super().__init__(ON, {"engine": self.engine, "generate": self.generate})
-        self.reference, self.facts = cast(Any, self.generate), asyncio.run(self.generate.facts())
+        measurers: Any = {"engine": self.engine, "generate": self.generate}
+        super().__init__(ON, measurers, cast(Any, self.generate), WEIGHTS)
 
 
 @pytest.fixture
@@ -114,7 +111,7 @@ def test_that_what_was_measured_before_a_failure_can_be_concluded(
     monkeypatch.setattr(started.generate, "run", run)
     work = BenchWork(PLAN, ("engine",))
 
-    with pytest.raises(MeasuringError, match="It died"):
+    with pytest.raises(WorkerError, match="It died"):
         asyncio.run(work.carry_out(lambda _: None))
 
     result = work.report()
@@ -270,7 +267,7 @@ async def test_that_a_service_that_does_not_start_says_why(
 ) -> None:
     says(monkeypatch, line, then="")
 
-    with pytest.raises(NotStartedError, match=sentence):
+    with pytest.raises(MeasuringError, match=sentence):
         async with own_service(ServiceOptions()):
             pass
 
@@ -308,8 +305,8 @@ class NoProcess:
     async def ready(self) -> None:
         pass
 
-    async def ask(self, _method: str) -> ReferenceFacts:
-        return ReferenceFacts("tiny", "cpu", "float32", "a processor", WEIGHTS)
+    async def ask(self, _method: str) -> tuple[MeasuredOn, Weights]:
+        return ON, WEIGHTS
 
 
 async def beside(monkeypatch: pytest.MonkeyPatch, url: str, model: str, *subjects: Subject) -> Bench:

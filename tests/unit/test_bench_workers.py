@@ -116,11 +116,11 @@ async def test_that_generate_is_measured_on_the_weights_in_the_folder(tmp_path: 
 
     async with Worker(Reference, ServiceOptions(model=str(tmp_path), device="cpu", dtype="float32")) as worker:
         await worker.ready()
-        facts = await worker.ask("facts")
+        on, weights = await worker.ask("facts")
         run = await worker.ask("run", 3, 4, 2)
 
-    assert (facts.model, facts.device, facts.dtype) == (tmp_path.name, "cpu", "float32")
-    assert facts.weights.parameters == everything - model.get_input_embeddings().weight.numel()
+    assert (on.model, on.device, on.dtype) == (tmp_path.name, "cpu", "float32")
+    assert weights.parameters == everything - model.get_input_embeddings().weight.numel()
     assert (run.subject, run.tokens, run.rows) == ("generate", 3 * 4 * 2, 3)
     assert run.step_s is not None
 

@@ -17,6 +17,8 @@ import service.commands
 from service.__main__ import COMMANDS, main
 from service.messages.pipes import our_python, python_path
 
+ROOT = Path(__file__).parents[2]
+
 
 def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as ended:
@@ -86,7 +88,7 @@ BATCHSCOPE = (sys.executable, "-P", "-c", "import sys; from gui.__main__ import 
 
 
 def test_that_batchscope_reaches_the_commands_beside_foreign_packages_of_our_names(foreign: Path) -> None:
-    recording = Path(__file__).parents[1] / "recordings" / "burst.bsr"
+    recording = ROOT / "tests" / "recordings" / "burst.bsr"
     explained = run_in(foreign, *BATCHSCOPE, "explain", str(recording))
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "requests" in explained.stdout
@@ -117,3 +119,13 @@ def test_that_a_workload_of_the_users_is_found_in_the_current_folder(foreign: Pa
 
     assert ran.returncode == 0, ran.stderr
     assert (foreign / "out.jsonl").read_text() == '{"line":1,"output":6}\n{"line":2,"output":8}\n'
+
+
+@pytest.mark.parametrize("words", [["--help"], ["explain", "tests/recordings/burst.bsr"]], ids=" ".join)
+def test_that_a_command_says_nothing_of_a_reader_that_leaves_early(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "service", *words]
+    with open(writing, "wb") as output:
+        ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stderr) == (1, b"")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from service.analysis.compare.inference import differences, paired_difference, sentence
+from service.analysis.compare.comparison import differences, paired_difference, sentence
 from service.analysis.compare.run import MeasuredRun
 
 COMPARISONS = 2000

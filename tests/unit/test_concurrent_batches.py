@@ -12,7 +12,7 @@ import pytest
 
 from service.engine.compute_thread import ComputeThread, EngineThreads
 from service.engine.engine import TextEngine
-from service.engine.sequence import SamplingParams, Sequence
+from service.engine.job import SamplingParams, Sequence
 from tests.unit.tiny_models import run
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gui.control import status_text
+from gui.control.presenter import activity
 from gui.series import batch_distribution, batch_size, timeline
 from gui.series.batch_size import active_rows
-from gui.series.request_details import request_details
 from gui.series.scope import present_scope, scope_before
 from gui.series.stage_breakdown import engine_time
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Bars, Lanes
-from gui.series.waits import wait_sentence
+from gui.series.waits import request_details, wait_sentence
 from service.analysis.observed.batches import CONTINUOUS, mean_size
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import members_of
@@ -59,14 +58,14 @@ def middle_s(history: History, batch: int) -> float:
 # -------------------------------------------------------------------------------------------------------- what is known
 
 
-def test_that_the_members_of_a_segment_are_all_who_run_in_it_whenever_they_joined(history: History) -> None:
+def test_that_the_members_of_a_segment_are_all_requests_that_run_in_it_whenever_they_joined(history: History) -> None:
     for row in segments(history):
         members = members_of(history, row)
         assert set(members) == running_at(history, middle_s(history, row))
         assert len(members) == history.batches.columns.get(row, "size")
 
 
-def test_that_those_who_ran_beside_a_request_are_all_whose_time_overlaps(history: History) -> None:
+def test_that_requests_ran_beside_another_if_their_times_overlap(history: History) -> None:
     row = min(running_at(history, history.now_s() - 25.0))
     details = request_details(history, row)
     assert details is not None
@@ -90,13 +89,13 @@ def test_that_a_request_that_found_no_place_says_so_and_one_that_did_waited_for_
     waited = np.where(np.isfinite(columns["started"]), columns["started"] - columns["queued"], 0.0)
     longest = int(np.argmax(waited)) + columns.first
     assert " s for one of the 4 places" in wait_sentence(crowded, longest)
-    sentences = {wait_sentence(crowded, row) for row in crowded.requests.numbers()}
+    sentences = {wait_sentence(crowded, row) for row in crowded.requests.columns.numbers()}
     assert any("for the steps under way" in sentence for sentence in sentences)
     assert not any("to end" in sentence for sentence in sentences), "there are no batches to wait for"
 
 
 def test_that_the_status_bar_counts_places(crowded: History) -> None:
-    words = status_text.activity(crowded)
+    words = activity(crowded)
     assert words.startswith("4 of 4 places taken, ")
     assert words.endswith(" waiting")
 

@@ -9,10 +9,10 @@ import pytest
 
 from gui.series.batch_distribution import batch_distribution, largest_in_view, readout
 from gui.series.latency import Sample, histogram
+from gui.series.scale import ValueAxis, seconds_axis
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import stage_breakdown
 from gui.series.time_range import TimeRange
-from gui.series.value_axis import ValueAxis, seconds_axis
 from gui.series.wasted_work import wasted, wasted_over_time
 from service.analysis.observed.history import History
 from service.messages.settings import Settings

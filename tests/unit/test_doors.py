@@ -1,4 +1,4 @@
-"""The doors: who is let in, who is refused and how, what reaches the application."""
+"""The doors: which requests enter, which are refused and how, what reaches the application."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ CHUNKED = (b"transfer-encoding", b"chunked")
 async def test_that_a_body_in_pieces_reaches_the_application_whole() -> None:
     client, app = await ask(headers=[HOST, CHUNKED], messages=chunks(b"one", b"", b"two"))
     assert (client.status, app.body) == (200, b"onetwo")
-    assert app.scopes[0][doors.BODY_KEY] == b"onetwo", "for who is handed the scope alone"
+    assert app.scopes[0][doors.BODY_KEY] == b"onetwo", "for an application that is given the scope alone"
 
 
 @pytest.mark.parametrize("over", [-1, 0])

@@ -1,4 +1,4 @@
-"""Early formation, sealed by Ray's own decorator: what becomes of those who leave before their batch runs."""
+"""Early formation, sealed by Ray's own decorator: what becomes of requests that leave before their batch runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_request_that_is_cancelled_in_a_sealed_batch_does_not_run(replic
     assert (gone.state, gone.started_s, stays.state) == ("cancelled", None, "done")
 
 
-async def test_a_batch_that_ray_sealed_full_says_so_also_without_those_who_left() -> None:
+async def test_a_batch_that_ray_sealed_full_says_so_also_without_requests_that_left() -> None:
     formed: list[Batch[str]] = []
     batcher = Batcher(VersionedSettings(version=1, settings=EARLY), on_formed=formed.append)
     for future in [batcher.submit(item) for item in "abcd"][:3]:

@@ -11,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engine.engine import TextEngine
-from service.engine.job import Progress
+from service.engine.job import Progress, SamplingParams, Sequence
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.passes import Part
 from service.engine.model.resolve import ModelFolder
 from service.engine.out_of_memory import MemoryLimit
-from service.engine.sequence import SamplingParams, Sequence
 from service.messages.telemetry import BatchWork
 from tests.unit.tiny_models import Listener, run
 
 
 @dataclass(frozen=True)
 class Guest:
-    """Who joins after so many steps, and is cancelled after so many, if at all."""
+    """A request that joins after so many steps, and is cancelled after so many, if at all."""
 
     text: str
     max_tokens: int
@@ -83,15 +82,15 @@ def invited(engine: TextEngine, guests: SequenceOf[Guest]) -> list[tuple[Guest, 
 GUESTS = st.builds(
     Guest,
     text=st.text(min_size=1, max_size=15),
-    max_tokens=st.integers(1, 40),
-    joins_at=st.integers(0, 30),
-    leaves_at=st.one_of(st.none(), st.integers(0, 40)),
+    max_tokens=st.integers(1, 24),
+    joins_at=st.integers(0, 20),
+    leaves_at=st.one_of(st.none(), st.integers(0, 24)),
 )
 
 
-@settings(max_examples=80, deadline=None)
-@given(guests=st.lists(GUESTS, min_size=1, max_size=8), joining_tokens=st.sampled_from([1, 5, 64]))
-def test_that_whoever_joins_or_leaves_each_row_is_as_alone(
+@settings(max_examples=50, deadline=None)
+@given(guests=st.lists(GUESTS, min_size=1, max_size=6), joining_tokens=st.sampled_from([1, 5, 64]))
+def test_that_each_row_is_as_alone_whichever_rows_join_and_leave(
     tiny_engine: TextEngine, guests: list[Guest], joining_tokens: int
 ) -> None:
     party = invited(tiny_engine, guests)
@@ -111,7 +110,7 @@ def real_model(model_folder: ModelFolder, single_thread: None) -> LoadedModel:
     return load(model_folder, "cpu", "float32")
 
 
-def test_that_in_float32_the_real_model_says_the_same_to_those_who_join(real_model: LoadedModel) -> None:
+def test_that_in_float32_the_real_model_says_the_same_to_requests_that_join(real_model: LoadedModel) -> None:
     engine = TextEngine(real_model)
     prompts = ("Once upon a time", "The capital of France is", "def fibonacci(n):", "Hi")
     party = invited(engine, [Guest(prompt, 12 - 2 * i, joins_at=3 * i) for i, prompt in enumerate(prompts)])
@@ -128,8 +127,8 @@ def test_that_a_newcomer_joins_in_the_next_step_whose_prompt_is_read_in_parts(
     (_, first), (_, newcomer) = party
     listener = run_open(tiny_engine, party)
 
-    who = [ids(step) for step in listener.steps]
-    assert who[:7] == [[first.id]] * 5 + [[first.id, newcomer.id]] * 2, "32 tokens, 8 in each of the first's steps"
+    rows = [ids(step) for step in listener.steps]
+    assert rows[:7] == [[first.id]] * 5 + [[first.id, newcomer.id]] * 2, "32 tokens, 8 in each of the first's steps"
 
 
 def test_that_more_is_read_in_a_step_where_more_join_than_run(
@@ -142,10 +141,12 @@ def test_that_more_is_read_in_a_step_where_more_join_than_run(
 
     newcomers = [each.id for _, each in party[3:]]
     starts = [next(n for n, step in enumerate(listener.steps) if id in ids(step)) for id in newcomers]
-    assert starts == [5] * 4, "64 tokens, in each step of two who run 16 = 8 · 4/2; who has left does not count"
+    assert starts == [5] * 4, (
+        "64 tokens, in each step of two rows that run 16 = 8 · 4/2; a row that has left does not count"
+    )
 
 
-def test_that_those_who_come_meanwhile_wait_until_the_prompts_before_them_are_read(
+def test_that_later_requests_wait_until_the_prompts_before_theirs_are_read(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
@@ -173,7 +174,7 @@ def test_that_the_work_is_told_between_the_steps(tiny_engine: TextEngine) -> Non
     assert work.prefill_s > 0
 
 
-def test_that_who_joins_with_a_poisonous_prompt_harms_only_itself(
+def test_that_a_poisonous_prompt_that_joins_harms_only_its_request(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison = tiny_engine.encode("poison", 4)[0]
@@ -194,7 +195,7 @@ def test_that_who_joins_with_a_poisonous_prompt_harms_only_itself(
         assert each.tokens == alone(tiny_engine, each)
 
 
-def test_that_all_begin_once_more_if_those_who_join_cannot_be_put_beside_the_others(
+def test_that_all_begin_once_more_if_joining_rows_cannot_be_put_beside_the_others(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append = BatchCache.append
@@ -215,7 +216,7 @@ def test_that_all_begin_once_more_if_those_who_join_cannot_be_put_beside_the_oth
         assert each.tokens == alone(tiny_engine, each)
 
 
-def test_that_for_whom_there_is_no_memory_beside_the_others_waits_until_one_of_them_has_left(
+def test_that_a_request_without_memory_beside_the_others_waits_until_one_has_left(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute, rows = tiny_engine._forward.compute, list[int]()
@@ -234,7 +235,7 @@ def test_that_for_whom_there_is_no_memory_beside_the_others_waits_until_one_of_t
 
     assert [listener.reason(each.id) for _, each in party] == ["length"] * 3
     assert rows.count(2) > 4
-    assert listener.work.splits == 1, "who waits is counted once, not at every step"
+    assert listener.work.splits == 1, "a request that waits is counted once, not at every step"
     monkeypatch.undo()
     for _, each in party:
         assert each.tokens == alone(tiny_engine, each)

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.engine.encode import EmptyPrompt, Encoder, InvalidText, PromptError, PromptTooLong, UnknownToken
-from service.engine.engine import TextEngine
+from service.engine.engine import Encoder, PromptError, TextEngine
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, END, byte_level_tokenizer
@@ -27,36 +26,35 @@ def real_model(model_folder: ModelFolder) -> LoadedModel:
 
 
 def test_that_an_empty_prompt_is_refused(encoder: Encoder) -> None:
-    with pytest.raises(EmptyPrompt, match="empty"):
+    with pytest.raises(PromptError, match="empty"):
         encoder.encode("", 1)
 
 
 def test_that_a_prompt_fits_up_to_the_last_token_of_the_context(encoder: Encoder) -> None:
     assert len(encoder.encode("a" * (CONTEXT - 24), 24)) == CONTEXT - 24
-    with pytest.raises(PromptTooLong, match=f"{CONTEXT - 23} tokens and max_tokens is 24.* {CONTEXT} tokens") as caught:
+    with pytest.raises(PromptError, match=f"{CONTEXT - 23} tokens and max_tokens is 24.* {CONTEXT} tokens"):
         encoder.encode("a" * (CONTEXT - 23), 24)
-    assert (caught.value.tokens, caught.value.limit) == (CONTEXT - 23, CONTEXT)
 
 
 def test_that_max_tokens_alone_may_be_too_many(encoder: Encoder) -> None:
-    with pytest.raises(PromptTooLong, match="1000000"):
+    with pytest.raises(PromptError, match="1000000"):
         encoder.encode("a", 1_000_000)
 
 
 def test_that_a_huge_prompt_is_refused_by_its_beginning(encoder: Encoder) -> None:
-    with pytest.raises(PromptTooLong, match="at least"):
+    with pytest.raises(PromptError, match="at least"):
         encoder.encode("a" * 1_000_000, 24)
 
 
 def test_that_half_a_surrogate_pair_is_refused_in_words(encoder: Encoder) -> None:
-    with pytest.raises(InvalidText, match=r"character 3 .*U\+D800"):
+    with pytest.raises(PromptError, match=r"character 3 .*U\+D800"):
         encoder.encode("ab\ud800", 1)
 
 
 def test_that_a_token_which_the_model_has_no_embedding_for_is_refused() -> None:
     tokenizer = byte_level_tokenizer()
     highest = max(tokenizer.encode("az"))
-    with pytest.raises(UnknownToken, match=f"token {highest}.* has {highest}"):
+    with pytest.raises(PromptError, match=f"token {highest}.* has {highest}"):
         Encoder(tokenizer, CONTEXT, vocabulary=highest).encode("az", 1)
 
 
@@ -95,7 +93,7 @@ MEGABYTES = ["word " * 200_000, "a" * 1_000_000, "e\u0301" * 300_000, "<|im_end|
 
 @pytest.mark.parametrize("text", MEGABYTES)
 def test_that_a_megabyte_is_refused(real_model: LoadedModel, text: str) -> None:
-    with pytest.raises(PromptTooLong):
+    with pytest.raises(PromptError):
         Encoder(real_model.tokenizer, real_model.context_length, VOCABULARY).encode(text, 24)
 
 

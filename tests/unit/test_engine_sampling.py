@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from service.engine.engine import TextEngine
+from service.engine.job import SamplingParams
 from service.engine.sampling import Draw, next_tokens
-from service.engine.sequence import SamplingParams
 from tests.unit.tiny_models import run, sequence
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.sequence import SamplingParams, Sequence
+from service.engine.job import SamplingParams, Sequence
 from tests.scripted_engine import Fault, ScriptedEngine
 from tests.unit.tiny_models import Listener
 

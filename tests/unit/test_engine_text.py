@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.detokenize import Detokenizer
+from service.engine.job import SamplingParams, Sequence
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.resolve import ModelFolder
-from service.engine.row import Row
-from service.engine.sequence import SamplingParams, Sequence
-from service.engine.stop import StopFilter
+from service.engine.row import Detokenizer, Row, StopFilter
 from tests.unit.tiny_models import END, byte_fallback_tokenizer, byte_level_tokenizer
 
 BYTE_LEVEL = byte_level_tokenizer()

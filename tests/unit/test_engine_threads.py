@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -81,3 +83,78 @@ def test_that_no_control_group_is_no_limit(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(cores, "_CGROUP_QUOTA", tmp_path / "missing")
     assert cores._quota_cores() is None
     assert cores.usable_cores() >= 1
+
+
+class Processor:
+    """Cores whose work is scripted, and a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, logical: int, physical: int) -> None:
+        self.time = cores.ProcessorTime(at_s=0.0, idle_s=0.0, own_s=0.0)
+        monkeypatch.setattr(cores.ProcessorTime, "now", lambda: self.time)
+        monkeypatch.setattr(cores.time, "monotonic", lambda: self.time.at_s)
+        monkeypatch.setattr(psutil, "cpu_count", lambda logical=True, count=(physical, logical): count[logical])
+
+    def run(self, seconds: float, idle: float, own: float) -> None:
+        """So many cores were idle, and so many computed for this process."""
+        at_s, idle_s, own_s = self.time
+        self.time = cores.ProcessorTime(at_s + seconds, idle_s + seconds * idle, own_s + seconds * own)
+
+
+@pytest.mark.parametrize(
+    ("logical", "idle", "own", "count"),
+    [
+        (4, 4.0, 0.0, 4),
+        (4, 0.0, 3.6, 4),
+        (4, 0.5, 1.5, 2),
+        (4, 0.0, 0.8, 1),
+        (4, 0.0, 0.3, 0),
+        (8, 8.0, 0.0, 4),
+        (8, 2.0, 2.0, 2),
+    ],
+)
+def test_that_an_engine_leaves_cores_to_other_programs(
+    logical: int, idle: float, own: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor = Processor(monkeypatch, logical, physical=4)
+    free = cores.FreeCores(4)
+    processor.run(0.9, idle, own)
+    assert free.count() == 4, "counted once a second"
+    processor.run(0.1, idle, own)
+    assert free.count() == count
+
+
+def test_that_an_engine_computes_in_as_many_threads_as_cores_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor, used = Processor(monkeypatch, logical=4, physical=4), list[int]()
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    with ThreadPoolExecutor(1) as executor:
+        thread = executor.submit(compute_thread.ComputeThread, executor, cores.FreeCores(4)).result()
+        for idle in (4.0, 1.0, 1.0, 0.0, 4.0):
+            processor.run(1.0, idle, own=0.0)
+            assert thread.compute(list) == []
+    assert used == [1, 1, 4]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux binds threads to cores")
+def test_that_an_engine_leaves_its_core_while_no_core_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor, cpus = Processor(monkeypatch, logical=4, physical=4), os.sched_getaffinity(0)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(os.sched_setaffinity, 0, {min(cpus)}).result()  # as OpenMP binds the thread that loads torch
+        thread = executor.submit(compute_thread.ComputeThread, executor, cores.FreeCores(4)).result()
+        places = []
+        for idle in (1.0, 0.0, 1.0, 0.0, 4.0):
+            processor.run(1.0, idle, own=0.0)
+            places.append(thread.compute(lambda: os.sched_getaffinity(0)))
+    assert places == [{min(cpus)}, cpus, cpus, cpus, {min(cpus)}]
+
+
+def test_that_other_programs_are_seen_at_work() -> None:
+    free = cores.FreeCores(2)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        while free.count() > 1:
+            sum(range(10_000))
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 
@@ -73,10 +75,16 @@ def test_that_warnings_come_first_and_nothing_is_said_twice() -> None:
     assert len(set(rules)) == len(rules)
 
 
-def test_that_every_module_of_the_rules_is_asked() -> None:
-    modules = {f"{rules.__name__}.{module.name}" for module in pkgutil.iter_modules(rules.__path__)}
-    assert {rule.__module__ for rule in RULES} == modules
-    assert len(RULES) == len(modules)
+def test_that_every_public_function_of_the_rules_is_asked_once() -> None:
+    names = [f"{rules.__name__}.{module.name}" for module in pkgutil.iter_modules(rules.__path__)]
+    functions = {
+        function
+        for name in names
+        for _, function in inspect.getmembers(importlib.import_module(name), inspect.isfunction)
+        if function.__module__ == name and not function.__name__.startswith("_")
+    }
+    assert set(RULES) == functions
+    assert len(RULES) == len(functions)
 
 
 @pytest.mark.parametrize("rule", SUPPRESSES)

@@ -12,8 +12,7 @@ import pytest_asyncio
 
 from service.batching.batcher import QueueFullError
 from service.engine.compute_thread import EngineThreads
-from service.engine.job import Admit, Emit, Progress
-from service.engine.sequence import SamplingParams, Sequence
+from service.engine.job import Admit, Emit, Progress, SamplingParams, Sequence
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
 from service.replica.completions import Asked, submit_all
@@ -302,7 +301,7 @@ async def test_that_a_change_of_formation_loses_no_request(open_replica: Replica
     ]
 
 
-async def test_that_a_crash_of_the_engine_is_told_to_those_who_joined_as_well(open_replica: Replica) -> None:
+async def test_that_requests_that_joined_are_told_of_a_crash_of_the_engine_too(open_replica: Replica) -> None:
     first = await open_replica.submit("first", max_tokens=9)
     await open_replica.until(lambda: open_replica.generation.requests.running == 1)
     crashing = await open_replica.submit("crash", max_tokens=9)

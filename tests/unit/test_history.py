@@ -9,7 +9,7 @@ from service.analysis.observed.columns import Columns
 from service.analysis.observed.descriptions import describe_load_change
 from service.analysis.observed.history import KEPT_S, SPAN_S, History
 from service.analysis.observed.rolling import STEP_S, Grid, step_of
-from service.analysis.predict.executed import Executed
+from service.analysis.predict.cost import Executed
 from service.messages.load import (
     Burst,
     ClientRequest,
@@ -217,7 +217,7 @@ def test_that_a_stop_ends_what_was_under_way_then_and_not_when_the_next_service_
     assert (history.depth_at(11.5), history.depth_at(12.5)) == ((1, 0, 0), (0, 0, 0))
 
 
-def test_that_who_was_answered_before_a_stop_has_not_failed_by_it(history: History, clock: FakeClock) -> None:
+def test_that_a_request_answered_before_a_stop_has_not_failed_by_it(history: History, clock: FakeClock) -> None:
     history.add_telemetry(frame(1, 11.0, requests=(request("q1", client_id="c1"),)))
     history.add_load(load(11.5, sent("c1", sent_s=10.0, finished_s=11.4, outcome="ok")))
     clock.now_s = 12.0
@@ -267,7 +267,7 @@ def test_that_a_replica_that_left_as_it_should_makes_room_and_no_gap(history: Hi
     history.add_telemetry(frame(2, 12.0, requests=(done,), replicas=both, left_replicas=("r1",)))
     assert [(row.state, row.error) for row in history.requests.rows()] == [("done", None)]
     assert [replica.replica for replica in history.replicas] == ["r2"]
-    assert len(history.outages) == 0
+    assert list(history.outages) == []
     history.add_telemetry(frame(3, 14.0, replicas=(status("r3", 13.5),)))
     assert (history.slots.slot_of("r3"), history.slots.slot_of("r2")) == (0, 1)
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from service.batching.batcher import QueueFullError
 from service.messages.settings import SettingError
-from service.replica.bodies import json_object
 from service.replica.completions import CompletionBody
-from service.replica.errors import PromptRefusedError, install_error_handlers
+from service.replica.errors import PromptRefusedError, install_error_handlers, json_object
 from service.replica.requests import GenerationError
 
 FAILURES: list[tuple[Exception, int]] = [

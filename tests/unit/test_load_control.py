@@ -90,7 +90,7 @@ class TestCommandReader:
     async def test_that_lines_and_the_end_are_told_in_the_loop(self, pipe: tuple[int, int]) -> None:
         lines: list[bytes | None] = []
         ended = asyncio.Event()
-        CommandReader(pipe[0], asyncio.get_running_loop(), lines.append, ended.set).start()
+        CommandReader(pipe[0], lines.append, ended.set).start()
         os.write(pipe[1], b"one\ntw")
         os.write(pipe[1], b"o\nnever ended")
         os.close(pipe[1])
@@ -101,7 +101,7 @@ class TestCommandReader:
 class TestLineWriter:
     async def test_that_a_slow_reader_blocks_the_thread_and_not_the_loop(self, pipe: tuple[int, int]) -> None:
         freed: list[bool] = []
-        writer = LineWriter(pipe[1], asyncio.get_running_loop(), lambda: freed.append(True), lambda: None)
+        writer = LineWriter(pipe[1], lambda: freed.append(True), lambda: None)
         writer.start()
         line = b"x" * 1_000_000 + b"\n"
         writer.write(line)
@@ -113,9 +113,9 @@ class TestLineWriter:
         await writer.wait_until_free()
         assert (read, freed) == (line, [True])
 
-    async def test_that_a_reader_who_has_gone_is_told(self, pipe: tuple[int, int]) -> None:
+    async def test_that_a_reader_that_has_gone_is_told(self, pipe: tuple[int, int]) -> None:
         broken = asyncio.Event()
-        writer = LineWriter(pipe[1], asyncio.get_running_loop(), lambda: None, broken.set)
+        writer = LineWriter(pipe[1], lambda: None, broken.set)
         writer.start()
         os.close(pipe[0])
         writer.write(b"hello\n")

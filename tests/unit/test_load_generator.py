@@ -211,7 +211,7 @@ class TestClosedLoop:
         assert bench.outstanding == 2
         assert bench.generator.totals().cancelled == 0
 
-    def test_that_a_user_who_is_turned_away_pauses_as_long_as_the_server_asks(self, bench: Bench) -> None:
+    def test_that_a_refused_user_pauses_as_long_as_the_server_asks(self, bench: Bench) -> None:
         bench.run(ClosedLoop(users=3))
         bench.sender.conclude_all(Answer("refused", "full", retry_after_s=2.0))
         bench.clock.advance(1.9)
@@ -270,7 +270,7 @@ class TestClosedLoop:
         bench.clock.advance(0.2)
         assert bench.intended_s[1] == 108.0
 
-    def test_that_users_who_think_join_one_after_the_other(self, bench: Bench) -> None:
+    def test_that_users_with_a_think_time_join_one_after_the_other(self, bench: Bench) -> None:
         bench.run(ClosedLoop(users=20, think_s=10.0))
         bench.clock.advance(10)
         assert bench.outstanding == 20

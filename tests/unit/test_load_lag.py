@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from service.load.lag import LagWindow
+from service.load.generator import LagWindow
 
 
 def test_that_nothing_sent_has_no_lag() -> None:

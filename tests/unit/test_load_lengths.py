@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import random
 import statistics
 from collections import Counter
 
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.analysis.observed.descriptions import format_length
-from service.load.request_sampler import Lengths, parse_length, quantile
+from service.commands.load_options import parse_length
+from service.load.request_sampler import quantile
 from service.messages.load import Length, LognormalLength, UniformLength
 
 LENGTHS = st.one_of(
@@ -28,8 +31,8 @@ LENGTHS = st.one_of(
 
 
 def drawn(length: Length, count: int = 5000, stream: str = "a") -> list[int]:
-    lengths = Lengths(stream)
-    return [lengths.draw(length) for _ in range(count)]
+    shares = random.Random(stream)
+    return [quantile(length, shares.random()) for _ in range(count)]
 
 
 def test_that_a_fixed_length_is_always_the_same() -> None:
@@ -90,5 +93,5 @@ def test_that_lengths_are_read(text: str, length: Length) -> None:
     "text", ["", "0", "-3", "9-3", "0-5", "1.5", "８", "lognormal(32)", "lognormal(32,0,64)", "lognormal(1,9,2)", "1e3"]
 )
 def test_that_nonsense_is_refused_in_words(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no length: .+\.$"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is no length: .+\.$"):
         parse_length(text)

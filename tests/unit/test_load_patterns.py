@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.load.patterns.arrivals import BurstArrivals, OpenArrivals, ReplayArrivals, rated_arrivals
-from service.load.patterns.rates import rate_of
+from service.load.arrivals import BurstArrivals, OpenArrivals, RatedArrivals, ReplayArrivals, rate_of
 from service.messages.load import Burst, ConstantRate, GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps, Trace
 
 RATED: tuple[Pattern, ...] = (
@@ -37,7 +36,7 @@ def due(arrivals: OpenArrivals, count: int) -> list[float]:
 
 
 def intervals(pattern: Pattern, count: int = 20_000, seed: int = 1) -> list[float]:
-    return [b - a for a, b in pairwise([0.0, *due(rated_arrivals(pattern, seed), count)])]
+    return [b - a for a, b in pairwise([0.0, *due(RatedArrivals(pattern, seed), count)])]
 
 
 def arrived(times_s: list[float], start_s: float, end_s: float) -> int:
@@ -83,7 +82,7 @@ class TestSeed:
 class TestRates:
     @pytest.mark.parametrize("pattern", RATED, ids=NAMES)
     def test_that_as_many_arrive_as_the_rate_says(self, pattern: Pattern) -> None:
-        counts = [arrived(due(rated_arrivals(pattern, seed), 1000), 0, 30) for seed in range(40)]
+        counts = [arrived(due(RatedArrivals(pattern, seed), 1000), 0, 30) for seed in range(40)]
         assert statistics.fmean(counts) == pytest.approx(rate_of(pattern).expected(30), rel=0.08)
 
     @pytest.mark.parametrize("pattern", RATED, ids=NAMES)
@@ -93,7 +92,7 @@ class TestRates:
         assert rate.expected(rate.when(count)) == pytest.approx(count, abs=1e-6)
 
     def test_that_nothing_arrives_while_it_is_off(self) -> None:
-        times_s = due(rated_arrivals(OnOff(rate_per_s=20.0, on_s=2.0, off_s=3.0), 1), 1000)
+        times_s = due(RatedArrivals(OnOff(rate_per_s=20.0, on_s=2.0, off_s=3.0), 1), 1000)
         assert {int(at_s % 5.0) for at_s in times_s} == {0, 1}
         assert arrived(times_s, 100, 102) == pytest.approx(40, abs=15)
 
@@ -109,7 +108,7 @@ class TestRates:
 class TestRetuning:
     @pytest.mark.parametrize("pattern", RATED, ids=NAMES)
     def test_that_the_same_pattern_again_changes_nothing(self, pattern: Pattern) -> None:
-        arrivals, undisturbed = rated_arrivals(pattern, 3), rated_arrivals(pattern, 3)
+        arrivals, undisturbed = RatedArrivals(pattern, 3), RatedArrivals(pattern, 3)
         times_s = []
         for _ in range(100):
             assert arrivals.retune(pattern, arrivals.due_s - 0.001)
@@ -117,17 +116,17 @@ class TestRetuning:
         assert times_s == pytest.approx(due(undisturbed, 100))
 
     def test_that_a_change_of_rate_rescales_what_is_left_of_the_interval(self) -> None:
-        arrivals = rated_arrivals(ConstantRate(rate_per_s=0.1), 0)
+        arrivals = RatedArrivals(ConstantRate(rate_per_s=0.1), 0)
         assert arrivals.retune(ConstantRate(rate_per_s=1.0), 4.0)
         assert due(arrivals, 3) == pytest.approx([4.6, 5.6, 6.6])
 
     def test_that_an_arrival_that_is_overdue_keeps_its_time(self) -> None:
-        arrivals = rated_arrivals(ConstantRate(rate_per_s=1.0), 0)
+        arrivals = RatedArrivals(ConstantRate(rate_per_s=1.0), 0)
         assert arrivals.retune(ConstantRate(rate_per_s=10.0), 2.5)
         assert due(arrivals, 2) == pytest.approx([1.0, 1.1])
 
     def test_that_a_shape_changes_without_a_new_sequence(self) -> None:
-        arrivals = rated_arrivals(GammaArrivals(rate_per_s=1.0, shape=1.0), 0)
+        arrivals = RatedArrivals(GammaArrivals(rate_per_s=1.0, shape=1.0), 0)
         assert arrivals.retune(GammaArrivals(rate_per_s=1.0, shape=1000.0), 0.0)
         arrivals.advance()
         assert [b - a for a, b in pairwise(due(arrivals, 100))] == pytest.approx([1.0] * 99, rel=0.2)
@@ -135,7 +134,7 @@ class TestRetuning:
     def test_that_another_kind_takes_other_arrivals(self) -> None:
         for pattern in RATED:
             for other in (Burst(count=1), *RATED):
-                arrivals = rated_arrivals(pattern, 0)
+                arrivals = RatedArrivals(pattern, 0)
                 assert arrivals.retune(other, 0.0) == (type(other) is type(pattern))
 
 

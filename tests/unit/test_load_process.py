@@ -265,7 +265,7 @@ async def test_that_a_service_that_dies_is_told_for_each_request_and_ends_the_lo
     assert all(request.error for request in load.requests.values())
 
 
-async def test_that_a_reader_who_does_not_read_holds_nothing_up(server: StubServer) -> None:
+async def test_that_a_reader_that_does_not_read_holds_nothing_up(server: StubServer) -> None:
     async with pipe_of_its_own(server) as (load, output):
         load.send(RunLoad(pattern=ClosedLoop(users=64), prompts=("x" * 300,)))
         await server.has_got(1000)  # its reports are by now far more than the pipe takes
@@ -276,7 +276,7 @@ async def test_that_a_reader_who_does_not_read_holds_nothing_up(server: StubServ
         assert await load.end() == 0
 
 
-async def test_that_a_reader_who_goes_ends_it(server: StubServer) -> None:
+async def test_that_the_end_of_its_reader_ends_it(server: StubServer) -> None:
     async with pipe_of_its_own(server) as (load, output):
         output.close()
         assert await load.process.wait() == 0

@@ -60,7 +60,7 @@ class TestFigures:
 class TestWarnings:
     def test_that_a_clean_run_has_none(self) -> None:
         requests = [request(n, lag_s=0.004) for n in range(10)]
-        assert spoilers(ClientTotals(sent=10, ok=10), load_figures(requests), requests) == ()
+        assert not list(spoilers(ClientTotals(sent=10, ok=10), load_figures(requests), requests))
 
     def test_that_an_own_lag_that_spoils_the_figures_is_named(self) -> None:
         requests = [request(n, latency_s=1.0, lag_s=0.2) for n in range(10)]
@@ -69,7 +69,7 @@ class TestWarnings:
 
     def test_that_a_lag_small_beside_the_latency_does_no_harm(self) -> None:
         requests = [request(n, latency_s=10.0, lag_s=0.2) for n in range(10)]
-        assert spoilers(ClientTotals(sent=10, ok=10), load_figures(requests), requests) == ()
+        assert not list(spoilers(ClientTotals(sent=10, ok=10), load_figures(requests), requests))
 
     def test_that_every_loss_is_counted_in_words(self) -> None:
         requests = [
@@ -79,6 +79,6 @@ class TestWarnings:
             request(3, outcome="failed", error="Another."),
         ]
         totals = ClientTotals(sent=1234, ok=1, refused=5, failed=3, cancelled=2, dropped=1000)
-        warnings = spoilers(totals, load_figures(requests), requests)
+        warnings = tuple(spoilers(totals, load_figures(requests), requests))
         assert [warning.split(" ")[0] for warning in warnings] == ["1,000", "The", "3", "2"]
         assert warnings[2] == "3 requests failed. Most often: It broke."

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from service.load.flight import SHOWN_PROMPT_CHARS, Flight
-from service.load.reporter import MOST_FLIGHTS_A_FRAME, MOST_UNREPORTED_FLIGHTS, Reporter
+from service.load.process import MOST_FLIGHTS_A_FRAME, MOST_UNREPORTED_FLIGHTS, Reporter
 from service.messages.load import ClientRequest, ClientTotals, LoadEvent, LoadFrame, LoadRefused, Pattern, Poisson
 from tests.unit.load_fakes import FakeClock, FakeOutput
 

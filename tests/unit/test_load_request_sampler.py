@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from service.load.request_sampler import Filler, PromptDeck, RequestSampler
-from service.load.trace_file import TraceEntry
+from service.load.arrivals import TraceEntry
+from service.load.request_sampler import Filler, RequestSampler, dealt
 from service.messages.load import Burst, Length, RunLoad, UniformLength
 
 
@@ -17,11 +17,11 @@ def load(max_tokens: Length = 24, prompt_words: Length | None = None, **fields: 
 
 def test_that_each_prompt_comes_once_a_round_in_an_order_that_the_seed_decides() -> None:
     prompts = tuple("abcdefgh")
-    deck, again, other = PromptDeck(prompts, 1), PromptDeck(prompts, 1), PromptDeck(prompts, 2)
-    drawn = [deck.draw() for _ in range(24)]
+    deck, again, other = dealt(prompts, 1), dealt(prompts, 1), dealt(prompts, 2)
+    drawn = [next(deck) for _ in range(24)]
     assert Counter(drawn) == dict.fromkeys(prompts, 3)
-    assert drawn == [again.draw() for _ in range(24)]
-    assert drawn != [other.draw() for _ in range(24)]
+    assert drawn == [next(again) for _ in range(24)]
+    assert drawn != [next(other) for _ in range(24)]
 
 
 def test_that_a_prompt_is_cut_or_continued_with_the_words_of_all() -> None:

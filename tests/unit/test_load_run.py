@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from service.load.report import LoadReport
-from service.load.run import LoadError, LoadProgress, run_load
+from service.load.run import LoadProgress, run_load
 from service.messages.load import Burst, ClosedLoop, RunLoad
+from service.messages.text import UserError
 from tests.unit.stub_server import DONE, StubServer, answers, event, streams
 
 A_WHILE_S = 60.0
@@ -121,10 +122,10 @@ async def test_that_failures_are_in_the_report(server: StubServer) -> None:
 async def test_that_a_server_that_is_not_there_is_named() -> None:
     async with StubServer() as server:
         url = server.url
-    with pytest.raises(LoadError, match=r"cannot be reached: connection refused. Start the service"):
+    with pytest.raises(UserError, match=r"cannot be reached: connection refused. Start the service"):
         await run_load(url, RunLoad(pattern=Burst(count=1), prompts=("a",)), A_WHILE_S)
 
 
 async def test_that_a_load_that_cannot_be_run_is_refused(server: StubServer) -> None:
-    with pytest.raises(LoadError, match="at least one prompt"):
+    with pytest.raises(UserError, match="at least one prompt"):
         await run_load(server.url, RunLoad(pattern=Burst(count=1), prompts=()), A_WHILE_S)

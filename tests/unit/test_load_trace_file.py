@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.load.trace_file import TraceEntry, TraceError, read_trace
+from service.load.arrivals import TraceEntry, TraceError, read_trace
 
 
 @pytest.fixture

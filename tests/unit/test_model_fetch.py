@@ -167,7 +167,7 @@ def test_stopping_ends_the_download_and_leaves_nothing(index: tuple[Index, Serve
     assert psutil.Process().children() == []
 
 
-def test_who_waits_for_another_start_says_so_and_can_be_stopped(cache: Path) -> None:
+def test_that_a_fetch_that_waits_for_another_says_so_and_can_be_stopped(cache: Path) -> None:
     class StopError(Exception):
         pass
 

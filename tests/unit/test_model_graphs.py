@@ -71,7 +71,7 @@ def graphed(captured: GraphedPass, counting: Counting) -> GraphedPass:
 def test_that_capturing_tells_how_far_it_is(counting: Counting) -> None:
     told: list[LoadProgress] = []
     GraphedPass(counting, CPU, as_traced_graph, rows=(1, 2), columns=(8, 16), report=told.append)
-    assert told == [("graphs", done, 4) for done in range(5)]
+    assert told == [LoadProgress("graphs", done, 4) for done in range(5)]
 
 
 @torch.inference_mode()

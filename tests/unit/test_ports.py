@@ -62,10 +62,10 @@ def test_that_the_search_ends(listener: socket.socket) -> None:
 
 
 def test_that_the_system_may_pick() -> None:
-    port = checks.any_free_port(LOOPBACK)
+    port = checks.free_port(LOOPBACK)
     assert port is not None
     assert checks.is_free(LOOPBACK, port)
 
 
 def test_that_an_address_of_another_machine_has_no_ports() -> None:
-    assert checks.any_free_port("192.0.2.1") is None
+    assert checks.free_port("192.0.2.1") is None

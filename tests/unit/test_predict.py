@@ -11,8 +11,8 @@ import pytest
 
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
+from service.analysis.predict.load import Requests, users_of
 from service.analysis.predict.predict import Prediction, predict
-from service.analysis.predict.present_load import Requests, users_of
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 from tests.synthetic_run import CLOCK, Step, SyntheticBatch, SyntheticRun
@@ -145,7 +145,7 @@ def asked(intended_s: list[float], took_s: list[float]) -> Requests:
     return Requests(begins, nothing, begins + np.array(took_s), nothing, nothing.astype(int), nothing.astype(int))
 
 
-def test_that_users_who_wait_for_their_answers_are_recognised() -> None:
+def test_that_users_that_wait_for_their_answers_are_recognised() -> None:
     """Four users whose batches take about a second; each is back within 30 ms."""
     draw = Random(1)
     begins = [batch * 1.03 + draw.uniform(0.0, 0.03) for batch in range(12) for _ in range(4)]
@@ -162,7 +162,7 @@ def test_that_arrivals_at_random_are_no_users() -> None:
 
 
 def test_that_arrivals_by_the_clock_are_no_user() -> None:
-    """One request a second that takes nine tenths of it looks like a user who thinks for a tenth."""
+    """One request a second that takes nine tenths of it looks like a user that thinks for a tenth."""
     draw = Random(3)
     begins = [float(n) + draw.uniform(0.0, 0.002) for n in range(30)]
     assert users_of(None, asked(begins, [0.9 + draw.uniform(0.0, 0.05) for _ in begins]), at_s=30.0) == 0

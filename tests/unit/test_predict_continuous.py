@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.analysis.observed.history import History
-from service.analysis.predict.cost import CostModel
-from service.analysis.predict.executed import Executed
+from service.analysis.predict.cost import CostModel, Executed
 from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
@@ -62,7 +61,7 @@ def continuous(max_batch_size: int, batch_wait_timeout_s: float, **others: int) 
 async def run_by_the_batcher(
     times_s: Sequence[float], tokens: Sequence[int], rules: Settings, engine: EngineOfSteps
 ) -> tuple[Stretches, list[float]]:
-    """The service's batcher before an engine that asks between two steps who joins, as `TextEngine` does."""
+    """The service's batcher before an engine that asks between two steps which requests join, as `TextEngine` does."""
     formed: list[Batch[int]] = []
     batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), formed.append)
     batcher._late._clock = now_s
@@ -125,7 +124,7 @@ def segments(run: SimulatedRun, times_s: Sequence[float]) -> Stretches:
     return [([times_s.index(m.arrival.intended_s) for m in b.members], str(b.release_reason)) for b in run.batches]
 
 
-def test_that_who_comes_while_others_run_joins_at_the_next_step() -> None:
+def test_that_a_request_that_comes_while_others_run_joins_at_the_next_step() -> None:
     run = simulate(continuous(8, 0.0), EngineOfSteps(0.1, 0.2), arriving([0.0, 0.35], 4), until_s=10)
     first, second = run.requests
     assert second.started_s == pytest.approx(0.5)  # steps end at 0.3, which reads as well, and at 0.5

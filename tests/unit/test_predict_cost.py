@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from service.analysis.observed.history import History
-from service.analysis.predict.cost import CostModel
-from service.analysis.predict.executed import Executed
+from service.analysis.predict.cost import CostModel, Executed
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 

@@ -214,7 +214,7 @@ def test_that_users_wait_for_their_answers_and_think() -> None:
     assert [round(batch.started_s, 3) for batch in run.batches[:4]] == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_that_users_who_are_answered_together_come_back_together() -> None:
+def test_that_users_that_are_answered_together_come_back_together() -> None:
     """Half of the bursts are 100 ms late, but in none of them are two users more than 10 ms apart."""
     bursts = tuple(tuple(ReturnDelays(0.0, late_s + 0.002 * n) for n in range(6)) for late_s in (0.0, 0.1))
     users = ClosedLoop(12, lambda at_s, before_s: Arrival(at_s, at_s + before_s, 1), Random(1), bursts)

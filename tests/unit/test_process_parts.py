@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from service.launch import checks
-from service.launch.driver_protocol import StateLines
+from service.launch.driver import StageReporter, stages_to
 from service.launch.reaper import ended
-from service.launch.stages import StageReporter, stages_to
+from service.launch.supervisor import StateLines
 from service.messages.life import ServiceState, StageProgress, StartError, Stopping
 from service.messages.options import RunOptions
 from service.ray_serve import doors
@@ -107,7 +107,7 @@ def test_that_a_taken_port_is_refused_in_words() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(StartError, match=rf"^Port {port} is in use by another program\."):
-            checks.check_port(RunOptions(port=port))
+            checks.choose_port(RunOptions(port=port))
 
 
 def test_that_without_a_port_the_next_free_one_is_chosen() -> None:
@@ -117,12 +117,12 @@ def test_that_without_a_port_the_next_free_one_is_chosen() -> None:
 
 def test_that_an_address_of_another_machine_is_refused_in_words() -> None:
     with pytest.raises(StartError, match=r"192\.0\.2\.1: it is no address of this machine"):
-        checks.check_port(RunOptions(host="192.0.2.1"))
+        checks.choose_port(RunOptions(host="192.0.2.1"))
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "localhost:{}"])
 def test_that_a_cluster_that_is_not_there_is_told_at_once(form: str) -> None:
-    address = form.format(checks.any_free_port("127.0.0.1"))
+    address = form.format(checks.free_port("127.0.0.1"))
     with pytest.raises(StartError, match=f"no Ray cluster to be reached at {address}"):
         checks.check_address(address)
 
@@ -263,7 +263,7 @@ def test_that_states_are_lines_of_json() -> None:
         assert msgspec.json.decode(output.read(), type=ServiceState) == Stopping()
 
 
-def test_that_a_reader_who_has_gone_stops_nobody() -> None:
+def test_that_a_reader_that_has_gone_stops_nothing() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     lines = StateLines(writer)
@@ -273,7 +273,7 @@ def test_that_a_reader_who_has_gone_stops_nobody() -> None:
     os.close(writer)
 
 
-def test_that_a_reader_who_does_not_read_stops_nobody() -> None:
+def test_that_a_reader_that_does_not_read_stops_nothing() -> None:
     reader, writer = os.pipe()
     lines = StateLines(writer)
     for _ in range(10_000):

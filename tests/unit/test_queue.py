@@ -1,4 +1,4 @@
-"""Late formation: when a batch is released, with whom, and what a change or a cancellation does to it."""
+"""Late formation: when a batch is released, with which requests, and what a change or a cancellation does to it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_an_entry_that_is_cancelled_in_the_moment_of_release_is_in_no_batc
 
 
 @in_virtual_time
-async def test_that_an_answer_reaches_the_one_who_asked() -> None:
+async def test_that_an_answer_reaches_its_own_request() -> None:
     q = queue(2, 1.0)
     one, two = q.submit(1), q.submit(2)
     for entry in (await q.next_batch()).entries:
@@ -152,8 +152,8 @@ async def test_that_batches_grow_while_the_engine_is_busy() -> None:
 
 
 @in_virtual_time
-async def test_that_users_who_fell_into_two_groups_share_a_batch_again() -> None:
-    """16 users who ask again 5 ms after their answer; six of them came late to the first batch."""
+async def test_that_users_in_two_groups_share_a_batch_again() -> None:
+    """16 users that ask again 5 ms after their answer; six of them came late to the first batch."""
     q = queue(16, 0.05)
     sizes: list[int] = []
 
@@ -230,7 +230,7 @@ async def test_that_a_batch_holds_no_more_tokens_than_its_budget_and_nobody_is_o
 
 
 @in_virtual_time
-async def test_that_who_needs_more_tokens_than_the_budget_runs_alone() -> None:
+async def test_that_a_request_beyond_the_token_budget_runs_alone() -> None:
     q = queue(8, 0.0, max_batch_tokens=100)
     for name, tokens in (("small", 10), ("large", 500), ("last", 10)):
         q.submit(name, tokens)
@@ -238,7 +238,7 @@ async def test_that_who_needs_more_tokens_than_the_budget_runs_alone() -> None:
 
 
 @in_virtual_time
-async def test_that_those_who_join_a_running_batch_find_places_and_tokens() -> None:
+async def test_that_requests_that_join_a_running_batch_find_places_and_tokens() -> None:
     q = queue(4, 0.0, max_batch_tokens=100)
     for name, tokens in (("a", 30), ("b", 30), ("c", 10)):
         q.submit(name, tokens)

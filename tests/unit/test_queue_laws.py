@@ -38,7 +38,7 @@ class Submitted:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """The queue on a clock that is set by hand, beside a plain list of those who wait, oldest first."""
+    """The queue on a clock that is set by hand, beside a plain list of the requests that wait, oldest first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
     def cancel_in_the_moment_of_release(self, data: st.DataObject) -> None:
-        """The queue is not told before it gives the batch away: none who has gone is in it."""
+        """The queue is not told before it gives the batch away: no request that has gone is in it."""
         gone = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1)))
 
         def cancel_and_take() -> Batch[int] | None:
@@ -139,7 +139,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.check_that_it_fits_and_no_more_would(members, running, tokens)
 
     def leave(self, entries: Sequence[Entry[int]]) -> list[Submitted]:
-        """Nobody is overtaken: those who leave are the oldest."""
+        """No request is overtaken: those that leave are the oldest."""
         members, self.waiting = self.waiting[: len(entries)], self.waiting[len(entries) :]
         assert [entry.item for entry in entries] == [each.number for each in members]
         self.released += len(members)
@@ -174,7 +174,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert self.rules.stride_s > 0
 
     def is_full(self) -> bool:
-        """Whether those who wait fill a batch."""
+        """Whether the requests that wait fill a batch."""
         if len(self.waiting) >= self.rules.max_batch_size:
             return True
         return len(self.waiting) > 1 and not self.would_hold(self.waiting, 0, 0)

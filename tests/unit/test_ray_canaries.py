@@ -55,13 +55,13 @@ def test_the_property_through_which_a_replica_asks_for_a_body() -> None:
 
 
 def test_what_the_controllers_client_answers() -> None:
-    assert callable(context._get_global_client), "See ray.serve.context for the client that controller.py asks."
-    assert parameters(ServeControllerClient.get_serve_details) == ["self"], "See controller.ServeApplication.look."
+    assert callable(context._get_global_client), "See ray.serve.context for the client that application.py asks."
+    assert parameters(ServeControllerClient.get_serve_details) == ["self"], "See application.ServeApplication.look."
     assert parameters(ServeControllerClient.get_deployment_info) == ["self", "name", "app_name"], (
-        "See controller._again, which reads a deployment in order to deploy it again."
+        "See application._again, which reads a deployment in order to deploy it again."
     )
     assert "self._controller" in inspect.getsource(ServeControllerClient), (
-        "See controller.ServeApplication.deploy, which calls deploy_applications on the client's controller."
+        "See application.ServeApplication.deploy, which calls deploy_applications on the client's controller."
     )
 
 
@@ -81,28 +81,28 @@ def test_the_messages_by_which_an_application_is_deployed_again() -> None:
         "See serve.proto for the new field, and whether controller._again has to carry it over."
     )
     assert set(ApplicationArgs.DESCRIPTOR.fields_by_name) == {"external_scaler_enabled"}, (
-        "See serve.proto: controller.ServeApplication.deploy sends the application's defaults."
+        "See serve.proto: application.ServeApplication.deploy sends the application's defaults."
     )
 
 
 def test_the_states_of_a_replica() -> None:
     states = "STARTING UPDATING RECOVERING RUNNING STOPPING STOPPED PENDING_MIGRATION"
     assert {state.name for state in ReplicaState} == set(states.split()), (
-        "See controller.ServeApplication.look, which sorts live replicas into running, starting and leaving."
+        "See application.ServeApplication.look, which sorts live replicas into running, starting and leaving."
     )
 
 
 def test_the_method_that_keeps_the_current_folder_from_workers() -> None:
     assert parameters(JobConfig._runtime_env_has_working_dir) == ["self"], (
-        "See ray.job_config, and local_cluster.OwnPackagesFirst, which overrides this method."
+        "See ray.job_config, and clusters.OwnPackagesFirst, which overrides this method."
     )
     assert "_runtime_env_has_working_dir" in (RAY / "_private" / "worker.py").read_text(), (
-        "See where Ray puts the driver's folder into its workers' sys.path, and local_cluster.OwnPackagesFirst."
+        "See where Ray puts the driver's folder into its workers' sys.path, and clusters.OwnPackagesFirst."
     )
 
 
 def test_where_a_replica_finds_its_config() -> None:
-    assert "_deployment_config" in ReplicaContext.__dataclass_fields__, "See controller.max_ongoing_requests_here."
+    assert "_deployment_config" in ReplicaContext.__dataclass_fields__, "See application.max_ongoing_requests_here."
 
 
 def test_the_option_that_gives_a_handle_a_loop_of_its_own() -> None:

@@ -17,6 +17,8 @@ from service.launch.reaper import MARK, Lineage, ReapPlan, describe_exit, reap
 # Says when it is up; the second one cannot be asked to end.
 IDLE = "print(flush=True); import time; time.sleep(60)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + IDLE
+# Its exit takes a while: the system takes its memory back first, and its files and ports after that.
+LARGE = "kept = b'x' * 2**29; " + IDLE
 # Ends at once and leaves a child behind, in a session of its own.
 ORPHANING = (
     "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE, "
@@ -83,6 +85,19 @@ def test_that_a_process_that_has_ended_is_no_member(lineage: Lineage, spawn: Spa
     await_line(process)
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, not yet asked for
+    assert pids(lineage) == set()
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def test_that_an_exiting_process_is_a_member_until_it_has_ended(lineage: Lineage, spawn: Spawn) -> None:
+    process = spawn(LARGE, mark=lineage.instance)
+    await_line(process)
+    process.kill()
+    while not has_ended(process):
+        assert pids(lineage) == {process.pid} or has_ended(process)
     assert pids(lineage) == set()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from service.messages.life import LoadProgress
 from service.messages.settings import SCALE_BOUNDS, Scale, SettingError
-from service.messages.telemetry import Deployment, Loading
+from service.messages.telemetry import Deployment
 from service.ray_serve import redeployer as module
 from service.ray_serve.redeployer import DRAIN_TIMEOUT_S, USUAL_DRAIN_TIMEOUT_S, DeploymentSnapshot, Redeployer
 
@@ -124,7 +124,7 @@ async def test_that_what_is_wanted_meanwhile_takes_the_place_of_what_is_under_wa
     await watched.redeployer.redeploy({"replicas": 2}, bytes_each=1)
     while (seen := await watched.redeployer.look()).loading is None:
         pass
-    assert seen.loading == Loading(unit="layers", done=12, total=30)
+    assert seen.loading == LoadProgress(unit="layers", done=12, total=30)
     begun = await watched.redeployer.redeploy({"max_ongoing_requests": 9}, bytes_each=1)
     assert begun.wanted == Scale(replicas=2, max_ongoing_requests=9)
     await watched.redeployer.redeploy({"replicas": 1}, bytes_each=1)

@@ -1,4 +1,4 @@
-"""What is told of one request: its stages, its batch-mates, and who made it wait."""
+"""What is told of one request: its stages, its batch-mates, and what made it wait."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gui.series.request_details import request_details
 from gui.series.timeline import Lanes, bar_of, request_at
-from gui.series.waits import wait_sentence
+from gui.series.waits import request_details, wait_sentence
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import members_of
 from service.messages.settings import ReleaseReason, Settings, VersionedSettings
@@ -111,7 +110,7 @@ EARLY = Settings(formation="early")
         (told((), 20.0, None), "Waits until its batch is formed."),
     ],
 )
-def test_that_a_sentence_names_who_or_what_made_a_request_wait(history: History, sentence: str) -> None:
+def test_that_a_sentence_names_what_made_a_request_wait(history: History, sentence: str) -> None:
     assert wait_sentence(history, 0) == sentence
 
 
@@ -161,7 +160,7 @@ def history() -> History:
 
 
 def test_that_the_stages_of_every_request_add_up_to_its_latency(history: History) -> None:
-    for number in history.requests.numbers():
+    for number in history.requests.columns.numbers():
         details = request_details(history, number)
         assert details is not None
         latency_s = details.request.latency_s
@@ -186,7 +185,7 @@ def test_that_nothing_is_told_of_a_request_that_is_no_longer_kept(history: Histo
 
 def test_that_a_request_is_found_where_its_bar_stands(history: History) -> None:
     lanes = Lanes.dealt(history, 400)
-    for row in history.requests.numbers():
+    for row in history.requests.columns.numbers():
         bar = bar_of(history, row, lanes)
         assert bar is not None
         at_s = (bar.start_s + min(bar.end_s, history.now_s())) / 2

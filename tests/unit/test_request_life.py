@@ -125,7 +125,7 @@ class RequestLife(RuleBasedStateMachine):
             self.runner.close()
 
     async def _serve_the_last(self) -> None:
-        """Ray seals in order: when it has sealed this one, it holds nobody, not even those who left."""
+        """Ray seals in order: when it has sealed this one, it holds no request, not even those that left."""
         await self.replica.ended()
         self.replica.apply(EARLY)
         last = await self.replica.submit("last")

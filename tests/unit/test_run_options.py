@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.commands.serve import OptionError, parse
+from service.commands.cli import UsageError
+from service.commands.serve import parse
 from service.messages.options import RunOptions, ServiceOptions
 from service.messages.settings import Settings
 
@@ -41,7 +42,7 @@ def test_that_localhost_is_one_address() -> None:
 
 @pytest.mark.parametrize("size", ["0", "257", "nan", "inf", "1e400", "8.5", "８", "true", "", "x", "9" * 5000])
 def test_that_a_refused_setting_is_told_with_its_rule(size: str) -> None:
-    with pytest.raises(OptionError, match=r"--max-batch-size: Must be a whole number from 1 to 256\."):
+    with pytest.raises(UsageError, match=r"--max-batch-size: Must be a whole number from 1 to 256\."):
         parse([f"--max-batch-size={size}"])
 
 
@@ -56,7 +57,7 @@ def test_that_a_refused_setting_is_told_with_its_rule(size: str) -> None:
     ],
 )
 def test_that_every_refusal_names_the_option_and_its_rule(words: str, rule: str) -> None:
-    with pytest.raises(OptionError) as refused:
+    with pytest.raises(UsageError) as refused:
         parse(words.split())
     assert str(refused.value) == rule
 
@@ -68,13 +69,13 @@ def test_that_a_switch_is_spelled_as_everywhere(text: str) -> None:
 
 @pytest.mark.parametrize("stride", ["5e-324", "1e-310", "0.0009", "-5e-324", "nan", "inf", "x"])
 def test_a_period_that_no_clock_can_tell_is_refused(stride: str) -> None:
-    with pytest.raises(OptionError, match=r"--stride-s: Must be a number from 0\.001 to 5, or 0\."):
+    with pytest.raises(UsageError, match=r"--stride-s: Must be a number from 0\.001 to 5, or 0\."):
         parse([f"--stride-s={stride}"])
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "x", "8000.0", "８０００", "", "1e3"])
 def test_that_a_port_is_a_port(port: str) -> None:
-    with pytest.raises(OptionError, match="not a whole number from 0 to 65535"):
+    with pytest.raises(UsageError, match="not a whole number from 0 to 65535"):
         parse([f"--port={port}"])
 
 
@@ -87,30 +88,30 @@ def test_that_a_port_is_a_port(port: str) -> None:
     ],
 )
 def test_that_what_is_not_understood_is_said_in_a_sentence(words: list[str]) -> None:
-    with pytest.raises(OptionError, match=r"^The options are not understood: .*--help\.$"):
+    with pytest.raises(UsageError, match=r"^The options are not understood: .*--help\.$"):
         parse(words)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "my-machine"])
 def test_that_listening_on_the_network_needs_a_token(host: str, token_file: Path) -> None:
-    with pytest.raises(OptionError, match="--token-file"):
+    with pytest.raises(UsageError, match="--token-file"):
         parse(["--host", host])
     assert parse(["--host", host, "--token-file", str(token_file)]).host == host
 
 
 def test_that_a_token_that_others_can_read_is_refused(token_file: Path) -> None:
     token_file.chmod(0o644)
-    with pytest.raises(OptionError, match="chmod 600"):
+    with pytest.raises(UsageError, match="chmod 600"):
         parse(["--token-file", str(token_file)])
 
 
 @pytest.mark.parametrize("token", ["", "short", "two words of great length", "ünicode-of-great-length"])
 def test_that_a_weak_token_is_refused(token: str, token_file: Path) -> None:
     token_file.write_text(token)
-    with pytest.raises(OptionError, match="token file"):
+    with pytest.raises(UsageError, match="token file"):
         parse(["--token-file", str(token_file)])
 
 
 def test_that_a_token_file_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         parse(["--token-file", str(tmp_path / "none")])

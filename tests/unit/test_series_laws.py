@@ -8,11 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gui.series.lanes import SETTLE_S, LaneChoice, LaneGrid
-from gui.series.thinning import one_per_cell, step_line
+from gui.series.scale import seconds_axis
 from gui.series.time_axis import MOST_TICKS, clock_ticks, relative_ticks
-from gui.series.time_range import LONGEST_S, SHORTEST_S, TimeRange, Viewport
-from gui.series.value_axis import seconds_axis
+from gui.series.time_range import LONGEST_S, SHORTEST_S, TimeRange, Viewport, one_per_cell, step_line
+from gui.series.timeline import SETTLE_S, LaneChoice, LaneGrid
 from service.analysis.observed.history import KEPT_S
 
 VIEWS = st.builds(

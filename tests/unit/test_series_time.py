@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gui.look.tokens import PLOT_HEADROOM, RESCALE_INTERVAL_S
-from gui.series.lanes import SETTLE_S, LaneChoice, grid_for
 from gui.series.scale import StepScale, axis_for
-from gui.series.thinning import one_per_cell, step_line
 from gui.series.time_axis import chip_text, clock_ticks, relative_ticks
-from gui.series.time_range import TimeRange, Viewport
+from gui.series.time_range import TimeRange, Viewport, one_per_cell, step_line
+from gui.series.timeline import SETTLE_S, LaneChoice, grid_for
 from service.analysis.observed.history import KEPT_S
 
 

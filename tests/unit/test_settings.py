@@ -1,4 +1,4 @@
-"""Settings check themselves, and the board carries a change to all who follow."""
+"""Settings check themselves, and the board carries a change to all followers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_that_versions_count_the_changes() -> None:
     assert [change.version for change in changes] == [2, 3]
 
 
-def test_that_one_who_comes_late_is_told_at_once() -> None:
+def test_that_a_late_follower_is_told_at_once() -> None:
     async def run() -> VersionedSettings:
         board = SettingsBoard(Settings(), clock=now_s)
         before = board.in_force

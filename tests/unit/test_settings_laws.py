@@ -1,4 +1,4 @@
-"""What holds of the settings of all replicas, whoever changes them meanwhile, and however slow a replica is."""
+"""What holds of the settings of all replicas, whatever changes them meanwhile, and however slow a replica is."""
 
 from __future__ import annotations
 

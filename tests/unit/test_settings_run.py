@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from ray.serve import batching
 
-from service.batching import batcher, early, queue
+from service.batching import batcher, queue
 from service.batching.batcher import Batcher
 from service.batching.rules import Rules
 from service.messages.settings import (
@@ -117,7 +117,7 @@ def test_batches_can_be_formed_under_every_value_that_is_accepted(
     clock = SimpleNamespace(
         monotonic=lambda: UPTIME_S + now_s() + next(ticks) * 1e-7, time=lambda: now_s() + next(ticks) * 1e-7
     )
-    for module in (batcher, early, queue, batching):
+    for module in (batcher, queue, batching):
         monkeypatch.setattr(module, "time", clock)
     assert run_in_virtual_time(served(Settings().revised(values), clock, tokens)) == list(range(len(tokens)))
 

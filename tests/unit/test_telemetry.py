@@ -1,4 +1,4 @@
-"""Frames are numbered without gaps, bounded in memory, and a reader who was away is told what it missed."""
+"""Frames are numbered without gaps, bounded in memory, and a reader that was away is told what it missed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,16 @@ from service.messages.telemetry import (
     TelemetryEvent,
     TelemetryFrame,
 )
-from service.replica.frames import KEPT_FRAMES, SILENCE_S, UNWATCHED_INTERVAL_S, WATCHED_S, FrameLog
+from service.replica.frames import (
+    KEEP_ALIVE,
+    KEPT_FRAMES,
+    SILENCE_S,
+    UNWATCHED_INTERVAL_S,
+    WATCHED_S,
+    FrameLog,
+    telemetry_events,
+)
 from service.replica.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
-from service.replica.telemetry_events import KEEP_ALIVE, telemetry_events
 from tests.virtual_time import now_s, run_in_virtual_time
 
 IN_FORCE = VersionedSettings(version=1, settings=Settings())
@@ -106,7 +113,7 @@ async def test_that_reports_are_wanted_in_time_for_each_frame_as_long_as_somebod
     assert not log.is_watched
 
 
-def test_that_a_reader_who_lags_is_told_what_it_missed_and_memory_stays_bounded() -> None:
+def test_that_a_reader_that_lags_is_told_what_it_missed_and_memory_stays_bounded() -> None:
     newest, events = events_after(10, made_in_virtual_time(KEPT_FRAMES + 50))
     assert events[0] == FramesMissed(first=11, last=50)
     assert len(events) == 1 + KEPT_FRAMES

@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from gui.look.tokens import DARK, FONT_FILES, LIGHT, LINE_WIDTHS, MARK_SIZES, Palette
-from gui.series.reasons import OF_WHOLE_BATCHES
+from gui.series.declaration import OF_WHOLE_BATCHES
 
 Rgb = tuple[float, float, float]
 Matrix = tuple[Rgb, Rgb, Rgb]

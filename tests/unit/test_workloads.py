@@ -133,7 +133,7 @@ def test_that_a_function_may_stream() -> None:
     assert [(p.tokens, p.finish_reason) for p in told[-2:]] == [(3, "stop"), (1, "stop")]
 
 
-def test_that_whoever_is_cancelled_leaves_a_stream_and_nobody_left_ends_it() -> None:
+def test_that_a_cancelled_request_leaves_a_stream_and_the_last_one_ends_it() -> None:
     pieces = 0
 
     def endless(inputs: list[str]) -> Iterator[list[str | None]]:

@@ -10,13 +10,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from service.engine.detokenize import byte_alphabet
 from service.engine.engine import TextEngine
-from service.engine.job import Progress
+from service.engine.job import Progress, SamplingParams, Sequence
 from service.engine.model.graphs import GraphedPass
 from service.engine.model.load import LoadedModel
 from service.engine.model.passes import ForwardPass, OwnPass
-from service.engine.sequence import SamplingParams, Sequence
+from service.engine.row import byte_alphabet
 from service.messages.telemetry import BatchWork
 
 END = "<|end|>"

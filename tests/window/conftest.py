@@ -13,14 +13,15 @@ import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QEvent, QObject, QTimer
+from PySide6.QtCore import QEvent, QObject, Qt, QTimer
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
 from gui.control.preferences import PreferencesFile
-from gui.look.theme import Theme
+from gui.look.theme import Preference, Theme
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
 from tests.window.children import scripted
@@ -38,11 +39,13 @@ def waits_end_with_their_event(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(qapp: QApplication) -> Iterator[None]:
-    """Fails a test that leaves a window, a running timer or a thread."""
+    """Fails a test that leaves a window, a running timer or a thread; releases the keys that it still holds down."""
     widgets = set(map(id, qapp.topLevelWidgets()))
     timers = set(map(id, active_timers()))
     threads = set(threading.enumerate())
     yield
+    if qapp.keyboardModifiers():  # QTest leaves the modifiers of its last click held down
+        QTest.keyClick(QWidget(), Qt.Key.Key_Escape)
     qapp.sendPostedEvents(None, QEvent.Type.DeferredDelete)
     qapp.processEvents()
     left = [widget for widget in qapp.topLevelWidgets() if id(widget) not in widgets and not _is_qt_s_own(widget)]
@@ -53,7 +56,7 @@ def nothing_is_left_behind(qapp: QApplication) -> Iterator[None]:
 
 
 def active_timers() -> list[QTimer]:
-    """All timers of Python that run, whoever owns them."""
+    """All running timers of Python, whatever owns them."""
     import shiboken6
 
     timers = [thing for thing in gc.get_objects() if type(thing) is QTimer]
@@ -68,6 +71,16 @@ def _is_qt_s_own(thing: QObject) -> bool:
 def theme(qapp: QApplication) -> Theme:
     """The window's fonts and style sheet, dark; offscreen there is no system to follow."""
     return Theme(qapp, "dark")
+
+
+Wear = Callable[[Preference], None]
+
+
+@pytest.fixture
+def wear(theme: Theme) -> Iterator[Wear]:
+    """Lets everything wear another theme, until the test ends."""
+    yield theme.set_preference
+    theme.set_preference("dark")
 
 
 MakeBatchscope = Callable[..., Batchscope]

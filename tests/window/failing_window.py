@@ -35,7 +35,7 @@ def main() -> int:
         case "window":
             gui.main_window.MainWindow.show_life_cycle = break_down
         case "plots":
-            gui.composition.Composition.start_clocks = break_down
+            gui.composition.FrameClock.start = break_down
         case "painting":
             gui.plots.distributions.DistributionsView.refresh = break_down_in_every_frame
     return gui.__main__.main()

@@ -10,7 +10,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from PySide6.QtWidgets import QApplication
 
 from gui.look.theme import Theme
-from gui.look.tokens import DARK
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
 from tests.synthetic_run import filled_history, picture_run
@@ -22,8 +21,8 @@ def main(folder: Path) -> None:
     app = QApplication([])
     theme = Theme(app, "dark")
     history, _ = filled_history(picture_run())
-    stack = PlotStack(history, DARK)
-    distributions = DistributionsView(history, stack, DARK)
+    stack = PlotStack(history)
+    distributions = DistributionsView(history, stack)
     for view in (stack, distributions):
         view.resize(*SIZE)
         view.show()

@@ -22,9 +22,19 @@ from aiohttp import web
 
 from service.batching.queue import Batch, BatchQueue
 from service.batching.rules import Rules
-from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
+from service.messages.life import (
+    Failed,
+    LoadProgress,
+    Ready,
+    ServiceState,
+    Stage,
+    StageProgress,
+    Starting,
+    Stopped,
+    Stopping,
+)
 from service.messages.settings import Scale, SettingError, Settings
-from service.messages.telemetry import BatchRecord, Deployment, Loading, ReplicaStatus, RequestRecord, RequestState
+from service.messages.telemetry import BatchRecord, Deployment, ReplicaStatus, RequestRecord, RequestState
 from service.replica.frames import SHORTEST_INTERVAL_S, FrameLog
 from service.replica.recorder import Recorder
 from service.replica.settings_board import SettingsBoard
@@ -193,7 +203,7 @@ class Scripted:
             scale = self.scale.revised(await request.json())
         except SettingError as error:
             return web.json_response({"error": {"message": error.rule, "param": error.field}}, status=422)
-        self.see(scale, loading=Loading(unit="layers", done=12, total=30), is_settled=False)
+        self.see(scale, loading=LoadProgress(unit="layers", done=12, total=30), is_settled=False)
         asyncio.get_running_loop().call_later(REDEPLOY_S, self.settle, scale)
         return await self.get_deployment(request)
 

@@ -263,7 +263,7 @@ def test_that_a_change_is_marked_at_the_first_batch_that_obeyed_it(qtbot: QtBot,
     fire(running, "one")
     qtbot.waitUntil(lambda: outcomes(running) == ["done"])
     qtbot.keyClick(slider(running, "max_batch_size"), Qt.Key.Key_PageDown)
-    qtbot.waitUntil(lambda: bool(running.composition.history.changes()))
+    qtbot.waitUntil(lambda: bool(running.composition.history.changes))
     assert running.composition.history.batches.marks() == []
 
     fire(running, "two")
@@ -282,7 +282,7 @@ def test_that_a_drag_ends_where_the_hand_lets_go(qtbot: QtBot, running: Batchsco
     history = running.composition.history
     qtbot.waitUntil(lambda: history.in_force is not None and history.in_force.settings.max_batch_size == 256)
     qtbot.waitUntil(lambda: handle.number == 256)
-    assert len(history.changes()) < 10
+    assert len(history.changes) < 10
     assert running.errors == []
 
 

@@ -16,7 +16,6 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.comparing.results import SweepResults
-from gui.comparing.saver import Saver
 from gui.comparing.scatter import SweepPlot
 from gui.comparing.view import SWEEP, CompareView
 from gui.look.theme import Theme
@@ -209,7 +208,7 @@ def test_that_closing_the_window_ends_what_is_measured(qtbot: QtBot, running: Ba
 
 @pytest.fixture
 def results(qtbot: QtBot, theme: Theme) -> SweepResults:
-    made = SweepResults(theme.palette)
+    made = SweepResults()
     qtbot.addWidget(made)
     made.resize(600, 500)
     made.show()
@@ -251,16 +250,16 @@ def pixels(plot: SweepPlot) -> NDArray[np.uint32]:
     return np.frombuffer(image.constBits(), np.uint32).reshape(image.height(), image.width()).copy()
 
 
-def test_that_a_report_and_a_config_are_saved_as_they_are(qtbot: QtBot, results: SweepResults, tmp_path: Path) -> None:
-    saver = Saver(results)
+def test_that_a_report_and_a_config_are_saved_as_they_are(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
+    compare = batchscope.composition.compare
     found = comparison()
     config = measured_config(FACTS, found.plan.b.settings, found.verdict)
 
-    with qtbot.waitSignal(saver.written) as written:
-        saver.write(tmp_path / "serve.yaml", config)
+    with qtbot.waitSignal(compare.written) as written:
+        compare.write(tmp_path / "serve.yaml", config)
 
     assert written.args == [str(tmp_path / "serve.yaml")]
     arguments = yaml.safe_load((tmp_path / "serve.yaml").read_text())["applications"][0]["args"]
     assert arguments["settings"]["formation"] == "early"
-    with qtbot.waitSignal(saver.failed):
-        saver.write(tmp_path / "none" / "serve.yaml", config)
+    with qtbot.waitSignal(compare.failed):
+        compare.write(tmp_path / "none" / "serve.yaml", config)

@@ -16,19 +16,19 @@ from gui.look import glossary
 from gui.look.theme import Theme
 from gui.look.tokens import DARK, FONT_TITLE, LANE_HEIGHTS, LIGHT, PANEL_PADDING, Palette
 from gui.panels.batching import BatchingPanel
-from gui.plots.card import lines_of
 from gui.plots.distributions import DistributionsView
 from gui.plots.header import Header
-from gui.plots.lanes import LaneSurroundings
 from gui.plots.paint import bold, text_width
 from gui.plots.plot_stack import PlotStack
 from gui.plots.stage_breakdown import PLOT as STAGE_BREAKDOWN
+from gui.plots.timeline_items import LaneSurroundings, lines_of
 from gui.series.declaration import Declaration
-from gui.series.request_details import request_details
+from gui.series.waits import request_details
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary, members_of
 from service.messages.settings import FORMATIONS
 from tests.synthetic_run import continuous_run, filled_history
+from tests.window.conftest import Wear
 from tests.window.seen import drawn, key_stop, named, row_of_batch
 
 NARROW = QSize(752, 609)  # of the centre of a window 1280 pixels wide
@@ -41,7 +41,7 @@ def history() -> History:
 
 @pytest.fixture
 def stack(qtbot: QtBot, theme: Theme, history: History) -> PlotStack:
-    stack = PlotStack(history, DARK)
+    stack = PlotStack(history)
     qtbot.addWidget(stack)
     stack.resize(NARROW)
     stack.show()
@@ -70,15 +70,18 @@ def test_that_legends_have_room_for_what_there_is(stack: PlotStack) -> None:
 
 def has_room_for_its_title(header: Header, plot: Declaration) -> bool:
     """Whether it looks there as if there were no legend."""
-    alone = Header(replace(plot, entries=(), unit=""), DARK)
+    alone = Header(replace(plot, entries=(), unit=""))
     alone.resize(header.size())
     title = QRect(0, 0, PANEL_PADDING + round(text_width(plot.title, bold(FONT_TITLE))), header.height())
     return bool(header.grab(title).toImage() == alone.grab(title).toImage())
 
 
 @pytest.mark.parametrize("palette", [DARK, LIGHT], ids=lambda palette: palette.name)
-def test_that_the_rows_that_run_are_drawn_as_an_area_with_an_edge(stack: PlotStack, palette: Palette) -> None:
-    stack.set_palette(palette)
+def test_that_the_rows_that_run_are_drawn_as_an_area_with_an_edge(
+    stack: PlotStack, palette: Palette, wear: Wear
+) -> None:
+    wear("dark" if palette.is_dark else "light")
+    stack.refresh()
     colours = pictured(stack.batch_size.canvas)
     edge, filled = colours.count(palette.joined.lower()), max(map(colours.count, set(colours) - {palette.plot.lower()}))
     assert edge > 200, "as long as the plot is wide"
@@ -105,7 +108,7 @@ def test_that_a_stretch_under_the_pointer_is_outlined_with_its_members_and_told_
     assert sum(rect.height() for rect in outline) / batch.size in LANE_HEIGHTS
 
 
-def test_that_the_arrow_keys_go_from_stretch_to_stretch_and_among_those_who_ran_together(
+def test_that_the_arrow_keys_go_from_segment_to_segment_and_among_requests_that_ran_together(
     stack: PlotStack, history: History
 ) -> None:
     timeline = key_stop(stack, "Timeline")
@@ -141,7 +144,7 @@ def test_that_details_say_beside_how_many_it_ran(history: History) -> None:
 def test_that_distributions_are_of_time_and_tell_what_the_engine_did(
     qtbot: QtBot, stack: PlotStack, history: History
 ) -> None:
-    view = DistributionsView(history, stack, DARK)
+    view = DistributionsView(history, stack)
     qtbot.addWidget(view)
     view.resize(NARROW)
     view.show()

@@ -13,15 +13,16 @@ from pytestqt.qtbot import QtBot
 from gui.look.theme import Theme
 from gui.look.tokens import DARK, LIGHT, PLOT_GUTTER
 from gui.plots.chart import Chart
-from gui.plots.cumulative import CumulativePlot
 from gui.plots.distributions import DistributionsView
-from gui.plots.panel import EmptyText
+from gui.plots.latency_charts import CumulativePlot
 from gui.plots.plot_stack import PlotStack
+from gui.plots.plot_widget import EmptyText
 from gui.series.latency import Sample
-from gui.series.value_axis import seconds_axis
+from gui.series.scale import seconds_axis
 from service.analysis.observed.history import History
 from service.analysis.observed.stages import STAGES
 from tests.synthetic_run import CLOCK, FakeClock, SyntheticRun, filled_history, picture_run
+from tests.window.conftest import Wear
 
 SAMPLES = Sample("A", np.linspace(0.5, 1.5, 200)), Sample("B", np.linspace(1.0, 4.0, 100))
 
@@ -37,8 +38,8 @@ def view(qtbot: QtBot, theme: Theme, history: History) -> DistributionsView:
 
 
 def shown(qtbot: QtBot, history: History) -> DistributionsView:
-    plots = PlotStack(history, DARK)
-    view = DistributionsView(history, plots, DARK)
+    plots = PlotStack(history)
+    view = DistributionsView(history, plots)
     for widget in (plots, view):
         qtbot.addWidget(widget)
     view.resize(856, 709)
@@ -168,8 +169,8 @@ def test_that_it_counts_nothing_while_it_is_not_looked_at(qtbot: QtBot, view: Di
         view.count()
 
 
-def test_that_it_can_change_its_palette(view: DistributionsView) -> None:
-    view.set_palette(LIGHT)
+def test_that_it_can_change_its_palette(view: DistributionsView, wear: Wear) -> None:
+    wear("light")
     view.refresh()
     view.count()
     assert count_of(view.batches.canvas.grab().toImage(), LIGHT.full) > 100
@@ -177,7 +178,7 @@ def test_that_it_can_change_its_palette(view: DistributionsView) -> None:
 
 @pytest.fixture
 def cumulative(qtbot: QtBot, theme: Theme) -> CumulativePlot:
-    plot = CumulativePlot(DARK)
+    plot = CumulativePlot()
     qtbot.addWidget(plot)
     plot.resize(640, 300)
     plot.show()

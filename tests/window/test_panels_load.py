@@ -138,7 +138,7 @@ class TestPatterns:
         choose(load, "constant")
         assert load.pattern == ConstantRate(rate_per_s=7.5)
 
-    def test_that_users_who_think_can_think_exponentially(self, load: LoadPanel) -> None:
+    def test_that_users_can_think_for_exponential_times(self, load: LoadPanel) -> None:
         choose(load, "closed")
         type_into(number(load, "think_s").field, "2")
         assert "think" in shown(load)

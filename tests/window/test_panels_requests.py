@@ -224,6 +224,14 @@ def test_that_the_chosen_request_is_told_once_and_not_when_others_come(panel: Re
         fill(panel, [request("r15", "done")])
 
 
+def test_that_a_request_chosen_elsewhere_is_alone_selected_with_shift_held_down_too(panel: RequestsPanel) -> None:
+    fill(panel, requests(20))
+    QTest.keyClick(panel.table, Qt.Key.Key_Shift, Qt.KeyboardModifier.ShiftModifier)
+    panel.select("r15")
+    panel.select("r2")
+    assert [index.row() for index in panel.table.selectionModel().selectedRows()] == [17]
+
+
 def test_that_del_cancels_the_selected_that_are_under_way(panel: RequestsPanel, qtbot: QtBot) -> None:
     fill(panel, [request("a"), request("b", "done"), request("c", "running")])
     panel.table.selectAll()

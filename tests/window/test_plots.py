@@ -21,13 +21,14 @@ from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.frame import Strip
-from gui.plots.how_to_read import HowToRead
 from gui.plots.latency import LatencyPanel
-from gui.plots.panel import EmptyText, PlotPanel
+from gui.plots.panel import PlotPanel
 from gui.plots.plot_stack import PlotStack, timeline_height
+from gui.plots.plot_widget import EmptyText
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
+from gui.plots.timeline_items import HowToRead
 from gui.series.declaration import Readout
 from gui.series.scale import Axis
 from gui.series.time_range import TimeRange
@@ -37,6 +38,7 @@ from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.messages.settings import Settings
 from tests.disk import room_for
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
+from tests.window.conftest import Wear
 from tests.window.seen import key_stop, named
 
 SIZE = QSize(856, 709)
@@ -56,7 +58,7 @@ def history(told: tuple[History, FakeClock]) -> History:
 @pytest.fixture
 def make_stack(qtbot: QtBot) -> StackMaker:
     def make(history: History) -> PlotStack:
-        stack = PlotStack(history, DARK)
+        stack = PlotStack(history)
         qtbot.addWidget(stack)
         stack.resize(SIZE)
         stack.show()
@@ -287,13 +289,14 @@ def test_that_every_size_from_the_smallest_on_can_be_drawn(stack: PlotStack, qtb
         assert image(stack).width() == width
 
 
-def test_that_another_palette_leaves_no_colour_of_the_one_before(make_stack: StackMaker) -> None:
+def test_that_another_palette_leaves_no_colour_of_the_one_before(make_stack: StackMaker, wear: Wear) -> None:
     history, _ = filled_history(early_run())
     stack = make_stack(history)
     dark_picture = image(stack)
     dark = colors(dark_picture)
     assert {DARK.plot, DARK.formed, DARK.timeout, DARK.full} <= dark
-    stack.set_palette(LIGHT)
+    wear("light")
+    stack.refresh()
     light_picture = image(stack)
     light = colors(light_picture)
     assert {LIGHT.plot, LIGHT.formed, LIGHT.timeout, LIGHT.full} <= light
@@ -382,7 +385,7 @@ class CountedRange(TimeRange):
 
 def test_that_the_timeline_looks_through_the_requests_once_a_drawing(stack: PlotStack, history: History) -> None:
     view = CountedRange(history.now_s() - 30.0, history.now_s(), 500)
-    stack.timeline.compute(view, stack.timeline.canvas.height())
+    stack.timeline.compute(view)
     assert view.counts == {"overlaps": 1}
 
 

@@ -14,7 +14,7 @@ import gui.control.exporter
 import gui.recordings.viewer
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
-from gui.recordings.file import MOST_WAITING
+from gui.recordings.recorder import MOST_WAITING
 from gui.session.lifecycle import LifeCycle
 from service.analysis.recording.format import ServiceEnded, ServiceStarted
 from service.analysis.recording.reader import open_recording, read_entries
@@ -36,7 +36,7 @@ def run_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def open_in(qtbot: QtBot, batchscope: Batchscope, path: Path) -> None:
-    with qtbot.waitSignal(batchscope.composition.recordings.opened):
+    with qtbot.waitSignal(batchscope.composition.recordings.changed):
         batchscope.composition.recordings.open(path)
 
 
@@ -273,7 +273,7 @@ def test_that_the_recording_among_dropped_files_is_opened(
     entering, dropping = drag_and_drop(data)
 
     QApplication.sendEvent(batchscope.window, entering)
-    with qtbot.waitSignal(batchscope.composition.recordings.opened):
+    with qtbot.waitSignal(batchscope.composition.recordings.changed):
         QApplication.sendEvent(batchscope.window, dropping)
 
     assert entering.isAccepted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from gui.look.theme import Theme
 from gui.panels.batching import BatchingPanel
 from gui.panels.redeployment import MARK_MEANS, RedeploymentRows
 from gui.session.lifecycle import LifeCycle
+from service.messages.life import LoadProgress
 from service.messages.options import ServiceOptions
 from service.messages.settings import Scale
-from service.messages.telemetry import Deployment, Loading
+from service.messages.telemetry import Deployment
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.seen import group
@@ -57,7 +59,7 @@ def test_that_how_far_it_is_is_told_and_in_the_end_how_long_it_took(
     batching: BatchingPanel, rows: RedeploymentRows
 ) -> None:
     assert rows.news.text() == MARK_MEANS
-    layers = Loading(unit="layers", done=12, total=30)
+    layers = LoadProgress(unit="layers", done=12, total=30)
     rows.show_deployment(seen(10.0, TWO, running=1, is_settled=False))
     rows.show_deployment(seen(11.0, TWO, running=1, is_settled=False, loading=layers))
     assert rows.news.text() == "1 of 2 replicas · 12 of 30 layers"
@@ -122,7 +124,7 @@ def test_that_a_finding_leads_to_a_row_that_was_folded_away(batching: BatchingPa
 
 
 def test_that_the_start_command_has_what_the_rows_say() -> None:
-    start = scripted().with_options(ServiceOptions(replicas=3, max_ongoing_requests=5))
+    start = replace(scripted(), options=ServiceOptions(replicas=3, max_ongoing_requests=5))
     assert {"--replicas=3", "--max-ongoing-requests=5"} <= set(start.command)
 
 
@@ -164,7 +166,7 @@ def test_that_the_service_is_started_with_what_was_remembered(
     preferences.save(Preferences(scale=Scale(replicas=3, max_ongoing_requests=50)))
     batchscope = make_batchscope(preferences=preferences)
     deployments: list[Deployment] = []
-    batchscope.composition.session.deployment_seen.connect(deployments.append)
+    batchscope.composition.session.deployment.seen.connect(deployments.append)
     start_service(qtbot, batchscope)
     rows = batchscope.window.batching.redeployment
     qtbot.waitUntil(lambda: len(deployments) > 0)

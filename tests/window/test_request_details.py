@@ -11,14 +11,15 @@ from pytestqt.qtbot import QtBot
 from gui.control.inspector import RequestInspector
 from gui.control.presenter import shown
 from gui.look.theme import Theme
-from gui.look.tokens import DARK, LIGHT
+from gui.look.tokens import LIGHT
 from gui.main_window import MainWindow
 from gui.panels.requests_model import ROW_ROLE
-from gui.plots.lanes import LaneSurroundings
 from gui.plots.plot_stack import PlotStack
+from gui.plots.timeline_items import LaneSurroundings
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, members_of
 from tests.synthetic_run import FakeClock, filled_history, picture_run
+from tests.window.conftest import Wear
 from tests.window.seen import drawn, key_stop, row_of_batch, texts
 
 
@@ -27,11 +28,11 @@ class Desk:
 
     def __init__(self, history: History, clock: FakeClock, theme: Theme) -> None:
         self.history, self.clock = history, clock
-        self.plots = PlotStack(history, DARK)
+        self.plots = PlotStack(history)
         self.window = MainWindow(self.plots, theme)
         self.window.requests.model.update(map(shown, history.requests.rows()), history.now_s())
         self.window.requests.refresh_counts()
-        self.inspector = RequestInspector(self.window, self.plots, history, shown, DARK)
+        self.inspector = RequestInspector(self.window, self.plots, history)
 
     def place_of(self, row: int) -> QPoint:
         """Where a request stands in the timeline."""
@@ -237,10 +238,11 @@ def test_that_a_hidden_request_is_told_of_all_the_same(desk: Desk) -> None:
     assert (desk.inspector.row, desk.selected()) == (row, [])
 
 
-def test_that_the_details_can_change_their_palette(desk: Desk) -> None:
+def test_that_the_details_can_change_their_palette(desk: Desk, wear: Wear) -> None:
     desk.click(desk.ran_ago(15.0))
-    desk.inspector.details.set_palette(LIGHT)
-    assert desk.inspector.details.grab().toImage().size().isValid()
+    wear("light")
+    strip = desk.inspector.details.strip.grab().toImage()
+    assert LIGHT.line.lower() in {strip.pixelColor(1, y).name() for y in range(strip.height())}
 
 
 def test_that_to_select_by_program_chooses_nothing(desk: Desk) -> None:
