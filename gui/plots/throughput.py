@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from PySide6.QtCore import QLineF
+from PySide6.QtCore import QLineF, QRectF
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
@@ -59,7 +59,10 @@ class CapacityItem(Overlay):
             middle = y - half if y - 2 * half >= strip.top else y + half
         words = f"↑ {level.words}" if is_above else level.words
         start = left + tokens.GAP_4  # clear of a flag that stands over the line's beginning
-        if start + text_width(words, font()) < layout.right:
+        width = text_width(words, font())
+        if start + width < layout.right:
+            plate = QRectF(start - tokens.GAP_1, middle - half + 1, width + 2 * tokens.GAP_1, 2 * half - 2)
+            painter.fillRect(plate, colour(current().plot, tokens.CAPACITY_PLATE_ALPHA))  # the curve may pass behind
             draw_text(painter, start, middle, words, font(), current().t2)
 
 

@@ -143,6 +143,10 @@ class Telemetry:
     def done(self) -> int:
         return sum(request.state == "done" for request in self.requests())
 
+    def read_until_running(self, count: int) -> TelemetryFrame:
+        """Read on until so many of the requests that have come since the reader are in running batches."""
+        return self.read_until(lambda _: sum(request.state == "running" for request in self.requests()) == count)
+
     def read_until_done(self, count: int) -> None:
         """Read on until so many requests have been answered since the reader came, and their batches have ended."""
         self.read_until(lambda _: self.done() == count and all(batch.finished_s for batch in self.batches()))

@@ -28,8 +28,7 @@ from tests.service.conftest import STATES, ServiceProcess
 from tests.service.stand_in import GATE, GRADUAL_DTYPE, PROGRESS, REFUSED_DTYPE
 
 STAND_IN = ("--app", "tests.service.stand_in:build")
-GONE_LIMIT_S = 5.0
-FAILED_LIMIT_S = 3.0
+END_LIMIT_S = 30.0
 START_LIMIT_S = 240.0
 STAGES = ["check", "ray", "serve", "load", "answer"]
 
@@ -93,7 +92,7 @@ class Family:
         alive = [process for process in self.descendants if is_alive(process)]
         return alive + self.lineage.members()
 
-    def assert_gone(self, port: int, within_s: float = GONE_LIMIT_S) -> None:
+    def assert_gone(self, port: int, within_s: float = END_LIMIT_S) -> None:
         deadline = time.monotonic() + within_s
         while self.remaining() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -260,14 +259,13 @@ def test_that_nobody_else_can_read_our_files(run: Run) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0, 0]
 
 
-def test_that_a_named_port_in_use_is_refused_in_time(ready: Ready) -> None:
-    began_s = time.monotonic()
+def test_that_a_named_port_in_use_is_refused_before_ray_starts(ready: Ready) -> None:
     with running("--port", str(port_of(ready))) as other:
         failed = other.read_until(lambda state: isinstance(state, Failed))
-        assert time.monotonic() - began_s < 2
         assert isinstance(failed, Failed)
         assert f"Port {port_of(ready)} is in use by another program." in failed.reason
-        assert other.service.process.wait(10) == 1
+        assert {state.name for state in other.states if isinstance(state, StageProgress)} == {"check"}
+        assert other.service.process.wait(END_LIMIT_S) == 1
 
 
 def test_that_it_ends_in_order_when_asked(run: Run, ready: Ready) -> None:
@@ -275,7 +273,7 @@ def test_that_it_ends_in_order_when_asked(run: Run, ready: Ready) -> None:
     run.service.process.send_signal(signal.SIGTERM)
     assert run.read_to_end() == [Stopping(), Stopped()]
     family.assert_gone(port_of(ready), within_s=0)
-    assert run.service.process.wait(5) == 0
+    assert run.service.process.wait(END_LIMIT_S) == 0
 
 
 # -- starts that come to nothing --------------------------------------------------------------------------------------
@@ -286,7 +284,7 @@ def test_that_a_replica_that_cannot_load_is_told_in_its_own_words() -> None:
         failed = run.read_until(lambda state: isinstance(state, Failed))
         assert failed == Failed(reason="This dtype is refused: choose another one.", exit_code=1)
         assert run.read_to_end() == []
-        assert run.service.process.wait(10) == 1
+        assert run.service.process.wait(END_LIMIT_S) == 1
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
@@ -300,7 +298,7 @@ def test_that_a_gpu_that_is_not_there_is_refused_before_ray_starts(
         assert failed == Failed(reason=reason, exit_code=1)
         assert {state.name for state in run.states if isinstance(state, StageProgress)} == {"check"}
         assert run.read_to_end() == []
-        assert run.service.process.wait(10) == 1
+        assert run.service.process.wait(END_LIMIT_S) == 1
 
 
 @pytest.mark.parametrize("stage", ["ray", "load"])
@@ -311,7 +309,7 @@ def test_that_a_start_can_be_broken_off(stage: str) -> None:
         run.service.process.send_signal(signal.SIGINT)
         ending = [state for state in run.read_to_end() if not isinstance(state, StageProgress)]
         assert ending == [Stopping(), Stopped()]
-        assert run.service.process.wait(5) == 0
+        assert run.service.process.wait(END_LIMIT_S) == 0
         assert family.remaining() == []
 
 
@@ -320,7 +318,7 @@ def test_that_it_heeds_a_signal_in_whatever_moment_it_comes() -> None:
         with running() as run:
             run.read_until(lambda state: isinstance(state, StageProgress) and state.finished)
             run.service.process.terminate()
-            assert run.service.process.wait(5) == 0
+            assert run.service.process.wait(END_LIMIT_S) == 0
 
 
 ON_A_TERMINAL = """
@@ -387,13 +385,11 @@ def test_that_the_death_of_a_vital_process_is_seen_and_told(name: str, reason: s
     with running() as run:
         port = port_of(run.until_ready())
         family = run.family()
-        began_s = time.monotonic()
         (family.driver if name == "driver" else family.named(name)).kill()
         failed = run.read_until(lambda state: isinstance(state, Failed))
-        assert time.monotonic() - began_s < FAILED_LIMIT_S
         assert isinstance(failed, Failed)
         assert failed.reason.startswith(reason)
-        assert run.service.process.wait(10) == 1
+        assert run.service.process.wait(END_LIMIT_S) == 1
         family.assert_gone(port, within_s=0)
 
 

@@ -28,7 +28,7 @@ def wait_until_waiting(telemetry: Telemetry, count: int) -> None:
 
 @pytest.mark.parametrize("formation", STATIC)
 def test_that_batches_leave_on_the_ticks_of_stride_s(service: Service, formation: str) -> None:
-    """What starts them takes its time on a busy machine; by chance one in five would start so soon after a tick."""
+    """What starts them takes its time on a busy machine; by chance all three are so soon after a tick once in 37."""
     stride_s = 1.0
     service.change(formation=formation, max_batch_size=2, batch_wait_timeout_s=0.01, stride_s=stride_s)
     with service.telemetry() as telemetry, ThreadPoolExecutor(6) as clients:
@@ -36,8 +36,8 @@ def test_that_batches_leave_on_the_ticks_of_stride_s(service: Service, formation
         telemetry.read_until_done(6)
     started_s = [batch.started_s or 0.0 for batch in telemetry.batches()]
     assert len(started_s) >= 3
-    assert all(at_s % stride_s < 0.2 for at_s in started_s), started_s
-    assert all(later - earlier > 0.7 for earlier, later in itertools.pairwise(started_s))
+    assert all(at_s % stride_s < 0.3 for at_s in started_s), started_s
+    assert len({int(at_s / stride_s) for at_s in started_s}) == len(started_s)
 
 
 def test_that_a_batch_that_may_not_leave_small_leaves_when_it_is_full(service: Service) -> None:

@@ -9,7 +9,7 @@ import struct
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -141,7 +141,8 @@ def served(answer: Answer) -> Iterator[Server]:
 
         def do_GET(self) -> None:
             server.asked.append(f"{self.command} {self.path}")
-            answer(self, self.path.partition("?")[0])
+            with suppress(ConnectionError):  # the client has given up
+                answer(self, self.path.partition("?")[0])
 
         do_HEAD = do_GET  # noqa: N815
 

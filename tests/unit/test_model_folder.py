@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ import pytest
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder, pending_stages, resolve
 from tests.unit.model_files import write_model_folder
-
-REFUSED_WITHIN_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +27,8 @@ def folder(whole: Path, tmp_path: Path) -> Path:
 
 
 def refusal(spec: str | Path) -> str:
-    began_s = time.monotonic()
     with pytest.raises(ModelError) as refused:
         resolve(str(spec))
-    assert time.monotonic() - began_s < REFUSED_WITHIN_S
     with pytest.raises(ModelError):
         pending_stages(str(spec))
     return str(refused.value)
