@@ -14,7 +14,7 @@ from gui.look.theme import colour, current
 from gui.look.tokens import DASH_CAP, LINE_MARKER, MARK_BEST, MARK_CHOSEN, MARK_HOVER, MARK_REACH, Palette
 from gui.plots.canvas import Curve
 from gui.plots.chart import Chart
-from gui.plots.frame import Layout
+from gui.plots.layout import Layout
 from gui.plots.paint import pen
 from gui.series.declaration import Declaration, Entry
 from gui.series.scale import axis_for, seconds_axis
@@ -116,7 +116,7 @@ class SweepPlot(Chart):
 
     def _pixels(self, layout: Layout, dots: Places) -> tuple[Floats, Floats]:
         xs = layout.x(self._axis.shares(self._dots.latencies_s[dots]))
-        return xs, layout.strips[0].y(self._dots.rates[dots])
+        return xs, layout.panes[0].y(self._dots.rates[dots])
 
     def _on_clicked(self, place: QPointF) -> None:
         if self._layout is None:

@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.control.clocks import FrameMeter, RoundRobin
 from gui.main_window import MainWindow
-from gui.panels.requests_model import RequestRow as Shown
+from gui.panels.requests_model import TableRow
 from gui.plots.plot_stack import PlotStack
 from gui.series.prediction import CapacityLine
 from gui.session.lifecycle import LifeCycle
@@ -146,9 +146,9 @@ class Presenter(QObject):
         return (last - first) / (last_s - first_s) if last_s > first_s else None
 
 
-def shown(row: RequestRow) -> Shown:
+def shown(row: RequestRow) -> TableRow:
     """A row of the table; a request of this window has the id that cancels it."""
-    return Shown(
+    return TableRow(
         id=row.client_id or f"#{row.key}",
         prompt=row.prompt or NOT_OURS,
         text=row.text,

@@ -9,7 +9,7 @@ from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtWidgets import QLabel, QWidget
 
 from gui.look import tokens
-from gui.panels.requests_model import ROW_ROLE, RequestRow, RequestsModel
+from gui.panels.requests_model import ROW_ROLE, RequestsModel, TableRow
 from gui.panels.requests_table import RequestsTable
 from gui.plots.stage_strip import StageStrip
 from gui.widgets.buttons import Button
@@ -53,7 +53,7 @@ class RequestDetails(QWidget):
         self.mates.activated.connect(self._on_mate_picked)
 
     def show_request(
-        self, request: RequestRow, stages: Sequence[Stage], spans_s: Sequence[float], reason: ReleaseReason | None
+        self, request: TableRow, stages: Sequence[Stage], spans_s: Sequence[float], reason: ReleaseReason | None
     ) -> None:
         """Show the request, with the seconds of its stages."""
         self._state.setText(request.state)
@@ -65,7 +65,7 @@ class RequestDetails(QWidget):
     def show_wait(self, sentence: str) -> None:
         _set(self._waited, sentence)
 
-    def show_batch(self, title: str, remark: str, mates: Sequence[RequestRow], now_s: float) -> None:
+    def show_batch(self, title: str, remark: str, mates: Sequence[TableRow], now_s: float) -> None:
         """Show the batch and its other members; the title is empty before there is a batch."""
         self._batch.setVisible(bool(title))
         self._batch_title.setText(title)

@@ -27,7 +27,7 @@ _FILTER_OF: Final[dict[RequestState, Filter]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRow:
+class TableRow:
     """A request as the table shows it: what client and service report of it.
 
     Attributes:
@@ -100,7 +100,7 @@ class Counts:
 
 
 class RequestsModel(QAbstractTableModel):
-    """One column; the delegate paints the whole row from the `RequestRow` under `ROW_ROLE`.
+    """One column; the delegate paints the whole row from the `TableRow` under `ROW_ROLE`.
 
     Requests are numbered as they arrive. `_shown` holds the numbers that pass the filter, ascending; the table shows
     them from the end, so that the newest stands on top and an insertion there moves no number.
@@ -111,7 +111,7 @@ class RequestsModel(QAbstractTableModel):
         self._most_rows = most_rows
         self._filter: Filter = "all"
         self._numbers: dict[str, int] = {}
-        self._rows: dict[int, RequestRow] = {}
+        self._rows: dict[int, TableRow] = {}
         self._live: set[int] = set()
         self._tally: Counter[Filter] = Counter()
         self._shown: list[int] = []
@@ -122,11 +122,11 @@ class RequestsModel(QAbstractTableModel):
         tally = self._tally
         return Counts(len(self._rows), tally["waiting"], tally["running"], tally["done"], tally["failed"])
 
-    def rows(self) -> tuple[RequestRow, ...]:
+    def rows(self) -> tuple[TableRow, ...]:
         """All rows, oldest first."""
         return tuple(self._rows.values())
 
-    def row(self, at: int) -> RequestRow:
+    def row(self, at: int) -> TableRow:
         """The request in line `at` of the table."""
         return self._rows[self._shown[len(self._shown) - 1 - at]]
 
@@ -164,7 +164,7 @@ class RequestsModel(QAbstractTableModel):
             return "\n".join(part for part in (row.prompt, row.text.strip(), row.error) if part)
         return None
 
-    def update(self, rows: Iterable[RequestRow], now_s: float) -> None:
+    def update(self, rows: Iterable[TableRow], now_s: float) -> None:
         """Insert new requests and replace known ones, with one signal for all that change in place."""
         self.now_s = now_s
         latest = {row.id: row for row in rows}
@@ -191,7 +191,7 @@ class RequestsModel(QAbstractTableModel):
             held.clear()
         self.endResetModel()
 
-    def _replace(self, rows: dict[int, RequestRow]) -> None:
+    def _replace(self, rows: dict[int, TableRow]) -> None:
         leaving, entering, staying = [], [], []
         for number, row in rows.items():
             was, now = self._passes(self._rows[number]), self._passes(row)
@@ -206,7 +206,7 @@ class RequestsModel(QAbstractTableModel):
         self._insert_lines(entering)
         self._announce([at for number in staying if (at := self._line_of(number)) is not None])
 
-    def _insert(self, rows: Sequence[RequestRow]) -> None:
+    def _insert(self, rows: Sequence[TableRow]) -> None:
         numbers = range(self._next, self._next + len(rows))
         self._next += len(rows)
         for number, row in zip(numbers, rows, strict=True):
@@ -225,7 +225,7 @@ class RequestsModel(QAbstractTableModel):
             del self._numbers[row.id]
             self._tally[row.filter] -= 1
 
-    def _keep(self, number: int, row: RequestRow) -> None:
+    def _keep(self, number: int, row: TableRow) -> None:
         before = self._rows.get(number)
         if before is not None:
             self._tally[before.filter] -= 1
@@ -259,10 +259,10 @@ class RequestsModel(QAbstractTableModel):
             return None
         return len(self._shown) - 1 - at
 
-    def _passes(self, row: RequestRow) -> bool:
+    def _passes(self, row: TableRow) -> bool:
         return self._filter in ("all", row.filter)
 
-    def _spoken(self, row: RequestRow) -> str:
+    def _spoken(self, row: TableRow) -> str:
         parts = (row.state, row.prompt, f"{row.seconds(self.now_s):.2f} s", row.token_count, row.error or row.text)
         return ", ".join(part for part in parts if part)
 

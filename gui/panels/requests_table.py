@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from gui.look import tokens
 from gui.look.theme import colour, current, font
 from gui.look.tokens import Palette
-from gui.panels.requests_model import ROW_ROLE, RequestRow, RequestsModel
+from gui.panels.requests_model import ROW_ROLE, RequestsModel, TableRow
 from gui.widgets.glyphs import Shape, paint_glyph
 from service.messages.telemetry import RequestState
 
@@ -126,7 +126,7 @@ class RequestDelegate(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
-        row: RequestRow = index.data(ROW_ROLE)
+        row: TableRow = index.data(ROW_ROLE)
         palette = current()
         rect: QRect = option.rect
         state: QStyle.StateFlag = option.state
@@ -141,19 +141,19 @@ class RequestDelegate(QStyledItemDelegate):
         self._paint_upper(painter, row, words, palette)
         self._paint_lower(painter, row, words, palette, is_raised)
 
-    def _paint_glyph(self, painter: QPainter, row: RequestRow, rect: QRect) -> None:
+    def _paint_glyph(self, painter: QPainter, row: TableRow, rect: QRect) -> None:
         shape, ink = _SHAPES[row.state]
         share = row.tokens / row.max_tokens if row.max_tokens else 0.0
         x = rect.left() + tokens.PANEL_PADDING + tokens.GLYPH / 2
         paint_glyph(painter, shape, QPointF(x, rect.top() + tokens.REQUEST_UPPER_Y), ink, share)
 
-    def _paint_upper(self, painter: QPainter, row: RequestRow, words: QRect, palette: Palette) -> None:
+    def _paint_upper(self, painter: QPainter, row: TableRow, words: QRect, palette: Palette) -> None:
         upper = QRect(words.left(), words.top() + tokens.REQUEST_UPPER_Y - 8, words.width(), 16)
         seconds = f"{row.seconds(self._model.now_s):.2f}"
         painter.setPen(colour(palette.t1 if row.is_live or row.filter == "failed" else palette.t2))
         _paint_pair(painter, upper, row.prompt, seconds, tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM)
 
-    def _paint_lower(self, painter: QPainter, row: RequestRow, words: QRect, palette: Palette, is_raised: bool) -> None:
+    def _paint_lower(self, painter: QPainter, row: TableRow, words: QRect, palette: Palette, is_raised: bool) -> None:
         lower = QRect(words.left(), words.top() + tokens.REQUEST_LOWER_Y - 8, words.width(), 16)
         text = row.second_line(self._model.now_s)
         if row.state == "running":

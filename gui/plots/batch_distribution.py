@@ -11,7 +11,7 @@ from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, Palette
 from gui.plots.canvas import Curve
 from gui.plots.chart import Chart
 from gui.plots.columns import ColumnsItem, Ink, Layer, bars_layer
-from gui.plots.frame import Layout
+from gui.plots.layout import Layout
 from gui.plots.paint import pen
 from gui.series import batch_distribution
 from gui.series.batch_distribution import BatchDistribution
@@ -55,7 +55,7 @@ class BatchDistributionPlot(Chart):
 
     def draw_anew(self) -> None:
         layout = self.laid_out(self._ticks(), self._scale.axis)
-        self._bars.set_layers(layout, layout.sharp_strip(), self._layers(layout))
+        self._bars.set_layers(layout, layout.sharp_pane(), self._layers(layout))
         self._draw_outline(layout)
         self._draw_cap(layout)
 
@@ -92,14 +92,14 @@ class BatchDistributionPlot(Chart):
             return []
         left, right = self._edges(layout)
         top = np.cumsum(np.stack(list(self._sizes.by_reason.values())), axis=0)
-        strip, columns = layout.sharp_strip(), layout.view.columns
-        layers = [bars_layer(self._inks[r], strip, columns, left, right, top[n]) for n, r in enumerate(REASONS)]
+        pane, columns = layout.sharp_pane(), layout.view.columns
+        layers = [bars_layer(self._inks[r], pane, columns, left, right, top[n]) for n, r in enumerate(REASONS)]
         return layers[::-1]
 
     def _draw_outline(self, layout: Layout) -> None:
         before = self._before.outline if self._before is not None else np.zeros(0)
         starts = layout.x(np.linspace(0.0, 1.0, len(before) + 1))
-        self._outline.show_line(*step_line(starts[:-1], layout.strips[0].y(before), starts[-1]))
+        self._outline.show_line(*step_line(starts[:-1], layout.panes[0].y(before), starts[-1]))
 
     def _draw_cap(self, layout: Layout) -> None:
         cap = self._sizes.cap if self._sizes is not None else None

@@ -13,7 +13,7 @@ from gui.look.theme import colour, current
 from gui.look.tokens import BAR_GAP, DASH_CAP, LINE_MARKER, MARK_SIZES, Palette
 from gui.plots.canvas import Curve
 from gui.plots.columns import ColumnsItem, Ink, bars_layer, plain_layer, stepped_layer
-from gui.plots.frame import Layout
+from gui.plots.layout import Layout
 from gui.plots.paint import blended, pen
 from gui.plots.panel import PlotPanel
 from gui.series import batch_size
@@ -69,19 +69,19 @@ class BatchSizePanel(PlotPanel):
     def draw(self, layout: Layout) -> None:
         assert self._sizes is not None
         self.header.declare(batch_size.declared(self._sizes))
-        strip, active = layout.sharp_strip(), self._sizes.active
+        pane, active = layout.sharp_pane(), self._sizes.active
         layers = []
         if active is not None:  # at most behind on average: they differ where a column holds many changes
-            layers.append(plain_layer(self._most, strip, active.most))
-            layers.append(stepped_layer(self._mean, strip, active.mean, active.mean))
+            layers.append(plain_layer(self._most, pane, active.most))
+            layers.append(stepped_layer(self._mean, pane, active.mean, active.mean))
         for reason, bars in self._sizes.bars.items():
             left, right = _edges(layout, bars)
-            layers.append(bars_layer(self._inks[reason], strip, layout.view.columns, left, right, bars.size))
-        self._bars.set_layers(layout, strip, layers)
+            layers.append(bars_layer(self._inks[reason], pane, layout.view.columns, left, right, bars.size))
+        self._bars.set_layers(layout, pane, layers)
         for reason in REASONS:
             self._draw_marks(layout, reason, (self._sizes.bars[reason], self._sizes.marked[reason]))
         times, caps = self._sizes.cap
-        self._cap.show_line(layout.x(times), layout.strips[0].y(caps))
+        self._cap.show_line(layout.x(times), layout.panes[0].y(caps))
 
     def readout_now(self) -> Readout:
         return batch_size.summary(self.history, self._sizes) if self._sizes is not None else {}
@@ -94,7 +94,7 @@ class BatchSizePanel(PlotPanel):
         for bars in kinds:
             left, right = _edges(layout, bars)
             xs.append(np.floor((left + right) / 2 / layout.ratio)[bars.marks] + layout.left + 0.5)
-            ys.append(np.round(layout.strips[0].y(bars.size[bars.marks])) + 0.5)
+            ys.append(np.round(layout.panes[0].y(bars.size[bars.marks])) + 0.5)
         middles = np.concatenate(xs)
         if len(middles) or len(self._marks[reason].data):
             self._marks[reason].setData(middles, np.concatenate(ys))

@@ -10,13 +10,13 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, 
 
 from gui.look.theme import current
 from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT
-from gui.plots.frame import Frame, Layout
+from gui.plots.layout import Axes, Layout
 from gui.plots.overlay import GhostItem, MarkLines, Marks, OutageTint, PointerItem
 from service.analysis.observed.columns import Floats
 
 
 class Canvas(pg.GraphicsView):
-    """Holds the frame, the data (clipped, one clip a strip), the marks and the pointer, from back to front."""
+    """Holds the axes, the data (clipped, one clip a pane), the marks and the pointer, from back to front."""
 
     pointed = Signal(object)  # QPointF, or None when the pointer left
     dragged = Signal(float)  # pixels to the right since the last time
@@ -25,7 +25,7 @@ class Canvas(pg.GraphicsView):
     double_clicked = Signal()
     resized = Signal()
 
-    def __init__(self, strips: int, with_words: bool) -> None:
+    def __init__(self, panes: int, with_words: bool) -> None:
         super().__init__(background=current().plot)
         self.setViewportUpdateMode(QGraphicsView.ViewportUpdateMode.FullViewportUpdate)
         self.sceneObj.setItemIndexMethod(QGraphicsScene.ItemIndexMethod.NoIndex)
@@ -34,29 +34,29 @@ class Canvas(pg.GraphicsView):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._dragged_from: QPointF | None = None
         self._pressed_at: QPointF | None = None
-        self.frame = Frame()
+        self.axes = Axes()
         self.tint = OutageTint()
         self.mark_lines = MarkLines(with_words)
         self.ghost = GhostItem()
         self.pointer = PointerItem()
-        for item in (self.frame, self.tint, self.mark_lines, self.ghost, self.pointer):
+        for item in (self.axes, self.tint, self.mark_lines, self.ghost, self.pointer):
             self.addItem(item)
-        self.clips = [self._clip() for _ in range(strips)]
+        self.clips = [self._clip() for _ in range(panes)]
 
-    def add_data(self, item: QGraphicsItem, strip: int = 0) -> None:
-        item.setParentItem(self.clips[strip])
+    def add_data(self, item: QGraphicsItem, pane: int = 0) -> None:
+        item.setParentItem(self.clips[pane])
 
     def set_layout(self, layout: Layout, marks: Marks) -> None:
-        self.frame.set_layout(layout)
-        for clip, strip in zip(self.clips, layout.strips, strict=True):
-            rect = QRectF(layout.left, strip.top, layout.right - layout.left, strip.height)
+        self.axes.set_layout(layout)
+        for clip, pane in zip(self.clips, layout.panes, strict=True):
+            rect = QRectF(layout.left, pane.top, layout.right - layout.left, pane.height)
             if clip.rect() != rect:
                 clip.setRect(rect)
         self.tint.set_marks(layout, marks)
         self.mark_lines.set_marks(layout, marks)
 
     def show_data(self, is_shown: bool) -> None:
-        """Without data nothing but the frame is to be seen."""
+        """Without data nothing but the axes are to be seen."""
         items: tuple[QGraphicsItem, ...] = (*self.clips, self.tint, self.mark_lines, self.ghost, self.pointer)
         for item in items:
             item.setVisible(is_shown)

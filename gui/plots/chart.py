@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QPointF, Signal
 
 from gui.look.tokens import PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT
-from gui.plots.frame import Layout, Strip
+from gui.plots.layout import Layout, Pane
 from gui.plots.overlay import Dot, Marks
 from gui.plots.plot_widget import PlotWidget
 from gui.series.declaration import Declaration
@@ -55,14 +55,14 @@ class Chart(PlotWidget):
 
     def set_empty(self, is_empty: bool) -> None:
         super().set_empty(is_empty)
-        self.canvas.frame.setVisible(not is_empty)
+        self.canvas.axes.setVisible(not is_empty)
 
     def laid_out(self, ticks: Sequence[Tick], axis: Axis) -> Layout:
         """Place grid and ticks; where everything lies from now on."""
-        strip = Strip(0, self.room, self.plot.axis_units[0], axis)
+        pane = Pane(0, self.room, self.plot.axis_units[0], axis)
         ratio = self.canvas.devicePixelRatioF()
         axis_range = TimeRange(0.0, 1.0, int(self.columns * ratio), ratio)
-        self._layout = Layout(self.canvas.size(), (strip,), axis_range, tuple(ticks))
+        self._layout = Layout(self.canvas.size(), (pane,), axis_range, tuple(ticks))
         self.canvas.set_layout(self._layout, Marks())
         self._show_pointer(self._layout)
         return self._layout
@@ -85,6 +85,6 @@ class Chart(PlotWidget):
         pointed = None if self._is_empty else self._pointed
         dots = () if pointed is None else self.dots_at(layout, pointed)
         chip = "" if pointed is None else self.chip_at(pointed)
-        self.canvas.pointer.point(layout, pointed, dots, chip, self.canvas.frame.tick_rects)
+        self.canvas.pointer.point(layout, pointed, dots, chip, self.canvas.axes.tick_rects)
         if not self._is_empty:
             self.show_readout(pointed)

@@ -16,7 +16,7 @@ from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look.tokens import MARK_LATENCY
-from gui.plots.frame import Layout, Overlay, Strip
+from gui.plots.layout import Layout, Overlay, Pane
 from gui.plots.paint import blended, image_of
 from service.analysis.observed.columns import Floats, Ints
 
@@ -48,30 +48,30 @@ class Layer:
 
 
 class ColumnsItem(Overlay):
-    """Layers from back to front within one strip, which is in the screen's pixels."""
+    """Layers from back to front within one pane, which is in the screen's pixels."""
 
     _image: QImage | None = None
 
-    def set_layers(self, layout: Layout, strip: Strip, layers: Sequence[Layer]) -> None:
-        self._set_pixels(layout, strip, painted(layers, strip.height, layout.view.columns, strip.ratio))
+    def set_layers(self, layout: Layout, pane: Pane, layers: Sequence[Layer]) -> None:
+        self._set_pixels(layout, pane, painted(layers, pane.height, layout.view.columns, pane.ratio))
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._image is not None:
             painter.drawImage(self._corner, self._image)
 
-    def _set_pixels(self, layout: Layout, strip: Strip, pixels: NDArray[np.uint32]) -> None:
-        self._corner = QPointF(round(layout.left * strip.ratio), strip.top) / strip.ratio
-        self._pixels, self._image = pixels, image_of(pixels, strip.ratio)
-        self._lie(layout)
+    def _set_pixels(self, layout: Layout, pane: Pane, pixels: NDArray[np.uint32]) -> None:
+        self._corner = QPointF(round(layout.left * pane.ratio), pane.top) / pane.ratio
+        self._pixels, self._image = pixels, image_of(pixels, pane.ratio)
+        self._lay_out(layout)
 
 
 class PointsItem(ColumnsItem):
     """Small round points, at whole pixels."""
 
-    def set_points(self, layout: Layout, strip: Strip, times: Floats, values: Floats, ink: QColor) -> None:
+    def set_points(self, layout: Layout, pane: Pane, times: Floats, values: Floats, ink: QColor) -> None:
         columns = np.floor(layout.view.positions(times)).astype(np.int64)
-        size = strip.height, layout.view.columns
-        self._set_pixels(layout, strip, dotted(columns, _rows(strip, values), *size, ink, strip.ratio))
+        size = pane.height, layout.view.columns
+        self._set_pixels(layout, pane, dotted(columns, _rows(pane, values), *size, ink, pane.ratio))
 
 
 def dotted(columns: Ints, rows: Ints, height: int, width: int, ink: QColor, ratio: float = 1.0) -> NDArray[np.uint32]:
@@ -128,29 +128,29 @@ def painted(layers: Sequence[Layer], rows: int, columns: int, ratio: float = 1.0
     return picture
 
 
-def stepped_layer(ink: Ink, strip: Strip, low: Floats, high: Floats) -> Layer:
+def stepped_layer(ink: Ink, pane: Pane, low: Floats, high: Floats) -> Layer:
     """A layer up to `high` whose edge spans all values of a column and reaches up to those of its neighbours."""
-    tops = _rows(strip, high)
-    ends = np.maximum(tops, _rows(strip, low))
-    width = int(EDGE * strip.ratio)
+    tops = _rows(pane, high)
+    ends = np.maximum(tops, _rows(pane, low))
+    width = int(EDGE * pane.ratio)
     neighbours = sliding_window_view(np.pad(tops, width, mode="edge"), 2 * width + 1).max(axis=1) - width
-    return Layer(ink, tops, np.minimum(np.maximum(ends, neighbours), strip.height - 1))
+    return Layer(ink, tops, np.minimum(np.maximum(ends, neighbours), pane.height - 1))
 
 
-def plain_layer(ink: Ink, strip: Strip, heights: Floats) -> Layer:
+def plain_layer(ink: Ink, pane: Pane, heights: Floats) -> Layer:
     """A layer without an edge; NaN is nothing."""
-    return Layer(ink, _rows(strip, np.nan_to_num(heights)))
+    return Layer(ink, _rows(pane, np.nan_to_num(heights)))
 
 
-def bars_layer(ink: Ink, strip: Strip, columns: int, left: Ints, right: Ints, heights: Floats) -> Layer:
+def bars_layer(ink: Ink, pane: Pane, columns: int, left: Ints, right: Ints, heights: Floats) -> Layer:
     """Bars over the columns from `left` up to `right`; where they overlap the highest is seen."""
     widths = np.maximum(right - left, 0)
     starts = np.repeat(left, widths)
     offsets = np.arange(len(starts)) - np.repeat(np.cumsum(widths) - widths, widths)
     places = starts + offsets
     inside = (places >= 0) & (places < columns)
-    tops = np.full(columns, strip.height, np.int64)
-    np.minimum.at(tops, places[inside], np.repeat(_rows(strip, heights), widths)[inside])
+    tops = np.full(columns, pane.height, np.int64)
+    np.minimum.at(tops, places[inside], np.repeat(_rows(pane, heights), widths)[inside])
     return Layer(ink, tops)
 
 
@@ -168,5 +168,5 @@ def _premultiplied(color: QColor) -> int:
     return color.alpha() << 24 | red << 16 | green << 8 | blue
 
 
-def _rows(strip: Strip, values: Floats) -> Ints:
-    return np.clip(np.round(strip.y(values)) - strip.top, 0, strip.height).astype(np.int64)
+def _rows(pane: Pane, values: Floats) -> Ints:
+    return np.clip(np.round(pane.y(values)) - pane.top, 0, pane.height).astype(np.int64)

@@ -8,7 +8,7 @@ from gui.look.theme import colour, current
 from gui.look.tokens import LATENCY_ALPHA, LINE_WIDTHS, Palette
 from gui.plots.canvas import Curve
 from gui.plots.columns import PointsItem
-from gui.plots.frame import Layout
+from gui.plots.layout import Layout
 from gui.plots.overlay import Dot
 from gui.plots.paint import pen
 from gui.plots.panel import PlotPanel
@@ -46,17 +46,17 @@ class LatencyPanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._latencies is not None
-        strip = layout.strips[0]
+        pane = layout.panes[0]
         times, values = self._latencies.points
-        self._points.set_points(layout, layout.sharp_strip(), times, values, self._ink)
+        self._points.set_points(layout, layout.sharp_pane(), times, values, self._ink)
         for name, (times, values) in self._latencies.lines.items():
-            self._lines[name].show_line(layout.x(times), strip.y(values))
+            self._lines[name].show_line(layout.x(times), pane.y(values))
 
     def readout_at(self, at_s: float) -> Readout:
         return latency.readout(self.history, at_s)
 
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
         values = latency.values_at(self.history, at_s)
-        strip = layout.strips[0]
+        pane = layout.panes[0]
         known = [(name, value) for name, value in values.items() if value == value]
-        return [Dot(strip.y_of(value), current().percentiles[name]) for name, value in reversed(known)]
+        return [Dot(pane.y_of(value), current().percentiles[name]) for name, value in reversed(known)]

@@ -18,7 +18,7 @@ from gui.look.tokens import Palette
 from gui.plots.canvas import Curve
 from gui.plots.chart import Chart
 from gui.plots.columns import ColumnsItem, Ink, bars_layer
-from gui.plots.frame import Layout, Overlay
+from gui.plots.layout import Layout, Overlay
 from gui.plots.overlay import Dot
 from gui.plots.paint import blended, pen, polygon
 from gui.series.declaration import Entry, Swatch
@@ -78,20 +78,20 @@ class LatencyHistogram(Chart):
         return {name: sample for name, sample in named if sample is not None and len(sample.values)}
 
     def _draw_bars(self, layout: Layout, bins: Bins | None) -> None:
-        strip, columns = layout.sharp_strip(), layout.view.columns
+        pane, columns = layout.sharp_pane(), layout.view.columns
         layers = []
         if bins is not None:
             edges = np.round(self._axis.shares(bins.edges) * columns).astype(np.int64)
             gap = round(tokens.BAR_GAP * layout.ratio)
-            layers = [bars_layer(self._ink, strip, columns, edges[:-1], edges[1:] - gap, bins.shares)]
-        self._bars.set_layers(layout, strip, layers)
+            layers = [bars_layer(self._ink, pane, columns, edges[:-1], edges[1:] - gap, bins.shares)]
+        self._bars.set_layers(layout, pane, layers)
 
     def _draw_outline(self, layout: Layout, bins: Bins | None) -> None:
         if bins is None:
             self._outline.hide()
         else:
             starts = layout.x(self._axis.shares(bins.edges))
-            self._outline.show_line(*step_line(starts[:-1], layout.strips[0].y(bins.shares), starts[-1]))
+            self._outline.show_line(*step_line(starts[:-1], layout.panes[0].y(bins.shares), starts[-1]))
 
 
 PER_CENT: Final = Axis(step=20.0, ceiling=100.0)
@@ -155,7 +155,7 @@ class CumulativePlot(Chart):
     def dots_at(self, layout: Layout, pointed: float) -> Sequence[Dot]:
         within = np.array([self._axis.value_at(pointed)])
         return [
-            Dot(layout.strips[0].y_of(float(sample.share_within(within)[0])), getattr(current(), ink))
+            Dot(layout.panes[0].y_of(float(sample.share_within(within)[0])), getattr(current(), ink))
             for sample, (_, ink) in zip(self._samples, LINES, strict=True)
             if sample is not None and len(sample.values)
         ]
@@ -178,7 +178,7 @@ class CumulativePlot(Chart):
             curve.hide()
             return None
         xs = layout.x(np.linspace(0.0, 1.0, self.columns + 1))
-        ys = layout.strips[0].y(sample.share_within(self._axis.edges(self.columns)))
+        ys = layout.panes[0].y(sample.share_within(self._axis.edges(self.columns)))
         curve.show_line(xs, ys)
         return xs, ys
 
@@ -187,7 +187,7 @@ class CumulativePlot(Chart):
         for (name, marks), level in zip(self._marks.items(), (50.0, 95.0, 99.0), strict=True):
             known = [found[name]] if name in found else []
             xs = layout.x(self._axis.shares(np.array(known)))
-            marks.setData(xs, layout.strips[0].y(np.full(len(known), level)))
+            marks.setData(xs, layout.panes[0].y(np.full(len(known), level)))
 
 
 class GapItem(Overlay):
@@ -200,7 +200,7 @@ class GapItem(Overlay):
         if first is not None and second is not None:
             xs, ys = (np.concatenate((a, b[::-1])) for a, b in zip(first, second, strict=True))
             self._polygon = polygon(*zip(xs.tolist(), ys.tolist(), strict=True))
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._polygon is not None:

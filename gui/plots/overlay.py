@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current
-from gui.plots.frame import Layout, Overlay
+from gui.plots.layout import Layout, Overlay
 from gui.plots.paint import bold, draw_text, font, pen, polygon, text_width
 from gui.series.prediction import GhostLevel
 from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark
@@ -39,7 +39,7 @@ class _MarksItem(Overlay):
 
     def set_marks(self, layout: Layout, marks: Marks) -> None:
         self._marks = marks
-        self._lie(layout)
+        self._lay_out(layout)
 
 
 class OutageTint(_MarksItem):
@@ -58,11 +58,11 @@ class OutageTint(_MarksItem):
             if right < layout.left or left > layout.right:
                 continue
             ink = _outage_ink(outage)
-            for strip in layout.strips:
-                area = QRectF(left, strip.top, max(right - left, tokens.FAILURE_EDGE), strip.height)
+            for pane in layout.panes:
+                area = QRectF(left, pane.top, max(right - left, tokens.FAILURE_EDGE), pane.height)
                 painter.fillRect(area, colour(ink, tokens.FAILURE_ALPHA))
                 if outage.start_s >= layout.view.start_s:
-                    painter.fillRect(QRectF(left, strip.top, tokens.FAILURE_EDGE, strip.height), colour(ink))
+                    painter.fillRect(QRectF(left, pane.top, tokens.FAILURE_EDGE, pane.height), colour(ink))
 
 
 class MarkLines(_MarksItem):
@@ -95,9 +95,9 @@ class MarkLines(_MarksItem):
     ) -> None:
         x = int(layout.x_of(at_s)) + 0.5
         painter.setPen(pen(ink, tokens.LINE_MARKER, dashes))
-        for number, strip in enumerate(layout.strips):
-            top = strip.top + (below if number == 0 and not self._with_words else 0)
-            painter.drawLine(QLineF(x, top, x, strip.bottom))
+        for number, pane in enumerate(layout.panes):
+            top = pane.top + (below if number == 0 and not self._with_words else 0)
+            painter.drawLine(QLineF(x, top, x, pane.bottom))
 
     def _paint_flags(self, painter: QPainter, layout: Layout, marks: Sequence[SettingsMark]) -> list[_Flag]:
         """The newest first; one that has no room beside a newer one is left out, its line stands."""
@@ -203,7 +203,7 @@ class GhostItem(Overlay):
 
     def set_levels(self, layout: Layout, levels: Sequence[GhostLevel]) -> None:
         self.levels = levels
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is not None:
@@ -211,18 +211,18 @@ class GhostItem(Overlay):
                 self._paint_level(painter, self._layout, level)
 
     def _paint_level(self, painter: QPainter, layout: Layout, level: GhostLevel) -> None:
-        strip, ink = layout.strips[level.strip], getattr(current(), level.ink)
+        pane, ink = layout.panes[level.pane], getattr(current(), level.ink)
         left, right = layout.right - tokens.GHOST_WIDTH, layout.right
-        low, high = (min(max(round(strip.y_of(value)), strip.top), strip.bottom) for value in (level.low, level.high))
+        low, high = (min(max(round(pane.y_of(value)), pane.top), pane.bottom) for value in (level.low, level.high))
         painter.fillRect(QRectF(left, high, tokens.GHOST_WIDTH, low - high), colour(ink, tokens.GHOST_ALPHA))
-        y = round(strip.y_of(level.value)) + 0.5
-        if y >= strip.top:
+        y = round(pane.y_of(level.value)) + 0.5
+        if y >= pane.top:
             painter.setPen(pen(ink, tokens.LINE_GHOST, tokens.DASH_GHOST))
             painter.drawLine(QLineF(left, y, right, y))
         else:
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(colour(ink))
-            half, tip_y = tokens.GHOST_ARROW, strip.top + 1
+            half, tip_y = tokens.GHOST_ARROW, pane.top + 1
             base_y = tip_y + 1.5 * half
             painter.drawPolygon(polygon((right - half, tip_y), (right, base_y), (right - 2 * half, base_y)))
 
@@ -257,7 +257,7 @@ class PointerItem(Overlay):
         if at_s is None and self._at_s is None:
             return
         self._at_s, self._dots, self._chip, self._ticks = at_s, dots, chip, ticks
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         layout, at_s = self._layout, self._at_s
@@ -265,8 +265,8 @@ class PointerItem(Overlay):
             return
         x = int(layout.x_of(at_s)) + 0.5
         painter.setPen(pen(current().t2, tokens.LINE_MARKER))
-        for strip in layout.strips:
-            painter.drawLine(QLineF(x, strip.top, x, strip.bottom))
+        for pane in layout.panes:
+            painter.drawLine(QLineF(x, pane.top, x, pane.bottom))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         for dot in self._dots:
             painter.setPen(pen(current().plot, tokens.HOVER_EDGE))

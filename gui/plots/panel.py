@@ -9,8 +9,8 @@ from typing import Final
 
 from PySide6.QtCore import QPointF
 
-from gui.look.tokens import PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT, STRIP_GAP, TICK_DISTANCE, TICK_WIDTH
-from gui.plots.frame import Layout, Strip
+from gui.look.tokens import PANE_GAP, PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT, TICK_DISTANCE, TICK_WIDTH
+from gui.plots.layout import Layout, Pane
 from gui.plots.overlay import Dot, Marks
 from gui.plots.plot_widget import PlotWidget
 from gui.series.declaration import Declaration, Readout
@@ -85,7 +85,7 @@ class PlotPanel(PlotWidget):
     # ----------------------------------------------------------------------------------------------- for subclasses
 
     def compute(self, view: TimeRange) -> tuple[float, ...]:
-        """Gather what is to be shown in `view`; returns the peak of each strip."""
+        """Gather what is to be shown in `view`; returns the peak of each pane."""
         raise NotImplementedError
 
     def draw(self, layout: Layout) -> None:
@@ -148,7 +148,7 @@ class PlotPanel(PlotWidget):
             return
         self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.now_s
         if self._is_empty:
-            self._show_empty_frame(view)
+            self._show_empty_axes(view)
             return
         ghost = self.ghost if moment.is_live else ()
         self._fit_scales(with_ghost(self.compute(view), ghost), moment.now_s)
@@ -217,11 +217,11 @@ class PlotPanel(PlotWidget):
 
     def _layout_at(self, moment: Moment) -> Layout:
         view = self._view(moment)
-        strips = tuple(
-            Strip(top, bottom, unit, scale.axis)
-            for (top, bottom), unit, scale in zip(self._strip_edges(), self.plot.axis_units, self.scales, strict=True)
+        panes = tuple(
+            Pane(top, bottom, unit, scale.axis)
+            for (top, bottom), unit, scale in zip(self._pane_edges(), self.plot.axis_units, self.scales, strict=True)
         )
-        return Layout(self.canvas.size(), strips, view, self._ticks(view, moment))
+        return Layout(self.canvas.size(), panes, view, self._ticks(view, moment))
 
     def _ticks(self, view: TimeRange, moment: Moment) -> tuple[Tick, ...]:
         most = max(2, min(6, int(view.columns / view.ratio) // TICK_WIDTH))
@@ -231,14 +231,14 @@ class PlotPanel(PlotWidget):
             ticks = clock_ticks(view, moment.wall_offset_s, most)
         return ticks if self._has_axis else tuple(Tick(tick.at_s, "") for tick in ticks)
 
-    def _strip_edges(self) -> list[tuple[int, int]]:
+    def _pane_edges(self) -> list[tuple[int, int]]:
         count = len(self.scales)
         bottom = self.canvas.height() - (PLOT_AXIS if self._has_axis else PLOT_BOTTOM)
-        height = max((bottom - (count - 1) * STRIP_GAP) // count, 1)
-        return [(n * (height + STRIP_GAP), n * (height + STRIP_GAP) + height) for n in range(count)]
+        height = max((bottom - (count - 1) * PANE_GAP) // count, 1)
+        return [(n * (height + PANE_GAP), n * (height + PANE_GAP) + height) for n in range(count)]
 
     def _fit_scales(self, peaks: Sequence[float], now_s: float) -> None:
-        edges = self._strip_edges() if self.scales else []
+        edges = self._pane_edges() if self.scales else []
         for scale, peak, (top, bottom) in zip(self.scales, peaks, edges, strict=True):
             room = (bottom - top) // TICK_DISTANCE
             scale.allow(min(max(room, LEAST_TICKS_Y), MOST_TICKS_Y))
@@ -249,9 +249,9 @@ class PlotPanel(PlotWidget):
         dots = self.dots_at(layout, at_s) if at_s is not None else ()
         self.canvas.pointer.point(layout, at_s, dots)
 
-    def _show_empty_frame(self, view: TimeRange) -> None:
-        edges = self._strip_edges() or [(0, self.canvas.height() - PLOT_AXIS)]
-        self.canvas.frame.set_layout(Layout(self.canvas.size(), (Strip(*edges[-1], axis=None),), view))
+    def _show_empty_axes(self, view: TimeRange) -> None:
+        edges = self._pane_edges() or [(0, self.canvas.height() - PLOT_AXIS)]
+        self.canvas.axes.set_layout(Layout(self.canvas.size(), (Pane(*edges[-1], axis=None),), view))
 
     def _on_canvas_resized(self) -> None:
         super()._on_canvas_resized()

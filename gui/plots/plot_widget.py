@@ -23,14 +23,14 @@ class PlotWidget(QWidget):
         canvas, header: its two parts.
     """
 
-    def __init__(self, plot: Declaration, strips: int = 1, with_words: bool = False) -> None:
+    def __init__(self, plot: Declaration, panes: int = 1, with_words: bool = False) -> None:
         super().__init__()
         self.plot = plot
         self.setObjectName(plot.name)
         self.setAccessibleName(plot.title)
         self._is_empty = False
         self.header = Header(plot)
-        self.canvas = Canvas(strips, with_words)
+        self.canvas = Canvas(panes, with_words)
         self._empty = EmptyText(plot.empty_text, self.canvas)
         self._empty.hide()
         layout = QVBoxLayout(self)

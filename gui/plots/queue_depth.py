@@ -8,7 +8,7 @@ from typing import Final
 from gui.look.theme import current
 from gui.look.tokens import RUNNING_FILL_ALPHA, Palette
 from gui.plots.columns import ColumnsItem, Ink, stepped_layer
-from gui.plots.frame import Layout
+from gui.plots.layout import Layout
 from gui.plots.overlay import Dot
 from gui.plots.paint import blended
 from gui.plots.panel import PlotPanel
@@ -44,11 +44,11 @@ class QueueDepthPanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._depths is not None
-        strip, low, high = layout.sharp_strip(), self._depths.low, self._depths.high
+        pane, low, high = layout.sharp_pane(), self._depths.low, self._depths.high
         layers = [
-            stepped_layer(ink, strip, getattr(low, stage), getattr(high, stage)) for stage, ink in self._inks.items()
+            stepped_layer(ink, pane, getattr(low, stage), getattr(high, stage)) for stage, ink in self._inks.items()
         ]
-        self._areas.set_layers(layout, strip, layers)
+        self._areas.set_layers(layout, pane, layers)
 
     def readout_now(self) -> Readout:
         """At the latest moment in view that has data; after a failure at the one before it."""
@@ -62,10 +62,10 @@ class QueueDepthPanel(PlotPanel):
 
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
         waiting, formed, running = self.history.depth_at(at_s)
-        strip, palette = layout.strips[0], current()
-        dots = [Dot(strip.y_of(running), palette.running)]
+        pane, palette = layout.panes[0], current()
+        dots = [Dot(pane.y_of(running), palette.running)]
         if formed:
-            dots.append(Dot(strip.y_of(running + formed), palette.formed))
+            dots.append(Dot(pane.y_of(running + formed), palette.formed))
         if waiting:
-            dots.append(Dot(strip.y_of(running + formed + waiting), palette.waiting))
+            dots.append(Dot(pane.y_of(running + formed + waiting), palette.waiting))
         return dots

@@ -14,7 +14,7 @@ from gui.look.theme import colour, current
 from gui.look.tokens import Palette
 from gui.plots.canvas import Curve
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
-from gui.plots.frame import Layout, Overlay, Strip
+from gui.plots.layout import Layout, Overlay, Pane
 from gui.plots.overlay import Dot, Marks
 from gui.plots.paint import draw_text, font, pen, text_width
 from gui.plots.panel import Moment, PlotPanel
@@ -28,7 +28,7 @@ from service.analysis.observed.history import History
 
 
 class CapacityItem(Overlay):
-    """A line in each strip with its value on it; where it lies above the strip, only the value, with an arrow."""
+    """A line in each pane with its value on it; where it lies above the pane, only the value, with an arrow."""
 
     def __init__(self) -> None:
         super().__init__(z=15)
@@ -36,7 +36,7 @@ class CapacityItem(Overlay):
 
     def set_line(self, layout: Layout, line: CapacityLine | None) -> None:
         self._line = line
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         layout, line = self._layout, self._line
@@ -45,18 +45,18 @@ class CapacityItem(Overlay):
         left = max(int(layout.x_of(line.since_s)), layout.left)
         if left >= layout.right:
             return
-        for strip, level in zip(layout.strips, line.levels, strict=True):
-            self._paint_level(painter, layout, strip, level, left)
+        for pane, level in zip(layout.panes, line.levels, strict=True):
+            self._paint_level(painter, layout, pane, level, left)
 
-    def _paint_level(self, painter: QPainter, layout: Layout, strip: Strip, level: CapacityLevel, left: int) -> None:
-        y, half = round(strip.y_of(level.per_s)), tokens.FONT_CAPTION / 2 + tokens.CAPACITY_TEXT
-        is_above = y < strip.top
+    def _paint_level(self, painter: QPainter, layout: Layout, pane: Pane, level: CapacityLevel, left: int) -> None:
+        y, half = round(pane.y_of(level.per_s)), tokens.FONT_CAPTION / 2 + tokens.CAPACITY_TEXT
+        is_above = y < pane.top
         if is_above:
-            middle = strip.top + half
+            middle = pane.top + half
         else:
             painter.setPen(pen(current().t2, tokens.LINE_EDGE, tokens.DASH_CAPACITY))
             painter.drawLine(QLineF(left, y + 0.5, layout.right, y + 0.5))
-            middle = y - half if y - 2 * half >= strip.top else y + half
+            middle = y - half if y - 2 * half >= pane.top else y + half
         words = f"↑ {level.words}" if is_above else level.words
         start = left + tokens.GAP_4  # clear of a flag that stands over the line's beginning
         width = text_width(words, font())
@@ -84,11 +84,11 @@ class ThroughputPanel(PlotPanel):
         self._curves = (Curve(), Curve())
         self._grounds = (ColumnsItem(), ColumnsItem())
         self._offered = Curve(is_sharp=True)
-        for strip in (TOKENS, REQUESTS):
-            self.canvas.add_data(self._grounds[strip], strip)
+        for pane in (TOKENS, REQUESTS):
+            self.canvas.add_data(self._grounds[pane], pane)
         self.canvas.add_data(self._offered, REQUESTS)
-        for strip in (TOKENS, REQUESTS):
-            self.canvas.add_data(self._curves[strip], strip)
+        for pane in (TOKENS, REQUESTS):
+            self.canvas.add_data(self._curves[pane], pane)
         self.canvas.addItem(self._capacity)
         self.set_colors(current())
 
@@ -109,14 +109,14 @@ class ThroughputPanel(PlotPanel):
     def draw(self, layout: Layout) -> None:
         assert self._rates is not None
         unknown = np.full(layout.view.columns, np.nan)
-        for strip, (times, values) in ((TOKENS, self._rates.tokens), (REQUESTS, self._rates.requests)):
-            self._curves[strip].show_line(layout.x(times), layout.strips[strip].y(values))
+        for pane, (times, values) in ((TOKENS, self._rates.tokens), (REQUESTS, self._rates.requests)):
+            self._curves[pane].show_line(layout.x(times), layout.panes[pane].y(values))
             middles = layout.view.middles()
             heights = np.interp(middles, times, values, left=np.nan, right=np.nan) if len(times) else unknown
-            sharp = layout.sharp_strip(strip)
-            self._grounds[strip].set_layers(layout, sharp, [plain_layer(self._ground, sharp, heights)])
+            sharp = layout.sharp_pane(pane)
+            self._grounds[pane].set_layers(layout, sharp, [plain_layer(self._ground, sharp, heights)])
         times, rates = self._rates.offered
-        self._offered.show_line(layout.x(times), layout.strips[REQUESTS].y(rates))
+        self._offered.show_line(layout.x(times), layout.panes[REQUESTS].y(rates))
         self._capacity.set_line(layout, self.capacity)
 
     @property
@@ -129,4 +129,4 @@ class ThroughputPanel(PlotPanel):
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
         tokens, requests, _ = throughput.values_at(self.history, at_s, layout.view.pixel_s)
         values = ((TOKENS, tokens), (REQUESTS, requests))
-        return [Dot(layout.strips[n].y_of(value), current().running) for n, value in values if value == value]
+        return [Dot(layout.panes[n].y_of(value), current().running) for n, value in values if value == value]

@@ -6,7 +6,7 @@ from PySide6.QtCore import QPointF
 
 from gui.look.theme import current
 from gui.look.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, Palette
-from gui.plots.frame import Layout, Strip
+from gui.plots.layout import Layout, Pane
 from gui.plots.panel import Moment, PlotPanel
 from gui.plots.timeline_items import BatchCard, HowToRead, LanesItem, LaneSurroundings
 from gui.series import timeline
@@ -46,7 +46,7 @@ class TimelinePanel(PlotPanel):
         self._bars.set_colors(palette)
 
     def compute(self, view: TimeRange) -> tuple[float, ...]:
-        top, bottom = self._strip_edges()[0]
+        top, bottom = self._pane_edges()[0]
         bars = Bars.in_view(self.history, view)
         replicas = max(len(self.history.slots), 1)
         now_s = self._moment.now_s if self._moment is not None else 0.0
@@ -141,13 +141,13 @@ class TimelinePanel(PlotPanel):
         for item in (self._surroundings, self.card):
             item.setVisible(not is_empty)
 
-    def _strip_edges(self) -> list[tuple[int, int]]:
+    def _pane_edges(self) -> list[tuple[int, int]]:
         return [(FLAG_ROW, max(self.canvas.height() - PLOT_AXIS, FLAG_ROW + 1))]
 
     def _layout_at(self, moment: Moment) -> Layout:
         view = self._view(moment)
-        top, bottom = self._strip_edges()[0]
-        return Layout(self.canvas.size(), (Strip(top, bottom),), view, self._ticks(view, moment))
+        top, bottom = self._pane_edges()[0]
+        return Layout(self.canvas.size(), (Pane(top, bottom),), view, self._ticks(view, moment))
 
     def _show_highlight(self, layout: Layout) -> None:
         row = self._highlighted
@@ -159,14 +159,14 @@ class TimelinePanel(PlotPanel):
     def _show_pointer(self, layout: Layout) -> None:
         at_s = self._pointed_s
         chip = "" if at_s is None else self._chip(layout.view, at_s)
-        self.canvas.pointer.point(layout, at_s, (), chip, self.canvas.frame.tick_rects)
+        self.canvas.pointer.point(layout, at_s, (), chip, self.canvas.axes.tick_rects)
 
     def _chip(self, view: TimeRange, at_s: float) -> str:
         offset_s = self._moment.wall_offset_s if self._moment is not None else None
         return chip_text(at_s, view) if offset_s is None else clock_text(at_s + offset_s, decimals=1)
 
-    def _show_empty_frame(self, view: TimeRange) -> None:
-        self.canvas.frame.set_layout(Layout(self.canvas.size(), (Strip(0, 0),), view))
+    def _show_empty_axes(self, view: TimeRange) -> None:
+        self.canvas.axes.set_layout(Layout(self.canvas.size(), (Pane(0, 0),), view))
 
     def _on_canvas_resized(self) -> None:
         super()._on_canvas_resized()

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.look.tokens import Palette
-from gui.plots.frame import Layout, Overlay
+from gui.plots.layout import Layout, Overlay
 from gui.plots.paint import blended, bold, draw_mark, draw_text, draw_text_before, font, image_of, pen, text_width
 from gui.series.declaration import SWATCHES
 from gui.series.timeline import FIRST_RUNNING, STAGES, Block, LaneGrid, Lanes
@@ -44,7 +44,7 @@ class LanesItem(Overlay):
             pixels[:, bar_height:] = self._between[stages][:, None]
         self._pixels = _stretched(pixels.reshape(lanes * grid.height, columns), layout.ratio)
         self._image = image_of(self._pixels, layout.ratio)
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is not None and self._image is not None:
@@ -81,7 +81,7 @@ class LaneSurroundings(Overlay):
     ) -> None:
         self._lanes, self._grid, self._offset = lanes, grid, offset
         self.outline, self.chosen = (self._rects_of(layout, each) if each is not None else [] for each in (block, bar))
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         if self._layout is None or self._lanes is None:
@@ -148,7 +148,7 @@ class BatchCard(Overlay):
         self._batch = batch if outline else None
         if self._batch is not None:
             self._corner = _card_corner(layout, outline[-1])
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         batch, palette = self._batch, current()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gui.look.theme import current
 from gui.look.tokens import Palette
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
-from gui.plots.frame import Layout
+from gui.plots.layout import Layout
 from gui.plots.paint import blended
 from gui.plots.panel import PlotPanel
 from gui.series import wasted_work
@@ -38,12 +38,12 @@ class WastedWorkPanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._wasted is not None
-        strip, found = layout.sharp_strip(), self._wasted
+        pane, found = layout.sharp_pane(), self._wasted
         layers = [
-            plain_layer(self._padding, strip, found.vacant + found.padding),
-            plain_layer(self._vacant, strip, found.vacant),
+            plain_layer(self._padding, pane, found.vacant + found.padding),
+            plain_layer(self._vacant, pane, found.vacant),
         ]
-        self._areas.set_layers(layout, strip, layers)
+        self._areas.set_layers(layout, pane, layers)
 
     def readout_now(self) -> Readout:
         view = self.layout_.view if self.layout_ is not None else None

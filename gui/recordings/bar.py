@@ -1,4 +1,4 @@
-"""The bar above the plots while they show a recording: its facts, its damage, and the strip that moves through it."""
+"""The bar above the plots of a recording: its facts, its damage, and the overview that moves through it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ WHEEL_NOTCH: Final = 120.0
 
 
 class RecordingBar(QFrame):
-    """Name, facts and strip of one recording, or the reason why a file could not be opened."""
+    """Name, facts and overview of one recording, or the reason why a file could not be opened."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("notice")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self.strip = RecordingStrip()
+        self.overview = RecordingOverview()
         self._name = label("", "title")
         self.facts = ElidedLabel("", "text")
         self.settings = ElidedLabel("", "dim")
@@ -48,7 +48,7 @@ class RecordingBar(QFrame):
         self.close_button = Button("Close", "ph.x", "quiet", tip=shortcuts.CLOSE_RECORDING.tip())
         words = (Glyph("circle", "t2"), self._name, self.facts, self.settings, self.close_button)
         top = row(*words, gap=tokens.GAP_3, stretch=self.facts)
-        self._along = box(row(self._began, self.strip, self._ended))
+        self._along = box(row(self._began, self.overview, self._ended))
         margins = (tokens.PANEL_PADDING, tokens.GAP_2, tokens.PANEL_PADDING, tokens.GAP_3)
         body = column(top, self.damage, self._along, gap=tokens.GAP_2, margins=margins)
         self.setLayout(column(body, hairline(), gap=0))
@@ -63,7 +63,7 @@ class RecordingBar(QFrame):
         self.damage.setVisible(bool(recording.damage))
         for shown, at_s in ((self._began, found.start_s), (self._ended, found.end_s)):
             shown.setText(f"{datetime.fromtimestamp(history.wall_time(at_s)):%H:%M:%S}")
-        self.strip.show_profile(found)
+        self.overview.show_profile(found)
         self._along.show()
         self.show()
 
@@ -138,7 +138,7 @@ def profile(history: History, duration_s: float, points: int) -> Profile:
     return Profile(start_s, end_s, np.maximum(depth, 0).astype(np.float64), changes_s)
 
 
-class RecordingStrip(QWidget):
+class RecordingOverview(QWidget):
     """Click, drag, wheel and the keys of a slider move what the plots show."""
 
     moved = Signal(float)  # the moment for the right edge of the plots, in seconds on the service's clock
@@ -148,7 +148,7 @@ class RecordingStrip(QWidget):
         self._profile: Profile | None = None
         self._view = (0.0, 0.0)
         self._grabbed_s: float | None = None
-        self.setFixedHeight(tokens.HEIGHT_STRIP)
+        self.setFixedHeight(tokens.HEIGHT_OVERVIEW)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)

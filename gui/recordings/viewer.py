@@ -54,7 +54,7 @@ class Recordings(QObject):
         self._window.recording_dropped.connect(self.open)
         toolbar.close_action.triggered.connect(self.leave)
         bar.close_button.clicked.connect(self.leave)
-        bar.strip.moved.connect(self._plots.show_until)
+        bar.overview.moved.connect(self._plots.show_until)
         self._read.connect(self._on_read)
         self.failed.connect(bar.show_failure)
 
@@ -107,10 +107,10 @@ class Recordings(QObject):
             window.load.set_can_run(False, "This is a recording. Start leaves it.")
 
     def follow(self) -> None:
-        """Show in the strip what the plots show; called once a frame."""
+        """Show in the overview what the plots show; called once a frame."""
         if self._shown is not None:
             end_s = self._plots.view_end_s()
-            self.bar.strip.show_view(end_s - self._plots.window_s, end_s)
+            self.bar.overview.show_view(end_s - self._plots.window_s, end_s)
 
     def finish(self) -> None:
         """Return when no file is being read."""

@@ -33,7 +33,7 @@ class Declaration:
 
     Attributes:
         unit: stands beside the title.
-        axis_units: stand in the gutter, one a strip.
+        axis_units: stand in the gutter, one a pane.
         empty_text: a sentence on what will be shown.
     """
 

@@ -17,11 +17,11 @@ class GhostLevel:
     """A predicted value and the interval it is thought to lie in.
 
     Attributes:
-        strip: of the plot, counted from the top.
+        pane: of the plot, counted from the top.
         ink: name of its colour.
     """
 
-    strip: int
+    pane: int
     value: float
     low: float
     high: float
@@ -35,7 +35,7 @@ def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]
     """The levels of each plot, by the plot's name."""
     return {
         "latency": (_level(prediction.p95_s, "p95"), _level(prediction.p50_s, "p50")),
-        "throughput": (_level(prediction.tokens_per_s, "t1"), _level(prediction.requests_per_s, "t1", strip=1)),
+        "throughput": (_level(prediction.tokens_per_s, "t1"), _level(prediction.requests_per_s, "t1", pane=1)),
         "batch-size": (_level(prediction.mean_batch, "t1"),),
     }
 
@@ -47,18 +47,18 @@ def with_ghost(peaks: Sequence[float], levels: Sequence[GhostLevel]) -> tuple[fl
     ((1.2,), (2.0,))
     """
     return tuple(
-        max([peak, *(min(level.value, GHOST_REACH * peak) for level in levels if level.strip == strip)])
-        for strip, peak in enumerate(peaks)
+        max([peak, *(min(level.value, GHOST_REACH * peak) for level in levels if level.pane == pane)])
+        for pane, peak in enumerate(peaks)
     )
 
 
-def _level(estimate: Estimate, ink: str, strip: int = 0) -> GhostLevel:
-    return GhostLevel(strip, estimate.value, estimate.low, estimate.high, ink)
+def _level(estimate: Estimate, ink: str, pane: int = 0) -> GhostLevel:
+    return GhostLevel(pane, estimate.value, estimate.low, estimate.high, ink)
 
 
 @dataclass(frozen=True)
 class CapacityLevel:
-    """What it is in one strip."""
+    """What it is in one pane."""
 
     per_s: float
     words: str
@@ -66,7 +66,7 @@ class CapacityLevel:
 
 @dataclass(frozen=True)
 class CapacityLine:
-    """Its levels in the plot's strips, tokens and requests a second, and since when the settings hold."""
+    """Its levels in the plot's panes, tokens and requests a second, and since when the settings hold."""
 
     since_s: float
     levels: tuple[CapacityLevel, CapacityLevel]

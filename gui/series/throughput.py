@@ -1,4 +1,4 @@
-"""Throughput: tokens and requests a second in two strips, and the rate that is offered."""
+"""Throughput: tokens and requests a second in two panes, and the rate that is offered."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def declared(unit: str) -> Declaration:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What the two strips show; `offered` are the corners of a step with NaN where no rate is offered."""
+    """What the two panes show; `offered` are the corners of a step with NaN where no rate is offered."""
 
     tokens: tuple[Floats, Floats]
     requests: tuple[Floats, Floats]
@@ -62,7 +62,7 @@ class Throughput:
 
     @property
     def peaks(self) -> tuple[float, float]:
-        """The largest value of each strip."""
+        """The largest value of each pane."""
         return _largest(self.tokens[1]), max(_largest(self.requests[1]), _largest(self.offered[1]))
 
 

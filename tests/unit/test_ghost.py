@@ -9,8 +9,8 @@ from gui.series.prediction import GhostLevel, ghost_levels, with_ghost
 from tests.unit.test_predict import OBSERVED, predicted
 
 
-def level(value: float, strip: int = 0) -> GhostLevel:
-    return GhostLevel(strip, value, value, value, "t1")
+def level(value: float, pane: int = 0) -> GhostLevel:
+    return GhostLevel(pane, value, value, value, "t1")
 
 
 def test_that_each_plot_gets_what_it_shows() -> None:
@@ -33,8 +33,8 @@ def test_that_a_ghost_out_of_all_proportion_does_not_press_the_data_flat() -> No
     assert with_ghost([2.0], [level(70.0)]) == (GHOST_REACH * 2.0,)
 
 
-@pytest.mark.parametrize("strip", [0, 1])
-def test_that_a_ghost_concerns_its_own_strip(strip: int) -> None:
-    peaks = with_ghost([1.0, 1.0], [level(1.5, strip)])
-    assert peaks[strip] == 1.5
-    assert peaks[1 - strip] == 1.0
+@pytest.mark.parametrize("pane", [0, 1])
+def test_that_a_ghost_concerns_its_own_pane(pane: int) -> None:
+    peaks = with_ghost([1.0, 1.0], [level(1.5, pane)])
+    assert peaks[pane] == 1.5
+    assert peaks[1 - pane] == 1.0

@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
 from gui.control.preferences import PreferencesFile
-from gui.panels.requests_model import RequestRow
+from gui.panels.requests_model import TableRow
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.slider import Slider
 from service.messages.load import ClosedLoop, Poisson
@@ -24,7 +24,7 @@ from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.seen import named, texts
 
 
-def rows(batchscope: Batchscope) -> tuple[RequestRow, ...]:
+def rows(batchscope: Batchscope) -> tuple[TableRow, ...]:
     return batchscope.window.requests.model.rows()
 
 

@@ -16,19 +16,19 @@ from gui.control.presenter import shown
 from gui.look import tokens
 from gui.look.theme import Theme
 from gui.panels.requests import EMPTY_TEXT, RequestsPanel
-from gui.panels.requests_model import Counts, Filter, RequestRow, RequestsModel
+from gui.panels.requests_model import Counts, Filter, RequestsModel, TableRow
 from gui.widgets.segmented import Segmented
 from service.messages.telemetry import RequestState
 from tests.synthetic_run import filled_history, picture_run
 from tests.window.seen import named, texts
 
 
-def request(id: str, state: RequestState = "waiting", **more: object) -> RequestRow:
-    row = RequestRow(id, f"prompt {id}", "", state, intended_s=0.0, tokens=0, max_tokens=24)
+def request(id: str, state: RequestState = "waiting", **more: object) -> TableRow:
+    row = TableRow(id, f"prompt {id}", "", state, intended_s=0.0, tokens=0, max_tokens=24)
     return replace(row, **more)  # type: ignore[arg-type]
 
 
-def requests(count: int, state: RequestState = "waiting", start: int = 0) -> list[RequestRow]:
+def requests(count: int, state: RequestState = "waiting", start: int = 0) -> list[TableRow]:
     return [request(f"r{n}", state) for n in range(start, start + count)]
 
 
@@ -66,7 +66,7 @@ def panel(model: RequestsModel, qtbot: QtBot, theme: Theme) -> RequestsPanel:
     return panel
 
 
-def fill(panel: RequestsPanel, rows: Sequence[RequestRow]) -> None:
+def fill(panel: RequestsPanel, rows: Sequence[TableRow]) -> None:
     panel.model.update(rows, 1.0)
     panel.refresh_counts()
     QApplication.processEvents()

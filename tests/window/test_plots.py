@@ -20,8 +20,8 @@ from gui.control.exporter import Exporter
 from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
-from gui.plots.frame import Strip
 from gui.plots.latency import LatencyPanel
+from gui.plots.layout import Pane
 from gui.plots.panel import PlotPanel
 from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.plots.plot_widget import EmptyText
@@ -456,12 +456,12 @@ def test_that_a_frame_fits_while_256_requests_are_under_way(make_stack: StackMak
 
 
 def test_that_bars_areas_and_points_are_whole_pixels() -> None:
-    strip = Strip(0, 20, axis=Axis(step=4.0, ceiling=16.4))
+    pane = Pane(0, 20, axis=Axis(step=4.0, ceiling=16.4))
     ink = Ink.of(QColor("#102030"), edge="#FFFFFF")
-    bars = painted([bars_layer(ink, strip, 6, np.array([1, 4]), np.array([3, 9]), np.array([8.0, 4.0]))], 20, 6)
+    bars = painted([bars_layer(ink, pane, 6, np.array([1, 4]), np.array([3, 9]), np.array([8.0, 4.0]))], 20, 6)
     assert (bars > 0).sum(axis=0).tolist() == [0, 8, 8, 0, 4, 4]
     high = np.array([4.0, 4.0, 12.0, 4.0])
-    area = painted([stepped_layer(ink, strip, high, high)], 20, 4)
+    area = painted([stepped_layer(ink, pane, high, high)], 20, 4)
     assert (area == QColor("#FFFFFF").rgb()).sum(axis=0).tolist() == [1, 1, 8, 1]
     points = dotted(np.array([5]), np.array([5]), 11, 11, QColor("#FFFFFF"))
     assert points[5, 5] == 0xFFFFFFFF

@@ -45,15 +45,15 @@ def test_that_every_request_of_a_real_run_is_there_with_its_words(qtbot: QtBot, 
 @pytest.mark.parametrize("name", RUNS)
 def test_that_one_can_go_through_a_real_run_from_beginning_to_end(qtbot: QtBot, show: Show, name: str) -> None:
     batchscope = show(name)
-    plots, strip = batchscope.composition.plots, batchscope.composition.recordings.bar.strip
+    plots, overview = batchscope.composition.plots, batchscope.composition.recordings.bar.overview
     batchscope.composition.look_at(5.0)
     batchscope.composition.recordings.follow()
-    qtbot.keyClick(strip, Qt.Key.Key_Home)
+    qtbot.keyClick(overview, Qt.Key.Key_Home)
     shown = []
     while not shown or plots.view_end_s() > shown[-1]:
         shown.append(plots.view_end_s())
         batchscope.composition.presenter.show_numbers()
-        qtbot.keyClick(strip, Qt.Key.Key_PageDown)
+        qtbot.keyClick(overview, Qt.Key.Key_PageDown)
 
     assert shown[-1] == pytest.approx(batchscope.composition.history.now_s())
     assert shown[-1] - shown[0] == pytest.approx(batchscope.composition.history.kept_s - 5.0)

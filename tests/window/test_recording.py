@@ -63,7 +63,7 @@ def look_at_ten_seconds(batchscope: Batchscope) -> None:
 
 
 def press(qtbot: QtBot, batchscope: Batchscope, key: Qt.Key) -> None:
-    qtbot.keyClick(batchscope.composition.recordings.bar.strip, key)
+    qtbot.keyClick(batchscope.composition.recordings.bar.overview, key)
     batchscope.composition.presenter.show_numbers()
 
 
@@ -116,11 +116,11 @@ def test_that_one_moves_along_it_from_end_to_beginning(qtbot: QtBot, viewing: Ba
     assert plots.view_end_s() == pytest.approx(1040.0)
 
 
-def test_that_a_click_on_the_strip_shows_what_was_there(qtbot: QtBot, viewing: Batchscope) -> None:
+def test_that_a_click_on_the_overview_shows_what_was_there(qtbot: QtBot, viewing: Batchscope) -> None:
     look_at_ten_seconds(viewing)
-    strip = viewing.composition.recordings.bar.strip
+    overview = viewing.composition.recordings.bar.overview
 
-    qtbot.mouseClick(strip, Qt.MouseButton.LeftButton, pos=QPoint(strip.width() // 2, 5))
+    qtbot.mouseClick(overview, Qt.MouseButton.LeftButton, pos=QPoint(overview.width() // 2, 5))
 
     assert viewing.composition.plots.view_end_s() == pytest.approx(1025.0, abs=0.5)
 
@@ -321,7 +321,7 @@ def test_that_a_file_that_cannot_be_opened_leaves_the_recording_that_is_shown(
         viewing.composition.recordings.open(tmp_path / "missing.bsr")
 
     assert viewing.composition.recordings.is_viewing
-    assert viewing.composition.recordings.bar.strip.isVisible()
+    assert viewing.composition.recordings.bar.overview.isVisible()
     assert "No such file" in viewing.composition.recordings.bar.damage.text()
 
 

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.control.arguments import parse
 from gui.control.preferences import PreferencesFile
-from gui.panels.requests_model import RequestRow
+from gui.panels.requests_model import TableRow
 from gui.session.processes.service import ServiceStart
 from gui.widgets.model_field import ModelField
 from tests.window.conftest import MakeBatchscope
@@ -32,7 +32,7 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     assert window.prompts.prompts == tuple("012345678")
     batchscope.composition.presenter.show_numbers()
     assert window.figures.figure("tokens_per_s").accessibleName() == "numbers/s", "before anything has run"
-    window.requests.model.update([RequestRow("a", "7", "49", "done", intended_s=0.0, tokens=1, max_tokens=1)], 0.0)
+    window.requests.model.update([TableRow("a", "7", "49", "done", intended_s=0.0, tokens=1, max_tokens=1)], 0.0)
     window.requests.refresh_counts()
     assert "Input and output" in texts(window.requests)
     throughput = batchscope.composition.plots.throughput

@@ -23,7 +23,7 @@ UNIT_ROOM: Final = GAP_2 + FONT_CAPTION + GAP_1  # what the unit needs above the
 
 
 @dataclass(frozen=True)
-class Strip:
+class Pane:
     """A y axis and the stretch of pixels that it has: the widget's, or with a `ratio` to them the screen's."""
 
     top: int
@@ -52,7 +52,7 @@ class Layout:
     """Where everything lies on a canvas, in its pixels; the columns of the view are the screen's."""
 
     size: QSize
-    strips: tuple[Strip, ...]
+    panes: tuple[Pane, ...]
     view: TimeRange
     ticks: tuple[Tick, ...] = ()
 
@@ -71,11 +71,11 @@ class Layout:
 
     @property
     def top(self) -> int:
-        return self.strips[0].top
+        return self.panes[0].top
 
     @property
     def bottom(self) -> int:
-        return self.strips[-1].bottom
+        return self.panes[-1].bottom
 
     def x(self, times: Floats) -> Floats:
         result: Floats = self.left + self.view.positions(times) / self.ratio
@@ -87,11 +87,11 @@ class Layout:
     def time_at(self, x: float) -> float:
         return self.view.time_at((x - self.left) * self.ratio)
 
-    def sharp_strip(self, number: int = 0) -> Strip:
-        """A strip in the screen's own pixels."""
-        strip = self.strips[number]
-        top, bottom = (round(y * self.ratio) for y in (strip.top, strip.bottom))
-        return Strip(top, bottom, strip.unit, strip.axis, self.ratio)
+    def sharp_pane(self, number: int = 0) -> Pane:
+        """A pane in the screen's own pixels."""
+        pane = self.panes[number]
+        top, bottom = (round(y * self.ratio) for y in (pane.top, pane.bottom))
+        return Pane(top, bottom, pane.unit, pane.axis, self.ratio)
 
 
 class Overlay(pg.GraphicsObject):
@@ -106,7 +106,7 @@ class Overlay(pg.GraphicsObject):
         size = self._layout.size if self._layout else QSize(0, 0)
         return QRectF(0, 0, size.width(), size.height())
 
-    def _lie(self, layout: Layout) -> None:
+    def _lay_out(self, layout: Layout) -> None:
         """Lie as `layout` says, and be painted anew."""
         if self._layout is None or layout.size != self._layout.size:
             self.prepareGeometryChange()
@@ -123,7 +123,7 @@ class _PlacedTick:
     rect: QRectF
 
 
-class Frame(Overlay):
+class Axes(Overlay):
     """Painted once into a picture, again only when scale, size or palette change."""
 
     def __init__(self) -> None:
@@ -140,12 +140,12 @@ class Frame(Overlay):
 
     def set_layout(self, layout: Layout) -> None:
         ticks = [(round(layout.x_of(tick.at_s)), tick.text) for tick in layout.ticks]
-        looks = (layout.size, layout.strips, tuple(ticks))
+        looks = (layout.size, layout.panes, tuple(ticks))
         if looks == self._shown:
             self._layout = layout
             return
         self._shown, self._ticks = looks, list(self._placed(layout, ticks))
-        self._lie(layout)
+        self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         if self._layout is None:
@@ -162,8 +162,8 @@ class Frame(Overlay):
         picture.fill(QColor(palette.plot))
         painter = QPainter(picture)
         self._paint_time_grid(painter, layout, palette)
-        for strip in layout.strips:
-            _paint_strip(painter, layout, strip, palette)
+        for pane in layout.panes:
+            _paint_pane(painter, layout, pane, palette)
         painter.end()
         return picture
 
@@ -182,18 +182,18 @@ class Frame(Overlay):
     def _paint_time_grid(self, painter: QPainter, layout: Layout, palette: Palette) -> None:
         for tick in self._ticks:
             painter.setPen(pen(palette.grid, LINE_GRID))
-            for strip in layout.strips:
-                painter.drawLine(tick.x, strip.top, tick.x, strip.bottom)
+            for pane in layout.panes:
+                painter.drawLine(tick.x, pane.top, tick.x, pane.bottom)
             draw_text(painter, tick.rect.left(), tick.rect.center().y(), tick.text, font(), palette.t3)
 
 
-def _paint_strip(painter: QPainter, layout: Layout, strip: Strip, palette: Palette) -> None:
+def _paint_pane(painter: QPainter, layout: Layout, pane: Pane, palette: Palette) -> None:
     right = layout.left - GAP_2
-    if strip.axis is not None:
-        for value in strip.axis.ticks:
-            y = round(strip.y_of(value))
+    if pane.axis is not None:
+        for value in pane.axis.ticks:
+            y = round(pane.y_of(value))
             painter.setPen(pen(palette.grid if value else palette.line, LINE_GRID))
             painter.drawLine(layout.left, y, layout.right, y)
-            if not strip.unit or y - strip.top >= UNIT_ROOM:
-                draw_text_before(painter, right, y, strip.axis.label(value), font(), palette.t3)
-    draw_text_before(painter, right, strip.top + GAP_2, strip.unit, font(), palette.t3)
+            if not pane.unit or y - pane.top >= UNIT_ROOM:
+                draw_text_before(painter, right, y, pane.axis.label(value), font(), palette.t3)
+    draw_text_before(painter, right, pane.top + GAP_2, pane.unit, font(), palette.t3)
