@@ -15,6 +15,7 @@ MOST_PROCESSES = 4
 """So many take the tests of real services; the others, too, are no faster in more."""
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch's and numpy's threads would wait for each other; models are tiny
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process of a service would compile every module anew
 
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no clock")  # how fast an example is depends on what else the machine does

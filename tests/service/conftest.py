@@ -41,15 +41,25 @@ START_TIMEOUT_S = 240  # the first start fetches and converts the model
 
 
 class ServiceProcess:
-    """`python -m service` as a child, its states read as they come and its log kept for the report of a failure."""
+    """`python -m service` as a child, its states read as they come and its log kept for the report of a failure.
 
-    def __init__(self, *arguments: str, folder: Path | None = None, program: tuple[str, ...] = PROGRAM) -> None:
+    With a `terminal` it runs in a session of its own, and its log is what the terminal shows.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path | None = None,
+        program: tuple[str, ...] = PROGRAM,
+        terminal: int | None = None,
+    ) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the process)
         self.process = subprocess.Popen(
             [sys.executable, *program, *arguments],
-            stdin=subprocess.PIPE,
+            stdin=subprocess.PIPE if terminal is None else terminal,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=self._log if terminal is None else terminal,
+            start_new_session=terminal is not None,
             cwd=folder,
             env=os.environ | {"PYTHONPATH": str(ROOT)},  # also where only the checkout has it
         )
