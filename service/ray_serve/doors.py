@@ -7,6 +7,7 @@ external cluster, in the application. Their parameters travel in environment var
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import hmac
@@ -28,6 +29,8 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 MAX_BODY_BYTES: Final = 1_000_000
 MOST_DIGITS: Final = 20  # of a length; Python converts no number of thousands of them
 BODY_TIMEOUT_S: Final = 10.0
+LINGER_S: Final = 2.0
+LINGER_BYTES: Final = 20 * MAX_BODY_BYTES
 INSTANCE_HEADER: Final = "x-batchscope-instance"
 BODY_KEY: Final = "batchscope.body"
 """The key of the whole body in a request's scope, for code that gets the scope alone; it can be received as well."""
@@ -86,13 +89,10 @@ _NO_TOKEN: Final = Refusal(
     "A bearer token is required: send the header 'Authorization: Bearer <token>'.",
     ((b"www-authenticate", b"Bearer"),),
 )
-# The rest of such a body stays unread, so the connection cannot be used again.
-_TOO_LARGE: Final = Refusal(
-    413, "body_too_large", f"The body is larger than {MAX_BODY_BYTES:,} bytes.", ((b"connection", b"close"),)
-)
-_TOO_SLOW: Final = Refusal(
-    408, "body_too_slow", f"The body did not arrive within {BODY_TIMEOUT_S:g} s.", ((b"connection", b"close"),)
-)
+# The rest of such a body is not waited for, so the connection cannot be used again.
+_CLOSES: Final = (b"connection", b"close")
+_TOO_LARGE: Final = Refusal(413, "body_too_large", f"The body is larger than {MAX_BODY_BYTES:,} bytes.", (_CLOSES,))
+_TOO_SLOW: Final = Refusal(408, "body_too_slow", f"The body did not arrive within {BODY_TIMEOUT_S:g} s.", (_CLOSES,))
 
 
 class Doors:
@@ -115,7 +115,7 @@ class Doors:
         server = scope.get("server")  # the socket itself, which needs no configuration
         refusal = refusal_of(headers, server[1] if server else None, self._rules)
         if refusal is not None:
-            await _refuse(send, refusal)
+            await _refuse(receive, send, refusal)
             return
         body: bytes | Refusal | None = b""
         if _has_body(headers):
@@ -123,7 +123,7 @@ class Doors:
             if body is None:
                 return
             if isinstance(body, Refusal):
-                await _refuse(send, body)
+                await _refuse(receive, send, body)
                 return
             receive = _replaying(body, receive)
         await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, send)
@@ -208,13 +208,28 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
     return receive_replayed
 
 
-async def _refuse(send: Send, refusal: Refusal) -> None:
+async def _refuse(receive: Receive, send: Send, refusal: Refusal) -> None:
     kind = "authentication_error" if refusal.status == 401 else "invalid_request_error"
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
     body = json.dumps({"error": error}).encode()  # as OpenAI's clients expect
     lengths = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": [*lengths, *refusal.headers]})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if _CLOSES in refusal.headers:
+        await _drain(receive)
+    await send({"type": "http.response.body"})
+
+
+async def _drain(receive: Receive) -> None:
+    """Drop what the client still sends, for a while: a connection closed under it would take the answer with it."""
+    dropped = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while dropped < LINGER_BYTES:
+                message = await receive()
+                if not message.get("more_body", False):
+                    return
+                dropped += len(message.get("body", b""))
 
 
 def _cleaned(headers: Headers) -> Headers:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from service.analysis.observed.requests import RequestRow
 from service.analysis.recording.reader import open_recording
 from tests.service.conftest import Service
 
@@ -23,32 +24,32 @@ def ended(process: subprocess.Popen[str]) -> str:
     return said
 
 
-def test_that_the_command_records_what_the_service_does(service: Service, tmp_path: Path) -> None:
+def done_in(path: Path) -> list[RequestRow]:
+    """The requests of this module that a recording has seen answered."""
+    rows = open_recording(path).history.requests.rows() if path.exists() else []
+    return [row for row in rows if row.max_tokens == LENGTH and row.state == "done"]
+
+
+def test_that_the_command_records_for_as_long_as_it_is_told(service: Service, tmp_path: Path) -> None:
     path = tmp_path / "run.bsr"
-    recorder = record(service, path, "--seconds", "3")
-    answered = 0
-    while recorder.poll() is None:
-        answered += service.complete("Once upon a time", max_tokens=LENGTH).ok
-
-    assert "run.bsr: 3.0 s" in ended(recorder)
-    recording = open_recording(path)
-    ours = [row for row in recording.history.requests.rows() if row.max_tokens == LENGTH]  # others were just answered
-    done = [row for row in ours if row.state == "done"]
-    assert recording.damage is None
-    assert recording.model == service.ready.model
-    assert 0 < len(done) <= answered
-    assert all(row.tokens == LENGTH for row in done)
+    assert "run.bsr: 1.0 s" in ended(record(service, path, "--seconds", "1"))
+    assert open_recording(path).damage is None
 
 
-def test_that_ctrl_c_ends_a_recording_in_order(service: Service, tmp_path: Path) -> None:
+def test_that_it_records_what_the_service_does_until_ctrl_c(service: Service, tmp_path: Path) -> None:
     path = tmp_path / "run.bsr"
     recorder = record(service, path)
-    while not path.exists():
-        service.complete("Once upon a time")
+    answered = 0
+    while not done_in(path):
+        answered += service.complete("Once upon a time", max_tokens=LENGTH).ok
     recorder.send_signal(signal.SIGINT)
 
     ended(recorder)
-    assert open_recording(path).damage is None
+    recording = open_recording(path)
+    assert recording.damage is None
+    assert recording.model == service.ready.model
+    assert 0 < len(done_in(path)) <= answered
+    assert all(row.tokens == LENGTH for row in done_in(path))
 
 
 def test_that_a_service_that_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:

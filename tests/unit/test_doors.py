@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -43,14 +43,14 @@ class App:
 
 @dataclass
 class Client:
-    """Sends the given messages, keeps the responses, and counts how often it was asked for more."""
+    """Sends the given messages, keeps the responses, and counts how often it was asked for more before an answer."""
 
     messages: list[Message]
     asked: int = 0
     sent: list[Message] = field(default_factory=list)
 
     async def receive(self) -> Message:
-        self.asked += 1
+        self.asked += not self.sent
         if not self.messages:
             await asyncio.Event().wait()
         return self.messages.pop(0)
@@ -89,6 +89,14 @@ async def ask(
     scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers), "server": ("127.0.0.1", port)}
     await Doors(app, rules)(scope, client.receive, client.send)
     return client, app
+
+
+@pytest.fixture(autouse=True, scope="module")
+def brief() -> Iterator[None]:
+    """A client that is silent is not waited for long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doors, "LINGER_S", 0.01)
+        yield
 
 
 # -- Host -----------------------------------------------------------------------------------------------------------
@@ -368,6 +376,14 @@ async def test_that_an_endless_body_is_read_no_further_than_the_limit() -> None:
     endless: list[Message] = [{"type": "http.request", "body": b"x" * 400_000, "more_body": True}] * 100
     client, app = await ask(headers=[HOST, CHUNKED], messages=endless)
     assert (client.status, client.asked, app.scopes) == (413, 3, [])
+    assert len(client.messages) == 100 - 3 - doors.LINGER_BYTES // 400_000
+
+
+async def test_that_what_is_still_sent_is_taken_before_the_connection_is_closed() -> None:
+    """A connection that is closed with bytes unread is reset, and the answer may be lost with it."""
+    client, _ = await ask(headers=[HOST, length(MAX_BODY_BYTES + 1)], messages=chunks(b"x", b"x", b"x"))
+    assert client.messages == []
+    assert [message.get("more_body", False) for message in client.sent[1:]] == [True, False]
 
 
 async def test_that_a_body_longer_than_announced_is_counted() -> None:
