@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -35,6 +36,11 @@ REAL_SERVICES = (
 def model_folder() -> ModelFolder:
     """The default model, fetched and converted if this is the first run here."""
     return resolve(DEFAULT_MODEL)
+
+
+def pytest_collection_finish() -> None:
+    """Set aside the million objects of the imported modules, which each search for things left behind would visit."""
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
