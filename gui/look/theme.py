@@ -103,8 +103,8 @@ def fixed_font() -> QFont:
 
 
 @lru_cache(maxsize=128)
-def colour(spelled: str, alpha: float = 1.0) -> QColor:
-    made = QColor(spelled)
+def colour(name: str, alpha: float = 1.0) -> QColor:
+    made = QColor(name)
     made.setAlphaF(alpha)
     return made
 
@@ -125,9 +125,9 @@ def _qt_palette(p: Palette) -> QPalette:
         (p.error, (role.BrightText,)),
     )
     made = QPalette()
-    for spelled, roles in roles_of_colours:
+    for name, roles in roles_of_colours:
         for each in roles:
-            made.setColor(each, QColor(spelled))
+            made.setColor(each, QColor(name))
     for each in texts:
         made.setColor(QPalette.ColorGroup.Disabled, each, QColor(p.t3))
     return made

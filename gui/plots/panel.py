@@ -24,7 +24,7 @@ MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3
 SHARE_OF_PIXEL: Final = 0.2
 SLOWEST_S: Final = 0.1
-SETTLED_S: Final = 1.0  # what happened longer ago has been told of
+SETTLED_S: Final = 1.0  # what happened longer ago has been reported
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class Pointing(QObject):
 
     Attributes:
         selected: the row of the batch that was picked by key.
-        hovered: the row of the batch that is told of, picked or under the pointer.
+        hovered: the row of the batch that the plots describe, picked or under the pointer.
 
     Signals:
         batch_hovered: the id of that batch, or ``None``.

@@ -17,7 +17,7 @@ from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.messages.settings import ReleaseReason
 
-CROWDED: Final = 2  # stretches a column: from there on the line would only be a hedge
+CROWDED: Final = 2  # segments a column: from there on the line would only be a hedge
 COLUMNS_AVERAGED: Final = 7
 
 
@@ -33,15 +33,15 @@ class ActiveRows:
 
 
 def active_rows(started: Floats, finished: Floats, size: Floats, view: TimeRange) -> ActiveRows:
-    """From stretches with the same members, each as if it alone were in the columns it covers in part."""
+    """From segments with the same members, each as if it alone were in the columns it covers in part."""
     left, right = (np.clip(view.positions(times), 0.0, view.columns) for times in (started, finished))
-    stretch, column = _cells(left, right)
-    covered = np.minimum(right[stretch], column + 1.0) - np.maximum(left[stretch], column)
+    segment, column = _cells(left, right)
+    covered = np.minimum(right[segment], column + 1.0) - np.maximum(left[segment], column)
     covered = np.maximum(covered, 0.0)
     rows, ran, most = (np.zeros(view.columns) for _ in range(3))
-    np.add.at(rows, column, covered * size[stretch])
+    np.add.at(rows, column, covered * size[segment])
     np.add.at(ran, column, covered)
-    np.maximum.at(most, column, size[stretch] * (covered > 0))
+    np.maximum.at(most, column, size[segment] * (covered > 0))
     is_crowded = len(started) > CROWDED * view.columns
     if is_crowded:
         rows, ran = (np.convolve(sums, np.ones(COLUMNS_AVERAGED), "same") for sums in (rows, ran))
@@ -49,12 +49,12 @@ def active_rows(started: Floats, finished: Floats, size: Floats, view: TimeRange
 
 
 def _cells(left: Floats, right: Floats) -> tuple[Ints, Ints]:
-    """Every pair of a stretch and a column that it reaches into."""
+    """Every pair of a segment and a column that it reaches into."""
     first, last = np.floor(left).astype(np.int64), np.ceil(right).astype(np.int64)
     count = np.maximum(last - first, 0)
-    stretch = np.repeat(np.arange(len(left)), count)
+    segment = np.repeat(np.arange(len(left)), count)
     before = np.cumsum(count) - count
-    return stretch, np.arange(len(stretch)) - before[stretch] + first[stretch]
+    return segment, np.arange(len(segment)) - before[segment] + first[segment]
 
 
 CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
@@ -87,8 +87,8 @@ class BatchSizes:
 
     Attributes:
         bars: of whole batches.
-        marked: stretches of batches that others joined, as far as they have room for a mark, and the first of each.
-        active: rows that ran in such stretches; ``None`` where there are none.
+        marked: segments of batches that others joined, as far as they have room for a mark, and the first of each.
+        active: rows that ran in such segments; ``None`` where there are none.
         cap: the corners of the step, times and values.
         count: batches in view, each one, also where several share a column.
         peak: what must fit below the top.

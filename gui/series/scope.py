@@ -14,7 +14,7 @@ from service.analysis.observed.requests import samples_between
 
 @dataclass(frozen=True)
 class Scope:
-    """A stretch of time and the one version of the settings that counts in it."""
+    """A span of time and the one version of the settings that counts in it."""
 
     start_s: float
     end_s: float

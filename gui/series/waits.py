@@ -53,7 +53,7 @@ class Ahead:
 def wait_sentence(history: History, row: int) -> str:
     """What a request of the table waited for, one thing after the other.
 
-    >>> spelled_wait(["0.42 s for batch r1-17 of 4 to end", "0.05 s of batch_wait_timeout_s"])
+    >>> formatted_wait(["0.42 s for batch r1-17 of 4 to end", "0.05 s of batch_wait_timeout_s"])
     'Waited 0.42 s for batch r1-17 of 4 to end, then 0.05 s of batch_wait_timeout_s.'
     """
     columns = history.requests.columns
@@ -63,12 +63,12 @@ def wait_sentence(history: History, row: int) -> str:
         return "It was refused and never stood in the queue."
     late_s = columns.get(row, "sent") - columns.get(row, "intended")
     late = f"The load generator sent it {late_s:.2f} s late. " if LATE_S < late_s < np.inf else ""
-    return late + spelled_wait(list(_waits(history, row)), is_over=np.isfinite(columns.get(row, "started")))
+    return late + formatted_wait(list(_waits(history, row)), is_over=np.isfinite(columns.get(row, "started")))
 
 
-def spelled_wait(waits: list[str], is_over: bool = True) -> str:
+def formatted_wait(waits: list[str], is_over: bool = True) -> str:
     """
-    >>> spelled_wait([]), spelled_wait(["0.30 s for batch r1-3 of 2"], is_over=False)
+    >>> formatted_wait([]), formatted_wait(["0.30 s for batch r1-3 of 2"], is_over=False)
     ('Did not wait: the engine was free.', 'Has waited 0.30 s for batch r1-3 of 2.')
     """
     if not waits:

@@ -31,7 +31,7 @@ READER_TIMEOUT_S = 5.0
 POLL_S: Final = 0.1
 """A replica that ends instead of reporting is noticed as soon as this."""
 
-PATIENCE_S: Final = 60.0
+NAMES_TIMEOUT_S: Final = 60.0
 """Longer than Serve takes to replace a replica that hangs."""
 
 
@@ -52,11 +52,13 @@ class ReplicaNames:
     async def give(self, replica: str) -> str:
         """A new name for a replica that starts."""
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(NAMES_TIMEOUT_S):
                 while await self._living() - self._names.keys():
                     await wait_for_change(self._reported, deadline_s=POLL_S, now_s=0.0)
         except TimeoutError:
-            logger.warning("Not every replica has reported its name within %g s; one may be given twice", PATIENCE_S)
+            logger.warning(
+                "Not every replica has reported its name within %g s; one may be given twice", NAMES_TIMEOUT_S
+            )
         name = f"r{self._last + 1}"
         self.note(replica, name)
         return name

@@ -113,7 +113,7 @@ def _compare(measured: Rounds, wanted: list[Figure]) -> int:
 def _compare_figure(measured: Rounds, figure: Figure) -> bool:
     values = {name: [figure.of(each) for each in loads[figure.load]] for name, loads in measured.items()}
     ratio = figure.ratio({name: median(each) for name, each in values.items()})
-    cells = "".join(f"{_spelled(each):>20}" for each in values.values())
+    cells = "".join(f"{formatted(each):>20}" for each in values.values())
     sign = "≥" if figure.more_is_better else "≤"
     verdict = "holds" if figure.holds(ratio) else "FAILS"
     print(
@@ -127,7 +127,7 @@ def _told(measured: Measurement) -> str:
     return f"{measured.tokens_per_s:.0f} tokens/s, p50 {p50_s:.2f} s, p95 {p95_s:.2f} s"
 
 
-def _spelled(values: list[float]) -> str:
+def formatted(values: list[float]) -> str:
     """The median of the rounds, and half of what lies between the extremes."""
     return f"{median(values):.3g} ± {(max(values) - min(values)) / 2:.2g}"
 

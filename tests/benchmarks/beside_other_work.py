@@ -159,7 +159,7 @@ class Benchmark:
             rate = (self._tokens.total() - before) / (time.monotonic() - begun_s)
             figures = Figures(rate, meter.times().p99_ms or 0.0, self._processor.others())
             self.figures[-1][count] = figures
-            print(f"round {len(self.figures)}  {spelled(count, figures)}", flush=True)
+            print(f"round {len(self.figures)}  {formatted(count, figures)}", flush=True)
             self._next()
 
         self._after(self._arguments.seconds, end)
@@ -172,7 +172,7 @@ class Benchmark:
         self._batchscope.close()
 
 
-def spelled(count: int, figures: Figures) -> str:
+def formatted(count: int, figures: Figures) -> str:
     return (
         f"beside {count} busy: {figures.tokens_per_s:5.0f} tokens/s   frames p99 {figures.frame_p99_ms:6.1f} ms   "
         f"other programs took {figures.others:.2f} cores"

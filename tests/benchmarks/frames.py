@@ -131,15 +131,15 @@ def measure(batchscope: Batchscope, run: SyntheticRun, seconds: float, view: str
         columns = composition.history.requests.columns
         in_view = int((columns["received"] > now_s - WINDOW_S).sum())
         print(f"{view}, {in_view:,} requests in view")
-        print(f"frames {spelled(composition.meter.times())}")
-        print(f"work   {spelled(work.meter.times())}")
+        print(f"frames {formatted(composition.meter.times())}")
+        print(f"work   {formatted(work.meter.times())}")
         batchscope.close()
 
     QTimer.singleShot(round(WARM_UP_S * 1e3), start)
     QTimer.singleShot(round((WARM_UP_S + seconds) * 1e3), end)
 
 
-def spelled(times: FrameTimes) -> str:
+def formatted(times: FrameTimes) -> str:
     return f"{times.count:5}   p50 {times.p50_ms} ms   p99 {times.p99_ms} ms   max {times.max_ms} ms"
 
 

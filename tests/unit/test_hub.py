@@ -11,7 +11,7 @@ import pytest
 from service.messages.settings import Scale, Settings, VersionedSettings
 from service.ray_serve.redeployer import DeploymentSnapshot
 from service.replica import hub as module
-from service.replica.hub import PATIENCE_S, ReplicaNames
+from service.replica.hub import NAMES_TIMEOUT_S, ReplicaNames
 from tests.virtual_time import now_s, run_in_virtual_time
 
 AS_CHANGED = VersionedSettings(version=7, settings=Settings(max_batch_size=3))
@@ -100,5 +100,5 @@ def test_a_replica_that_never_reports_keeps_nobody_from_starting(caplog: pytest.
         await ReplicaNames(living).give("new")
         return now_s()
 
-    assert run_in_virtual_time(run()) == pytest.approx(PATIENCE_S)
+    assert run_in_virtual_time(run()) == pytest.approx(NAMES_TIMEOUT_S)
     assert "reported its name" in caplog.text

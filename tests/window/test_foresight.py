@@ -11,11 +11,10 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.session.lifecycle import LifeCycle
 from service.analysis.observed.annotations import OuterMark
-from service.analysis.observed.history import History
 from service.analysis.predict.predict import Prediction
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings, VersionedSettings
-from tests.synthetic_run import CLOCK, Step, SyntheticRun
+from tests.synthetic_run import CLOCK, Step, SyntheticRun, filled_history
 
 SPAN_S = 60.0
 CALM = Settings(max_batch_size=8)
@@ -26,17 +25,11 @@ def run_under(rate_per_s: float = 4.0) -> SyntheticRun:
     return SyntheticRun(SPAN_S, (Step(0.0, rate_per_s, CALM),), seed=4)
 
 
-def history_of(run: SyntheticRun) -> History:
-    history = History(CLOCK, lambda: run.start_s + SPAN_S)
-    run.fill(history)
-    return history
-
-
 @pytest.fixture
 def loaded(batchscope: Batchscope) -> Iterator[Batchscope]:
     """The window of a service that has run under load for a minute."""
     composition = batchscope.composition
-    composition.history.become(history_of(run_under()))
+    composition.history.become(filled_history(run_under())[0])
     composition.session.state = LifeCycle.RUNNING
     batchscope.window.batching.show_settings(CALM)
     yield batchscope

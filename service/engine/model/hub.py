@@ -31,7 +31,7 @@ _REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 
 
-class Told(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HubReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The child's line: how much it is going to fetch, or a sentence for the user that says why it cannot."""
 
     total_bytes: int | None
@@ -59,15 +59,15 @@ def download(repo_id: str, report: Report) -> Path:
     repository = _repository(repo_id)
     before = _size(repository)
     asked_s = time.monotonic()
-    told = Told(None, None)
+    reported = HubReport(None, None)
 
     def on_line(line: str) -> None:
-        nonlocal told
+        nonlocal reported
         with suppress(msgspec.MsgspecError):  # of a library's
-            told = msgspec.json.decode(line, type=Told)
+            reported = msgspec.json.decode(line, type=HubReport)
 
     def on_tick() -> None:
-        total = told.total_bytes
+        total = reported.total_bytes
         if total is None and time.monotonic() - asked_s > ANSWER_S:
             raise ModelError(_unreachable(repo_id))
         report("fetch", max(0, _size(repository) - before) if total else 0, total)
@@ -80,7 +80,7 @@ def download(repo_id: str, report: Report) -> Path:
         environment={"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"},
     )
     if not outcome.is_success:
-        raise ModelError(told.refusal or _interrupted(repo_id, outcome))
+        raise ModelError(reported.refusal or _interrupted(repo_id, outcome))
     folder = cached(repo_id)
     if folder is None:
         for fetched in (repository / "snapshots").glob("*"):
@@ -132,13 +132,13 @@ def main(repo_id: str) -> int:
         return _refuse(
             f"The model {repo_id} has no weights in safetensors on the hub; choose one that has, or pass a GGUF file."
         )
-    print(msgspec.json.encode(Told(sum(files.values()), None)).decode(), flush=True)
+    print(msgspec.json.encode(HubReport(sum(files.values()), None)).decode(), flush=True)
     snapshot_download(repo_id, allow_patterns=sorted(files), etag_timeout=REQUEST_S)
     return 0
 
 
 def _refuse(reason: str) -> int:
-    print(msgspec.json.encode(Told(None, reason)).decode(), flush=True)
+    print(msgspec.json.encode(HubReport(None, reason)).decode(), flush=True)
     return 1
 
 

@@ -45,7 +45,7 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
     Its results are bit-identical for packed weights, otherwise equal within rounding, verified on a probe input; a
     model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
     With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`. `report` is
-    told of layers and, on a GPU, of graphs.
+    called for layers and, on a GPU, for graphs.
     """
     own = OwnPass(model, device)
     if eight_bit:
