@@ -17,6 +17,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
+from tests.service import HANG_S
 from tests.service.ports import free_port
 
 PROCESS = Path(__file__).with_name("cluster_process.py")
@@ -65,7 +66,7 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=90,
+            timeout=HANG_S,
             check=False,
         )
         return ended.stdout
@@ -111,4 +112,4 @@ def _wait_until_deployed(url: str) -> None:
     """`serve run` of a config file does not say it itself: that it has submitted the file is all that it tells."""
     with requests.Session() as session:
         session.mount("http://", HTTPAdapter(max_retries=UNTIL_DEPLOYED))
-        session.get(f"{url}/healthz", timeout=10)
+        session.get(f"{url}/healthz", timeout=HANG_S)

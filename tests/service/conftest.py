@@ -26,6 +26,7 @@ from service.engine.model.resolve import ModelFolder
 from service.messages.life import Failed, Ready, ServiceState
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord, FramesMissed, RequestRecord, TelemetryEvent, TelemetryFrame
+from tests.service import HANG_S
 from tests.service.cluster import Cluster, started_cluster
 from tests.service.ports import free_port
 
@@ -37,7 +38,6 @@ SUBJECTS = ("A cat", "The old king", "My computer", "Rain", "Seven ships", "Pari
 VERBS = ("is", "was", "has", "can", "will", "never", "always", "once", "often", "seems")
 PROMPTS = [f"{subject} {verb}{tail}" for subject in SUBJECTS for verb in VERBS for tail in ("", " the")]
 COMPLETED_TOKENS = 4
-START_TIMEOUT_S = 240  # the first start fetches and converts the model
 
 
 class ServiceProcess:
@@ -70,7 +70,7 @@ class ServiceProcess:
             yield STATES.decode(line)
 
     def wait_until_ready(self) -> Ready:
-        watchdog = threading.Timer(START_TIMEOUT_S, self.process.kill)
+        watchdog = threading.Timer(HANG_S, self.process.kill)
         watchdog.start()
         try:
             for state in self.states():
@@ -90,7 +90,7 @@ class ServiceProcess:
         """End it in order; returns its exit code."""
         self.process.terminate()
         try:
-            return self.process.wait(30)
+            return self.process.wait(HANG_S)
         finally:
             self.process.kill()
             self.process.wait()
@@ -108,10 +108,10 @@ class Service:
 
     def complete(self, prompt: Any, **fields: Any) -> requests.Response:
         body = {"prompt": prompt, "max_tokens": 8, "temperature": 0} | fields
-        return requests.post(f"{self.url}/v1/completions", json=body, timeout=60, stream=bool(fields.get("stream")))
+        return requests.post(f"{self.url}/v1/completions", json=body, timeout=HANG_S, stream=bool(fields.get("stream")))
 
     def change(self, **settings: Any) -> requests.Response:
-        return requests.put(f"{self.url}/batching", json=settings, timeout=10)
+        return requests.put(f"{self.url}/batching", json=settings, timeout=HANG_S)
 
     def telemetry(self, after: int | None = None) -> contextlib.AbstractContextManager[Telemetry]:
         return telemetry_of(self.url, after)
@@ -171,7 +171,7 @@ class Telemetry:
 @contextlib.contextmanager
 def telemetry_of(url: str, after: int | None = None) -> Iterator[Telemetry]:
     query = "" if after is None else f"?after={after}"
-    with requests.get(f"{url}/telemetry{query}", stream=True, timeout=20) as response:
+    with requests.get(f"{url}/telemetry{query}", stream=True, timeout=HANG_S) as response:
         assert response.status_code == 200
         yield Telemetry(response)
 

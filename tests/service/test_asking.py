@@ -13,12 +13,13 @@ import pytest
 import requests
 
 from service.engine.model.resolve import DEFAULT_MODEL
+from tests.service import HANG_S
 from tests.service.conftest import COMPLETED_TOKENS, Service, error_of
 
 
 def test_that_curl_gets_the_prompt_and_its_continuation_as_in_the_tutorial(service: Service) -> None:
     command = ["curl", "--silent", "--fail", f"{service.url}/?text=Once+upon+a+time"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S).stdout
     assert answer.startswith("Once upon a time")
     assert len(answer) > len("Once upon a time") + 20
 
@@ -122,7 +123,7 @@ BAD_BODIES: list[tuple[str, bytes, int, str]] = [
 @pytest.mark.parametrize(("body", "status", "param"), [case[1:] for case in BAD_BODIES], ids=[c[0] for c in BAD_BODIES])
 def test_that_bad_input_is_refused_in_words(service: Service, body: bytes, status: int, param: str) -> None:
     headers = {"Content-Type": "application/json"}
-    response = requests.post(f"{service.url}/v1/completions", data=body, headers=headers, timeout=20)
+    response = requests.post(f"{service.url}/v1/completions", data=body, headers=headers, timeout=HANG_S)
     assert response.status_code == status, response.text
     assert param in (error_of(response)["param"] or "")
 
@@ -131,7 +132,7 @@ def test_that_a_body_beyond_the_limit_is_refused_without_being_read(service: Ser
     headers = {"Content-Type": "application/json"}
     body = json.dumps({"prompt": "x" * 10_000_000}).encode()
     try:
-        response = requests.post(f"{service.url}/v1/completions", data=body, headers=headers, timeout=20)
+        response = requests.post(f"{service.url}/v1/completions", data=body, headers=headers, timeout=HANG_S)
     except requests.ConnectionError:
         pass  # the service hung up while we were still sending, which says it too
     else:
@@ -163,26 +164,26 @@ BAD_SETTINGS: list[tuple[bytes, int, str | None]] = [
 def test_that_bad_settings_are_refused_and_nothing_changes(
     service: Service, body: bytes, status: int, param: str | None
 ) -> None:
-    before: dict[str, Any] = requests.get(f"{service.url}/batching", timeout=10).json()
-    response = requests.put(f"{service.url}/batching", data=body, timeout=10)
+    before: dict[str, Any] = requests.get(f"{service.url}/batching", timeout=HANG_S).json()
+    response = requests.put(f"{service.url}/batching", data=body, timeout=HANG_S)
     assert response.status_code == status, response.text
     assert error_of(response)["param"] == param
-    assert requests.get(f"{service.url}/batching", timeout=10).json() == before
+    assert requests.get(f"{service.url}/batching", timeout=HANG_S).json() == before
 
 
 def test_that_health_is_told_where_clients_of_vllm_look_too(service: Service) -> None:
-    ours, theirs = (requests.get(f"{service.url}/{path}", timeout=10) for path in ("healthz", "health"))
+    ours, theirs = (requests.get(f"{service.url}/{path}", timeout=HANG_S) for path in ("healthz", "health"))
     assert (theirs.status_code, theirs.json()) == (200, ours.json())
     assert ours.json()["status"] == "ok"
 
 
 def test_that_an_unknown_path_is_refused_in_the_same_shape(service: Service) -> None:
-    response = requests.get(f"{service.url}/nowhere", timeout=10)
+    response = requests.get(f"{service.url}/nowhere", timeout=HANG_S)
     assert response.status_code == 404
     error_of(response)
 
 
 def test_that_a_question_without_text_says_how_to_ask(service: Service) -> None:
-    response = requests.get(service.url, timeout=10)
+    response = requests.get(service.url, timeout=HANG_S)
     assert response.status_code == 400
     assert error_of(response)["param"] == "text"

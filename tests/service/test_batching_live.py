@@ -13,6 +13,7 @@ import aiohttp
 import requests
 
 from service.messages.settings import SettingsChange
+from tests.service import HANG_S
 from tests.service.conftest import Service, error_of
 
 
@@ -170,7 +171,7 @@ def test_that_a_killed_replica_fails_what_it_held_and_is_replaced_with_the_setti
         statuses = {answer.result().status_code for answer in answers}
     assert statuses == {500}
     wait_until_answered(service)
-    settings = requests.get(f"{service.url}/batching", timeout=10).json()
+    settings = requests.get(f"{service.url}/batching", timeout=HANG_S).json()
     assert (settings["version"], settings["settings"]["max_batch_size"]) == (version, 7)
 
 

@@ -13,6 +13,7 @@ import msgspec
 from service.load.report import LoadReport
 from service.load.run import run_load
 from service.messages.load import Burst, ClosedLoop, RunLoad, UniformLength
+from tests.service import HANG_S
 from tests.service.conftest import Service
 
 PROMPTS = ("Once upon a time", "A batch is a group of")
@@ -64,7 +65,7 @@ def test_that_the_command_reports_what_the_service_answered(service: Service, tm
     path = tmp_path / "report.json"
     arguments = ("--pattern", "closed", "--users", "4", "--duration", "2", "--tokens", "4-8", "--json", str(path))
     command = (sys.executable, "-m", "service", "load", "--url", service.url, *arguments)
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
     assert ended.returncode == 0, ended.stderr
     report = msgspec.json.decode(path.read_bytes(), type=LoadReport)
     assert report.pattern == ClosedLoop(users=4)

@@ -24,12 +24,11 @@ from service.launch import checks
 from service.launch.reaper import Lineage
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.ray_serve.doors import INSTANCE_HEADER, MAX_BODY_BYTES
+from tests.service import HANG_S
 from tests.service.conftest import STATES, ServiceProcess
 from tests.service.stand_in import GATE, GRADUAL_DTYPE, PROGRESS, REFUSED_DTYPE
 
 STAND_IN = ("--app", "tests.service.stand_in:build")
-END_LIMIT_S = 30.0
-START_LIMIT_S = 240.0
 STAGES = ["check", "ray", "serve", "load", "answer"]
 
 pytestmark = [
@@ -55,7 +54,7 @@ class Run:
 
     def read_until(self, condition: Callable[[ServiceState], bool]) -> ServiceState:
         """The first state, from the next on, that meets the condition."""
-        watchdog = threading.Timer(START_LIMIT_S, self.service.process.kill)
+        watchdog = threading.Timer(HANG_S, self.service.process.kill)
         watchdog.start()
         try:
             for state in self.service.states():
@@ -95,7 +94,7 @@ class Family:
 
     def remaining(self) -> list[psutil.Process]:
         """What is left once the two have ended that see to the end of the others."""
-        deadline_s = time.monotonic() + END_LIMIT_S
+        deadline_s = time.monotonic() + HANG_S
         while (is_alive(self.supervisor) or is_alive(self.reaper)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
         alive = [process for process in self.descendants if is_alive(process)]
@@ -198,7 +197,7 @@ def ready(run: Run) -> Ready:
 def exchange(
     ready: Ready, method: str, path: str, headers: dict[str, str] | None = None, body: bytes | None = None
 ) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", port_of(ready), timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(ready), timeout=HANG_S)
     with contextlib.closing(connection):
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
@@ -250,7 +249,7 @@ def test_that_bodies_reach_the_application_up_to_the_limit(ready: Ready) -> None
 
 
 def test_that_an_endless_body_is_refused_while_it_is_sent(ready: Ready) -> None:
-    with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=HANG_S) as connection:
         host = f"127.0.0.1:{port_of(ready)}"
         connection.sendall(f"POST / HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -262,7 +261,7 @@ def test_that_an_endless_body_is_refused_while_it_is_sent(ready: Ready) -> None:
 
 @pytest.mark.parametrize("name", ["X-Request-Id", "X-Session-Id", "Serve-Multiplexed-Model-Id", "Accept", "X-Anything"])
 def test_that_headers_that_are_no_text_do_no_harm(name: str, ready: Ready) -> None:
-    with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=HANG_S) as connection:
         request = (
             f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port_of(ready)}\r\n{name}: ".encode() + b"\xff\xfe\r\n\r\n"
         )
@@ -310,7 +309,7 @@ def test_that_a_named_port_in_use_is_refused_before_ray_starts(ready: Ready) -> 
         assert isinstance(failed, Failed)
         assert f"Port {port_of(ready)} is in use by another program." in failed.reason
         assert {state.name for state in other.states if isinstance(state, StageProgress)} == {"check"}
-        assert other.service.process.wait(END_LIMIT_S) == 1
+        assert other.service.process.wait(HANG_S) == 1
 
 
 def test_that_ctrl_c_ends_it_in_order(run: Run, ready: Ready, terminal: Terminal) -> None:
@@ -318,7 +317,7 @@ def test_that_ctrl_c_ends_it_in_order(run: Run, ready: Ready, terminal: Terminal
     terminal.press_ctrl_c()
     assert run.read_to_end() == [Stopping(), Stopped()]
     family.assert_gone(port_of(ready))
-    assert run.service.process.wait(END_LIMIT_S) == 0
+    assert run.service.process.wait(HANG_S) == 0
 
 
 # -- starts that come to nothing --------------------------------------------------------------------------------------
@@ -329,7 +328,7 @@ def test_that_a_replica_that_cannot_load_is_told_in_its_own_words() -> None:
         failed = run.read_until(lambda state: isinstance(state, Failed))
         assert failed == Failed(reason="This dtype is refused: choose another one.", exit_code=1)
         assert run.read_to_end() == []
-        assert run.service.process.wait(END_LIMIT_S) == 1
+        assert run.service.process.wait(HANG_S) == 1
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
@@ -343,7 +342,7 @@ def test_that_a_gpu_that_is_not_there_is_refused_before_ray_starts(
         assert failed == Failed(reason=reason, exit_code=1)
         assert {state.name for state in run.states if isinstance(state, StageProgress)} == {"check"}
         assert run.read_to_end() == []
-        assert run.service.process.wait(END_LIMIT_S) == 1
+        assert run.service.process.wait(HANG_S) == 1
 
 
 @pytest.mark.parametrize("stage", ["ray", "load"])
@@ -354,7 +353,7 @@ def test_that_a_start_can_be_broken_off(stage: str) -> None:
         run.service.process.send_signal(signal.SIGINT)
         ending = [state for state in run.read_to_end() if not isinstance(state, StageProgress)]
         assert ending == [Stopping(), Stopped()]
-        assert run.service.process.wait(END_LIMIT_S) == 0
+        assert run.service.process.wait(HANG_S) == 0
         assert family.remaining() == []
 
 
@@ -363,7 +362,7 @@ def test_that_it_heeds_a_signal_in_whatever_moment_it_comes() -> None:
         with running() as run:
             run.read_until(lambda state: isinstance(state, StageProgress) and state.finished)
             run.service.process.terminate()
-            assert run.service.process.wait(END_LIMIT_S) == 0
+            assert run.service.process.wait(HANG_S) == 0
 
 
 # -- violent ends -----------------------------------------------------------------------------------------------------
@@ -396,7 +395,7 @@ def test_that_the_death_of_a_vital_process_is_seen_and_told(name: str, reason: s
         failed = run.read_until(lambda state: isinstance(state, Failed))
         assert isinstance(failed, Failed)
         assert failed.reason.startswith(reason)
-        assert run.service.process.wait(END_LIMIT_S) == 1
+        assert run.service.process.wait(HANG_S) == 1
         family.assert_gone(port)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from service.analysis.observed.requests import RequestRow
 from service.analysis.recording.reader import open_recording
+from tests.service import HANG_S
 from tests.service.conftest import Service
 
 LENGTH = 9  # tokens; no other test asks for as many
@@ -19,7 +20,7 @@ def record(service: Service, path: Path, *options: str) -> subprocess.Popen[str]
 
 def ended(process: subprocess.Popen[str]) -> str:
     """What it said, once it has ended in order."""
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, said
     return said
 
@@ -54,7 +55,7 @@ def test_that_it_records_what_the_service_does_until_ctrl_c(service: Service, tm
 
 def test_that_a_service_that_is_not_there_is_told_in_a_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "service", "record", "--url", "http://127.0.0.1:9", str(tmp_path / "run.bsr")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
 
     assert done.returncode == 2
     assert "does not answer" in done.stderr

@@ -14,6 +14,7 @@ import requests
 
 from service.commands.remote import RemoteService
 from service.messages.telemetry import TelemetryEvent, TelemetryFrame
+from tests.service import HANG_S
 from tests.service.conftest import Service, error_of, served
 
 MANY = 24
@@ -43,12 +44,12 @@ def adder(adder_service: Service) -> Service:
 
 
 def redeploy(service: Service, **changes: Any) -> requests.Response:
-    return requests.put(f"{service.url}/deployment", json=changes, timeout=20)
+    return requests.put(f"{service.url}/deployment", json=changes, timeout=HANG_S)
 
 
 def deployment_of(service: Service) -> dict[str, Any]:
     """Without when it was seen."""
-    deployment = requests.get(f"{service.url}/deployment", timeout=20).json()
+    deployment = requests.get(f"{service.url}/deployment", timeout=HANG_S).json()
     return {name: value for name, value in deployment.items() if name != "at_s"}
 
 
@@ -181,7 +182,7 @@ def test_that_what_is_refused_changes_nothing(adder: Service, changes: Any, fiel
 
 
 def test_that_a_body_that_is_no_object_is_refused(adder: Service) -> None:
-    answer = requests.put(f"{adder.url}/deployment", data=b"[1]", timeout=20)
+    answer = requests.put(f"{adder.url}/deployment", data=b"[1]", timeout=HANG_S)
     assert answer.status_code == 400
     assert "JSON object" in error_of(answer)["message"]
 
@@ -196,5 +197,5 @@ async def test_that_a_replica_that_cannot_start_is_given_up_in_words(tmp_path: P
         assert deployment is not None
         assert "There is one of me already" in str(deployment.failure)
         assert (deployment.wanted.replicas, deployment.running, deployment.is_settled) == (1, 1, True)
-        answer = await asyncio.to_thread(requests.post, service.url, json={"inputs": ["1"]}, timeout=20)
+        answer = await asyncio.to_thread(requests.post, service.url, json={"inputs": ["1"]}, timeout=HANG_S)
         assert answer.json() == {"outputs": ["1"]}

@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from service.messages.settings import LONGEST_WAIT_S
+from tests.service import HANG_S
 from tests.service.conftest import Service, Telemetry, error_of
 
 STATIC = ("late", "early")
@@ -89,8 +90,8 @@ def test_that_two_batches_run_at_a_time_where_two_may_and_one_where_they_may_not
 
 
 def test_that_what_could_never_fill_is_refused_in_words_and_nothing_changes(service: Service) -> None:
-    before = requests.get(f"{service.url}/batching", timeout=10).json()
+    before = requests.get(f"{service.url}/batching", timeout=HANG_S).json()
     refused = service.change(max_batch_size=16, max_queued_requests=8, allow_small_batch=False)
     assert refused.status_code == 422
     assert "could never fill where 8 may wait" in error_of(refused)["message"]
-    assert requests.get(f"{service.url}/batching", timeout=10).json() == before
+    assert requests.get(f"{service.url}/batching", timeout=HANG_S).json() == before

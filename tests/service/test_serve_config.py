@@ -13,6 +13,7 @@ from service.messages.life import Failed, StageProgress
 from service.messages.options import ServiceOptions
 from service.messages.settings import Scale, Settings
 from service.messages.telemetry import ReplicaStatus
+from tests.service import HANG_S
 from tests.service.cluster import Cluster
 from tests.service.conftest import ServiceProcess, Telemetry, error_of
 from tests.service.ports import free_port
@@ -24,10 +25,10 @@ SETTINGS = Settings(max_batch_size=5, batch_wait_timeout_s=0.125, max_queued_req
 def replicas_redeployed(url: str, **changes: int) -> tuple[tuple[ReplicaStatus, ...], tuple[ReplicaStatus, ...]]:
     """What replicas say of themselves before and after a redeployment."""
     wanted = Scale().revised(changes)
-    with requests.get(f"{url}/telemetry", stream=True, timeout=20) as response:
+    with requests.get(f"{url}/telemetry", stream=True, timeout=HANG_S) as response:
         telemetry = Telemetry(response)
         before = telemetry.read_until(lambda frame: bool(frame.replicas)).replicas
-        assert requests.put(f"{url}/deployment", json=changes, timeout=20).status_code == 200
+        assert requests.put(f"{url}/deployment", json=changes, timeout=HANG_S).status_code == 200
         telemetry.read_until(
             lambda frame: (seen := frame.deployment) is not None and seen.is_settled and seen.wanted == wanted
         )
@@ -41,7 +42,7 @@ def test_that_serve_run_starts_the_service_with_the_chosen_settings_and_it_can_b
     port = free_port()
     config.write_text(serve_config(ServiceOptions(device="cpu", settings=SETTINGS), ["Chosen by a test."], port))
     with cluster.serve_run(config, port=port) as url:
-        in_force = requests.get(f"{url}/batching", timeout=10).json()["settings"]
+        in_force = requests.get(f"{url}/batching", timeout=HANG_S).json()["settings"]
         before, after = replicas_redeployed(url, max_ongoing_requests=50)
     assert msgspec.convert(in_force, Settings) == SETTINGS
     assert [(status.pid, status.max_ongoing_requests) for status in before] == [(before[0].pid, 100_000)]
@@ -55,7 +56,7 @@ def test_that_replicas_that_serve_scales_by_itself_are_left_to_it(cluster: Clust
     autoscaled = 'autoscaling_config: {"min_replicas": 1, "max_replicas": 2}'
     config.write_text(chosen.replace("num_replicas: 1", autoscaled))
     with cluster.serve_run(config, port=port) as url:
-        refusal = requests.put(f"{url}/deployment", json={"replicas": 2}, timeout=20)
+        refusal = requests.put(f"{url}/deployment", json={"replicas": 2}, timeout=HANG_S)
         before, after = replicas_redeployed(url, max_ongoing_requests=50)
     assert error_of(refusal)["param"] == "replicas"
     assert "autoscaling_config" in error_of(refusal)["message"]

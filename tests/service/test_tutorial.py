@@ -15,10 +15,11 @@ import pytest
 
 from service.messages.telemetry import TelemetryFrame
 from service.workloads.house_price import HousePrice
+from tests.service import HANG_S
 from tests.service.cluster import Cluster
 from tests.service.conftest import telemetry_of
 
-pytestmark = pytest.mark.timeout(600)  # the engine stands back for all other tests
+pytestmark = pytest.mark.timeout(1200)  # the engine stands back for all other tests
 
 CLIENT = Path(__file__).with_name("tutorial_client.py")
 RUN = {
@@ -66,7 +67,7 @@ def by_curl(*arguments: str) -> str:
     if shutil.which("curl") is None:
         pytest.skip("there is no curl here")
     curl = ["curl", "--silent", "--fail", *arguments]
-    return subprocess.run(curl, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(curl, capture_output=True, text=True, check=True, timeout=HANG_S).stdout
 
 
 @for_tutorial("adder")

@@ -16,6 +16,7 @@ import requests
 
 from service.commands import load
 from service.messages.life import Failed, StageProgress
+from tests.service import HANG_S
 from tests.service.conftest import Service, ServiceProcess, error_of, served
 
 README = Path(__file__).parents[2] / "service" / "README.md"
@@ -30,7 +31,7 @@ def adder(adder_service: Service) -> Service:
 
 
 def ask(url: str, number: int) -> str:
-    return requests.get(f"{url}/?number={number}", timeout=30).text
+    return requests.get(f"{url}/?number={number}", timeout=HANG_S).text
 
 
 def test_that_nine_queries_at_once_are_added_in_three_batches(adder: Service) -> None:
@@ -46,7 +47,7 @@ def test_that_nine_queries_at_once_are_added_in_three_batches(adder: Service) ->
 
 
 def test_that_each_input_of_a_list_is_a_request_of_its_own(adder: Service) -> None:
-    answer = requests.post(adder.url, json={"inputs": [1, 2, 3, 4, 5]}, timeout=30)
+    answer = requests.post(adder.url, json={"inputs": [1, 2, 3, 4, 5]}, timeout=HANG_S)
     assert (answer.status_code, answer.json()) == (200, {"outputs": [2, 3, 4, 5, 6]})
 
 
@@ -74,26 +75,26 @@ def test_that_a_load_without_prompts_sends_its_examples(adder: Service, capsys: 
 )
 def test_that_what_is_no_number_is_refused_in_words(adder: Service, path: str, body: Any, sentence: str) -> None:
     method = "GET" if body is None else "POST"
-    answer = requests.request(method, adder.url + path, json=body, timeout=30)
+    answer = requests.request(method, adder.url + path, json=body, timeout=HANG_S)
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/"), ("PUT", "/batching"), ("PUT", "/deployment")])
 def test_that_json_of_great_depth_is_refused_in_words(adder: Service, method: str, path: str) -> None:
-    answer = requests.request(method, adder.url + path, data=b'{"inputs":' + b"[" * 100_000, timeout=30)
+    answer = requests.request(method, adder.url + path, data=b'{"inputs":' + b"[" * 100_000, timeout=HANG_S)
     assert (answer.status_code, error_of(answer)["message"]) == (400, "The body is nested too deeply.")
 
 
 @pytest.mark.parametrize(("path", "setting"), [("/batching", "stride_s"), ("/deployment", "replicas")])
 def test_that_a_nested_setting_is_refused_in_words(adder: Service, path: str, setting: str) -> None:
     nested = b"[" * 700 + b"]" * 700
-    answer = requests.put(adder.url + path, data=b'{"%b": %b}' % (setting.encode(), nested), timeout=30)
+    answer = requests.put(adder.url + path, data=b'{"%b": %b}' % (setting.encode(), nested), timeout=HANG_S)
     assert (answer.status_code, error_of(answer)["param"]) == (422, setting)
 
 
 def test_that_a_length_of_thousands_of_digits_is_refused_in_words(adder: Service) -> None:
     url = urllib.parse.urlsplit(adder.url)
-    connection = http.client.HTTPConnection(url.netloc, timeout=30)
+    connection = http.client.HTTPConnection(url.netloc, timeout=HANG_S)
     with contextlib.closing(connection):
         connection.request("POST", "/", headers={"Content-Length": "0" * 5000 + "1000001"})
         answer = connection.getresponse()
@@ -101,9 +102,12 @@ def test_that_a_length_of_thousands_of_digits_is_refused_in_words(adder: Service
 
 
 def test_that_more_inputs_than_the_queue_can_ever_hold_are_not_asked_for_again(adder: Service) -> None:
-    usual = requests.get(f"{adder.url}/batching", timeout=10).json()["settings"]
+    usual = requests.get(f"{adder.url}/batching", timeout=HANG_S).json()["settings"]
     adder.change(max_queued_requests=4)
-    answers = [requests.post(adder.url, json={"inputs": [1, 2, 3, 4, 5]}, timeout=30), adder.complete(list("12345"))]
+    answers = [
+        requests.post(adder.url, json={"inputs": [1, 2, 3, 4, 5]}, timeout=HANG_S),
+        adder.complete(list("12345")),
+    ]
     adder.change(**usual)
     for answer in answers:
         assert answer.status_code == 400
@@ -119,7 +123,7 @@ def test_that_a_function_of_ones_own_is_served_as_the_readme_has_it(tmp_path: Pa
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text('raise ImportError("a foreign package")')
     for service in served("--workload", "squares:Squares", folder=tmp_path, program=BATCHSCOPE):
-        answer = requests.post(service.url, json={"inputs": [3, -1.5]}, timeout=30)
+        answer = requests.post(service.url, json={"inputs": [3, -1.5]}, timeout=HANG_S)
         assert answer.json() == {"outputs": [9, 2.25]}
         assert (service.ready.workload.name, service.ready.workload.examples) == ("squares", ("3", "-1.5"))
 

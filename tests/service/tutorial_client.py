@@ -20,7 +20,7 @@ import requests
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-LIMIT_S = 500
+LIMIT_S = 900
 NUMBERS = list(range(9))
 TEXTS = [
     "Once upon a time,",

@@ -113,7 +113,7 @@ def run_deadly(files: Files, *options: str) -> int:
     command = [sys.executable, "-c", WRITES_AT_ONCE, str(files.input), str(files.output), "--workload", "deadly:Deadly"]
     environment = {"PYTHONPATH": f"{ROOT}:{files.input.parent}", "PATH": ""}
     run = subprocess.run(
-        [*command, "--max-batch-size", "64", *options], env=environment, capture_output=True, timeout=60, check=False
+        [*command, "--max-batch-size", "64", *options], env=environment, capture_output=True, timeout=120, check=False
     )
     return run.returncode
 

@@ -89,7 +89,7 @@ def test_that_a_worker_ends_with_a_parent_that_was_killed() -> None:
         worker = psutil.Process(int(parent.stdout.readline()))
         parent.send_signal(signal.SIGKILL)
 
-    assert worker.wait(timeout=20) is None
+    assert worker.wait(timeout=120) is None
 
 
 @pytest.mark.parametrize("formation", ["late", "continuous"])

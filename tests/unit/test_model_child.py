@@ -59,5 +59,5 @@ def test_a_child_ends_with_a_parent_that_was_killed() -> None:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    gone, _ = psutil.wait_procs([child], timeout=10)
+    gone, _ = psutil.wait_procs([child], timeout=60)
     assert gone

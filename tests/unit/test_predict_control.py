@@ -54,6 +54,6 @@ def test_that_a_line_that_is_no_command_is_told_and_passed_over() -> None:
 
 def test_that_the_process_ends_with_its_input() -> None:
     command = [sys.executable, "-m", "service", "predict", "--control"]
-    run = subprocess.run(command, input=line(Ask(number=7, settings=OBSERVED)), capture_output=True, timeout=60)
+    run = subprocess.run(command, input=line(Ask(number=7, settings=OBSERVED)), capture_output=True, timeout=120)
     assert run.returncode == 0
     assert msgspec.json.decode(run.stdout, type=Predicted) == Predicted(number=7, prediction=None)

@@ -17,6 +17,7 @@ from gui.app import Batchscope
 from gui.control.preferences import PreferencesFile
 from gui.panels.requests_model import TableRow
 from gui.session.lifecycle import LifeCycle
+from gui.session.processes.service import GRACE_MS
 from gui.widgets.slider import Slider
 from service.messages.load import ClosedLoop, Poisson
 from tests.window.children import SCRIPT, scripted
@@ -111,7 +112,7 @@ def test_that_a_death_under_load_is_told_with_its_cost_and_restart_works(
     qtbot.waitUntil(has_begun(batchscope))
 
     kill_service(batchscope, number)
-    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED, timeout=1000)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
 
     [sentence] = batchscope.errors
     assert sentence.endswith("; 20 requests failed.")
@@ -390,7 +391,7 @@ def test_that_closing_a_second_time_does_not_wait(qtbot: QtBot, make_batchscope:
     start_service(qtbot, batchscope)
     batchscope.window.close()
 
-    with qtbot.waitSignal(batchscope.closed, timeout=2000):
+    with qtbot.waitSignal(batchscope.closed, timeout=GRACE_MS):
         batchscope.window.close()
 
     assert children() == []

@@ -19,7 +19,7 @@ WINDOW = Path(__file__).with_name("failing_window.py")
 def run_with_bug(where: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "XDG_CONFIG_HOME": str(folder)}
     command = [sys.executable, str(WINDOW), where]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("where", ["window", "plots"])

@@ -22,6 +22,7 @@ from service.messages.load import Fire, LoadFrame
 from service.messages.settings import Scale, VersionedSettings
 from service.messages.telemetry import Deployment, TelemetryFrame
 from tests.window.children import scripted
+from tests.window.conftest import LONGEST_WAIT_MS
 
 INSTANCE = "made-up"
 
@@ -32,15 +33,15 @@ def running(qapp: object) -> Iterator[ServiceProcess]:
     from pytestqt.wait_signal import SignalBlocker
 
     service = ServiceProcess(grace_ms=500)
-    ready = SignalBlocker(timeout=5000)
+    ready = SignalBlocker(timeout=LONGEST_WAIT_MS)
     ready.connect(service.state_changed)
     service.start(scripted())
     while service.ready is None:
         ready.wait()
-        ready = SignalBlocker(timeout=5000)
+        ready = SignalBlocker(timeout=LONGEST_WAIT_MS)
         ready.connect(service.state_changed)
     yield service
-    stopped = SignalBlocker(timeout=5000)
+    stopped = SignalBlocker(timeout=LONGEST_WAIT_MS)
     stopped.connect(service.stopped)
     service.stop()
     stopped.wait()

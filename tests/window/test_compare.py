@@ -200,7 +200,7 @@ def test_that_closing_the_window_ends_what_is_measured(qtbot: QtBot, running: Ba
     with qtbot.waitSignal(running.closed):
         running.close()
 
-    _, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=120)
     assert alive == []
 
 

@@ -24,7 +24,7 @@ def arguments(tmp_path: Path) -> Arguments:
 def run(qtbot: QtBot, qapp: QApplication, arguments: Arguments, start: ServiceStart) -> Demo:
     batchscope = Batchscope(qapp, arguments, service_start=start)
     demo = Demo(batchscope, arguments)
-    with qtbot.waitSignal(batchscope.closed, timeout=30_000):
+    with qtbot.waitSignal(batchscope.closed):
         batchscope.show()
     assert not batchscope.window.isVisible()
     batchscope.window.deleteLater()

@@ -23,7 +23,7 @@ Picture = NDArray[np.uint32]
 def pictures(folder: Path, scale: int) -> dict[str, Picture]:
     folder.mkdir()
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "QT_SCALE_FACTOR": str(scale)}
-    subprocess.run([sys.executable, PROGRAM, folder], env=environment, check=True, timeout=60, capture_output=True)
+    subprocess.run([sys.executable, PROGRAM, folder], env=environment, check=True, timeout=120, capture_output=True)
     return {path.stem: read(path) for path in folder.iterdir()}
 
 

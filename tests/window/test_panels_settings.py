@@ -116,7 +116,7 @@ def test_that_dragging_asks_often_but_not_for_every_pixel_and_the_last_value_alw
 
 def test_that_a_drag_that_pauses_asks_without_being_let_go(batching: BatchingPanel, qtbot: QtBot) -> None:
     slider = slider_of(batching, "max_batch_size")
-    with qtbot.waitSignal(batching.settings_wanted, timeout=1000) as asked:
+    with qtbot.waitSignal(batching.settings_wanted) as asked:
         drag(slider, 500, 750, let_go=False)
     assert asked.args == [{"max_batch_size": int(slider.number)}]
     QTest.mouseRelease(slider, Qt.MouseButton.LeftButton)

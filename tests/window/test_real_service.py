@@ -17,13 +17,13 @@ def test_that_all_three_run_one_after_the_other_in_one_window(qtbot: QtBot, make
     for name, unit, answer in (("adder", "numbers", "1"), ("house-price", "houses", "203637")):
         choose(batchscope, name)
         window.toolbar.take_step()
-        qtbot.waitUntil(lambda: session.state is LifeCycle.RUNNING, timeout=60_000)
+        qtbot.waitUntil(lambda: session.state is LifeCycle.RUNNING)
         window.prompts.set_prompts(window.prompts.prompts[:1])
         window.prompts.set_copies(1)
         window.prompts.fire()
         qtbot.waitUntil(lambda a=answer: any(row.text.startswith(a) for row in window.requests.model.rows()))
         qtbot.waitUntil(lambda u=unit: window.figures.figure("tokens_per_s").accessibleName() == f"{u}/s")
         window.toolbar.take_step()
-        qtbot.waitUntil(lambda: session.state is LifeCycle.NOT_STARTED, timeout=30_000)
+        qtbot.waitUntil(lambda: session.state is LifeCycle.NOT_STARTED)
     choose(batchscope, "SmolLM2-135M-Instruct")
     assert window.prompts.prompts == USUAL_PROMPTS

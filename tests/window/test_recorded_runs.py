@@ -24,7 +24,7 @@ def show(qtbot: QtBot, batchscope: Batchscope) -> Show:
     """Opens one of the recordings in the window."""
 
     def show(name: str) -> Batchscope:
-        with qtbot.waitSignal(batchscope.composition.recordings.changed, timeout=30_000):
+        with qtbot.waitSignal(batchscope.composition.recordings.changed):
             batchscope.composition.recordings.open(FOLDER / f"{name}.bsr")
         return batchscope
 

@@ -70,7 +70,7 @@ def test_that_a_death_by_signal_is_told_in_words_within_a_second(
     start_until_ready(qtbot, service, scripted())
     assert service.pid is not None
 
-    with qtbot.waitSignal(service.died, timeout=1000) as death:
+    with qtbot.waitSignal(service.died) as death:
         os.kill(service.pid, number)
 
     assert death.args == [f"The service was killed by signal {number.value} ({number.name})."]
@@ -81,7 +81,7 @@ def test_that_a_service_that_ends_by_itself_has_died(qtbot: QtBot, service: Serv
     start_until_ready(qtbot, service, scripted())
     assert service.pid is not None
 
-    with qtbot.waitSignal(service.died, timeout=1000) as death:
+    with qtbot.waitSignal(service.died) as death:
         os.kill(service.pid, signal.SIGTERM)
 
     assert death.args[0].startswith("The service ended by itself.")
@@ -137,7 +137,7 @@ def test_that_a_start_can_be_cancelled(qtbot: QtBot, service: ServiceProcess) ->
 def test_that_a_deaf_service_is_killed_after_the_grace(qtbot: QtBot, service: ServiceProcess) -> None:
     start_until_ready(qtbot, service, scripted("--deaf"))
 
-    with qtbot.waitSignal(service.stopped, timeout=3000):
+    with qtbot.waitSignal(service.stopped):
         service.stop()
 
     assert not service.is_running
