@@ -24,6 +24,7 @@ from service.launch import checks
 from service.launch.reaper import Lineage
 from service.messages.life import Failed, Ready, ServiceState, Stage, StageProgress, Starting, Stopped, Stopping
 from service.ray_serve.doors import INSTANCE_HEADER, MAX_BODY_BYTES
+from tests.processes import is_exiting
 from tests.service import HANG_S
 from tests.service.conftest import STATES, ServiceProcess
 from tests.service.stand_in import GATE, GRADUAL_DTYPE, PROGRESS, REFUSED_DTYPE
@@ -98,7 +99,7 @@ class Family:
         while (is_alive(self.supervisor) or is_alive(self.reaper)) and time.monotonic() < deadline_s:
             time.sleep(0.02)
         alive = [process for process in self.descendants if is_alive(process)]
-        return alive + self.lineage.members()
+        return alive + [process for process in self.lineage.members() if not is_exiting(process)]
 
     def assert_gone(self, port: int) -> None:
         assert self.remaining() == []

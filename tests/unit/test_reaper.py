@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from service.launch.reaper import MARK, Lineage, ReapPlan, describe_exit, reap
+from tests.processes import is_exiting
 
 # Says when it is up; the second one cannot be asked to end.
 IDLE = "print(flush=True); import time; time.sleep(60)"
@@ -64,7 +67,14 @@ def await_line(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def pids(lineage: Lineage) -> set[int]:
-    return {process.pid for process in lineage.members()}
+    """The members, without processes of other programs, which count for the moment in which they exit."""
+    return {process.pid for process in lineage.members() if is_child(process) or not is_exiting(process)}
+
+
+def is_child(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.ppid() == os.getpid()
+    return False
 
 
 def test_that_the_mark_tells_members_from_others(lineage: Lineage, spawn: Spawn) -> None:
