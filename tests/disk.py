@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def room_for(size: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes: a write stops half-way, as on a disk that fills up."""
+    """No file may grow beyond `size` bytes: a write stops half-way, as on a disk that fills up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

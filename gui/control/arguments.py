@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--replicas", type=int, metavar="N", help="copies of the model (1)")
     add("--address", metavar="RAY", help="run the service on this Ray cluster instead of a local one")
     add("--theme", choices=("system", "dark", "light"), help="instead of the one last used")
-    add("--demo", dest="demo_s", type=_seconds, metavar="SECONDS", help="run a scripted load for so long, and report")
+    add("--demo", dest="demo_s", type=_seconds, metavar="SECONDS", help="run a scripted load for this time, and report")
     add("--report", type=Path, metavar="FILE.json", help="where the demo writes what it measured")
     add("--screenshot", type=Path, metavar="FILE.png", help="where the demo puts its picture of the window")
     return parser

@@ -44,8 +44,8 @@ KINDS: Final = {
 }
 SLICE_S: Final = 0.004  # between two turns of the event loop
 PIECE: Final = 4
-LONGEST_END_MS: Final = 30_000  # a window that is being closed waits so long for its exports
-LONGEST_WRITE_MS: Final = 2_000  # and so long for the disk, once they are given up
+LONGEST_END_MS: Final = 30_000  # that a window which is being closed waits for its exports
+LONGEST_WRITE_MS: Final = 2_000  # that it waits for the disk, once they are given up
 
 
 @dataclass(eq=False)

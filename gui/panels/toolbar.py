@@ -214,7 +214,7 @@ class Toolbar(QWidget):
     def _create_view(self) -> None:
         self._chip = label("", "chip")
         self._chip.setFixedHeight(tokens.HEIGHT_CHIP)
-        self._chip.setToolTip("The plots stand still at this time; so many requests have finished since")
+        self._chip.setToolTip("The plots stand still at this time; the number counts requests that have finished since")
         self._windows = Segmented([(f"{s:g}", text) for s, text in WINDOW_NAMES.items()], "Time window", large=True)
         self._window_button = Chooser(large=True, name="Time window")
         self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)

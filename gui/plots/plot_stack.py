@@ -122,7 +122,7 @@ class PlotStack(QWidget):
                 panel.show_numbers()
 
     def set_window_s(self, window_s: float) -> None:
-        """Show so many seconds."""
+        """Show the last `window_s` seconds."""
         if window_s != self._viewport.window_s:
             self._viewport.window_s = window_s
             self._release_scales()

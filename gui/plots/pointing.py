@@ -73,7 +73,7 @@ class Pointing(QObject):
         self.show()
 
     def move(self, columns: int, window_s: float) -> None:
-        """By so many pixels of the upper plots; from the right edge where nothing was pointed at."""
+        """Move by `columns` pixels of the upper plots; from the right edge where nothing was pointed at."""
         step_s = self._batch_size.seconds_per_pixel()
         moved_s = (self._ago_s or 0.0) - columns * step_s
         self.selected, self._panel = None, self._batch_size

@@ -57,7 +57,7 @@ def _cells(left: Floats, right: Floats) -> tuple[Ints, Ints]:
     return segment, np.arange(len(segment)) - before[segment] + first[segment]
 
 
-CAP_IN_VIEW: Final = 4  # a cap more than so many times above the largest batch would press the batches flat
+CAP_IN_VIEW: Final = 4  # times the largest batch; a higher cap would press the batches flat
 LEAST_VIEW: Final = 4
 FIRST_OF_RUNNING: Final = REASON_CODES["joined"]
 MARK_CELL: Final = 3  # columns of pixels: marks of one size closer than this are one

@@ -13,7 +13,7 @@ from gui.look.tokens import PLOT_HEADROOM, RESCALE_INTERVAL_S
 from service.analysis.observed.columns import Floats
 
 STEPS: Final = (1.0, 2.0, 4.0, 5.0)
-SLACK: Final = 1.3  # the scale shrinks only if it would also fit data so many times larger
+SLACK: Final = 1.3  # times the data, which the smaller scale must hold before the scale shrinks
 
 
 @dataclass(frozen=True)

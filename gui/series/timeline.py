@@ -18,7 +18,7 @@ from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, is_open, members_of
 from service.messages.settings import ReleaseReason
 
-SETTLE_S: Final = 5.0  # lanes grow higher only once there has been room for so long: each change deals all anew
+SETTLE_S: Final = 5.0  # of room, after which lanes grow higher: each change places every bar anew
 SPARE: Final = 64  # where more lanes are needed than fit, their number is a multiple of this
 
 
@@ -85,7 +85,7 @@ WAITING: Final = 1
 FORMED: Final = 2
 FIRST_RUNNING: Final = 3
 COLUMNS: Final = ("slot", "arrival", "received", "queued", "formed", "started", "finished", "batch")  # that bars need
-BITS: Final = 3  # so many bars of one stage may fall into the same pixel: 2 ** BITS - 1
+BITS: Final = 3  # 2 ** BITS - 1 bars of one stage may fall into the same pixel
 
 PLOT: Final = Declaration(
     name="timeline",

@@ -18,7 +18,7 @@ from service.analysis.observed.stages import Stage
 from service.messages.settings import FORMATIONS, Formation, ReleaseReason, Settings
 
 NOTICEABLE_S: Final = 0.005
-STRAGGLES: Final = 2.0  # a member with so many times the tokens of half of its batch holds it
+STRAGGLES: Final = 2.0  # times the tokens of half of its batch, from which on a member holds it
 LATE_S: Final = 0.020  # a load generator that sends later than this is named
 
 WAITED_FOR: Final[Mapping[ReleaseReason, str]] = {  # after "Waited 0.05 s"

@@ -61,7 +61,7 @@ class Batcher(Generic[Item]):
         self._early.configure(in_force)
 
     def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
-        """Queue `item`, which needs so many tokens, for a batch; raises `QueueFullError`.
+        """Queue `item`, which needs `tokens`, for a batch; raises `QueueFullError`.
 
         Cancelling the future frees its place.
         """
@@ -98,13 +98,13 @@ class Batcher(Generic[Item]):
         return None
 
     def take_joining(self, running: int, tokens: int) -> tuple[Entry[Item], ...]:
-        """The oldest requests that may join so many running ones with so many tokens; none unless `continuous`."""
+        """The oldest requests that may join `running` ones, which need `tokens`; none unless `continuous`."""
         if not self._is_continuous or self._early.formed:
             return ()
         return self._late.take_joining(running, tokens)
 
     def note_run_time(self, seconds: float) -> None:
-        """A request ran so long in its batch; the `Retry-After` of a refusal is estimated from it."""
+        """A request ran for `seconds` in its batch; the `Retry-After` of a refusal is estimated from it."""
         self._recent_run_s.append(seconds)
 
     def _on_sealed_early(self, batch: Batch[Item]) -> None:

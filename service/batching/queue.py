@@ -104,7 +104,7 @@ class BatchQueue(Generic[Item]):
         return entry.future
 
     def take_joining(self, running: int, tokens: int) -> tuple[Entry[Item], ...]:
-        """The oldest entries that may join so many running ones with so many tokens at once."""
+        """The oldest entries that may join `running` ones, which need `tokens`, at once."""
         return self._take(self._rules.fitting(self._entries, running, tokens)[0])
 
     async def next_batch(self) -> Batch[Item]:

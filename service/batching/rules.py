@@ -69,7 +69,7 @@ class Rules:
     def fitting(self, waiting: Collection[Waiting], running: int = 0, tokens: int = 0) -> tuple[int, float | None]:
         """How many of the oldest fit into a batch, and since when it is full with them, if it is.
 
-        It may be one that runs already, with so many members and tokens of theirs.
+        It may be one that runs already, with `running` members that need `tokens`.
         """
         places, budget = self.max_batch_size - running, self.max_batch_tokens
         if not budget and len(waiting) < places:

@@ -128,5 +128,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("recording", type=Path, help="a file that `python -m service record` or the window wrote")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the findings to this file too")
     at = cli.number(Bounds(0, LONGEST_S, integral=False))
-    parser.add_argument("--at", type=at, metavar="SECONDS", help="only what held so long after the beginning")
+    parser.add_argument("--at", type=at, metavar="SECONDS", help="only what held at this time after the beginning")
     return parser

@@ -75,7 +75,7 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--temperature", type=_NUMBERS["temperature"], default=0.0, help="(default: 0)")
     group.add_argument("--no-stream", dest="stream", action="store_false", help="ask for each answer in one piece")
     group.add_argument("--seed", type=int, default=0, help="the same seed gives the same arrivals and requests")
-    beyond = "arrivals beyond so many unanswered requests are dropped and counted (default: 1024)"
+    beyond = "the most unanswered requests; arrivals beyond them are dropped and counted (default: 1024)"
     group.add_argument("--max-outstanding", type=_count, default=1024, help=beyond)
 
 

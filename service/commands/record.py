@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 
 async def record(recorder: Recorder, token: str | None, duration_s: float | None) -> None:
-    """Let the recorder hear everything for so long, or until the program is asked to end."""
+    """Let the recorder hear everything until the time is up or the program is asked to end."""
     loop = asyncio.get_running_loop()
     async with RemoteService(recorder.url, token) as remote:
         try:

@@ -44,9 +44,10 @@ class Forward:
         self.compute = compute
 
     def tokens_beside(self, running: int, joining: int) -> int:
-        """The prompt columns of so many joining rows in a step of so many running rows.
+        """The prompt columns that `joining` rows read in a step of `running` rows.
 
-        Whatever is read makes the ones wait, and whatever is left the others: so the more of them there are.
+        What is read makes the running rows wait; what is left unread makes the joining rows wait. So more is read the
+        more rows join, and less the more rows run.
         """
         if not running:
             return self.prefill_tokens

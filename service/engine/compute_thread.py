@@ -33,7 +33,7 @@ class ComputeThread:
     def __init__(self, executor: Executor | None = None, cores: FreeCores | None = None) -> None:
         """Is called in the only thread of `executor`; without an executor each thread computes its own steps.
 
-        Before each step that it computes torch gets so many `cores` as are free.
+        Before each step that this thread computes, torch gets as many cores as `cores` counts as free.
         """
         self._executor = executor
         self._cores = cores
@@ -108,7 +108,7 @@ LOWEST_PRIORITY = 19
 def prepare_engine_thread(device: str, cores: int) -> None:
     """Set the calling thread up to compute on `device`; call it first thing in the thread that will.
 
-    On the CPU torch gets so many `cores`, whatever ``OMP_NUM_THREADS`` says: Ray sets it to 1 in an actor. The thread
+    On the CPU torch gets `cores` threads, whatever ``OMP_NUM_THREADS`` says: Ray sets it to 1 in an actor. The thread
     is made nice, and torch's threads, which it spawns at its first computation, inherit that, so that the event loop,
     the proxy and the window are served before the model.
     """

@@ -176,7 +176,7 @@ class OpenBatch:
     def join(self, rows: Sequence[Row]) -> None:
         """Let these in as soon as there is memory for them."""
         self._waiting += rows
-        if rows and len(self._waiting) > self._room():
+        if rows and len(self._waiting) > self._free_rows():
             self._past = sum_of(self._past, BatchWork(splits=1))
 
     def for_step(self) -> list[Batch]:
@@ -201,7 +201,7 @@ class OpenBatch:
                 return None
             self._waiting = [*self._joining.rows, *self._waiting]
             self._past, self._joining = sum_of(self._past, self._joining.work), None
-        elif not self._room():
+        elif not self._free_rows():
             return None
         if self._running is None or not self._waiting:
             return None
@@ -211,8 +211,8 @@ class OpenBatch:
         self._running.rewind()
         return [row for row in self._waiting if not row.is_done]
 
-    def _room(self) -> int:
-        """For so many more there may be memory."""
+    def _free_rows(self) -> int:
+        """The number of further rows for which there may be memory."""
         most = self._memory.rows
         if most is None:
             return len(self._waiting)
@@ -227,9 +227,9 @@ class OpenBatch:
 
     def _begin_to_read(self) -> None:
         self._waiting = [row for row in self._waiting if not row.is_done]
-        if self._joining is None and self._waiting and (room := self._room()):
-            self._joining = Batch(self._forward, self._waiting[:room], is_open=True)
-            self._waiting = self._waiting[room:]
+        if self._joining is None and self._waiting and (free := self._free_rows()):
+            self._joining = Batch(self._forward, self._waiting[:free], is_open=True)
+            self._waiting = self._waiting[free:]
         if self._joining is not None:
             self._joining.prefill_tokens = self._forward.tokens_beside(self._count_running(), len(self._joining.rows))
 

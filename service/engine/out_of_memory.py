@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import torch
 
-REMEMBERED_S: Final = 60.0  # what a row needs depends on its length: after so long more are tried again
+REMEMBERED_S: Final = 60.0  # after which more rows are tried again: what a row needs depends on its length
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class MemoryLimit:
         return self._rows if self._clock() < self._until_s else None
 
     def lower(self, rows: int) -> None:
-        """More than so many did not fit."""
+        """Remember that no more than `rows` fit."""
         self._rows, self._until_s = max(rows, 1), self._clock() + REMEMBERED_S
 
     def parts(self, rows: Sequence[T]) -> list[list[T]]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_NUCLEUS_TOKENS = 1024  # so many of the likeliest tokens are sorted; the whole vocabulary only if they fall short
+_NUCLEUS_TOKENS = 1024  # the likeliest, which are sorted; the whole vocabulary only if they fall short
 
 
 @dataclass(frozen=True, slots=True)

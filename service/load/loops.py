@@ -33,7 +33,7 @@ class Clock:
 
 
 MOST_ARRIVALS_AT_ONCE = 64
-"""After so many arrivals the event loop gets a turn, so that a burst does not delay streams."""
+"""Arrivals after which the event loop gets a turn, so that a burst does not delay streams."""
 
 
 class ScheduleLoop:

@@ -173,7 +173,7 @@ class Redeployer:
 
 
 def check_resources(more: int, each: Mapping[str, float], free: Mapping[str, float]) -> None:
-    """Raise `SettingError` unless Ray can place so many `more` replicas, of which `each` takes so much.
+    """Raise `SettingError` unless Ray can place `more` further replicas that take `each`.
 
     >>> check_resources(2, {"CPU": 1, "GPU": 1}, {"CPU": 8, "GPU": 1})
     Traceback (most recent call last):
@@ -187,7 +187,7 @@ def check_resources(more: int, each: Mapping[str, float], free: Mapping[str, flo
 
 
 def check_memory(more: int, bytes_each: int, free_bytes: int) -> None:
-    """Raise `SettingError` where so many `more` replicas would not fit, of which those that run take `bytes_each`.
+    """Raise `SettingError` unless `more` further replicas fit into `free_bytes`; a running one takes `bytes_each`.
 
     >>> check_memory(2, 600_000_000, 900_000_000)
     Traceback (most recent call last):

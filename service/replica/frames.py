@@ -34,11 +34,11 @@ KEPT_BYTES = 32 * 2**20
 WATCHED_S = 6.0
 """A reader that has asked within this time will ask again."""
 SILENCE_S = 3.0
-"""A replica that has said nothing for so long is gone."""
+"""A replica that has been silent for this time is gone."""
 
 
 def frame_interval_s(cores: int) -> float:
-    """The time between frames that leaves the model its processors: at most a fiftieth of so many is for telemetry.
+    """The time between frames that leaves the model its processors: at most a fiftieth of `cores` is for telemetry.
 
     >>> frame_interval_s(2), frame_interval_s(4), frame_interval_s(64)
     (0.2, 0.1, 0.05)

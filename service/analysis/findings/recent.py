@@ -14,7 +14,7 @@ from service.analysis.observed.history import History
 from service.messages.settings import Formation, ReleaseReason
 
 AT_ONCE_S: Final = 0.005  # an engine that gets its next batch within this was not kept waiting
-REACH_S: Final = 120.0  # a batch is reported at most so long after it was formed
+REACH_S: Final = 120.0  # from the forming of a batch to its report, at most
 MOMENTS: Final = 61
 STATUS_REACH_S: Final = 3.0  # a replica that is silent for longer is gone
 

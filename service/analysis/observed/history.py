@@ -23,7 +23,7 @@ from service.messages.workload import TEXT
 KEPT_S: Final = 600.0
 MARGIN_S: Final = 60.0  # kept beyond that, so that what began before the window can be drawn into it
 SPAN_S: Final = KEPT_S + MARGIN_S
-DOUBT_S: Final = 3.0  # after missed frames: a request that the service does not mention for so long has ended
+DOUBT_S: Final = 3.0  # after missed frames, in which the service does not mention a request: it has ended
 MOST_CHANGES: Final = 500
 
 

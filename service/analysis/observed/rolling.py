@@ -14,7 +14,7 @@ STEP_S: Final = 0.25
 WINDOW_S: Final = 10.0
 LEVELS: Final = (50.0, 95.0, 99.0)
 SHARES: Final = np.array(LEVELS) / 100.0
-LATE_S: Final = 1.0  # a request is reported at most so long after its end
+LATE_S: Final = 1.0  # from the end of a request to its report, at most
 
 
 def step_of(at_s: float) -> int:

@@ -31,9 +31,9 @@ WIDE: Final = 0.25  # the relative standard error beyond which a time counts as 
 TERMS: Final = ("overhead_s", "prompt_token_s", "step_s", "row_s")
 HALF_LIFE_S: Final = 90.0  # of a batch's weight in the fit of the prices
 LEVEL_HALF_LIFE_S: Final = 15.0  # of its weight in the speed of the machine as a whole
-LEVEL_BATCHES: Final = 4.0  # so many batches count half when they show another speed
+LEVEL_BATCHES: Final = 4.0  # after which another speed that they show counts half
 LEAST_NOISE: Final = 0.01
-OUTLIER: Final = 3.0  # residuals beyond so many times the noise are cut down to that
+OUTLIER: Final = 3.0  # times the noise, to which larger residuals are cut down
 # The prior: each term's share of a typical batch's time, and its standard deviation. It decides only what the batches
 # leave open: requests of one length do not separate overhead from steps, nor batches of one size steps from rows.
 PRIOR_SHARES: Final = np.array([0.0, 0.03, 0.6, 0.3])
@@ -209,7 +209,7 @@ class CostModel:
         return replace(self, is_open=formation == "continuous")
 
     def batch_s(self, size: float, tokens: float | None = None) -> float:
-        """Time of a batch of `size` requests with so many tokens each (by default the observed average)."""
+        """Time of a batch of `size` requests with `tokens` each (by default the observed average)."""
         return float(self._work(size, tokens) @ self._prices)
 
     def batch_error_s(self, size: float) -> float:

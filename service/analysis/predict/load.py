@@ -210,7 +210,7 @@ def _together(times_s: Floats, delays: list[ReturnDelays]) -> tuple[tuple[Return
 
 
 def _follow_s(requests: Requests, users: int) -> Floats:
-    """The gap from each answer to the next request of its user, if there are so many users."""
+    """The gap from each answer to the next request of its user, if there are `users` users."""
     answers = np.sort(requests.answered_s[np.isfinite(requests.answered_s)])
     following = requests.intended_s[users : users + len(answers)]
     return following - answers[: len(following)]

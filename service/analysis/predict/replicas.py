@@ -23,7 +23,7 @@ class Engine(Protocol):
         """The additional time of a step in which the prompts of joining requests are read."""
 
     def step_s(self, rows: int) -> float:
-        """The time of each of the next steps with so many rows."""
+        """The time of each of the next steps with `rows` rows."""
 
 
 @dataclass(slots=True, eq=False)

@@ -30,7 +30,7 @@ from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 
 DECODER: Final = msgspec.json.Decoder(Entry)
 SLACK_S: Final = 5.0
-SEGMENT_S: Final = 0.5  # frames of so long are fed at once; percentiles allow for samples that come a second late
+SEGMENT_S: Final = 0.5  # of frames that are fed at once; percentiles allow for samples that come a second late
 
 
 class Chronology:

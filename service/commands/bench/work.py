@@ -97,7 +97,7 @@ class ThroughHttp:
         self._batch_s: dict[int, float] = {}
 
     async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
-        """About so many batches, counted while all users are there; the first run at a size has those of one wave."""
+        """Measure about `batches` batches while all users are there; the first run at a size measures one wave."""
         settings = Settings(formation=self._formation, max_batch_size=size)
         load = RunLoad(
             pattern=ClosedLoop(users=USERS_A_ROW * size),

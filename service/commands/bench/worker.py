@@ -58,7 +58,7 @@ class Worker:
         await asyncio.to_thread(self._answer)
 
     async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
-        """What the object's `run` measures, of so many batches; raises `WorkerError`."""
+        """What the object's `run` measures in `batches` batches; raises `WorkerError`."""
         measured: BenchRun = await self.ask("run", size, tokens, batches)
         return measured
 

@@ -37,7 +37,7 @@ class PromptLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ignore_eos: bool = False
 
     def sampling(self, max_tokens: int) -> SamplingParams:
-        """With so many tokens where the line names no number of its own."""
+        """The sampling of the line; with `max_tokens` where the line names no number of its own."""
         fields = msgspec.structs.asdict(self)
         del fields["prompt"]
         return SamplingParams(**{**fields, "max_tokens": max_tokens if self.max_tokens is None else self.max_tokens})

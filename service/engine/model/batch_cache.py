@@ -49,7 +49,7 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             layer.keep(len(rows), moves)
 
     def rewind(self, columns: int) -> None:
-        """Let the rows end after so many columns again."""
+        """Let the rows end after `columns` columns again."""
         for layer in self.layers:
             layer.length = columns
 
@@ -143,7 +143,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
         return -1
 
     def _move(self, start: int, columns: int, rows: int | None = None) -> None:
-        """Into buffers for so many columns and rows, where column `start` comes first; padding, if that is negative."""
+        """Move to buffers of `columns` and `rows` that begin with column `start`; a negative one stands for padding."""
         begin, end = max(-start, 0), self.length - start
         for name in ("keys", "values"):
             old = getattr(self, name)

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS: Final = (128, 256, 512, 1024)
-MEMORY_SHARE: Final = 8  # the static buffers take one part in so many of the free memory
+MEMORY_SHARE: Final = 8  # of the free memory, the static buffers take one part in this many
 WARM_UPS: Final = 2
 
 Capture: TypeAlias = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
@@ -79,7 +79,7 @@ class StaticBuffers:
     """The buffers that graphs read and write; one cache at a time goes on in them."""
 
     def __init__(self, cell: Buffers, rows: int, columns: int) -> None:
-        """With room for so many; `cell` has what one row needs for one column."""
+        """Make room for `rows` and `columns`; `cell` has what one row needs for one column."""
         self.rows = rows
         self.buffers = [(_wide(keys, rows, columns), _wide(values, rows, columns)) for keys, values in cell]
         self._owner: weakref.ref[BatchCache] | None = None
@@ -95,7 +95,7 @@ class StaticBuffers:
 
 
 class StepGraph:
-    """The step of so many rows that attend to so many columns at most."""
+    """The step of `rows` rows that attend to at most `columns` columns."""
 
     @torch.inference_mode()
     def __init__(self, forward: ForwardPass, static: StaticBuffers, rows: int, columns: int, capture: Capture) -> None:

@@ -42,7 +42,7 @@ class LoadedModel:
     device: torch.device
     dtype: torch.dtype
     context_length: int  # tokens that prompt and completion may have together
-    vocabulary: int  # so many different tokens it knows
+    vocabulary: int  # the number of different tokens that it knows
     end_tokens: frozenset[int]  # those that end a text
 
 
