@@ -14,9 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from service.engine.model import optimize as module
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.lean import LeanLlama
-from service.engine.model.linear import FEW_ROWS, EightBitLinear, PackedLinear, SideBySide, packs_bfloat16
+from service.engine.model.linear import FEW_ROWS, EightBitLinear, PackedLinear, SideBySide, packs
 from service.engine.model.load import choose_dtype, load
-from service.engine.model.optimize import AS_IT_IS, Linear, optimized
+from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, optimized
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
@@ -45,7 +45,9 @@ CPU = torch.device("cpu")
 needs_bfloat16 = pytest.mark.skipif(
     choose_dtype("auto", "cpu") != "bfloat16", reason="this processor computes in bfloat16 slowly"
 )
-needs_packing = pytest.mark.skipif(not packs_bfloat16(), reason="this processor has no kernels for packed bfloat16")
+needs_packing = pytest.mark.skipif(
+    not packs(torch.bfloat16), reason="this processor has no kernels for packed bfloat16"
+)
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
 
 
@@ -87,7 +89,7 @@ class Pencil:
     ids=["grouped", "with biases", "a key a query", "tied"],
 )
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_that_a_llama_computes_the_same_and_with_packed_weights_to_the_last_bit(
+def test_that_a_llama_computes_the_same_and_with_packed_weights_in_bfloat16_to_the_last_bit(
     changes: dict[str, Any], dtype: torch.dtype
 ) -> None:
     model = llama(**changes).to(dtype)
@@ -96,14 +98,14 @@ def test_that_a_llama_computes_the_same_and_with_packed_weights_to_the_last_bit(
     forward = optimized(model, CPU)
 
     assert isinstance(forward, LeanLlama)
-    exactly = dtype == torch.bfloat16 and packs_bfloat16()
+    roundings = (PACKED[dtype] if packs(dtype) else AS_IT_IS).roundings
     for found, wanted in zip(logits(forward), expected, strict=True):
-        most = 0 if exactly else 2 * AS_IT_IS.roundings * torch.finfo(dtype).eps * wanted.abs().max().item()
+        most = 2 * roundings * torch.finfo(dtype).eps * wanted.abs().max().item()
         torch.testing.assert_close(found, wanted, rtol=0, atol=most)
 
 
 def test_that_a_llama_in_bfloat16_is_lean_where_the_processor_packs_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "packs_bfloat16", lambda: False)
+    monkeypatch.setattr(module, "packs", lambda dtype: False)
 
     forward = optimized(llama(), CPU)
 
@@ -199,7 +201,7 @@ def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.
     ("dtype", "linear"),
     [
         pytest.param("bfloat16", PackedLinear, marks=needs_packing),
-        ("float32", SideBySide),
+        ("float32", PackedLinear),
         pytest.param("int8", EightBitLinear, marks=needs_bfloat16),
     ],
 )

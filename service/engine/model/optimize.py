@@ -1,7 +1,7 @@
 """The quickest forward pass that computes the same as transformers' own.
 
-A Llama gets one in fewer operations that takes several batches at once, on any device. On the CPU in bfloat16 weights
-are packed as well, of any architecture: `python -m tests.benchmarks.optimized` measures how much both gain.
+A Llama gets one in fewer operations that takes several batches at once, on any device. On the CPU weights are packed as
+well, of any architecture: `python -m tests.benchmarks.optimized` measures how much both gain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaFor
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass, as_cuda_graphs
 from service.engine.model.lean import LeanLlama, MakeLinear
-from service.engine.model.linear import EightBitLinear, PackedLinear, SideBySide, packs_bfloat16
+from service.engine.model.linear import EightBitLinear, PackedLinear, SideBySide, packs
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import LoadReport, ModelError, keep_quiet, reported
 
@@ -35,17 +35,17 @@ class Linear(NamedTuple):
 
 
 AS_IT_IS: Final = Linear(SideBySide, 8.0)
-PACKED: Final = Linear(PackedLinear, 0.0)
+PACKED: Final = {torch.bfloat16: Linear(PackedLinear, 0.0), torch.float32: Linear(PackedLinear, 256.0)}
 EIGHT_BIT: Final = Linear(EightBitLinear, 32.0)
 
 
 def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
     """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
 
-    Its results are bit-identical for packed weights, otherwise equal within rounding, verified on a probe input; a
-    model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a moment.
-    With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`. `report` is
-    called for layers and, on a GPU, for graphs.
+    Its results are bit-identical for packed weights in bfloat16, otherwise equal within rounding, verified on a probe
+    input; a model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a
+    moment. With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`. `report`
+    is called for layers and, on a GPU, for graphs.
     """
     own = OwnPass(model, device)
     if eight_bit:
@@ -55,10 +55,11 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
             raise ModelError(
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
-    is_packable = device.type == "cpu" and next(model.parameters()).dtype == torch.bfloat16 and packs_bfloat16()
+    dtype = next(model.parameters()).dtype
     has_room = sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
+    is_packable = device.type == "cpu" and packs(dtype) and has_room
     try:
-        return _replaced(model, own, PACKED if is_packable and has_room else AS_IT_IS, report)
+        return _replaced(model, own, PACKED[dtype] if is_packable else AS_IT_IS, report)
     except Exception as error:  # such as of an architecture that looks at its layers' weights
         logger.warning("The model computes as transformers has it, which is slower: %s", error)
     return own
