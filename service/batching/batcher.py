@@ -36,13 +36,19 @@ class Batcher(Generic[Item]):
     After a change of formation the one that was left is emptied first: its requests are older, and none is lost.
     """
 
-    def __init__(self, in_force: VersionedSettings, on_formed: Callable[[Batch[Item]], None]) -> None:
-        """`on_formed` is called with each batch when it is sealed, which is before it runs."""
+    def __init__(
+        self,
+        in_force: VersionedSettings,
+        on_formed: Callable[[Batch[Item]], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`on_formed` is called with each batch when it is sealed, which is before it runs; `clock` gives seconds."""
         self._on_formed = on_formed
+        self._clock = clock
         self._changed = asyncio.Event()
         self._running = 0
-        self._late: BatchQueue[Item] = BatchQueue(Rules.of(in_force.settings), changed=self._changed)
-        self._early: EarlyFormation[Item] = EarlyFormation(in_force, self._on_sealed_early)
+        self._late: BatchQueue[Item] = BatchQueue(Rules.of(in_force.settings), clock=clock, changed=self._changed)
+        self._early: EarlyFormation[Item] = EarlyFormation(in_force, self._on_sealed_early, clock)
         self._recent_run_s: deque[float] = deque(maxlen=8)
         self.apply(in_force)
 
@@ -74,7 +80,7 @@ class Batcher(Generic[Item]):
         """Wait for the next batch, and for a place where it can run; `free_place` gives that back."""
         free_since_s = math.inf
         while True:
-            now_s, deadline_s = time.monotonic(), None
+            now_s, deadline_s = self._clock(), None
             if self._running < self.in_force.settings.places:
                 free_since_s = min(free_since_s, now_s)
                 if batch := self._take(now_s, free_since_s):
@@ -138,8 +144,11 @@ class EarlyFormation(Generic[Item]):
     seen; when and how batches are sealed is Ray's alone.
     """
 
-    def __init__(self, in_force: VersionedSettings, on_formed: Callable[[Batch[Item]], None]) -> None:
+    def __init__(
+        self, in_force: VersionedSettings, on_formed: Callable[[Batch[Item]], None], clock: Callable[[], float]
+    ) -> None:
         self._on_formed = on_formed
+        self._clock = clock
         self._waiting: dict[Entry[Item], None] = {}
         self._sealed: deque[Batch[Item]] = deque()
         self._sealed_s = 0.0
@@ -170,10 +179,10 @@ class EarlyFormation(Generic[Item]):
         self._seal.set_max_batch_size(in_force.settings.max_batch_size)
         self._seal.set_batch_wait_timeout_s(in_force.settings.longest_wait_s)
         self._rules = Rules.of(in_force.settings)
-        self._history.append((time.monotonic(), in_force))
+        self._history.append((self._clock(), in_force))
 
     def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
-        entry = Entry(item, time.monotonic(), tokens)
+        entry = Entry(item, self._clock(), tokens)
         entry.future.add_done_callback(lambda _: self._waiting.pop(entry, None))
         self._waiting[entry] = None
         task = asyncio.create_task(self._pass_to_ray(entry))
@@ -199,7 +208,7 @@ class EarlyFormation(Generic[Item]):
             entry.fail(error)
 
     def _on_sealed(self, entries: list[Entry[Item]]) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock()
         in_force = self._rules_of_batch_begun_at(max(self._sealed_s, entries[0].enqueued_s))
         self._sealed_s = now_s
         for entry in entries:

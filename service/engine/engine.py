@@ -32,7 +32,7 @@ class TextEngine:
         self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary)
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = loaded.end_tokens
-        self._forward = Forward(loaded.forward, loaded.device)
+        self.forward = Forward(loaded.forward, loaded.device)
         self._memory = MemoryLimit()
         self._thread = thread or ComputeThread()
 
@@ -59,7 +59,7 @@ class TextEngine:
         the others go on where they were. A batch that memory does not hold is decoded in parts, one after the other;
         for a while later ones are too, of the size that was held. What `emit` raises passes through.
         """
-        decoding = Decoding(self._forward, self._memory, self._thread, emit)
+        decoding = Decoding(self.forward, self._memory, self._thread, emit)
         if admit is None:
             decoding.run(self._rows(sequences))
         else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,14 +20,15 @@ class SealedAtOnce:
 
     waiting = formed = 0
 
-    def __init__(self, in_force: VersionedSettings, on_formed: object) -> None:
+    def __init__(self, in_force: VersionedSettings, on_formed: object, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._sealed: deque[Batch[Any]] = deque()
 
     def configure(self, in_force: VersionedSettings) -> None:
         pass
 
     def submit(self, item: object, tokens: int = 1) -> asyncio.Future[Any]:
-        entry: Entry[Any] = Entry(item, time.monotonic())
+        entry: Entry[Any] = Entry(item, self._clock())
         self._sealed.append(Batch((entry,), "timeout", entry.enqueued_s, 1, 4, "early"))
         return entry.future
 

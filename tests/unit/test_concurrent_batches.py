@@ -32,13 +32,13 @@ def test_that_batches_side_by_side_compute_what_they_do_alone_and_all_in_one_thr
 ) -> None:
     prompts = [("Once", "upon a"), ("time", "there was"), ("a", "b")]
     alone = [run(tiny_engine, *sequences(tiny_engine, *each)) for each in prompts]
-    compute, threads = tiny_engine._forward.compute, set[int]()
+    compute, threads = tiny_engine.forward.compute, set[int]()
 
     def watched(parts: Any) -> Any:
         threads.add(threading.get_ident())
         return compute(parts)
 
-    monkeypatch.setattr(tiny_engine._forward, "compute", watched)
+    monkeypatch.setattr(tiny_engine.forward, "compute", watched)
     monkeypatch.setattr(tiny_engine, "_thread", executor.submit(ComputeThread, executor).result())
     own_thread = executor.submit(threading.get_ident).result()
     with ThreadPoolExecutor(2) as others:

@@ -95,7 +95,7 @@ def test_that_each_row_is_as_alone_whichever_rows_join_and_leave(
 ) -> None:
     party = invited(tiny_engine, guests)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_engine._forward, "joining_tokens", joining_tokens)
+        patch.setattr(tiny_engine.forward, "joining_tokens", joining_tokens)
         listener = run_open(tiny_engine, party)
     for guest, each in party:
         expected = alone(tiny_engine, each)
@@ -122,7 +122,7 @@ def test_that_in_float32_the_real_model_says_the_same_to_requests_that_join(real
 def test_that_a_newcomer_joins_in_the_next_step_whose_prompt_is_read_in_parts(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
+    monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 8)
     party = invited(tiny_engine, [Guest("short", 12, joins_at=0), Guest("x" * 32, 2, joins_at=2)])
     (_, first), (_, newcomer) = party
     listener = run_open(tiny_engine, party)
@@ -134,7 +134,7 @@ def test_that_a_newcomer_joins_in_the_next_step_whose_prompt_is_read_in_parts(
 def test_that_more_is_read_in_a_step_where_more_join_than_run(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
+    monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 8)
     joining = [Guest("x" * 16, 4, joins_at=2) for _ in range(4)]
     party = invited(tiny_engine, [Guest("one", 12, 0), Guest("two", 12, 0), Guest("left", 2, 0), *joining])
     listener = run_open(tiny_engine, party)
@@ -149,7 +149,7 @@ def test_that_more_is_read_in_a_step_where_more_join_than_run(
 def test_that_later_requests_wait_until_the_prompts_before_theirs_are_read(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_engine._forward, "joining_tokens", 8)
+    monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 8)
     later = [Guest(f"g{n}", 3, joins_at=n) for n in range(3, 6)]
     party = invited(tiny_engine, [Guest("abc", 12, 0), Guest("x" * 32, 3, joins_at=1), *later])
     listener = run_open(tiny_engine, party)
@@ -178,14 +178,14 @@ def test_that_a_poisonous_prompt_that_joins_harms_only_its_request(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poison = tiny_engine.encode("poison", 4)[0]
-    compute = tiny_engine._forward.compute
+    compute = tiny_engine.forward.compute
 
     def guarded(parts: SequenceOf[Part]) -> torch.Tensor:
         if any((part.ids == poison).any() and part.ids.shape[1] > 1 for part in parts):
             raise ValueError("poison")
         return compute(parts)
 
-    monkeypatch.setattr(tiny_engine._forward, "compute", guarded)
+    monkeypatch.setattr(tiny_engine.forward, "compute", guarded)
     party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("poison", 9, 2), Guest("def", 5, 2), Guest("ghi", 5, 4)])
     listener = run_open(tiny_engine, party)
 
@@ -219,7 +219,7 @@ def test_that_all_begin_once_more_if_joining_rows_cannot_be_put_beside_the_other
 def test_that_a_request_without_memory_beside_the_others_waits_until_one_has_left(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute, rows = tiny_engine._forward.compute, list[int]()
+    compute, rows = tiny_engine.forward.compute, list[int]()
 
     def small(parts: SequenceOf[Part]) -> torch.Tensor:
         logits = compute(parts)
@@ -228,7 +228,7 @@ def test_that_a_request_without_memory_beside_the_others_waits_until_one_has_lef
         rows.append(len(logits))
         return logits
 
-    monkeypatch.setattr(tiny_engine._forward, "compute", small)
+    monkeypatch.setattr(tiny_engine.forward, "compute", small)
     monkeypatch.setattr(tiny_engine, "_memory", MemoryLimit())
     party = invited(tiny_engine, [Guest("abc", 9, 0), Guest("def", 4, 0), Guest("ghi", 5, 1)])
     listener = run_open(tiny_engine, party)

@@ -89,7 +89,7 @@ def test_that_any_batch_equals_each_prompt_alone(
     tiny_engine: TextEngine, rows: list[tuple[str, int]], prefill_tokens: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_engine._forward, "prefill_tokens", prefill_tokens)
+        patch.setattr(tiny_engine.forward, "prefill_tokens", prefill_tokens)
         together = [
             Sequence(str(i), tiny_engine.encode(text, n), SamplingParams(max_tokens=n))
             for i, (text, n) in enumerate(rows)
@@ -126,7 +126,7 @@ def test_that_rows_which_are_done_leave_the_computation(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    forward = tiny_engine._forward
+    forward = tiny_engine.forward
     compute = forward.compute
     monkeypatch.setattr(
         forward, "compute", lambda parts: (sizes.extend(len(part.ids) for part in parts), compute(parts))[1]
@@ -160,7 +160,7 @@ def test_that_each_step_reports_all_rows_at_once(tiny_engine: TextEngine) -> Non
 def test_that_reading_long_prompts_shows_signs_of_life(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_engine._forward, "prefill_tokens", 16)
+    monkeypatch.setattr(tiny_engine.forward, "prefill_tokens", 16)
     listener = run(tiny_engine, sequence(tiny_engine, "a" * 64, max_tokens=1))
     assert [len(step) for step in listener.steps] == [0, 0, 0, 1]
 
@@ -207,7 +207,7 @@ def test_that_what_is_cancelled_before_it_starts_is_never_computed(
 def test_that_a_long_prompt_can_be_cancelled_while_it_is_read(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_engine._forward, "prefill_tokens", 16)
+    monkeypatch.setattr(tiny_engine.forward, "prefill_tokens", 16)
     victim = sequence(tiny_engine, "x" * 90, max_tokens=4)
     mates = [sequence(tiny_engine, text, max_tokens=9) for text in ("ab", "cde", "y" * 40)]
     alone = [sequence(tiny_engine, each.id, max_tokens=9) for each in mates]

@@ -24,12 +24,12 @@ class Counting:
     """A forward pass that counts how often it is called; replaying doesn't call it."""
 
     def __init__(self) -> None:
-        self._lean = optimized(tiny_llama(), CPU)
+        self.lean = optimized(tiny_llama(), CPU)
         self.calls = 0
 
     def __call__(self, parts: Sequence[Part]) -> torch.Tensor:
         self.calls += 1
-        logits: torch.Tensor = self._lean(parts)
+        logits: torch.Tensor = self.lean(parts)
         return logits
 
 
@@ -76,7 +76,7 @@ def test_that_capturing_tells_how_far_it_is(counting: Counting) -> None:
 
 @torch.inference_mode()
 def same(graphed: GraphedPass, counting: Counting, text: Text, again: Text) -> None:
-    torch.testing.assert_close(graphed([text.next_part()]), counting._lean([again.next_part()]), rtol=0, atol=1e-4)
+    torch.testing.assert_close(graphed([text.next_part()]), counting.lean([again.next_part()]), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["as long", "padded"])
@@ -124,7 +124,7 @@ def test_that_a_step_that_reads_prompts_too_goes_on_where_the_replayed_ones_ende
         same(graphed, counting, text, again)
     with torch.inference_mode():
         found = graphed([text.next_part(), newcomer.next_part()])
-        wanted = counting._lean([again.next_part(), newcomer_again.next_part()])
+        wanted = counting.lean([again.next_part(), newcomer_again.next_part()])
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
     for _ in range(2):
         same(graphed, counting, text, again)

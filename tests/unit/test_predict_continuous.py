@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.analysis.predict.replicas import SimulatedRun
 from service.analysis.predict.simulation import Start, simulate
-from service.batching import batcher as batcher_module
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch
 from service.messages.settings import Settings, VersionedSettings
@@ -63,8 +61,7 @@ async def run_by_the_batcher(
 ) -> tuple[Stretches, list[float]]:
     """The service's batcher before an engine that asks between two steps which requests join, as `TextEngine` does."""
     formed: list[Batch[int]] = []
-    batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), formed.append)
-    batcher._late._clock = now_s
+    batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), formed.append, now_s)
     for number, at_s in enumerate(times_s):
         asyncio.get_running_loop().call_at(at_s, batcher.submit, number, tokens[number])
     left, finished_s, told = dict(enumerate(tokens)), [0.0] * len(times_s), Stretches()
@@ -100,7 +97,6 @@ async def run_by_the_batcher(
     read_ms=st.integers(1, 60),
 )
 def test_that_requests_join_and_leave_when_the_batcher_says(
-    monkeypatch: pytest.MonkeyPatch,
     requests: list[tuple[int, int]],
     max_batch_size: int,
     timeout_ms: int,
@@ -109,7 +105,6 @@ def test_that_requests_join_and_leave_when_the_batcher_says(
     read_ms: int,
 ) -> None:
     """Odd microseconds keep arrivals and steps from falling on one moment, where either may come first."""
-    monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=now_s))
     times_s = [sum(gap for gap, _ in requests[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(requests))]
     tokens = [length for _, length in requests]
     rules = continuous(max_batch_size, timeout_ms / 1e3, max_batch_tokens=budget)

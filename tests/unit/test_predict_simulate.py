@@ -18,7 +18,6 @@ from ray.serve import batching
 from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop, ReturnDelays
 from service.analysis.predict.replicas import SimulatedRun
 from service.analysis.predict.simulation import Start, simulate
-from service.batching import batcher
 from service.batching.batcher import Batcher
 from service.messages.settings import LONGEST_WAIT_S, Settings, VersionedSettings
 from tests.virtual_time import now_s, run_in_virtual_time
@@ -62,8 +61,7 @@ def sizes(run: SimulatedRun) -> list[int]:
 
 
 async def formed_by_the_batcher(requests: Sequence[Arrival], rules: Settings, engine: EngineOfOneTime) -> Formed:
-    batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), lambda _: None)
-    batcher._late._clock = now_s
+    batcher: Batcher[int] = Batcher(VersionedSettings(version=1, settings=rules), lambda _: None, now_s)
     loop = asyncio.get_running_loop()
     for number, arrival in enumerate(requests):
         loop.call_at(arrival.enqueued_s, batcher.submit, number, arrival.tokens)
@@ -92,14 +90,12 @@ async def formed_by_the_batcher(requests: Sequence[Arrival], rules: Settings, en
     ),
 )
 def test_that_late_batches_are_those_of_the_real_queue(
-    monkeypatch: pytest.MonkeyPatch,
     asked: list[tuple[int, int]],
     base_ms: int,
     per_member_ms: int,
     rules: Settings,
 ) -> None:
     """Odd microseconds keep arrivals, ends and deadlines from falling on one moment, where either may come first."""
-    monkeypatch.setattr(batcher, "time", SimpleNamespace(monotonic=now_s))
     times_s = [sum(gap for gap, _ in asked[: n + 1]) / 1e3 + n * 1.7e-6 for n in range(len(asked))]
     requests = [Arrival(at_s, at_s, tokens) for at_s, (_, tokens) in zip(times_s, asked, strict=True)]
     engine = EngineOfOneTime(base_ms / 1e3 + 0.31e-6, per_member_ms / 1e3)

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from ray.serve import batching
 
-from service.batching import batcher, queue
 from service.batching.batcher import Batcher
 from service.batching.rules import Rules
 from service.messages.settings import (
@@ -117,15 +116,13 @@ def test_batches_can_be_formed_under_every_value_that_is_accepted(
     clock = SimpleNamespace(
         monotonic=lambda: UPTIME_S + now_s() + next(ticks) * 1e-7, time=lambda: now_s() + next(ticks) * 1e-7
     )
-    for module in (batcher, queue, batching):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(batching, "time", clock)
     assert run_in_virtual_time(served(Settings().revised(values), clock, tokens)) == list(range(len(tokens)))
 
 
 async def served(accepted: Settings, clock: Any, tokens: list[int]) -> list[int]:
     """Items in the order in which their batches leave, each of which ends before the next begins."""
-    forming: Batcher[int] = Batcher(VersionedSettings(version=1, settings=accepted), on_formed=lambda _: None)
-    forming._late._clock = clock.monotonic
+    forming: Batcher[int] = Batcher(VersionedSettings(version=1, settings=accepted), lambda _: None, clock.monotonic)
     count = min(len(tokens), accepted.max_queued_requests)
     for item in range(count):
         forming.submit(item, tokens[item])
