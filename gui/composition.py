@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from PySide6.QtCore import QObject, Signal
 
@@ -35,6 +36,8 @@ from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
 from service.analysis.observed.history import History
 from service.messages.clock import monotonic_clock_id
+
+DRAWING_S: Final = 0.003  # of a frame, in which plots are begun: some now and some in the next
 
 
 class Composition(QObject):
@@ -185,7 +188,7 @@ class Composition(QObject):
         if self._is_empty != self.history.is_empty:
             self._is_empty = not self._is_empty
             self._set_empty(self._is_empty)
-        self.plots.refresh()
+        self.plots.refresh(DRAWING_S)
         self.distributions.refresh()
         self.recordings.follow()
 

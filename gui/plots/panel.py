@@ -22,8 +22,8 @@ from service.analysis.observed.history import History
 
 MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3
-SHARE_OF_PIXEL: Final = 0.2
-SLOWEST_S: Final = 0.1
+SHARE_OF_PIXEL: Final = 0.5  # of the time that a pixel lasts: news may come to be seen that late
+SLOWEST_S: Final = 0.1  # and at most that late
 SETTLED_S: Final = 1.0  # what happened longer ago has been reported
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -69,6 +72,7 @@ class PlotStack(QWidget):
         self.timeline = TimelinePanel(self._history)
         upper = (self.batch_size, self.queue_depth, self.latency, self.throughput)
         self.panels: tuple[PlotPanel, ...] = (*upper, self.timeline)
+        self._turns = deque(self.panels)
         self._pointing = Pointing(self._history, self.panels, self.batch_size, self.timeline, self)
 
     def _lay_out(self) -> None:
@@ -108,12 +112,18 @@ class PlotStack(QWidget):
         """The moment at the right edge, on the service's clock."""
         return self._viewport.end_s(self._history.now_s())
 
-    def refresh(self) -> None:
-        """Paint what changed; to be called at the pace of the curves."""
-        now_s = self._history.now_s()
+    def refresh(self, within_s: float = math.inf) -> None:
+        """Paint what changed; to be called at the pace of the curves.
+
+        A panel is begun only within this time; those that are left come first at the next call.
+        """
+        now_s, begun_s = self._history.now_s(), time.monotonic()
         moment, marks = self.moment(), self.marks()
-        for panel in self.panels:
-            panel.follow(moment, marks)
+        for _ in self.panels:
+            self._turns[0].follow(moment, marks)
+            self._turns.rotate(-1)
+            if time.monotonic() - begun_s >= within_s:
+                break
         if self._pointing.is_at_something:
             self._pointing.show()
         if now_s - self._numbers_s >= 1 / tokens.NUMBERS_HZ or now_s < self._numbers_s:

@@ -455,6 +455,22 @@ def test_that_a_frame_fits_while_256_requests_are_under_way(make_stack: StackMak
     assert float(np.median(spent)) < 0.033
 
 
+def test_that_without_time_for_all_plots_each_call_draws_the_next_one(make_stack: StackMaker) -> None:
+    run = picture_run()
+    history, clock = filled_history(run, until_s=20.0)
+    stack = make_stack(history)
+    news = [pair for pair in run.frames(26.0) if pair[0].at_s > history.now_s()]
+    drawn = [panel.drawings for panel in stack.panels]
+    for telemetry, load in news[10::10][: 2 * len(stack.panels)]:
+        clock.now_s = telemetry.at_s
+        history.add_telemetry(telemetry)
+        history.add_load(load)
+        before = [panel.drawings for panel in stack.panels]
+        stack.refresh(within_s=0.0)
+        assert [panel.drawings - count for panel, count in zip(stack.panels, before, strict=True)].count(1) == 1
+    assert [panel.drawings - count for panel, count in zip(stack.panels, drawn, strict=True)] == [2] * 5
+
+
 def test_that_bars_areas_and_points_are_whole_pixels() -> None:
     pane = Pane(0, 20, axis=Axis(step=4.0, ceiling=16.4))
     ink = Ink.of(QColor("#102030"), edge="#FFFFFF")
