@@ -41,17 +41,35 @@ class EngineTime:
 
 
 def engine_time(history: History, scope: Scope) -> EngineTime | None:
-    """The engine's time in a scope; ``None`` where it is not reported, as in older recordings."""
+    """The engine's time in a scope, whatever it ran then; ``None`` where it is not reported, as in older recordings.
+
+    How long a batch under way reads prompts is known at its end: until then it counts like those that have ended.
+    """
     columns = history.batches.columns
-    rows = np.flatnonzero(scope.contains(columns["finished"], columns["regime"]) & np.isfinite(columns["prefill_s"]))
-    started, finished, prefill_s = (columns[name][rows] for name in ("started", "finished", "prefill_s"))
+    begun, ended = np.maximum(columns["started"], scope.start_s), np.minimum(columns["finished"], scope.end_s)
+    rows = np.flatnonzero(begun < ended)
+    has_ended = rows[np.isfinite(columns["prefill_s"][rows])]
+    run_s = columns["finished"][has_ended] - columns["started"][has_ended]
+    read_s = np.minimum(columns["prefill_s"][has_ended], run_s)
     total_s = scope.span_s * max(len(history.replicas), 1)
-    if total_s <= 0 or not prefill_s.any():
+    if total_s <= 0 or not read_s.any():
         return None
-    run_s: Floats = finished - started
-    within = (finished - np.maximum(started, scope.start_s)) / np.maximum(run_s, 1e-9)
-    read_s = float((np.minimum(prefill_s, run_s) * within).sum())
-    return EngineTime(read_s / total_s, (float((run_s * within).sum()) - read_s) / total_s)
+    slots = columns["slot"][rows]
+    busy_s = sum(_covered_s(begun[rows][slots == slot], ended[rows][slots == slot]) for slot in np.unique(slots))
+    busy, prefill = min(busy_s / total_s, 1.0), float(read_s.sum() / run_s.sum())
+    return EngineTime(busy * prefill, busy * (1.0 - prefill))
+
+
+def _covered_s(begun: Floats, ended: Floats) -> float:
+    """How long at least one of these spans lasted.
+
+    >>> _covered_s(np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0, 6.0]))
+    4.0
+    """
+    order = np.argsort(begun)
+    begun, ended = begun[order], ended[order]
+    covered_until = np.concatenate(([-np.inf], np.maximum.accumulate(ended)[:-1]))
+    return float(np.maximum(ended - np.maximum(begun, covered_until), 0.0).sum())
 
 
 DONE: Final[RequestState] = "done"

@@ -187,6 +187,22 @@ def test_that_the_engines_time_is_told_as_prefill_decode_and_idle(history: Histo
     assert shares.prefill == pytest.approx(PROMPT_TOKEN_S * prompts / 30.0, rel=0.02)
 
 
+def test_that_an_engine_with_a_queue_is_not_called_idle_right_after_a_change_or_amid_a_long_batch() -> None:
+    """Its batch under way has not ended, and was formed under the settings before."""
+    steps = (
+        Step(0.0, 2.0, Settings(formation="continuous", max_batch_size=4)),
+        Step(20.0, settings=Settings(formation="continuous", max_batch_size=2)),
+    )
+    run = SyntheticRun(60.0, steps, step_s=0.5)
+    for until_s in (19.9, 20.4, 21.5, 40.0):
+        history, _ = filled_history(run, until_s=until_s)
+        scope = present_scope(history, history.now_s(), 10.0)
+        assert scope is not None
+        shares = engine_time(history, scope)
+        assert shares is not None
+        assert shares.idle < 0.1
+
+
 def test_that_nothing_is_said_of_an_engine_that_does_not_tell_what_it_did(crowded: History) -> None:
     scope = present_scope(crowded, crowded.now_s(), 30.0)
     crowded.batches.columns["prefill_s"][:] = 0.0

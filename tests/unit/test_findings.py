@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from service.analysis.findings import rules
-from service.analysis.findings.facts import Finding
+from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
 from service.analysis.findings.ranking import RULES, SUPPRESSES, findings
 from service.analysis.observed.history import History
 from service.messages.load import ClientTotals, LoadFrame, Poisson
@@ -251,6 +251,36 @@ def test_that_a_queue_that_grows_is_told_with_its_pace_and_one_that_swings_is_no
         assert "queue_grows" not in told(run), seed
 
 
+def test_that_a_queue_that_stays_at_its_limit_does_not_grow() -> None:
+    settings = Settings(max_batch_size=4, max_queued_requests=70)
+    run = SyntheticRun(40.0, (Step(0.0, 12.0, settings), Step(10.0, 4.4)))
+    for until_s, grows in ((9.0, True), (25.0, False)):
+        said = told(run, until_s, load=lambda frame: changed(frame, pattern=None))
+        assert ("queue_grows" in said) is grows
+
+
+def test_that_slow_batches_are_looked_for_as_far_back_as_needed() -> None:
+    """Five batches of six seconds each: the last ten seconds hold two of them."""
+    settings = Settings(max_batch_size=4)
+    run = SyntheticRun(60.0, (Step(0.0, 4.0, settings),), step_s=0.25)
+    limits = told(run)["batch_size_limits"]
+    assert limits.data["batches"] >= LEAST_BATCHES
+    assert limits.data["waiting"] > 100
+
+
+def test_that_nothing_is_said_of_a_load_that_is_over() -> None:
+    run = SyntheticRun(75.0, (Step(0.0, 4.0, Settings(max_batch_size=4)), Step(30.0, 0.0)))
+    assert not told(run)
+
+
+def test_that_the_first_batch_under_new_settings_counts() -> None:
+    run = steady(4.0, 6.0)
+    history, _ = filled_history(run)
+    facts = Facts.at(history, history.now_s())
+    assert facts is not None
+    assert len(facts.batches) == len([batch for batch in run.batches if run.start_s + batch.formed_s <= facts.at_s])
+
+
 def test_that_refused_requests_are_counted() -> None:
     def third_refused(frame: TelemetryFrame) -> TelemetryFrame:
         return changed(
@@ -304,6 +334,7 @@ def test_that_a_generator_that_lags_or_drops_is_the_bottleneck() -> None:
     lags = told(CALM, load=late)["generator_lags"]
     assert lags.data["lag_p99_ms"] == pytest.approx(201.0, abs=1.0)
     assert "sent 201 ms late or more" in lags.evidence
+    assert "latencies, which count from the intended send, are longer than the service's own" in lags.advice
     dropping = told(
         CALM, load=lambda frame: changed(frame, totals=ClientTotals(dropped=int(frame.at_s - CALM.start_s)))
     )

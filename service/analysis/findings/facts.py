@@ -22,6 +22,7 @@ from service.messages.text import per_second
 Severity: TypeAlias = Literal["warning", "check", "info"]
 
 LEAST_BATCHES: Final = 5
+FARTHEST_S: Final = 120.0  # slow batches are looked for no longer ago
 LONG_S: Final = 30.0  # for facts that need more than ten seconds, as the rate of arrivals
 MOSTLY: Final = 0.8
 WORTH_IT: Final = 1.05
@@ -55,7 +56,7 @@ class Finding:
 class Facts:
     """The service at one moment of a history; each fact is computed when the first rule asks for it.
 
-    By default a fact is of the last ten seconds, or of the time since the settings came in force if that is shorter.
+    By default a fact is of the time since `since_s`, about the last ten seconds.
 
     Attributes:
         settings: in force at that moment.
@@ -74,9 +75,21 @@ class Facts:
             return None
         return cls(history, at_s, regime, regime.settings or history.in_force.settings)
 
-    @property
+    @cached_property
     def since_s(self) -> float:
-        return max(self.at_s - WINDOW_S, self.regime.start_s)
+        """Ten seconds ago, or as long ago as `LEAST_BATCHES` were formed with no pause between them.
+
+        Never before the settings were in force, or longer ago than `FARTHEST_S`.
+        """
+        batches = self._batches_since(max(self.at_s - FARTHEST_S, self.regime.start_s))
+        since_s, next_formed_s = max(self.at_s - WINDOW_S, self.regime.start_s), self.at_s
+        ended_s = np.where(np.isnan(batches.finished), self.at_s, batches.finished)
+        latest = slice(-1, -LEAST_BATCHES - 1, -1)
+        for formed_s, end_s in zip(batches.formed[latest].tolist(), ended_s[latest].tolist(), strict=True):
+            if next_formed_s - end_s > WINDOW_S:
+                break
+            since_s, next_formed_s = min(since_s, formed_s), formed_s
+        return since_s
 
     # ------------------------------------------------------------------------------------------------------ settings
 
@@ -116,8 +129,8 @@ class Facts:
 
     @cached_property
     def earlier_batches(self) -> RecentBatches:
-        """The batches of the last half minute, for facts about whole batches, however long they take."""
-        return self._batches_since(max(self.at_s - LONG_S, self.regime.start_s))
+        """The batches of the last half minute or longer, for facts about whole batches, however long they take."""
+        return self._batches_since(min(max(self.at_s - LONG_S, self.regime.start_s), self.since_s))
 
     def _batches_since(self, since_s: float) -> RecentBatches:
         return recent_batches(self.history, self.regime.number, since_s, self.at_s, self.settings.formation)

@@ -95,12 +95,12 @@ class RecentBatches:
 def recent_batches(
     history: History, regime: int, since_s: float, at_s: float, formation: Formation | None = None
 ) -> RecentBatches:
-    """Batches formed in (since, at], as known at `at_s`; of one formation, since older ones end after a change."""
+    """Batches formed from `since_s` to `at_s`, as known then; of one formation, since older ones end after a change."""
     columns = history.batches.columns
     formed = columns["formed"]
     near = slice(int(np.searchsorted(formed, since_s - REACH_S)), None)  # about in order: reported frame by frame
     places = np.arange(len(formed))[near]
-    chosen = (formed[near] > since_s) & (formed[near] <= at_s) & (columns["regime"][near] == regime)
+    chosen = (formed[near] >= since_s) & (formed[near] <= at_s) & (columns["regime"][near] == regime)
     if formation is not None:
         chosen &= columns["formation"][near] == FORMATION_CODES[formation]
     rows = places[chosen]

@@ -18,6 +18,7 @@ LEAST_GROWTH_S = 5.0
 LEAST_GROWTH = 6.0
 LEAST_STARTS = 3
 MUCH_IDLE = 0.2
+AT_LIMIT = 0.95  # of the places in the queue
 SIGMAS = 2.5  # of the chance difference between arrivals and answers over the span
 
 
@@ -27,20 +28,22 @@ def generator_lags(facts: Facts) -> Finding | None:
     is_late = lag_ms > (spoiling_lag_ms(p50_s) if p50_s else LAG_ALONE_MS)
     if not is_late and not dropped:
         return None
-    evidence = []
+    evidence, until = [], []
     if is_late:
+        until.append("Until then latencies, which count from the intended send, are longer than the service's own.")
         compared = f", {percent(lag_ms / 1e3 / p50_s)} of the median latency" if p50_s else ""
         evidence.append(f"1 of 100 requests was sent {lag_ms:.0f} ms late or more{compared}.")
     if dropped:
+        until.append("What is dropped is in no latency.")
         evidence.append(f"{counted(dropped, 'arrival')} were dropped at the cap on outstanding requests.")
+    told = " ".join(until)
     return Finding(
         "generator_lags",
         "warning",
         "The load generator is the bottleneck",
         evidence=" ".join(evidence),
         data={"lag_p99_ms": lag_ms, "dropped": dropped, "latency_p50_ms": 1e3 * (p50_s or 0.0)},
-        advice="Lower the rate, raise the cap on outstanding requests, or send from another machine; until then the "
-        "figures are better than the truth.",
+        advice=f"Lower the rate, raise the cap on outstanding requests, or send from another machine. {told}",
     )
 
 
@@ -108,12 +111,14 @@ def queue_grows(facts: Facts) -> Finding | None:
     span_s = facts.at_s - facts.steady_since_s
     if facts.is_bounded_load or span_s < LEAST_GROWTH_S:
         return None
-    begin, end = (float(facts.steady_queues.total[moment]) for moment in (0, -1))
-    grown = end - begin
+    totals = facts.steady_queues.total
+    begin, end = float(totals[0]), float(totals[-1])
+    grown, limit = end - begin, facts.settings.max_queued_requests * facts.replicas
+    if min(float(np.median(totals[len(totals) // 2 :])), end) >= AT_LIMIT * limit:
+        return None  # it cannot grow: further requests are refused
     if grown < max(LEAST_GROWTH, SIGMAS * math.sqrt(facts.steady_arrivals)) or not _leave_more_and_more(facts, grown):
         return None
     growth_per_s = grown / span_s
-    limit = facts.settings.max_queued_requests * facts.replicas
     left_s = max(limit - end, 0) / growth_per_s
     when = f"At this pace the limit of {limit} is reached in {seconds(left_s)}." if left_s else "Its limit is reached."
     advice, control = advise_larger_cap(facts)
