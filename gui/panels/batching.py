@@ -107,8 +107,12 @@ class BatchingPanel(QWidget):
             if getattr(versioned.settings, field) == value and field not in self._unsent:
                 del self._wanted[field]
         self._drop_impossible()
-        self._version = f"v{versioned.version}"
-        self._after = "" if in_force_after_ms is None else f"after {format_ms(in_force_after_ms)}"
+        version = f"v{versioned.version}"
+        if in_force_after_ms is not None:
+            self._after = f"after {format_ms(in_force_after_ms)}"
+        elif version != self._version:  # the answer to a change may come after telemetry has told the time
+            self._after = ""
+        self._version = version
         self._show_head()
         self._show_all()
 

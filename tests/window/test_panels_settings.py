@@ -135,6 +135,14 @@ def test_that_what_is_in_force_is_shown_silently(batching: BatchingPanel, qtbot:
     assert "v7 in force after 3 ms" in texts(batching)
 
 
+def test_that_the_time_to_new_settings_stays_whichever_report_of_them_comes_first(batching: BatchingPanel) -> None:
+    batching.show_in_force(in_force(7, max_batch_size=64), 3.2)  # by telemetry
+    batching.show_in_force(in_force(7, max_batch_size=64))  # by the answer to the change
+    assert "v7 in force after 3 ms" in texts(batching)
+    batching.show_in_force(in_force(8, max_batch_size=32))
+    assert "v8" in texts(batching)
+
+
 def test_that_an_answer_to_an_older_change_does_not_move_the_control_back(batching: BatchingPanel) -> None:
     field = batching.control("max_batch_size").field
     type_into(field, "8")
