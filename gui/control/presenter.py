@@ -27,12 +27,15 @@ from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
+from service.messages.telemetry import COMPARISON, FIRST_REQUEST
 
 ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
 FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
-NOT_OURS: Final = "Another client's request"  # telemetry carries no texts
+FIRST: Final = "The start's first request"  # telemetry carries no texts
+OF_A_COMPARISON: Final = "A comparison's request"
+NOT_OURS: Final = "Another client's request"
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 GIGABYTE: Final = 1e9
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
@@ -150,7 +153,7 @@ def shown(row: RequestRow) -> TableRow:
     """A row of the table; a request of this window has the id that cancels it."""
     return TableRow(
         id=row.client_id or f"#{row.key}",
-        prompt=row.prompt or NOT_OURS,
+        prompt=row.prompt or whose(row.client_id or ""),
         text=row.text,
         state=row.state,
         intended_s=row.started_at_s,
@@ -161,6 +164,17 @@ def shown(row: RequestRow) -> TableRow:
         error=row.error,
         key=row.key,
     )
+
+
+def whose(client_id: str) -> str:
+    """What stands in the place of a prompt that the window does not know.
+
+    >>> whose("start"), whose("compare-1a2b3c4d-7"), whose("")
+    ("The start's first request", "A comparison's request", "Another client's request")
+    """
+    if client_id.startswith(COMPARISON):
+        return OF_A_COMPARISON
+    return FIRST if client_id == FIRST_REQUEST else NOT_OURS
 
 
 def activity(history: History) -> str:

@@ -38,7 +38,8 @@ FIGURES: Final[Mapping[str, str]] = {
     "p99": f"99 of 100 requests took no longer, {_LAST}",
     "mean batch": f"Requests that run together on average, {_LAST}",
     "queue": "Requests that wait now: for a batch, or in a batch that waits for the engine",
-    "vs batch 1": "Throughput, as a multiple of what batches of one request give",
+    "vs batch 1": "Output a second while a batch runs, as a multiple of that of recent batches of one request with "
+    "prompts and completions as long",
 }
 TERMS: Final[Mapping[str, str]] = {
     "enqueued": "The request is in the queue of a replica",

@@ -77,6 +77,8 @@ class FiguresRow(QWidget):
         for key, shown in FIGURES.items():
             number = format_number(shown.read(now) if now is not None else None, shown.decimals)
             self._figures[key].show_number(number, self._below(key, shown))
+        tip = glossary.FIGURES["vs batch 1"]
+        self._figures["speedup_over_batch_1"].setToolTip(tip if now is None else f"{tip}. {_rests_on(now)}")
         self._make_room(now)
 
     def set_unit(self, unit: str) -> None:
@@ -128,6 +130,23 @@ class FiguresRow(QWidget):
         if before is None or version is None:
             return "", ""
         return f"v{version}", format_number(shown.read(before), shown.decimals_before)
+
+
+def _rests_on(now: Figures) -> str:
+    """What the comparison with batches of one rests on, or what it lacks."""
+    from service.analysis.observed.statistics import LEAST_SINGLES, SINGLES_S
+
+    minutes = f"the last {SINGLES_S / 60:.0f} min"
+    count, gain = now.single_batches, now.speedup_over_batch_1
+    if gain is None:
+        return (
+            f"It takes {LEAST_SINGLES} of these in {minutes}, and there {'was' if count == 1 else 'were'} {count}: "
+            "send one prompt at a time, or measure max_batch_size 1 in Compare"
+        )
+    why = ""
+    if now.mean_batch is not None and gain > now.mean_batch:
+        why = ". It exceeds the batch size, so these ran slower for another reason, such as other work on the machine"
+    return f"Of these there were {count} in {minutes}{why}"
 
 
 def _predicted(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:

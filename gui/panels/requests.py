@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from gui.look import tokens
 from gui.panels import shortcuts
-from gui.panels.requests_model import FILTERS, ROW_ROLE, Filter, RequestsModel
+from gui.panels.requests_model import FILTERS, ROW_ROLE, UNANSWERED, Filter, RequestsModel
 from gui.panels.requests_table import RequestsTable
 from gui.panels.section import section_head
 from gui.widgets.buttons import Button
@@ -60,10 +60,15 @@ class RequestsPanel(QWidget):
         counts = self.model.counts()
         has_live = counts.waiting + counts.running > 0
         for name in ("waiting", "running"):
-            self._filters.set_shown(name, has_live or not counts.failed or self.model.filter == name)
-        self._filters.set_shown("failed", counts.failed > 0 or self.model.filter == "failed")
-        with_counts: dict[str, str] = {name: f"{SHORT[name]} {getattr(counts, name)}" for name in FILTERS}
-        self._filters.set_texts(with_counts if counts.all else NAMES, SHORT)
+            self._filters.set_shown(name, has_live or not counts.unanswered or self.model.filter == name)
+        self._filters.set_shown("unanswered", counts.unanswered > 0 or self.model.filter == "unanswered")
+        unanswered = [state for state in UNANSWERED if getattr(counts, state)]
+        names = SHORT if len(unanswered) != 1 else {**SHORT, "unanswered": unanswered[0].capitalize()}
+        with_counts: dict[str, str] = {name: f"{names[name]} {getattr(counts, name)}" for name in FILTERS}
+        self._filters.set_texts(with_counts if counts.all else NAMES, names)
+        for name, text in with_counts.items():  # there may be no room for the numbers
+            self._filters.set_tip(name, text)
+        self._filters.set_tip("unanswered", ", ".join(f"{state} {getattr(counts, state)}" for state in unanswered))
         has_any = bool(counts.all)
         self._empty.setVisible(not has_any)
         self.table.setVisible(has_any)

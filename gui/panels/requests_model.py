@@ -6,23 +6,22 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
 from service.messages.telemetry import FINAL_STATES, RequestState
 
-Filter: TypeAlias = Literal["all", "waiting", "running", "done", "failed"]
-FILTERS: Final[tuple[Filter, ...]] = ("all", "waiting", "running", "failed", "done")
+Filter: TypeAlias = Literal["all", "waiting", "running", "unanswered", "done"]
+FILTERS: Final[tuple[Filter, ...]] = get_args(Filter)
+UNANSWERED: Final[tuple[RequestState, ...]] = ("refused", "failed", "cancelled")
 
 _FILTER_OF: Final[dict[RequestState, Filter]] = {
     "waiting": "waiting",
     "formed": "waiting",
     "running": "running",
     "done": "done",
-    "cancelled": "done",
-    "failed": "failed",
-    "refused": "failed",
+    **dict.fromkeys(UNANSWERED, "unanswered"),
 }
 
 
@@ -53,6 +52,11 @@ class TableRow:
         return self.state not in FINAL_STATES
 
     @property
+    def is_error(self) -> bool:
+        """Whether it ended without an answer that the user did not give up."""
+        return self.state in ("failed", "refused")
+
+    @property
     def filter(self) -> Filter:
         """The filter, other than `all`, that shows the request."""
         return _FILTER_OF[self.state]
@@ -78,7 +82,7 @@ class TableRow:
 
     @property
     def token_count(self) -> str:
-        if self.max_tokens == 1:
+        if self.max_tokens == 1 or self.state in ("waiting", "formed"):  # its first token may be known before
             return ""
         if self.state == "done":
             return f"{self.tokens} tok"
@@ -92,11 +96,19 @@ ROW_ROLE: Final = Qt.ItemDataRole.UserRole
 
 @dataclass(frozen=True)
 class Counts:
+    """Requests of the table: those that a filter shows, and of the unanswered ones those of each state."""
+
     all: int = 0
     waiting: int = 0
     running: int = 0
     done: int = 0
+    refused: int = 0
     failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def unanswered(self) -> int:
+        return self.refused + self.failed + self.cancelled
 
 
 class RequestsModel(QAbstractTableModel):
@@ -113,14 +125,15 @@ class RequestsModel(QAbstractTableModel):
         self._numbers: dict[str, int] = {}
         self._rows: dict[int, TableRow] = {}
         self._live: set[int] = set()
-        self._tally: Counter[Filter] = Counter()
+        self._tally: Counter[RequestState] = Counter()
         self._shown: list[int] = []
         self._next = 0
         self.now_s = 0.0
 
     def counts(self) -> Counts:
         tally = self._tally
-        return Counts(len(self._rows), tally["waiting"], tally["running"], tally["done"], tally["failed"])
+        ended = {state: tally[state] for state in ("done", *UNANSWERED)}
+        return Counts(len(self._rows), tally["waiting"] + tally["formed"], tally["running"], **ended)
 
     def rows(self) -> tuple[TableRow, ...]:
         """All rows, oldest first."""
@@ -223,13 +236,13 @@ class RequestsModel(QAbstractTableModel):
         for number in oldest:
             row = self._rows.pop(number)
             del self._numbers[row.id]
-            self._tally[row.filter] -= 1
+            self._tally[row.state] -= 1
 
     def _keep(self, number: int, row: TableRow) -> None:
         before = self._rows.get(number)
         if before is not None:
-            self._tally[before.filter] -= 1
-        self._tally[row.filter] += 1
+            self._tally[before.state] -= 1
+        self._tally[row.state] += 1
         self._rows[number] = row
         (self._live.add if row.is_live else self._live.discard)(number)
 

@@ -150,7 +150,7 @@ class RequestDelegate(QStyledItemDelegate):
     def _paint_upper(self, painter: QPainter, row: TableRow, words: QRect, palette: Palette) -> None:
         upper = QRect(words.left(), words.top() + tokens.REQUEST_UPPER_Y - 8, words.width(), 16)
         seconds = f"{row.seconds(self._model.now_s):.2f}"
-        painter.setPen(colour(palette.t1 if row.is_live or row.filter == "failed" else palette.t2))
+        painter.setPen(colour(palette.t1 if row.is_live or row.is_error else palette.t2))
         _paint_pair(painter, upper, row.prompt, seconds, tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM)
 
     def _paint_lower(self, painter: QPainter, row: TableRow, words: QRect, palette: Palette, is_raised: bool) -> None:
@@ -159,7 +159,7 @@ class RequestDelegate(QStyledItemDelegate):
         if row.state == "running":
             text += _CURSOR
         quiet = palette.t2 if is_raised or row.state == "running" else palette.t3
-        painter.setPen(colour(palette.error if row.filter == "failed" else quiet))
+        painter.setPen(colour(palette.error if row.is_error else quiet))
         _paint_pair(painter, lower, text, row.token_count, tokens.FONT_CAPTION, tokens.WEIGHT_REGULAR, quiet)
 
 

@@ -35,7 +35,7 @@ from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
 from service.messages.pipes import ExitCode
 from service.messages.settings import Bounds, SettingError, Settings
-from service.messages.telemetry import BatchRecord
+from service.messages.telemetry import COMPARISON, BatchRecord
 from service.messages.text import UserError, counted, format_time
 
 Notify = Callable[[Progress], None]
@@ -164,6 +164,7 @@ class MeasuredService:
             model=model,
             on_progress=on_progress,
             finish_within_s=finish_within_s,
+            id_prefix=COMPARISON,
         )
         await self._watch.until_idle()
         return report, self._watch.batches()

@@ -16,6 +16,7 @@ import psutil
 from service.engine.model.child import REFUSED, run_module
 from service.messages.life import NoClusterError, Ready, StartError
 from service.messages.options import RunOptions
+from service.messages.telemetry import FIRST_REQUEST
 from service.messages.workload import WorkloadAbout
 from service.ray_serve.doors import INSTANCE_HEADER
 
@@ -147,7 +148,7 @@ class Caller:
         """Have an example computed and ask what computed it; raises `StartError`."""
         self._wait_for_routes()
         workload = msgspec.convert(self._ask("GET", "/workload"), WorkloadAbout)
-        self._ask("POST", "/v1/completions", {"prompt": workload.examples[0], "max_tokens": 1})
+        self._ask("POST", "/v1/completions", {"prompt": workload.examples[0], "max_tokens": 1}, FIRST_REQUEST)
         health = self._ask("GET", "/healthz")
         (model,) = self._ask("GET", "/v1/models")["data"]
         return Ready(
@@ -167,8 +168,8 @@ class Caller:
         while self._exchange("GET", "/healthz")[0] in NOT_YET and time.monotonic() < deadline:
             time.sleep(POLL_S)
 
-    def _ask(self, method: str, path: str, body: object = None) -> Any:
-        status, text = self._exchange(method, path, body)
+    def _ask(self, method: str, path: str, body: object = None, request_id: str | None = None) -> Any:
+        status, text = self._exchange(method, path, body, request_id)
         if status != 200:
             raise StartError(
                 f"The model was loaded but {path} answered {status}: {text[:300].decode(errors='replace')} "
@@ -176,8 +177,12 @@ class Caller:
             )
         return json.loads(text)
 
-    def _exchange(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+    def _exchange(
+        self, method: str, path: str, body: object = None, request_id: str | None = None
+    ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"}
+        if request_id is not None:
+            headers["X-Request-Id"] = request_id
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         connection = http.client.HTTPConnection(self.host, self.port, timeout=ANSWER_LIMIT_S)

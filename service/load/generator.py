@@ -49,12 +49,19 @@ class Journal(Protocol):
 class Generator:
     """Carries out load commands; at most one load runs at a time, and fired prompts run beside it."""
 
-    def __init__(self, sender: Sender, clock: Clock, journal: Journal, max_connections: int = MOST_CONNECTIONS) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        clock: Clock,
+        journal: Journal,
+        max_connections: int = MOST_CONNECTIONS,
+        id_prefix: str = "",
+    ) -> None:
         self._sender = sender
         self._clock = clock
         self._journal = journal
         self._max_connections = min(max_connections, MOST_CONNECTIONS)
-        self._run_id = secrets.token_hex(4)
+        self._run_id = id_prefix + secrets.token_hex(4)
         self._under_way: dict[str, Flight] = {}
         self._load_under_way = 0
         self._sent = 0

@@ -46,25 +46,27 @@ async def run_load(
     on_progress: OnProgress | None = None,
     stop: asyncio.Event | None = None,
     finish_within_s: float = FINISH_WITHIN_S,
+    id_prefix: str = "",
 ) -> LoadReport:
     """Send `load` for at most `duration_s`, wait for the answers, and return the report.
 
-    `unit` is what the answers are counted in, in the plural. `stop` ends the run at once and cancels the requests under
-    way, as does the end of `finish_within_s` after the last arrival. Raises `UserError` where nothing could be sent.
+    `unit` is what the answers are counted in, in the plural. The requests' ids begin with `id_prefix`. `stop` ends the
+    run at once and cancels the requests under way, as does the end of `finish_within_s` after the last arrival. Raises
+    `UserError` where nothing could be sent.
     """
     async with Client(url, token, model) as client:
         try:
             await client.learn_model()
         except UnreachableError as e:
             raise UserError(f"{e} Start the service first, or give its address.") from e
-        run = _Run(client, url, load, duration_s, unit)
+        run = _Run(client, url, load, duration_s, unit, id_prefix)
         return await run.conduct(on_progress or (lambda _progress: None), stop or asyncio.Event(), finish_within_s)
 
 
 class _Run:
     """Generator, clock and journal of one run."""
 
-    def __init__(self, client: Client, url: str, load: RunLoad, duration_s: float, unit: str) -> None:
+    def __init__(self, client: Client, url: str, load: RunLoad, duration_s: float, unit: str, id_prefix: str) -> None:
         self._client = client
         self._url = url
         self._unit = unit
@@ -74,7 +76,7 @@ class _Run:
         self._ended: list[Flight] = []
         self._refusals: list[str] = []
         self._is_over = asyncio.Event()
-        self._generator = Generator(client, self._clock, self, allow_connections())
+        self._generator = Generator(client, self._clock, self, allow_connections(), id_prefix)
 
     async def conduct(self, on_progress: OnProgress, stop: asyncio.Event, finish_within_s: float) -> LoadReport:
         started, start_s = time.time(), self._clock.now()

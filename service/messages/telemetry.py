@@ -15,6 +15,8 @@ from service.messages.settings import Formation, ReleaseReason, Scale, SettingsC
 from service.messages.workload import TEXT
 
 RequestState: TypeAlias = Literal["waiting", "formed", "running", "done", "failed", "cancelled", "refused"]
+FIRST_REQUEST: Final = "start"
+COMPARISON: Final = "compare-"
 FINAL_STATES: Final[frozenset[RequestState]] = frozenset({"done", "failed", "cancelled", "refused"})
 
 
@@ -23,7 +25,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: given by the service, unique for its lifetime.
-        client_id: the caller's own `X-Request-Id`, if it sent one.
+        client_id: the caller's own `X-Request-Id`, if it sent one. The first request of a start sends
+            `FIRST_REQUEST`, and those of a comparison send ids that begin with `COMPARISON`.
         batch: the `BatchRecord.id` it is or was a member of.
     """
 

@@ -22,7 +22,7 @@ from service.analysis.observed.rolling import (
     step_of,
 )
 from service.analysis.observed.stages import MARKS, durations
-from service.analysis.observed.statistics import RanBatches, speedup
+from service.analysis.observed.statistics import LEAST_SINGLES, RanBatches, speedup
 
 MOST_ROWS = 1500
 """More than the table has room for at first, so that it grows and moves."""
@@ -208,24 +208,24 @@ def test_that_the_stages_of_a_request_under_way_only_grow_until_it_ends(
     assert earlier.sum() == pytest.approx(times[reached - 1] + min(looks_s) - 5.0)
 
 
-BATCHES = st.lists(st.tuples(st.integers(1, 16), st.integers(1, 500), st.floats(0.01, 9)), min_size=1, max_size=12)
+RUNS_S = st.lists(st.floats(0.01, 9), min_size=LEAST_SINGLES, max_size=12)
 
 
-def ran(batches: list[tuple[int, int, float]]) -> RanBatches:
-    size, tokens, run_s = np.array(batches, np.float64).T
-    return RanBatches(size, tokens * size, run_s, np.zeros(len(size), np.bool_))
+def ran(size: int, runs_s: list[float]) -> RanBatches:
+    sizes = np.full(len(runs_s), float(size))
+    return RanBatches(sizes, 24 * sizes, 7 * sizes, np.array(runs_s), np.zeros(len(sizes), np.bool_))
 
 
-@given(batches=BATCHES, factor=st.floats(0.1, 10))
+@given(size=st.integers(1, 16), runs_s=RUNS_S, alone_s=RUNS_S, factor=st.floats(0.1, 10))
 def test_that_a_speed_up_is_the_same_on_a_machine_that_is_as_much_slower_in_everything(
-    batches: list[tuple[int, int, float]], factor: float
+    size: int, runs_s: list[float], alone_s: list[float], factor: float
 ) -> None:
-    slower = [(size, tokens, run_s * factor) for size, tokens, run_s in batches]
-    here, there = (speedup(ran(each), ran(each)) for each in (batches, slower))
-    assert here == pytest.approx(there, rel=1e-6) if here is not None else there is None
+    here, _ = speedup(ran(size, runs_s), ran(1, alone_s))
+    there, _ = speedup(ran(size, [run_s * factor for run_s in runs_s]), ran(1, [run_s * factor for run_s in alone_s]))
+    assert here == pytest.approx(there, rel=1e-6)
 
 
-@given(batches=BATCHES)
-def test_that_batches_of_one_are_as_fast_as_themselves(batches: list[tuple[int, int, float]]) -> None:
-    alone = ran([(1, tokens, run_s) for _, tokens, run_s in batches])
-    assert speedup(alone, alone) == pytest.approx(1.0)
+@given(runs_s=RUNS_S)
+def test_that_batches_of_one_are_as_fast_as_themselves(runs_s: list[float]) -> None:
+    alone = ran(1, runs_s)
+    assert speedup(alone, alone) == (pytest.approx(1.0), len(runs_s))

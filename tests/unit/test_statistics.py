@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from service.analysis.observed.history import History
-from service.analysis.observed.statistics import UNKNOWN, RanBatches, figures, previous_figures, speedup
+from service.analysis.observed.statistics import (
+    LEAST_SINGLES,
+    SINGLES_S,
+    UNKNOWN,
+    RanBatches,
+    figures,
+    previous_figures,
+    speedup,
+)
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history, picture_run
 
@@ -84,21 +94,52 @@ def test_that_figures_can_be_asked_for_an_earlier_moment() -> None:
     assert then.speedup_over_batch_1 == pytest.approx(now.speedup_over_batch_1), "what came later has no part in it"
 
 
-def ran(*size_and_run_s: tuple[float, float]) -> RanBatches:
-    """Batches of 24 tokens a request."""
+def ran(
+    *size_and_run_s: tuple[float, float], tokens: float = 24, prompts: float = 7, are_open: bool = False
+) -> RanBatches:
+    """Batches of requests with so many tokens each."""
     size, run_s = np.array(size_and_run_s, np.float64).reshape(-1, 2).T
-    return RanBatches(size, 24 * size, run_s, np.zeros(len(size), np.bool_))
+    return RanBatches(size, tokens * size, prompts * size, run_s, np.full(len(size), are_open))
 
 
-def test_that_the_speed_up_follows_from_a_line_where_no_batch_of_one_was_seen() -> None:
-    def run_s(size: float) -> float:
-        return 24 * (0.030 + 0.002 * size)
-
-    history = ran(*((size, run_s(size)) for size in (4.0, 8.0, 8.0)))
-    assert speedup(ran((16.0, run_s(16))), history) == pytest.approx((16 / run_s(16)) / (1 / run_s(1)))
+SINGLES = [(1.0, 0.6)] * LEAST_SINGLES
 
 
-def test_that_the_speed_up_is_unknown_where_all_batches_had_one_size() -> None:
-    same = ran((8.0, 1.0), (8.0, 1.1))
-    assert speedup(same, same) is None
-    assert speedup(ran(), same) is None
+def test_that_batches_are_compared_with_as_many_batches_of_one_as_there_are() -> None:
+    assert speedup(ran((4.0, 0.8)), ran(*SINGLES, (4.0, 0.8))) == (3.0, LEAST_SINGLES)
+
+
+def test_that_the_speed_up_is_unknown_below_five_batches_of_one() -> None:
+    assert speedup(ran((8.0, 1.0)), ran(*SINGLES[1:], (8.0, 1.0))) == (None, LEAST_SINGLES - 1)
+    assert speedup(ran(), ran(*SINGLES)) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    "others", [{"tokens": 1}, {"tokens": 64}, {"prompts": 200}, {"are_open": True}], ids=lambda other: next(iter(other))
+)
+def test_that_batches_of_one_that_are_not_alike_do_not_count(others: dict[str, Any]) -> None:
+    """Such as the one token that a replica generates to warm up."""
+    assert speedup(ran((4.0, 0.8)), ran(*SINGLES, **others)) == (None, 0)
+
+
+def test_that_segments_of_a_continuous_batch_are_alike_whatever_their_lengths() -> None:
+    segments = ran(*SINGLES, tokens=90, are_open=True)
+    assert speedup(ran((4.0, 0.2), tokens=3, are_open=True), segments) == (pytest.approx(60 / 150), LEAST_SINGLES)
+
+
+def test_that_the_speed_up_of_a_history_is_that_of_its_steps() -> None:
+    steps = (Step(0.0, 1.0, Settings(max_batch_size=1)), Step(20.0, 40.0, Settings(max_batch_size=8)))
+    now = figures(filled_history(SyntheticRun(40.0, steps))[0])
+    alone_s, together_s = (0.030 + rows * 0.0018 for rows in (1, 8))
+    assert now.speedup_over_batch_1 == pytest.approx(8 * alone_s / together_s, rel=0.1)
+    assert now.single_batches >= LEAST_SINGLES
+
+
+def test_that_batches_of_one_are_forgotten_after_five_minutes() -> None:
+    steps = (
+        Step(0.0, 1.0, Settings(max_batch_size=1)),
+        Step(20.0, 0.0),
+        Step(SINGLES_S + 10.0, 40.0, Settings(max_batch_size=8)),
+    )
+    now = figures(filled_history(SyntheticRun(SINGLES_S + 40.0, steps))[0])
+    assert (now.speedup_over_batch_1, now.single_batches) == (None, 0)

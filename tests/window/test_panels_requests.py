@@ -109,8 +109,8 @@ def test_that_a_request_that_comes_and_changes_in_one_go_counts_once(model: Requ
         ("all", ["refused", "failed", "cancelled", "done", "running", "formed", "waiting"]),
         ("waiting", ["formed", "waiting"]),
         ("running", ["running"]),
-        ("done", ["cancelled", "done"]),
-        ("failed", ["refused", "failed"]),
+        ("done", ["done"]),
+        ("unanswered", ["refused", "failed", "cancelled"]),
     ],
 )
 def test_that_a_filter_shows_its_states(model: RequestsModel, name: Filter, shown: list[str]) -> None:
@@ -118,7 +118,7 @@ def test_that_a_filter_shows_its_states(model: RequestsModel, name: Filter, show
     model.update([request(state, state) for state in states], 0.0)
     model.set_filter(name)
     assert ids(model) == shown
-    assert model.counts() == Counts(all=7, waiting=2, running=1, done=2, failed=2)
+    assert model.counts() == Counts(all=7, waiting=2, running=1, done=1, refused=1, failed=1, cancelled=1)
 
 
 def test_that_rows_enter_and_leave_a_filter_as_their_state_changes(
@@ -159,6 +159,10 @@ def test_that_a_row_says_its_state_in_its_second_line() -> None:
     assert request("a", "done", text="there\nwas  a").second_line(1.0) == "there was a"
 
 
+def test_that_a_request_that_waits_shows_no_tokens_whichever_report_came_first() -> None:
+    assert [request("a", state, tokens=1).token_count for state in ("waiting", "formed", "running")] == ["", "", "1/24"]
+
+
 def test_that_a_row_can_be_read_aloud(model: RequestsModel) -> None:
     model.update([request("a", "running", text="there was", tokens=2)], 1.12)
     spoken = model.data(model.index(0, 0), Qt.ItemDataRole.AccessibleTextRole)
@@ -174,9 +178,13 @@ def test_that_filters_carry_their_counts(panel: RequestsPanel) -> None:
     assert filters(panel) == ["All 5", "Wait 1", "Run 1", "Done 3"]
 
 
-def test_that_failures_get_a_filter_of_their_own(panel: RequestsPanel) -> None:
+def test_that_unanswered_requests_get_a_filter_that_names_their_state(panel: RequestsPanel) -> None:
     fill(panel, [request("a", "failed"), request("b", "done")])
     assert filters(panel) == ["All 2", "Failed 1", "Done 1"]
+    fill(panel, [request("c", "refused"), request("d", "refused"), request("e", "cancelled")])
+    assert filters(panel) == ["All 5", "Unanswered 4", "Done 1"]
+    tip = named(panel, Segmented, "Show requests").button("unanswered").toolTip()
+    assert tip == "refused 2, failed 1, cancelled 1"
 
 
 def test_that_counts_are_dropped_before_names_where_room_lacks(panel: RequestsPanel) -> None:
@@ -184,6 +192,7 @@ def test_that_counts_are_dropped_before_names_where_room_lacks(panel: RequestsPa
     states: list[RequestState] = ["waiting", "running", "done", "failed"]
     fill(panel, [request(f"{state}{n}", state) for state in states for n in range(1200)])
     assert filters(panel) == ["All", "Wait", "Run", "Failed", "Done"]
+    assert named(panel, Segmented, "Show requests").button("done").toolTip() == "Done 1200"
 
 
 def test_that_an_empty_table_says_what_it_will_show(panel: RequestsPanel) -> None:

@@ -53,6 +53,7 @@ class Values:
     mean_batch: float | None = 8.0
     queue: float | None = 2
     speedup_over_batch_1: float | None = 5.42
+    single_batches: int = 14
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,22 @@ def test_that_figures_keep_their_decimals_and_name_the_version_before(window: Ma
     assert texts == {"requests_per_s": "6.8", "tokens_per_s": "161", "p50_s": "1.88 s", "queue": "2"}
     assert window.figures.figure("requests_per_s").before == "v6 3.6"
     assert window.figures.figure("speedup_over_batch_1").before == "v6 3.1"
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (Values(), "there were 14 in the last 5 min"),
+        (Values(speedup_over_batch_1=9.5), "It exceeds the batch size, so these ran slower for another reason"),
+        (Values(speedup_over_batch_1=None, single_batches=1), "It takes 5 of these in the last 5 min, and there was 1"),
+    ],
+    ids=["known", "more than the batch size", "unknown"],
+)
+def test_that_the_comparison_with_batches_of_one_says_what_it_rests_on(
+    window: MainWindow, values: Values, told: str
+) -> None:
+    window.figures.show_figures(values)
+    assert told in window.figures.figure("speedup_over_batch_1").toolTip()
 
 
 def test_that_what_is_unknown_is_a_dash_never_zero(window: MainWindow) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,10 @@ from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, ste
 
 LEAST_SPAN_S: Final = 1.0  # rates over less than this would jump about
 SILENCE_S: Final = 2.0  # the figures of a service that is silent for longer stand still
+LEAST_SINGLES: Final = 5  # batches of one, below which nothing is compared with them
+SINGLES_S: Final = 300.0  # the machine may have been quicker or slower when older ones ran
+AS_LONG: Final = 1.5  # prompts and completions are as long up to this factor
+FEW_TOKENS: Final = 8.0  # or this difference
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Figures:
     Attributes:
         requests_per_s, tokens_per_s: answered and generated, once batches formed under older settings have drained.
         queue: requests that wait or are sealed but do not run.
-        speedup_over_batch_1: see `speedup`.
+        speedup_over_batch_1, single_batches: see `speedup`.
     """
 
     requests_per_s: float | None = None
@@ -35,6 +39,7 @@ class Figures:
     mean_batch: float | None = None
     queue: float | None = None
     speedup_over_batch_1: float | None = None
+    single_batches: int = 0
 
 
 UNKNOWN: Final = Figures()
@@ -77,7 +82,8 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
     table, begun_s = history.batches.columns, history.service_begun_s(end_s)
     ended = table["finished"] <= end_s
     batches = RanBatches.of_history(history, ended & (table["finished"] > start_s) & (table["regime"] == number))
-    of_service = RanBatches.of_history(history, ended & (table["started"] >= begun_s))
+    recent = ended & (table["started"] >= max(begun_s, end_s - SINGLES_S))
+    gain, single_batches = speedup(batches, RanBatches.of_history(history, recent))
     return Figures(
         requests_per_s=float(answered) / span_s if is_long_enough else None,
         tokens_per_s=_tokens_per_s(history, rated_from_s, end_s) if is_long_enough else None,
@@ -86,7 +92,8 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
         p99_s=p99_s,
         mean_batch=mean_size(batches.size, batches.run_s, batches.is_open),
         queue=float(waiting + formed),
-        speedup_over_batch_1=speedup(batches, of_service),
+        speedup_over_batch_1=gain,
+        single_batches=single_batches,
     )
 
 
@@ -100,10 +107,11 @@ def _drained_s(history: History, regime: Regime | None) -> float:
 
 @dataclass(frozen=True)
 class RanBatches:
-    """Batches that ran to their end and generated something, one entry each."""
+    """Batches that ran to their end and generated something, one entry each; `prompts` were read, padding included."""
 
     size: Floats
     tokens: Floats
+    prompts: Floats
     run_s: Floats
     is_open: Bools
 
@@ -113,35 +121,44 @@ class RanBatches:
         columns = history.batches.columns
         chosen = chosen & np.isfinite(columns["started"]) & (columns["tokens"] > 0)
         run_s = columns["finished"][chosen] - columns["started"][chosen]
-        size, tokens = (columns[name][chosen].astype(np.float64) for name in ("size", "tokens"))
-        return cls(size, tokens, run_s, columns["formation"][chosen] == CONTINUOUS)
+        size, tokens, prompts = (columns[name][chosen].astype(np.float64) for name in ("size", "tokens", "prompts"))
+        return cls(size, tokens, prompts, run_s, columns["formation"][chosen] == CONTINUOUS)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return float(self.tokens.sum() / self.run_s.sum())
+
+    def singles_like(self, others: RanBatches) -> RanBatches:
+        """The batches of one that can be compared with `others`: formed alike, with prompts and completions as long.
+
+        The segments of a continuous batch end when a request joins or leaves, so their lengths say nothing.
+        """
+        are_open = bool(others.is_open.mean() > 0.5)
+        alike = (self.size == 1) & (self.is_open == are_open) & (self.run_s > 0)
+        if not are_open:
+            for lengths, wanted in ((self.tokens, others.tokens), (self.prompts, others.prompts)):
+                mean = float(wanted.sum() / others.size.sum())
+                is_near = np.abs(lengths - mean) <= FEW_TOKENS
+                alike &= is_near | ((lengths <= AS_LONG * mean) & (mean <= AS_LONG * lengths))
+        return RanBatches(*(getattr(self, each.name)[alike] for each in fields(self)))
 
 
-def speedup(batches: RanBatches, all_batches: RanBatches) -> float | None:
-    """Tokens a second of the engine while it ran `batches`, relative to its rate with batches of one.
+def speedup(batches: RanBatches, recent: RanBatches) -> tuple[float | None, int]:
+    """Tokens a second of the engine while it ran `batches`, relative to `recent` batches of one, and their number.
 
-    The rate at batch 1 is measured where batches of one request have run. Otherwise it follows from the straight line
-    through the time of a decode step over the size of the batch, ``step = a + b · size``, fitted to all batches that
-    ran; that needs two different sizes. (A step's time is the batch's time over the tokens per member, so requests
-    that end earlier than their batch make it look longer than it is.) Else it is unknown.
+    Only like is compared with like, see `RanBatches.singles_like`; with less than `LEAST_SINGLES` it is unknown.
 
-    >>> alone = RanBatches(*(np.array([x]) for x in (1.0, 24.0, 0.6, False)))
-    >>> speedup(RanBatches(*(np.array([x]) for x in (4.0, 96.0, 0.8, False))), alone)
-    3.0
+    >>> def ran(count: int, size: float, run_s: float) -> RanBatches:
+    ...     sizes = np.full(count, size)
+    ...     return RanBatches(sizes, 24 * sizes, 7 * sizes, np.full(count, run_s), np.zeros(count, np.bool_))
+    >>> speedup(ran(1, 4.0, 0.8), ran(5, 1.0, 0.6)), speedup(ran(1, 4.0, 0.8), ran(4, 1.0, 0.6))
+    ((3.0, 5), (None, 4))
     """
     if not len(batches.size) or not batches.run_s.sum():
-        return None
-    rate = float(batches.tokens.sum() / batches.run_s.sum())
-    sizes, tokens, run_s = all_batches.size, all_batches.tokens, all_batches.run_s
-    alone = sizes == 1
-    if alone.any():
-        rate_alone = float(tokens[alone].sum() / run_s[alone].sum())
-    elif len(np.unique(sizes)) >= 2:
-        slope, base = np.polyfit(sizes, run_s * sizes / tokens, 1)
-        rate_alone = 1.0 / float(base + slope) if base + slope > 0 else 0.0
-    else:
-        return None
-    return rate / rate_alone if rate_alone > 0 else None
+        return None, 0
+    singles = recent.singles_like(batches)
+    count = len(singles.size)
+    return (batches.tokens_per_s / singles.tokens_per_s if count >= LEAST_SINGLES else None), count
 
 
 def _tokens_per_s(history: History, start_s: float, end_s: float) -> float:
