@@ -22,7 +22,7 @@ from gui.series.prediction import CapacityLine
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.ranking import findings_of
+from service.analysis.findings.ranking import findings_of, nothing_found
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.requests import RequestRow
@@ -84,7 +84,10 @@ class Presenter(QObject):
         """Show the findings, and the engine's capacity as a line."""
         at_s = self._shown_at_s()
         facts = Facts.at(self._history, self._history.now_s() if at_s is None else at_s)
-        self._window.findings.show_findings(() if facts is None else findings_of(facts))
+        if facts is None:
+            self._window.findings.show_findings(())
+        else:
+            self._window.findings.show_findings(findings_of(facts), nothing_found(facts))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
 
     def show_numbers(self) -> None:

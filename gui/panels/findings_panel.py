@@ -50,9 +50,10 @@ class FindingsPanel(QWidget):
         self._more.clicked.connect(self._on_more_clicked)
         self.show_findings(())
 
-    def show_findings(self, findings: Sequence[Finding]) -> None:
-        """Show these findings, the most useful first."""
-        self._shown = findings
+    def show_findings(self, findings: Sequence[Finding], nothing: str = EMPTY_TEXT) -> None:
+        """Show these findings, the most useful first; without one, `nothing`."""
+        self._shown, self._nothing = findings, nothing
+        self._empty.setText(nothing)
         self._empty.setVisible(not findings)
         visible = findings if self._shows_all else findings[:MOST]
         for at, shown in enumerate(self._rows):
@@ -70,7 +71,7 @@ class FindingsPanel(QWidget):
 
     def _on_more_clicked(self) -> None:
         self._shows_all = not self._shows_all
-        self.show_findings(self._shown)
+        self.show_findings(self._shown, self._nothing)
 
 
 class _FindingRow(QWidget):

@@ -12,7 +12,7 @@ import pytest
 
 from service.analysis.findings import rules
 from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
-from service.analysis.findings.ranking import RULES, SUPPRESSES, findings
+from service.analysis.findings.ranking import RULES, SUPPRESSES, findings, nothing_found
 from service.analysis.observed.history import History
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings
@@ -55,6 +55,22 @@ def test_that_nothing_is_said_without_data_or_after_a_failure() -> None:
     assert findings(history)
     history.mark_failure()
     assert findings(history) == ()
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (SyntheticRun(40.0, (Step(0.0, 4.0, Settings()), Step(20.0, 0.0))), "no batch in the last 10 s"),
+        (SyntheticRun(1.5, (Step(0.0, 4.0, Settings()),)), "of the 5 it takes under these settings"),
+        (SyntheticRun(30.0, (Step(0.0, 4.0, Settings()),)), "judged by the last"),
+    ],
+    ids=["no batch", "few batches", "enough"],
+)
+def test_that_where_nothing_is_found_it_is_told_on_what_that_rests(run: SyntheticRun, told: str) -> None:
+    history, _ = filled_history(run)
+    facts = Facts.at(history, history.now_s())
+    assert facts is not None
+    assert told in nothing_found(facts)
 
 
 def test_that_the_past_is_told_as_it_was_then() -> None:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from service.analysis.findings.facts import Facts, Finding
+from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
 from service.analysis.findings.rules import formation, load, sizes, timeouts
 from service.analysis.observed.history import History
+from service.analysis.observed.rolling import WINDOW_S
+from service.messages.text import counted
 
 Rule = Callable[[Facts], Finding | None]
 
@@ -64,6 +66,16 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     suppressed = frozenset().union(*(SUPPRESSES.get(finding.rule, frozenset()) for finding in found))
     shown = [finding for finding in found if finding.rule not in suppressed]
     return tuple(sorted(shown, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def nothing_found(facts: Facts) -> str:
+    """What stands where there is no finding: whether that says anything, and on what it rests."""
+    count = len(facts.batches)
+    if not count:
+        return f"Nothing to judge: no batch in the last {WINDOW_S:.0f} s."
+    if count < LEAST_BATCHES:
+        return f"Too few to judge: {counted(count, 'batch')} of the {LEAST_BATCHES} it takes under these settings."
+    return f"Nothing to change, judged by the last {count} batches."
 
 
 @dataclass(frozen=True)
