@@ -28,6 +28,8 @@ LOCAL_RAY = {
     # and unread metrics are exported ten times less often, and the controller's rounds three times.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
+    # A proxy that takes longer to start than 5 s is killed, and with it the start, as on a machine that is busy.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     # Otherwise Ray starts a worker for each processor in advance: as many as there may be replicas.
     "RAY_prestart_worker_first_driver": "0",
     # These are unread too; without them Ray takes 6 % of a core at rest, and not 9 %.

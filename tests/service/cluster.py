@@ -101,7 +101,7 @@ def started_cluster() -> Iterator[Cluster]:
     # In a folder of its own, where `ray start` notes its address: every other Ray here would join it by that.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, PROCESS, folder]
-        environment = os.environ | {"RAY_AUTH_MODE": "token"}
+        environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": str(HANG_S)}
         with subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
