@@ -19,6 +19,7 @@ from gui.main_window import MainWindow
 from gui.panels.requests_model import TableRow
 from gui.plots.plot_stack import PlotStack
 from gui.series.prediction import CapacityLine
+from gui.series.time_axis import clock_text
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.findings.facts import Facts
@@ -69,9 +70,8 @@ class Presenter(QObject):
     def set_frozen(self, frozen: bool) -> None:
         """Freeze figures and plots at this moment, or let them run."""
         self._plots.set_frozen(frozen)
-        self._frozen_at = time.strftime("%H:%M:%S") if frozen else None
+        self._frozen_at = self._clock_time(self._plots.view_end_s()) if frozen else None
         self._finished_at_freeze = self._session.requests_seen
-        self._window.figures.set_frozen_at(self._frozen_at)
         self.show_numbers()
         self.show_findings()
 
@@ -103,11 +103,16 @@ class Presenter(QObject):
         """The right edge of the plots; ``None`` while they follow the present."""
         return None if self._plots.is_live else self._plots.view_end_s()
 
+    def _clock_time(self, at_s: float) -> str:
+        """The time of day of a moment on the service's clock."""
+        return clock_text(self._history.wall_time(at_s))
+
     def _show_figures(self, at_s: float | None) -> None:
         now = figures(self._history, at_s)
         before = previous_figures(self._history, at_s)
         version, previous = before if before is not None else (None, None)
         self._window.figures.set_unit(self._history.unit)
+        self._window.figures.set_time(None if at_s is None else self._clock_time(at_s))
         self._window.figures.show_figures(now, previous, version)
         self._window.batching.show_measured(now.mean_batch)
 

@@ -54,7 +54,7 @@ class FiguresRow(QWidget):
             key: Figure(shown.name, shown.unit, shown.swatch, glossary.FIGURES[shown.name])
             for key, shown in FIGURES.items()
         }
-        self._frozen_at: str | None = None
+        self._time: str | None = None
         self._has_data = False
         self._shown: tuple[Figures | None, Figures | None, int | None] = (None, None, None)
         self._prediction: Prediction | None = None
@@ -95,10 +95,11 @@ class FiguresRow(QWidget):
         for figure in self._figures.values():
             figure.set_dimmed(dimmed)
 
-    def set_frozen_at(self, clock_time: str | None) -> None:
-        """Show the time at which the figures are frozen; ``None`` while they run."""
-        self._frozen_at = clock_time
-        self.show_figures(*self._shown)
+    def set_time(self, clock_time: str | None) -> None:
+        """Show the time of day that the figures are of; ``None`` for now."""
+        if clock_time != self._time:
+            self._time = clock_time
+            self.show_figures(*self._shown)
 
     def set_compact(self, compact: bool) -> None:
         for figure in self._figures.values():
@@ -122,8 +123,8 @@ class FiguresRow(QWidget):
 
     def _below(self, key: str, shown: _Shown) -> tuple[str, str]:
         """A word and a number, whose unit stands above it."""
-        if self._frozen_at is not None and key == next(iter(FIGURES)):
-            return "at", self._frozen_at
+        if self._time is not None and key == next(iter(FIGURES)):
+            return "at", self._time
         if self._prediction is not None and key in PREDICTED:
             return _predicted(self._prediction, key, shown)
         _now, before, version = self._shown

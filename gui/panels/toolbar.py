@@ -46,6 +46,7 @@ EXPORTS: Final[Mapping[str, str]] = {
 }
 
 
+UNFREEZE: Final = "Unfreeze"
 RECORD: Final = f"Record to a file…\t{shortcuts.RECORD.native}"
 STOP_RECORDING: Final = f"Stop recording\t{shortcuts.RECORD.native}"
 
@@ -147,6 +148,9 @@ class Toolbar(QWidget):
 
     def set_frozen(self, frozen: bool, at: str = "", arrived: int = 0) -> None:
         self.freeze_button.setChecked(frozen)
+        self.freeze_button.setText(UNFREEZE if frozen else "Freeze")
+        does = "Follow the present again" if frozen else "Freeze the plots"
+        self.freeze_button.setToolTip(shortcuts.FREEZE.tip(does))
         self.freeze_button.set_icon("ph.play-fill" if frozen else "ph.pause-fill")
         parts = [f"at {at}" if at else "", f"{arrived} new" if arrived else ""]
         self._chip.setText(" · ".join(part for part in parts if part))
@@ -219,7 +223,8 @@ class Toolbar(QWidget):
         self._window_button = Chooser(large=True, name="Time window")
         self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)
         self._window_menu = menu_of(self, [(text, s) for s, text in WINDOW_NAMES.items()])
-        self.freeze_button = Button("Freeze", "ph.pause-fill", large=True, tip=shortcuts.FREEZE.tip("Freeze the plots"))
+        self.freeze_button = Button(UNFREEZE, "ph.pause-fill", large=True)
+        self.freeze_button.setFixedWidth(self.freeze_button.sizeHint().width())  # nothing moves when it is pressed
         self.freeze_button.setCheckable(True)
         self.export_button = Button("Export", "ph.export", large=True, tip=shortcuts.EXPORT.tip())
         self.export_menu = menu_of(self, [(text, key) for key, text in EXPORTS.items()])
@@ -249,6 +254,7 @@ class Toolbar(QWidget):
             hidden.hide()
         self.set_url(None)
         self.set_window_s(60)
+        self.set_frozen(False)
 
     def _made_device_menu(self) -> QMenu:
         menu = QMenu(self)

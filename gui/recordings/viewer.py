@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ from gui.main_window import TITLE, MainWindow
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.bar import RecordingBar, in_force
 from gui.recordings.recorder import FILTER
+from gui.series.time_axis import clock_text
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
 from gui.session.session import Session
@@ -85,7 +85,6 @@ class Recordings(QObject):
         self._show_history(live)
         self._window.show_recorded_settings(None)
         self._plots.set_window_s(self._window_s())
-        self._window.figures.set_frozen_at(None)
         self._window.setWindowTitle(TITLE)
         self.changed.emit()
 
@@ -95,8 +94,7 @@ class Recordings(QObject):
             return
         window, history = self._window, self._history
         at_s = self._plots.view_end_s()
-        clock_time = f"{datetime.fromtimestamp(history.wall_time(at_s)):%H:%M:%S}"
-        window.figures.set_frozen_at(clock_time)
+        clock_time = clock_text(history.wall_time(at_s))
         window.toolbar.show_replay(self._shown.path.name, clock_time)
         regime = history.batches.regime_at(at_s)
         settings = None if regime is None else regime.settings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from PySide6.QtCore import QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy
@@ -12,6 +14,8 @@ from gui.widgets.labels import draw_text, repolish
 from gui.widgets.scale import Scale
 from service.messages.settings import Bounds
 from service.messages.text import parse_number
+
+COMMA_RULE: Final = "Decimals take a point, not a comma."  # 1,500 could be either number
 
 
 class NumberField(QLineEdit):
@@ -79,7 +83,7 @@ class NumberField(QLineEdit):
         try:
             number = parse_number(text.strip())
         except ValueError:
-            return self._bounds.rule
+            return COMMA_RULE if "," in text else self._bounds.rule
         if self._bounds.integral and number != int(number):
             return self._bounds.rule
         return None if number in self._bounds else f"Must be {self._bounds.range}."

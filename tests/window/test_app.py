@@ -334,6 +334,13 @@ def test_that_frozen_plots_stand_while_data_go_on(qtbot: QtBot, running: Batchsc
     qtbot.waitUntil(lambda: outcomes(running) == ["done"] * 3)
 
     assert plots.view_end_s() == stands_at_s
+    requests_per_s = running.window.figures.figure("requests_per_s")
+    qtbot.waitUntil(lambda: requests_per_s.before.startswith("at "))
+    frozen_at = requests_per_s.before
+    plots.show_until(stands_at_s - 60)
+    qtbot.waitUntil(lambda: requests_per_s.before not in ("", frozen_at))
+    plots.back_to_live()
+    qtbot.waitUntil(lambda: requests_per_s.before == frozen_at)
     qtbot.waitUntil(lambda: any("2 new" in text for text in texts(running.window.toolbar)))
     running.window.toolbar.toggle_freeze()
     assert plots.is_live

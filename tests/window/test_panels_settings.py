@@ -168,6 +168,7 @@ def test_that_a_handle_in_hand_is_not_moved(batching: BatchingPanel) -> None:
     [
         ("batch_wait_timeout_s", "7.5", "Must be from 0 to 5. Still 0.050."),
         ("batch_wait_timeout_s", "nan", "Must be a number from 0 to 5. Still 0.050."),
+        ("batch_wait_timeout_s", "0,5", "Decimals take a point, not a comma. Still 0.050."),
         ("batch_wait_timeout_s", "-1", "Must be from 0 to 5. Still 0.050."),
         ("batch_wait_timeout_s", "1e999", "Must be a number from 0 to 5. Still 0.050."),
         ("batch_wait_timeout_s", "", "Must be a number from 0 to 5. Still 0.050."),

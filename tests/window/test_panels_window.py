@@ -215,9 +215,9 @@ def test_that_the_row_is_lower_until_there_are_data_and_then_keeps_its_height(wi
 
 def test_that_frozen_figures_say_at_which_time_they_stand(window: MainWindow) -> None:
     window.figures.show_figures(Values(), Values(), 6)
-    window.figures.set_frozen_at("14:32:07")
+    window.figures.set_time("14:32:07")
     assert window.figures.figure("requests_per_s").before == "at 14:32:07"
-    window.figures.set_frozen_at(None)
+    window.figures.set_time(None)
     assert window.figures.figure("requests_per_s").before == "v6 6.8"
 
 
@@ -231,8 +231,10 @@ def test_that_freezing_keeps_the_button_pressed_and_counts_what_came_since(windo
     assert frozen.args == [True]
     window.toolbar.set_frozen(True, "14:32:07", 128)
     assert window.toolbar.freeze_button.isChecked()
+    assert window.toolbar.freeze_button.text() == "Unfreeze"
     assert "at 14:32:07 · 128 new" in texts(window.toolbar)
     window.toolbar.set_frozen(False)
+    assert window.toolbar.freeze_button.text() == "Freeze"
     assert not any("14:32:07" in text for text in texts(window.toolbar))
 
 
