@@ -82,34 +82,32 @@ def batch_size_limits(facts: Facts) -> Finding | None:
 
 
 def ongoing_capped(facts: Facts) -> Finding | None:
-    """Ray lets a replica hold too few requests, those that wait and those that run, for batches to be full."""
+    """Ray lets a replica hold fewer requests than a batch may have, so no batch can be full."""
     reported = facts.history.statuses.replicas
     limits = reported["max_ongoing"][(reported["at"] <= facts.at_s) & (reported["max_ongoing"] != UNKNOWN)]
     if not len(limits) or not facts.has_batches:
         return None
     limit = int(limits[-facts.replicas :].min())  # the lowest that the replicas reported last
     batches = facts.batches
-    held = (facts.queues.waiting + facts.queues.running).max(axis=0, initial=0)  # by the replica with the most
-    at_limit = share(held >= limit - TELEMETRY_READERS)
-    if at_limit < MOSTLY or facts.full_share >= MOSTLY:
+    if limit >= facts.cap or batches.share(batches.size >= limit - TELEMETRY_READERS) < 0.5:
         return None
+    largest = int(batches.size.max())
     timeout_s = facts.timeout_s
     waits_all = timeout_s > 0 and share(batches.held >= 0.9 * timeout_s) >= MOSTLY
     also = f", and each waited its whole {seconds(timeout_s)} for more" if waits_all else ""
-    had = f"the last {counted(len(batches), 'batch')} had {batches.mean_size:.1f} of {facts.cap} requests on average"
+    most = f"of the last {counted(len(batches), 'batch')} none had more than"
     if facts.is_continuous:
-        had = f"{batches.mean_size:.1f} of {facts.cap} places were taken on average"
+        most = "there never ran more than"
     return Finding(
         "ongoing_capped",
         "warning",
         "max_ongoing_requests caps the batches",
-        evidence=f"Ray lets a replica hold {limit} requests at once, waiting, running or reading telemetry, and "
-        f"held these {percent(at_limit)} of the time: {had}{also}.",
+        evidence=f"Ray lets a replica hold {limit} requests at once, readers of telemetry included: {most} {largest}, "
+        f"although max_batch_size is {facts.cap}{also}.",
         data={
             "max_ongoing_requests": limit,
             "max_batch_size": facts.cap,
-            "mean_batch": batches.mean_size,
-            "at_limit_share": at_limit,
+            "largest_batch": largest,
             "mean_held_s": float(batches.held.mean()),
         },
         advice=f"Raise max_ongoing_requests to {facts.settings.max_ongoing_requests} or more, which holds a full "
