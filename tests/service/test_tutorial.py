@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from service.messages.telemetry import TelemetryFrame
 from service.workloads.house_price import HousePrice
@@ -28,12 +29,16 @@ RUN = {
     "house-price": ("service.app:build", "workload=house-price"),
 }
 
+LONG_WAIT_S = 1.0
+
 
 class Served:
     """A tutorial's application at work, and what its client was answered in each of its ways."""
 
     def __init__(self, tutorial: str, url: str, cluster: Cluster) -> None:
         self.url = url
+        wait = {"batch_wait_timeout_s": LONG_WAIT_S}  # a slow machine sends few requests in the usual time
+        requests.put(f"{url}/batching", json=wait, timeout=HANG_S).raise_for_status()
         client = [sys.executable, CLIENT, tutorial, url]
         told = subprocess.run(client, env=cluster.environment, stdout=subprocess.PIPE, check=True).stdout
         self.inputs, self.answers = json.loads(told).values()
