@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
 from service.analysis.observed.columns import Columns
 from service.analysis.observed.descriptions import describe_load_change
 from service.analysis.observed.history import KEPT_S, SPAN_S, History
+from service.analysis.observed.requests import samples_between
 from service.analysis.observed.rolling import STEP_S, Grid, step_of
 from service.analysis.predict.cost import Executed
 from service.messages.load import (
@@ -130,6 +133,19 @@ def test_that_latency_counts_from_the_intended_send_time_or_else_from_receipt(hi
     history.add_telemetry(frame(1, 12.1, requests=(known, stranger)))
     assert sorted(history.requests.samples["latency"].tolist()) == pytest.approx([2.0, 2.55])
     assert [row.source for row in history.requests.rows()] == ["fire", "other"]
+
+
+def test_that_times_of_tokens_count_as_latency_does_and_are_blank_where_unknown(history: History) -> None:
+    sent = {"source": "fire", "prompt": "Once", "max_tokens": 8, "intended_s": 10.0, "sent_s": 10.1}
+    ends = {"first_token_s": 10.5, "finished_s": 12.0, "outcome": "ok"}
+    history.add_load(load(12.0, ClientRequest(id="a", tokens=4, **sent, **ends)))  # type: ignore[arg-type]
+    history.add_load(load(12.0, ClientRequest(id="b", tokens=1, **sent, **ends)))  # type: ignore[arg-type]
+    own = {"first_token_s": 10.25, "finished_s": 11.25, "completion_tokens": 5}
+    history.add_telemetry(frame(1, 12.0, requests=(request("c", "done", **own), request("d", "done", finished_s=13.0))))
+    samples = history.requests.samples
+    assert samples["ttft"].tolist() == pytest.approx([0.5, 0.5, 0.25, math.inf])
+    assert samples["tpot"].tolist() == pytest.approx([0.5, math.inf, 0.25, math.inf])
+    assert len(samples_between(samples, 0.0, 20.0, "tpot")[1]) == 2
 
 
 def test_that_changed_rows_are_handed_out_once(history: History) -> None:

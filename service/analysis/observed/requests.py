@@ -26,6 +26,8 @@ SERVICE_TIMES: Final = tuple(mark for mark in MARKS if mark not in SENDER_TIMES)
 TIMES: Final = (*SERVICE_TIMES, *SENDER_TIMES)
 INTEGERS: Final = ("state", "arrival", "slot", "batch", "regime", "sample", "tokens", "max_tokens", "prompt_tokens")
 
+SAMPLED: Final = ("latency", "ttft", "tpot")
+
 Source: TypeAlias = Literal["fire", "load", "other"]
 Key: TypeAlias = tuple[int, str]  # the service's number (ids are unique for its lifetime only) and the id it gave
 
@@ -87,12 +89,14 @@ class RequestTable:
     Attributes:
         columns: `TIMES` on the service's clock, `clock_offset` from the sender's to it, and `INTEGERS`. `queued` is
             blank for a refused request, `arrival` counts the requests of a replica, `batch` is a row of the batches.
-        samples: `finished`, `latency` and `regime` of each request that was answered, about in order of `finished`.
+        samples: a row for each request that was answered, about in order of `finished`: `SAMPLED`, all in seconds, and
+            `regime`. `ttft` (time to first token) counts from where `latency` does; `tpot` (time per output token) is
+            (latency - ttft) / (tokens - 1), as in vLLM's `bench serve`. Both are blank where they are unknown.
     """
 
     def __init__(self) -> None:
         self.columns = Columns([*TIMES, "clock_offset"], INTEGERS, MAX_ROWS)
-        self.samples = Columns(("finished", "latency"), ("regime",), MAX_ROWS)
+        self.samples = Columns(("finished", *SAMPLED), ("regime",), MAX_ROWS)
         self._texts: deque[_Texts] = deque()
         self._row_of_service: dict[Key, int] = {}
         self._row_of_client: dict[str, int] = {}
@@ -308,7 +312,8 @@ class RequestTable:
             self.samples.set(sample, "regime", regime)
 
     def _sample(self, row: int, finished_s: float, latency_s: float, regime: int) -> None:
-        values = {"finished": finished_s, "latency": latency_s, "regime": regime}
+        ttft_s, tpot_s = self._token_times(row, finished_s, latency_s)
+        values = {"finished": finished_s, "latency": latency_s, "ttft": ttft_s, "tpot": tpot_s, "regime": regime}
         sample = int(self.columns.get(row, "sample"))
         if self.samples.has(sample):
             for name, value in values.items():
@@ -316,12 +321,22 @@ class RequestTable:
         else:
             self.columns.set(row, "sample", self.samples.append(values))
 
+    def _token_times(self, row: int, finished_s: float, latency_s: float) -> tuple[float, float]:
+        """The time to the first token and the time per output token of an answered request; infinite if unknown."""
+        names = ("client_first_token", "first_token")
+        first_s = next((at_s for name in names if math.isfinite(at_s := self.columns.get(row, name))), math.inf)
+        ttft_s = max(first_s - (finished_s - latency_s), 0.0)
+        tokens = self.columns.get(row, "tokens")
+        return ttft_s, max(finished_s - first_s, 0.0) / (tokens - 1) if tokens > 1 and ttft_s < math.inf else math.inf
 
-def samples_between(samples: Columns, start_s: float, end_s: float) -> tuple[Floats, Floats, Ints]:
-    """Finish times, latencies and regimes of what finished in (start, end]."""
-    finished: Floats = samples["finished"]
-    within = (finished > start_s) & (finished <= end_s)
-    return finished[within], samples["latency"][within], samples["regime"][within]
+
+def samples_between(
+    samples: Columns, start_s: float, end_s: float, name: str = "latency"
+) -> tuple[Floats, Floats, Ints]:
+    """Finish times, latencies (or another of `SAMPLED`) and regimes of what finished in (start, end]."""
+    finished, values = samples["finished"], samples[name]
+    within = (finished > start_s) & (finished <= end_s) & np.isfinite(values)
+    return finished[within], values[within], samples["regime"][within]
 
 
 def _first(*times: float | None) -> float | None:

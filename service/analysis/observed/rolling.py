@@ -102,15 +102,19 @@ class RollingPercentiles:
         self._settled = max(newest - math.ceil(LATE_S / STEP_S), first - 1)
 
 
-def percentiles(samples: Columns, start_s: float, end_s: float, regime: int) -> Floats:
-    """p50, p95 and p99 of the latencies that ended in (start, end] under one regime."""
+def percentiles(samples: Columns, start_s: float, end_s: float, regime: int, name: str = "latency") -> Floats:
+    """p50, p95 and p99, in seconds, of the requests that ended in (start, end] under one regime.
+
+    They are of the latency, or of the time of that name.
+    """
     finished: Floats = samples["finished"]
     tail = slice(int(np.searchsorted(finished, start_s - LATE_S)), int(np.searchsorted(finished, end_s + LATE_S)))
     finished = finished[tail]
-    within = (finished > start_s) & (finished <= end_s) & (samples["regime"][tail] == regime)
+    values: Floats = samples[name][tail]
+    within = (finished > start_s) & (finished <= end_s) & (samples["regime"][tail] == regime) & np.isfinite(values)
     if not within.any():
         return np.full(len(LEVELS), math.nan)
-    return _between(np.sort(samples["latency"][tail][within]))
+    return _between(np.sort(values[within]))
 
 
 def _between(ordered: Floats) -> Floats:
