@@ -1,0 +1,81 @@
+"""What requests are to meet, and how many of them: from it follow goodput and the line that plots draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from service.messages.text import UserError, parse_number
+
+MOST_S: Final = 600.0
+SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+TIMES: Final[Mapping[str, str]] = {"latency": "latency_s", "ttft": "ttft_s", "tpot": "tpot_s"}
+RULE: Final = f"Must be name=seconds: {', '.join((*TIMES, *SHARES))}; seconds above 0, at most {MOST_S:g}."
+
+
+class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request is good if it is answered within each of these times; ``None`` asks for nothing.
+
+    Goodput is the rate of good requests, as in DistServe (arXiv 2401.09670) and in vLLM's `bench serve --goodput`.
+
+    Attributes:
+        latency_s: from the intended send time to the last token.
+        ttft_s: from the intended send time to the first token.
+        tpot_s: time per output token after the first, on average over a request.
+        share: of the requests that are to be good, for the objectives to be held.
+    """
+
+    latency_s: float | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    share: float = 0.95
+
+    def __post_init__(self) -> None:
+        for field in TIMES.values():
+            value = getattr(self, field)
+            if value is not None and not (math.isfinite(value) and 0 < value <= MOST_S):
+                raise UserError(f"{field}: {RULE}")
+        if not 0 < self.share <= 1:
+            raise UserError("share: Must be above 0 and at most 1.")
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked for."""
+        return any(getattr(self, field) is not None for field in TIMES.values())
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Objectives:
+        """Read `latency=1.0`, `ttft=0.3`, `tpot=0.05`; `p95=1.0` is a latency that 95 of 100 requests are to meet.
+
+        >>> Objectives.parse(["p95=1", "tpot=0.05"])
+        Objectives(latency_s=1.0, ttft_s=None, tpot_s=0.05, share=0.95)
+        """
+        fields: dict[str, float] = {}
+        for text in texts:
+            name, separator, number = text.partition("=")
+            if not separator or (name not in TIMES and name not in SHARES):
+                raise UserError(f"{text}: {RULE}")
+            try:
+                fields[TIMES.get(name, "latency_s")] = parse_number(number)
+            except ValueError:
+                raise UserError(f"{text}: {RULE}") from None
+            if name in SHARES:
+                fields["share"] = SHARES[name]
+        return cls(**fields)
+
+    @property
+    def words(self) -> str:
+        """
+        >>> Objectives(latency_s=1, ttft_s=0.3).words, Objectives().words
+        ('latency ≤ 1 s, ttft ≤ 0.3 s', 'none')
+        """
+        asked = {name: getattr(self, field) for name, field in TIMES.items()}
+        return ", ".join(f"{name} ≤ {value:g} s" for name, value in asked.items() if value is not None) or "none"
+
+    def are_met(self, latency_s: float, ttft_s: float | None, tpot_s: float | None) -> bool:
+        """Whether an answered request is good; a time that does not exist (of one token) asks for nothing."""
+        taken = (latency_s, ttft_s, tpot_s)
+        wanted = (self.latency_s, self.ttft_s, self.tpot_s)
+        return all(a is None or w is None or a <= w for a, w in zip(taken, wanted, strict=True))
