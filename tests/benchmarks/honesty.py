@@ -1,0 +1,403 @@
+"""Whether everything that the window says is true and agrees, in each painted frame, while much happens.
+
+python -m tests.benchmarks.honesty [--seconds S] [--only ACT [ACT ...]] [--pictures FOLDER]
+
+The real window, offscreen, starts the real service and acts out the scenes of `ACTS`, `--seconds` each: a calm load, an
+overload, its backlog, a change of formation, 16 users, busy programs, a replica that stands still and goes on, a frozen
+window, the end of the load, and the recording of it all. After each frame the texts are read as a user reads them, and
+held against each other, against their bounds and against the service's ledger. It prints each claim with the number of
+frames in which it was checked and in which it was untrue, and ends with 0 if none was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+import psutil
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication, QLabel
+
+from gui.app import Batchscope
+from gui.control.arguments import Arguments
+from gui.session.lifecycle import LifeCycle
+from gui.session.processes.service import ServiceStart
+from gui.widgets.segmented import Segmented
+from service.messages.load import ClosedLoop, Pattern, Poisson
+from service.messages.options import ServiceOptions
+from service.messages.settings import Settings
+from service.messages.text import UNKNOWN
+from tests.benchmarks.beside_other_work import BusyPrograms
+
+SIZE: Final = (1440, 900)
+TOKENS: Final = 24
+NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+LOST: Final = re.compile(r"\br\d+ lost\b|replica stopped|replica .* has ended", re.IGNORECASE)
+LONGEST_DRAIN_S: Final = 120.0
+
+Untruth = Iterator[str]
+
+
+@dataclass(frozen=True)
+class Act:
+    """A scene: settings and load that hold in it, and what else happens.
+
+    Attributes:
+        busy: programs that compute all the time beside the service.
+        stops_replica: a replica stands still for half of the scene.
+        freezes: the window is frozen.
+        drains: the scene lasts until every request has ended.
+    """
+
+    name: str
+    settings: dict[str, object]
+    load: Pattern | None
+    busy: int = 0
+    stops_replica: bool = False
+    freezes: bool = False
+    drains: bool = False
+
+
+CALM: Final = Poisson(rate_per_s=2.0)
+ACTS: Final = (
+    Act("calm", {}, CALM),
+    Act("overload", {"max_batch_size": 2, "max_queued_requests": 40}, Poisson(rate_per_s=14.0)),
+    Act("backlog", {"max_batch_size": 16, "max_queued_requests": 256}, CALM),
+    Act("early", {"formation": "early"}, Poisson(rate_per_s=4.0)),
+    Act("continuous", {"formation": "continuous"}, ClosedLoop(users=16)),
+    Act("contention", {}, ClosedLoop(users=16), busy=2),
+    Act("standstill", {"formation": "late"}, Poisson(rate_per_s=3.0), stops_replica=True),
+    Act("frozen", {}, Poisson(rate_per_s=3.0), freezes=True),
+    Act("end", {}, None, drains=True),
+)
+
+
+class Reading:
+    """What the window says at one moment, as texts and as numbers."""
+
+    def __init__(self, batchscope: Batchscope) -> None:
+        self._window = batchscope.window
+        plots = batchscope.composition.plots
+        self.queue = plots.queue_depth.header.readout
+        self.latency = plots.latency.header.readout
+        self.throughput = plots.throughput.header.readout
+        self.batch_size = plots.batch_size.header.readout
+        self.activity = self._window.status.activity.text()
+        filters = self._window.requests.findChildren(Segmented)[0]
+        tips = (filters.button(name).toolTip() for name in ("all", "waiting", "running", "done"))
+        self.counts = dict(zip(("all", "waiting", "running", "done"), map(first_number, tips), strict=True))
+
+    def figure(self, key: str) -> str:
+        """The number of a figure, without its unit."""
+        return self._window.figures.figure(key).text.split(" ")[0]
+
+    def value(self, key: str) -> float | None:
+        return number(self.figure(key))
+
+    def sentences(self) -> list[str]:
+        """What the window says in words: labels, the status bar, the rows of the table."""
+        said = [each.text() for each in self._window.findChildren(QLabel) if each.isVisible()]
+        return [*said, self.activity, *(row.error or "" for row in self._window.requests.model.rows())]
+
+
+def number(text: str) -> float | None:
+    return None if text in ("", UNKNOWN) else float(text)
+
+
+def first_number(text: str) -> float:
+    found = NUMBER.search(text)
+    return float(found.group()) if found else 0.0
+
+
+class Claims:
+    """What has to be true in each frame; a claim yields a sentence for each untruth that it finds."""
+
+    def __init__(self, batchscope: Batchscope) -> None:
+        self._batchscope = batchscope
+        self._history = batchscope.composition.history
+        self._frozen: tuple[str, ...] | None = None
+
+    def all(self) -> dict[str, Callable[[Reading], Untruth]]:
+        return {
+            "queue: figure = legend = table": self._queue_agrees,
+            "running: legend = table": self._running_agrees,
+            "requests/s, tokens/s: figure = legend": self._throughput_agrees,
+            "p50, p95, p99: figure = legend, in order": self._latency_agrees,
+            "batches: within their cap": self._batches_within_cap,
+            "running: within its places": self._running_within_places,
+            "vs batch 1: explained where it exceeds the batch": self._gain_is_explained,
+            "no replica is called lost while it lives": self._no_living_replica_is_lost,
+            "frozen figures stand still": self._frozen_figures_stand_still,
+            "the service's ledger balances": self._ledger_balances,
+            "the load generator's ledger balances": self._load_balances,
+        }
+
+    def _queue_agrees(self, reading: Reading) -> Untruth:
+        if reading.value("queue") is None or "waiting" not in reading.queue:
+            return
+        legend = first_number(reading.queue["waiting"]) + first_number(reading.queue["formed"])
+        said = {"figure": reading.value("queue"), "legend": legend}
+        if not self._is_past:  # the table shows the present
+            said["table"] = reading.counts["waiting"]
+        if len(set(said.values())) > 1:
+            yield f"{said}"
+
+    def _running_agrees(self, reading: Reading) -> Untruth:
+        if "running" in reading.queue and not self._is_past:
+            said = {"legend": first_number(reading.queue["running"]), "table": reading.counts["running"]}
+            if len(set(said.values())) > 1:
+                yield f"{said}"
+
+    def _throughput_agrees(self, reading: Reading) -> Untruth:
+        names = {"requests_per_s": "requests/s", "tokens_per_s": f"{self._history.unit}/s"}
+        for key, name in names.items():
+            if name in reading.throughput and reading.figure(key) != reading.throughput[name]:
+                yield f"{name}: figure {reading.figure(key)}, legend {reading.throughput[name]}"
+
+    def _latency_agrees(self, reading: Reading) -> Untruth:
+        for name in ("p50", "p95", "p99"):
+            if name in reading.latency and reading.figure(f"{name}_s") != reading.latency[name].split(" ")[0]:
+                yield f"{name}: figure {reading.figure(f'{name}_s')}, legend {reading.latency[name]}"
+        known = [value for name in ("p50_s", "p95_s", "p99_s") if (value := reading.value(name)) is not None]
+        if known != sorted(known):
+            yield f"out of order: {known}"
+
+    def _batches_within_cap(self, reading: Reading) -> Untruth:
+        columns = self._history.batches.columns
+        beyond = int((columns["size"] > columns["cap"]).sum())
+        if beyond:
+            yield f"{beyond} batches are larger than their cap"
+        mean, caps = reading.value("mean_batch"), columns["cap"]
+        if mean is not None and len(caps) and mean > caps.max() * max(len(self._history.replicas), 1):
+            yield f"mean batch {mean}, cap {caps.max()}"
+
+    def _running_within_places(self, reading: Reading) -> Untruth:
+        caps = self._history.batches.columns["cap"][-50:]
+        if "running" in reading.queue and len(caps):
+            running, most = first_number(reading.queue["running"]), caps.max() * max(len(self._history.replicas), 1)
+            if running > most:
+                yield f"{running:.0f} run in {most} places"
+
+    def _gain_is_explained(self, reading: Reading) -> Untruth:
+        gain, mean = reading.value("speedup_over_batch_1"), reading.value("mean_batch")
+        tip = self._batchscope.window.figures.figure("speedup_over_batch_1").toolTip()
+        if gain is not None and mean is not None and gain > mean and "exceeds" not in tip:
+            yield f"{gain} times at a mean batch of {mean}"
+
+    def _no_living_replica_is_lost(self, reading: Reading) -> Untruth:
+        if self._batchscope.composition.session.state is not LifeCycle.RUNNING:
+            return
+        if all(psutil.pid_exists(replica.pid) for replica in self._history.replicas):
+            yield from dict.fromkeys(said for said in reading.sentences() if LOST.search(said))
+            yield from (outage.text for outage in self._history.outages if outage.text.endswith(" lost"))
+
+    def _frozen_figures_stand_still(self, reading: Reading) -> Untruth:
+        if not self._batchscope.composition.plots.is_live:
+            keys = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "p99_s", "mean_batch", "queue")
+            shown = tuple(reading.figure(key) for key in keys)
+            if self._frozen is not None and shown != self._frozen:
+                yield f"{self._frozen} became {shown}"
+            self._frozen = shown
+        else:
+            self._frozen = None
+
+    def _ledger_balances(self, _reading: Reading) -> Untruth:
+        for replica in self._history.replicas:
+            ledger = replica.ledger
+            ended = ledger.completed + ledger.failed + ledger.cancelled
+            held = replica.waiting + replica.formed + replica.running
+            if ledger.received != ledger.refused + ledger.admitted or ledger.admitted != ended + held:
+                yield f"{replica.replica}: {ledger}, holds {held}"
+
+    def _load_balances(self, _reading: Reading) -> Untruth:
+        load = self._history.load
+        if load is not None:
+            t = load.totals
+            if t.sent != t.ok + t.refused + t.failed + t.cancelled + t.outstanding:
+                yield f"{t}"
+
+    @property
+    def _is_past(self) -> bool:
+        return not self._batchscope.composition.plots.is_live
+
+
+class Play:
+    """Acts out the scenes in the window's own event loop and counts what is untrue."""
+
+    def __init__(self, batchscope: Batchscope, arguments: argparse.Namespace) -> None:
+        self._batchscope = batchscope
+        self._arguments = arguments
+        self._busy = BusyPrograms()
+        self._acts = [act for act in ACTS if not arguments.only or act.name in arguments.only]
+        self._act: Act | None = None
+        self._claims: dict[str, Callable[[Reading], Untruth]] = {}
+        self._stopped: psutil.Process | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="honesty-"))
+        self.checked: Counter[str] = Counter()
+        self.untrue: Counter[tuple[str, str]] = Counter()
+        self.examples: dict[tuple[str, str], str] = {}
+        self.has_ended = False
+
+    def start(self) -> None:
+        composition = self._batchscope.composition
+        self._claims = Claims(self._batchscope).all()
+        composition.session.life_cycle_changed.connect(self._on_life_cycle_changed)
+        composition.frame_clock.painted.connect(self._check)
+        composition.start_service()
+
+    def _on_life_cycle_changed(self, state: LifeCycle) -> None:
+        if state is LifeCycle.RUNNING:
+            self._next()
+        elif state is LifeCycle.FAILED:
+            print("the service failed", file=sys.stderr)
+            self._batchscope.close()
+        elif state is LifeCycle.NOT_STARTED and not self._acts:
+            self._show_recording()
+
+    def _next(self) -> None:
+        if not self._acts:
+            self._after_all()
+            return
+        self._act = act = self._acts.pop(0)
+        composition, window = self._batchscope.composition, self._batchscope.window
+        composition.set_frozen(act.freezes)
+        self._busy.become(act.busy)
+        if act.settings:
+            composition.session.change_settings(act.settings)
+        if act.load is None:
+            composition.session.stop_load()
+        else:
+            window.load.set_load(act.load, TOKENS)
+            if composition.history.load is None or composition.history.load.pattern is None:
+                window.load.toggle()
+        if act.stops_replica:
+            self._stop_replica()
+        seconds = LONGEST_DRAIN_S if act.drains else self._arguments.seconds
+        self._until = QTimer(composition, singleShot=True, interval=round(seconds * 1e3))
+        self._until.timeout.connect(self._end_act)
+        self._until.start()
+
+    def _stop_replica(self) -> None:
+        replicas = self._batchscope.composition.history.replicas
+        self._stopped = psutil.Process(replicas[0].pid)
+        self._stopped.send_signal(signal.SIGSTOP)
+        QTimer.singleShot(round(self._arguments.seconds * 500), self._let_go_on)
+
+    def _let_go_on(self) -> None:
+        if self._stopped is not None:
+            self._stopped.send_signal(signal.SIGCONT)
+            self._stopped = None
+
+    def _end_act(self) -> None:
+        assert self._act is not None
+        self._until.stop()
+        if self._arguments.pictures is not None:
+            self._batchscope.window.grab().save(str(self._arguments.pictures / f"{self._act.name}.png"))
+        if self._act.drains:
+            self._hold_against_ledger()
+        self._act = None
+        self._next()
+
+    def _hold_against_ledger(self) -> None:
+        """At rest the table's counts are those of the service's ledger."""
+        history, reading = self._batchscope.composition.history, Reading(self._batchscope)
+        ledgers = [replica.ledger for replica in history.replicas]
+        said = {"all": reading.counts["all"], "done": reading.counts["done"]}
+        counted = {"all": sum(each.received for each in ledgers), "done": sum(each.completed for each in ledgers)}
+        self._count("at rest: table = ledger", [] if said == counted else [f"table {said}, ledger {counted}"])
+
+    def _after_all(self) -> None:
+        self._busy.become(0)
+        path = self._folder / "all.batchscope"
+        self._path = path
+        recorder = self._batchscope.composition.recorder
+        recorder.written.connect(self._batchscope.composition.session.stop)
+        recorder.save(path)
+
+    def _show_recording(self) -> None:
+        self._act = Act("recording", {}, None)
+        composition = self._batchscope.composition
+        composition.recordings.changed.connect(self._on_recording_shown)
+        composition.recordings.open(self._path)
+
+    def _on_recording_shown(self) -> None:
+        if self._batchscope.composition.recordings.is_viewing:
+            QTimer.singleShot(round(self._arguments.seconds * 500), self._end)
+
+    def _end(self) -> None:
+        if self._arguments.pictures is not None:
+            self._batchscope.window.grab().save(str(self._arguments.pictures / "recording.png"))
+        self.has_ended = True
+        self._batchscope.close()
+
+    def _check(self) -> None:
+        if self._act is None:
+            return
+        if self._act.drains and self._is_at_rest():
+            self._end_act()
+            return
+        reading = Reading(self._batchscope)
+        for claim, find in self._claims.items():
+            self._count(claim, list(find(reading)))
+
+    def _count(self, claim: str, found: Sequence[str]) -> None:
+        assert self._act is not None
+        self.checked[claim] += 1
+        if found:
+            self.untrue[claim, self._act.name] += 1
+            self.examples.setdefault((claim, self._act.name), found[0])
+
+    def _is_at_rest(self) -> bool:
+        load = self._batchscope.composition.history.load
+        queue = Reading(self._batchscope).counts
+        is_over = load is not None and load.pattern is None and not load.totals.outstanding
+        return is_over and not queue["waiting"] and not queue["running"]
+
+
+def judge(play: Play) -> bool:
+    """Print each claim; returns whether all were true to the end."""
+    for claim, checked in play.checked.items():
+        wrong = {act: count for (name, act), count in play.untrue.items() if name == claim}
+        print(f"{claim}: {sum(wrong.values())} of {checked} frames untrue")
+        for act, count in wrong.items():
+            print(f"    {act}: {count}, first: {play.examples[claim, act]}")
+    if not play.has_ended:
+        print("It did not come to its end.")
+    return play.has_ended and not play.untrue
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each scene (12)")
+    parser.add_argument("--only", nargs="*", choices=[act.name for act in ACTS], help="these scenes")
+    parser.add_argument("--pictures", type=Path, help="a folder for a picture of each scene")
+    arguments = parser.parse_args()
+    if arguments.pictures is not None:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
+    app = QApplication([])
+    app.setQuitOnLastWindowClosed(False)
+    start = ServiceStart(ServiceOptions(settings=Settings()))
+    batchscope = Batchscope(app, Arguments(theme="dark"), service_start=start)
+    batchscope.window.resize(*SIZE)
+    play = Play(batchscope, arguments)
+    batchscope.completed.connect(play.start)
+    batchscope.closed.connect(app.quit)
+    print(f"load average before: {', '.join(f'{load:.1f}' for load in os.getloadavg())} on {os.cpu_count()} cores")
+    batchscope.show()
+    app.exec()
+    return 0 if judge(play) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
