@@ -117,13 +117,15 @@ class Presenter(QObject):
         self._window.batching.show_measured(now.mean_batch)
 
     def _show_drain(self) -> None:
-        """Say how long batches under older settings ran on; known from the first batch under those in force."""
+        """Say how long batches under older settings ran on, or what comes before the first batch under the new ones."""
         batches, in_force = self._history.batches, self._history.in_force
         regime = batches.regimes[-1] if batches.regimes else None
         is_obeyed = regime is not None and in_force is not None and regime.version == in_force.version
+        pending = None if in_force is None else batches.pending(in_force.version, self._history.now_s())
         drain = batches.drain(regime) if regime is not None and is_obeyed else None
-        words, brief = ("", "") if drain is None else (drain.words, drain.brief)
-        self._window.batching.show_drained(words, brief)
+        found = pending or drain
+        words, brief = ("", "") if found is None else (found.words, found.brief)
+        self._window.batching.show_drained(words, brief, is_pending=pending is not None)
 
     def _show_state(self) -> None:
         toolbar, session = self._window.toolbar, self._session

@@ -48,7 +48,7 @@ class BatchingPanel(QWidget):
         self._recorded: Settings | None = None
         self._wanted: dict[str, object] = {}  # not yet confirmed
         self._unsent: dict[str, object] = {}
-        self._version, self._after, self._drained = "", "", ("", "")
+        self._version, self._after, self._drained = "", "", ("", "", False)
         self._head = ElidedLabel("", "caption")
         self._formation = Segmented([(name, name) for name in FORMATIONS], "formation")
         for name in FORMATIONS:
@@ -96,7 +96,7 @@ class BatchingPanel(QWidget):
         self._in_force = settings
         self._wanted.clear()
         self._unsent.clear()
-        self._version, self._after, self._drained = "", "", ("", "")
+        self._version, self._after, self._drained = "", "", ("", "", False)
         self._show_head()
         self._show_all()
 
@@ -130,10 +130,13 @@ class BatchingPanel(QWidget):
             self._recorded = settings
             self._show_all()
 
-    def show_drained(self, words: str, brief: str) -> None:
-        """Show when the batches of the settings before had run: "old settings drained after 1.8 s", or nothing."""
-        if (words, brief) != self._drained:
-            self._drained = words, brief
+    def show_drained(self, words: str, brief: str, is_pending: bool = False) -> None:
+        """Show when the batches of the settings before had run: "old settings drained after 1.8 s", or nothing.
+
+        With `is_pending` no batch has obeyed the settings yet, and the words say what comes first.
+        """
+        if (words, brief, is_pending) != self._drained:
+            self._drained = words, brief, is_pending
             self._show_head()
 
     def show_refusal(self, field: str, rule: str) -> None:
@@ -212,15 +215,17 @@ class BatchingPanel(QWidget):
     def _show_head(self) -> None:
         """Show as much of the head as fits; the tooltip has all of it."""
         in_force = f"{self._version} in force {self._after}" if self._after else self._version
-        words, brief = self._drained
+        words, brief, is_pending = self._drained
         texts = [in_force]
-        if in_force and words:
+        if self._version and is_pending:
+            texts = [f"{self._version}: {words}", f"{self._version} {brief}", f"{self._version} pending"]
+        elif in_force and words:
             in_short = f"{self._version} {self._after}".rstrip()
             texts = [f"{in_force}, {words}", f"{in_short}, {brief}", in_force]
         title = QFontMetrics(font(tokens.FONT_TITLE, tokens.WEIGHT_BOLD)).horizontalAdvance(TITLE)
         room = self.width() - 2 * tokens.PANEL_PADDING - title - tokens.GAP_2
         width_of = self._head.fontMetrics().horizontalAdvance
-        self._head.setText(next((text for text in texts if width_of(text) <= room), in_force))
+        self._head.setText(next((text for text in texts if width_of(text) <= room), texts[-1]))
         self._head.setToolTip(texts[0] if self._head.text() != texts[0] else "")
 
     def _show_all(self) -> None:

@@ -66,6 +66,17 @@ def test_that_the_head_tells_as_much_of_the_change_as_there_is_room_for(batching
     assert "v7 in force after 3 ms" in texts(batching)
 
 
+def test_that_settings_that_no_batch_has_obeyed_are_not_called_in_force(batching: BatchingPanel) -> None:
+    batching.show_in_force(VersionedSettings(version=7, settings=Settings()), in_force_after_ms=3.0)
+    batching.show_drained("27 requests formed before it come first", "after 27 formed", is_pending=True)
+    whole = "v7: 27 requests formed before it come first"
+    for width, text in ((440, whole), (264, "v7 after 27 formed")):
+        batching.resize(width, batching.height())
+        assert saying(batching, text).toolTip() == ("" if text == whole else whole)
+    batching.show_drained(whole, "after longer than there is room to tell", is_pending=True)
+    assert "v7 pending" in texts(batching)
+
+
 def test_that_a_typed_number_is_asked_for_at_once(batching: BatchingPanel, qtbot: QtBot) -> None:
     with qtbot.waitSignal(batching.settings_wanted) as asked:
         type_into(batching.control("max_batch_size").field, "32")

@@ -10,6 +10,7 @@ from service.analysis.observed.descriptions import describe_change, describe_loa
 from service.messages.load import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
 from service.messages.settings import Scale
 from service.messages.telemetry import Deployment
+from service.messages.text import counted, format_time
 
 MARK_GAP_S: Final = 1.0  # changes of load closer than this (a slider that is dragged) become one mark
 MOST_KEPT: Final = 500
@@ -115,6 +116,38 @@ class Drain:
     def brief(self) -> str:
         """The same for narrow places."""
         return "draining" if self.end_s is None else f"drained {self.end_s - self.in_force_s:.1f} s"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Settings that every replica has adopted and no batch has obeyed: batches formed before them come first.
+
+    Attributes:
+        requests: in these batches, formed or running.
+        left_s: about how long they still take; ``None`` where no such batch has ended yet.
+    """
+
+    requests: int
+    left_s: float | None
+
+    @property
+    def words(self) -> str:
+        """
+        >>> Pending(27, 9.4).words, Pending(1, None).words
+        ('27 requests formed before it come first, about 9 s', '1 request formed before it comes first')
+        """
+        come = "comes" if self.requests == 1 else "come"
+        about = "" if self.left_s is None else f", about {format_time(self.left_s)}"
+        return f"{counted(self.requests, 'request')} formed before it {come} first{about}"
+
+    @property
+    def brief(self) -> str:
+        """The same for narrow places.
+
+        >>> Pending(27, 9.4).brief, Pending(1, None).brief
+        ('after 27 formed, ~9 s', 'after 1 formed')
+        """
+        return f"after {self.requests} formed" + ("" if self.left_s is None else f", ~{format_time(self.left_s)}")
 
 
 @dataclass(frozen=True)

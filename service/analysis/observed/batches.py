@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 import numpy as np
 
-from service.analysis.observed.annotations import Drain, SettingsMark
+from service.analysis.observed.annotations import Drain, Pending, SettingsMark
 from service.analysis.observed.columns import Bools, Columns, Floats, Ints
 from service.analysis.observed.descriptions import describe_change
 from service.analysis.observed.rolling import Grid
@@ -19,6 +19,7 @@ from service.messages.text import format_ms
 
 MAX_ROWS: Final = 60_000
 LAST_REPORT_S: Final = 5.0  # how long after a change the service may still report batches formed before it
+TYPICAL: Final = 10  # batches that ended last, whose median run time is expected of the next
 REASONS: Final[tuple[ReleaseReason, ...]] = get_args(ReleaseReason)
 REASON_CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 FORMATION_CODES: Final = {formation: code for code, formation in enumerate(FORMATIONS)}
@@ -129,6 +130,27 @@ class BatchTable:
         if is_reported and last_s < np.inf:
             self._drains[regime.number] = found
         return found
+
+    def pending(self, version: int, at_s: float) -> Pending | None:
+        """What comes before the first batch under this version; ``None`` once one was formed or nothing is left.
+
+        Batches take about as long as the last of their formation; in `continuous` that is not known, since the others
+        may join.
+        """
+        columns = self.columns
+        is_open = np.isinf(columns["finished"]) & (columns["version"] < version)
+        if not is_open.any() or (self.regimes and self.regimes[-1].version == version):
+            return None
+        formation = columns["formation"][is_open][-1]
+        ended = np.isfinite(columns["finished"]) & np.isfinite(columns["started"]) & (columns["formation"] == formation)
+        run_s = (columns["finished"] - columns["started"])[ended][-TYPICAL:]
+        left_s = None
+        if len(run_s) and formation != CONTINUOUS:
+            for_s = np.maximum(at_s - columns["started"][is_open], 0.0)  # 0 for a batch that has not started
+            left_each_s = np.maximum(np.median(run_s) - for_s, 0.0)
+            engines = len(set(columns["slot"][is_open].tolist()))
+            left_s = float(left_each_s.sum()) / engines
+        return Pending(int(columns["size"][is_open].sum()), left_s)
 
     def marks(self) -> list[SettingsMark]:
         found = [(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
