@@ -36,6 +36,7 @@ from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
 from service.analysis.observed.history import History
 from service.messages.clock import monotonic_clock_id
+from service.messages.objectives import Objectives
 
 DRAWING_S: Final = 0.003  # of a frame, in which plots are begun: some now and some in the next
 
@@ -79,6 +80,8 @@ class Composition(QObject):
         toolbar.export_wanted.connect(self.exporter.ask)
         plots.window_changed.connect(self._on_plots_window_changed)
         plots.live_requested.connect(self._on_live_requested)
+        self._set_objectives(window.load.objectives.objectives)
+        window.load.objectives.changed.connect(self._set_objectives)
         self._connect_complaints()
         window.toolbar.model_chosen.connect(self._show_unit)
         self._show_unit()
@@ -149,6 +152,11 @@ class Composition(QObject):
         """Count in the unit of the chosen workload until a service reports its own."""
         if self.history.is_empty and self._choices.unit is not None:
             self.history.unit = self._choices.unit
+
+    def _set_objectives(self, objectives: Objectives) -> None:
+        """Judge what was observed, and what comes, by these."""
+        self.history.objectives = objectives
+        self.presenter.show_numbers()
 
     def look_at(self, seconds: float) -> None:
         """Let the plots show the last `seconds`."""

@@ -63,6 +63,7 @@ class Choices(QObject):
         window.batching.show_settings(preferences.settings)
         window.batching.redeployment.show_scale(preferences.scale)
         window.load.set_load(preferences.pattern, preferences.max_tokens, preferences.prompt_words)
+        window.load.objectives.set_objectives(preferences.objectives)
         self._show_workload()
         window.prompts.set_copies(preferences.copies)
         window.restore_layout(preferences.layout)
@@ -121,6 +122,7 @@ class Choices(QObject):
             pattern=window.load.pattern,
             max_tokens=max_tokens,
             prompt_words=prompt_words,
+            objectives=window.load.objectives.objectives,
             prompts=window.prompts.prompts,
             copies=window.prompts.copies,
         )

@@ -12,6 +12,7 @@ import platformdirs
 from gui.control.arguments import ThemePreference
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import USUAL_PROMPTS, Count, Length, Pattern, Poisson
+from service.messages.objectives import Objectives
 from service.messages.options import ServiceOptions
 from service.messages.settings import Scale, Settings
 
@@ -40,6 +41,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     pattern: Pattern = Poisson(rate_per_s=4.0)
     max_tokens: Length = 24
     prompt_words: Length | None = None
+    objectives: Objectives = Objectives()
     prompts: tuple[str, ...] = USUAL_PROMPTS
     copies: Count = 32
 

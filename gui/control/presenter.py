@@ -26,6 +26,7 @@ from service.analysis.findings.facts import Facts
 from service.analysis.findings.ranking import findings_of, nothing_found
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
+from service.analysis.observed.register import UNKNOWN_FIGURES, Figures, numbers
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
 from service.messages.telemetry import COMPARISON, FIRST_REQUEST
@@ -91,12 +92,17 @@ class Presenter(QObject):
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
 
     def show_numbers(self) -> None:
-        self._show_figures(self._shown_at_s())
+        """Show the figures of one moment in every place; while frozen or scrolled back, rows and status go on."""
+        self.show_rows()
+        at_s = self._shown_at_s()
+        present = figures(self._history)
+        self._show_figures(present if at_s is None else figures(self._history, at_s), at_s)
         self._show_drain()
         self._window.requests.model.tick(self._history.now_s())
-        self._window.requests.refresh_counts()
+        has_failed = self._history.outages.failed_since_s is not None  # figures then stand at the failure, rows do not
+        self._window.requests.refresh_counts(UNKNOWN_FIGURES if has_failed else present)
         self._show_state()
-        self._show_status()
+        self._show_status(present)
         self.numbers_shown.emit()
 
     def _shown_at_s(self) -> float | None:
@@ -107,13 +113,14 @@ class Presenter(QObject):
         """The time of day of a moment on the service's clock."""
         return clock_text(self._history.wall_time(at_s))
 
-    def _show_figures(self, at_s: float | None) -> None:
-        now = figures(self._history, at_s)
+    def _show_figures(self, now: Figures, at_s: float | None) -> None:
         before = previous_figures(self._history, at_s)
         version, previous = before if before is not None else (None, None)
         self._window.figures.set_unit(self._history.unit)
         self._window.figures.set_time(None if at_s is None else self._clock_time(at_s))
+        self._window.figures.set_objectives(self._history.objectives)
         self._window.figures.show_figures(now, previous, version)
+        self._plots.show_figures(now)
         self._window.batching.show_measured(now.mean_batch)
 
     def _show_drain(self) -> None:
@@ -139,7 +146,7 @@ class Presenter(QObject):
         if self._frozen_at is not None:
             toolbar.set_frozen(True, self._frozen_at, session.requests_seen - self._finished_at_freeze)
 
-    def _show_status(self) -> None:
+    def _show_status(self, present: Figures) -> None:
         status, session = self._window.status, self._session
         self._ticks.append((time.monotonic(), session.frames_seen))
         match session.state:
@@ -147,7 +154,7 @@ class Presenter(QObject):
                 _prepare_findings()
                 status.update_activity(session.progress.summary)
             case LifeCycle.RUNNING:
-                status.update_activity(activity(self._history))
+                status.update_activity(activity(self._history, present))
             case LifeCycle.NOT_STARTED if self._history.is_empty:
                 status.set_facts(facts_at_rest())
                 return
@@ -187,15 +194,15 @@ def whose(client_id: str) -> str:
     return FIRST if client_id == FIRST_REQUEST else NOT_OURS
 
 
-def activity(history: History) -> str:
+def activity(history: History, present: Figures) -> str:
     """The last batch; under continuous formation the places that are taken."""
     batch = last_batch(history)
     if batch is None or batch.ran_s is None:
         return "No batch yet"
     if batch.formation == "continuous":
-        running, waiting = (sum(getattr(each, stage) for each in history.replicas) for stage in ("running", "waiting"))
-        places = batch.cap * max(len(history.replicas), 1)
-        return f"{running} of {places} places taken" + (f", {waiting} waiting" if waiting else "")
+        places, written = batch.cap * max(len(history.replicas), 1), numbers(present)
+        waiting = f", {written['queue']} waiting" if present.queue else ""
+        return f"{written['running']} of {places} places taken{waiting}"
     requests = "1 request" if batch.size == 1 else f"{batch.size} requests"
     return f"replica {batch.replica.removeprefix('r')}: batch {batch.number}, {requests}, {batch.ran_s:.2f} s"
 

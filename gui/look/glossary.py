@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-_LAST: Final = "in the last 10 s, never across a change of settings"
+from service.analysis.observed.register import REGISTER
 
 FORMATIONS: Final[Mapping[str, str]] = {
     "late": "A batch is formed when the engine is free for it; a request that arrives before can still join",
@@ -30,20 +30,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "max_ongoing_requests": "Requests that Ray lets a replica hold, readers of its telemetry included; below a full "
     "batch and a full queue it caps both. Takes a redeployment, of the replicas as they run: no request is lost",
 }
-FIGURES: Final[Mapping[str, str]] = {
-    "requests/s": f"Requests finished a second, {_LAST}",
-    "tokens/s": f"Output a second, in the unit of the workload, {_LAST}",
-    "p50": f"Half of the requests took no longer, {_LAST}",
-    "p95": f"95 of 100 requests took no longer, {_LAST}",
-    "p99": f"99 of 100 requests took no longer, {_LAST}",
-    "mean batch": f"Requests that run together on average, {_LAST}",
-    "queue": "Requests that wait now: for a batch, or in a batch that waits for the engine",
-    "vs batch 1": "Output a second while a batch runs, as a multiple of that of recent batches of one request with "
-    "prompts and completions as long",
-}
+FIGURES: Final[Mapping[str, str]] = {entry.name: entry.sentence for entry in REGISTER.values()}
 TERMS: Final[Mapping[str, str]] = {
     "enqueued": "The request is in the queue of a replica",
-    "formed": "The request is in a batch, which may still wait for the engine",
     "sealed": "No further request can join the batch; early batches are sealed before the engine is free",
     "drained": "A batch was released because no further request waited; after a change of settings, everything formed "
     "under the old ones has run",
@@ -54,6 +43,10 @@ TERMS: Final[Mapping[str, str]] = {
     "saturated": "More requests arrive than the engine can compute, so the queue grows as long as that lasts",
     "open loop": "Arrivals do not wait for answers",
     "closed loop": "Users wait for their answer before they send the next request",
+    "objectives": "The times that a request may take, as set under Load; goodput counts the requests that meet them",
+    "latency": "From the intended send to the last token",
+    "ttft": "Time to first token: from the intended send to it",
+    "tpot": "Time per output token after the first, on average over a request",
     "own lag": "How late the load generator itself sent 99 of 100 requests; where it grows, the generator is the "
     "limit, not the service",
     "ghost": "The prediction for the value at which a slider is held, drawn at the right edge of the plots",

@@ -131,6 +131,7 @@ WEIGHT_MEDIUM: Final = 500
 WEIGHT_BOLD: Final = 600
 FONT_FIGURE: Final = 22
 FONT_FIGURE_SMALL: Final = 20
+FONT_FIGURE_NARROW: Final = 15
 FONT_HEADING: Final = 18
 FONT_TITLE: Final = 13
 FONT_TEXT: Final = 12
@@ -220,8 +221,9 @@ REQUEST_LOWER_Y: Final = 28
 FIGURE_LABEL_Y: Final = 22
 FIGURE_NUMBER_Y: Final = 50
 FIGURE_BEFORE_Y: Final = 68
-WIDTH_FIGURE: Final = 107
-WIDTH_FIGURE_MIN: Final = 60
+WIDTH_FIGURE: Final = 84
+WIDTH_FIGURE_SMALL: Final = 73  # below: its number and its words are smaller
+WIDTH_FIGURE_MIN: Final = 46
 SWATCH_RISE: Final = 5
 SWATCH_GAP: Final = 6
 GAP_UNIT: Final = 3
@@ -343,7 +345,6 @@ HOW_TO_ALPHA: Final = 0.8
 
 
 # Time -----------------------------------------------------------------------------------------------------------------
-NUMBERS_HZ: Final = 4
 SETTINGS_INTERVAL_MS: Final = 40  # between two changes sent while a slider is dragged
 RESCALE_INTERVAL_S: Final = 1.0  # a y axis changes its scale no more often
 TIME_WINDOWS_S: Final = (30, 60, 300, 600)

@@ -20,6 +20,7 @@ from gui.widgets.layouts import column
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import Setting, SwitchSetting, Throttle
+from service.analysis.observed.register import REGISTER
 from service.messages.settings import (
     BOUNDS,
     FORMATIONS,
@@ -154,7 +155,8 @@ class BatchingPanel(QWidget):
         self._show_all()
 
     def show_measured(self, mean_batch: float | None) -> None:
-        text = "" if mean_batch is None else f"mean batch {mean_batch:.1f}"
+        entry = REGISTER["mean_batch"]
+        text = "" if mean_batch is None else f"{entry.name} {entry.number(mean_batch)}"
         self._max_batch_size.show_measured(mean_batch, text)
 
     def focus_control(self, field: str) -> None:

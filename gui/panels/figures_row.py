@@ -2,61 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from gui.look import glossary, tokens
+from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.widgets.figure import Figure
 from gui.widgets.layouts import column, hairline
-from service.messages.text import format_number
+from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, decimals_of_seconds, numbers
+from service.messages.objectives import Objectives
+from service.messages.text import percent
 
 if TYPE_CHECKING:  # it takes numpy, which the window's first frame does not wait for
-    from service.analysis.observed.statistics import Figures
     from service.analysis.predict.predict import Prediction
 
-
-class _Shown(NamedTuple):
-    name: str
-    read: Callable[[Figures], float | None]
-    decimals: int = 1
-    decimals_before: int = 1
-    unit: str = ""
-    swatch: str | None = None
-    starts_group: bool = False
-
-
-FIGURES: Final[Mapping[str, _Shown]] = {
-    "requests_per_s": _Shown("requests/s", lambda f: f.requests_per_s),
-    "tokens_per_s": _Shown("tokens/s", lambda f: f.tokens_per_s, 0, 0),
-    "p50_s": _Shown("p50", lambda f: f.p50_s, 2, 1, "s", "p50", starts_group=True),
-    "p95_s": _Shown("p95", lambda f: f.p95_s, 2, 1, "s", "p95"),
-    "p99_s": _Shown("p99", lambda f: f.p99_s, 2, 1, "s", "p99"),
-    "mean_batch": _Shown("mean batch", lambda f: f.mean_batch, starts_group=True),
-    "queue": _Shown("queue", lambda f: f.queue, 0, 0),
-    "speedup_over_batch_1": _Shown("vs batch 1", lambda f: f.speedup_over_batch_1, unit="×"),
-}
-
-
-ROOMY: Final = 10  # from here on a predicted figure has room for fewer decimals
+GROUPS: Final = (
+    ("requests_per_s", "tokens_per_s", "goodput_per_s"),
+    ("p50_s", "p95_s", "p99_s"),
+    ("mean_batch", "queue", "speedup_over_batch_1", "failed_share"),
+)
+KEYS: Final = tuple(key for group in GROUPS for key in group)
 PREDICTED: Final = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "mean_batch")
 
 
 class FiguresRow(QWidget):
-    """Eight figures in three groups."""
+    """Ten figures in three groups."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._figures = {
-            key: Figure(shown.name, shown.unit, shown.swatch, glossary.FIGURES[shown.name])
-            for key, shown in FIGURES.items()
-        }
+        self._figures = {key: _figure(key) for key in KEYS}
         self._time: str | None = None
         self._has_data = False
+        self._size = tokens.FONT_FIGURE
         self._shown: tuple[Figures | None, Figures | None, int | None] = (None, None, None)
+        self._objectives = Objectives()
         self._prediction: Prediction | None = None
         line = QHBoxLayout()
         line.setSpacing(0)
@@ -74,12 +55,19 @@ class FiguresRow(QWidget):
     ) -> None:
         """`now`, and below it `before`, the figures under settings `before_version`."""
         self._shown = (now, before, before_version)
-        for key, shown in FIGURES.items():
-            number = format_number(shown.read(now) if now is not None else None, shown.decimals)
-            self._figures[key].show_number(number, self._below(key, shown))
-        tip = glossary.FIGURES["vs batch 1"]
-        self._figures["speedup_over_batch_1"].setToolTip(tip if now is None else f"{tip}. {_rests_on(now)}")
+        shown, earlier = numbers(now or UNKNOWN_FIGURES), numbers(before or UNKNOWN_FIGURES)
+        for key, figure in self._figures.items():
+            figure.show_number(shown[key], self._below(key, earlier[key]))
+        self._figures["failed_share"].set_alarming(bool(now is not None and now.failed_share))
+        for key, rest in _rests_on(now, self._objectives).items():
+            self._figures[key].setToolTip(f"{REGISTER[key].sentence}. {rest}" if rest else REGISTER[key].sentence)
         self._make_room(now)
+
+    def set_objectives(self, objectives: Objectives) -> None:
+        """Name what goodput asks for."""
+        if objectives != self._objectives:
+            self._objectives = objectives
+            self.show_figures(*self._shown)
 
     def set_unit(self, unit: str) -> None:
         """Name the unit of the throughput, in the plural."""
@@ -102,38 +90,66 @@ class FiguresRow(QWidget):
             self.show_figures(*self._shown)
 
     def set_compact(self, compact: bool) -> None:
+        self._size = tokens.FONT_FIGURE_SMALL if compact else tokens.FONT_FIGURE
+        self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Smaller type where the splitter leaves little room."""
+        is_narrow = self.width() < len(KEYS) * tokens.WIDTH_FIGURE_SMALL
         for figure in self._figures.values():
-            figure.set_size(tokens.FONT_FIGURE_SMALL if compact else tokens.FONT_FIGURE)
+            figure.set_size(tokens.FONT_FIGURE_NARROW if is_narrow else self._size, is_narrow)
 
     def _make_room(self, now: Figures | None) -> None:
         """Use the full height from the first figure on."""
         if now is None:
             self._has_data = False
-        elif any(shown.read(now) is not None for shown in FIGURES.values()):
+        elif any(getattr(now, key) is not None for key in KEYS):
             self._has_data = True
         self.setFixedHeight(tokens.HEIGHT_FIGURES if self._has_data else tokens.HEIGHT_FIGURES_EMPTY)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
         painter, height = QPainter(self), self.height() - 2 * tokens.GAP_4
-        for key, shown in FIGURES.items():
-            if shown.starts_group:
-                x = self._figures[key].x() - tokens.GAP_4
-                painter.fillRect(x, tokens.GAP_4, tokens.HAIRLINE, height, colour(current().line))
+        for first, *_ in GROUPS[1:]:
+            x = self._figures[first].x() - tokens.GAP_4
+            painter.fillRect(x, tokens.GAP_4, tokens.HAIRLINE, height, colour(current().line))
 
-    def _below(self, key: str, shown: _Shown) -> tuple[str, str]:
+    def _below(self, key: str, earlier: str) -> tuple[str, str]:
         """A word and a number, whose unit stands above it."""
-        if self._time is not None and key == next(iter(FIGURES)):
+        now, before, version = self._shown
+        if self._time is not None and key == KEYS[0]:
             return "at", self._time
         if self._prediction is not None and key in PREDICTED:
-            return _predicted(self._prediction, key, shown)
-        _now, before, version = self._shown
+            return _predicted(self._prediction, key)
+        if key == "goodput_per_s" and self._objectives:
+            return "", self._objectives.brief
+        if key == "failed_share" and now is not None and now.refused:
+            return "refused", percent(now.refused / now.ended)
         if before is None or version is None:
             return "", ""
-        return f"v{version}", format_number(shown.read(before), shown.decimals_before)
+        return f"v{version}", earlier
 
 
-def _rests_on(now: Figures) -> str:
+def _figure(key: str) -> Figure:
+    entry = REGISTER[key]
+    return Figure(entry.name, entry.unit, entry.name if entry.name in tokens.LINE_WIDTHS else None, entry.sentence)
+
+
+def _rests_on(now: Figures | None, objectives: Objectives) -> dict[str, str]:
+    """What some figures rest on at present, or what they lack, by key."""
+    goal = f"Asked for: {objectives.words}" if objectives else "It needs objectives: set them under Load"
+    if now is None:
+        return {"goodput_per_s": goal, "speedup_over_batch_1": "", "failed_share": ""}
+    became = f"{now.failed} failed, {now.refused} were refused and {now.cancelled} were cancelled"
+    ended = f"Of {now.ended} that ended {became}" if now.ended else "None ended"
+    return {"goodput_per_s": goal, "speedup_over_batch_1": _singles(now), "failed_share": ended}
+
+
+def _singles(now: Figures) -> str:
     """What the comparison with batches of one rests on, or what it lacks."""
     from service.analysis.observed.statistics import LEAST_SINGLES, SINGLES_S
 
@@ -150,9 +166,9 @@ def _rests_on(now: Figures) -> str:
     return f"Of these there were {count} in {minutes}{why}"
 
 
-def _predicted(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
+def _predicted(prediction: Prediction, key: str) -> tuple[str, str]:
     """A word and a predicted number; a growing queue has no steady latency, so its word is "grows to"."""
-    is_growing = prediction.saturated and key in ("p50_s", "p95_s")
+    is_latency = key in ("p50_s", "p95_s")
     value = getattr(prediction, key).value
-    number = format_number(value, shown.decimals if value < ROOMY else shown.decimals_before)
-    return "grows to" if is_growing else "predicted", number
+    number = REGISTER[key].number(value, decimals_of_seconds([value]) if is_latency else None)
+    return "grows to" if prediction.saturated and is_latency else "predicted", number

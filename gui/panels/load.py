@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from gui.look import glossary, tokens
 from gui.panels import load_knobs, shortcuts
 from gui.panels.length import LengthControl
+from gui.panels.objectives import ObjectivesRows
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
 from gui.widgets.labels import ElidedLabel, label
@@ -37,11 +38,13 @@ class LoadPanel(QWidget):
         self._generates = True
         self._create()
         below = row(self._sent, None, self._lag)
+        self.objectives = ObjectivesRows()
         actions = column(row(self.button, self.pause), below, gap=tokens.GAP_2)
         head = column(section_head("Load"), self._chooser, gap=tokens.GAP_HEAD)
         knobs = column(*self._knobs.values(), gap=tokens.GAP_1)
         lengths = column(self._tokens, self._words, gap=tokens.GAP_1)
-        self.setLayout(column(head, knobs, lengths, actions, gap=tokens.GAP_3, margins=SECTION_MARGINS))
+        parts = (head, knobs, lengths, self.objectives, actions)
+        self.setLayout(column(*parts, gap=tokens.GAP_3, margins=SECTION_MARGINS))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         self._chooser.clicked.connect(lambda: pop_up(self._menu, self._chooser))
         self._menu.triggered.connect(lambda action: self._pick(action.data()))

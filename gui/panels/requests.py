@@ -17,9 +17,11 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.segmented import Segmented
+from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures
 
 NAMES: Final[dict[str, str]] = {name: name.capitalize() for name in FILTERS}
 SHORT: Final[dict[str, str]] = {**NAMES, "waiting": "Wait", "running": "Run"}
+MEANINGS: Final = {"waiting": REGISTER["queue"].sentence, "running": REGISTER["running"].sentence}
 OF_TEXT: Final = "Prompt and completion"
 OF_FUNCTIONS: Final = "Input and output"
 ONLY_THIS_ROW: Final = QItemSelectionModel.SelectionFlag.ClearAndSelect | QItemSelectionModel.SelectionFlag.Rows
@@ -35,7 +37,7 @@ class RequestsPanel(QWidget):
     def __init__(self, model: RequestsModel | None = None) -> None:
         super().__init__()
         self.model = model if model is not None else RequestsModel()
-        self._can_cancel = False
+        self._can_cancel = self._has_live = False
         self._cancel_all = Button(
             "Cancel all", role="link", tip=shortcuts.CANCEL_ALL.tip("Cancel all requests that wait or run")
         )
@@ -55,9 +57,12 @@ class RequestsPanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._on_selection_changed)
         self.refresh_counts()
 
-    def refresh_counts(self) -> None:
-        """Update the filters; meant for a few calls a second, not for one per request."""
-        counts = self.model.counts()
+    def refresh_counts(self, figures: Figures = UNKNOWN_FIGURES) -> None:
+        """Update the filters; meant for a few calls a second, not for one per request.
+
+        Requests that wait or run are counted as in all places of the window; without `figures` those of the table are.
+        """
+        counts = self.model.counts().beside(figures)
         has_live = counts.waiting + counts.running > 0
         for name in ("waiting", "running"):
             self._filters.set_shown(name, has_live or not counts.unanswered or self.model.filter == name)
@@ -67,12 +72,13 @@ class RequestsPanel(QWidget):
         with_counts: dict[str, str] = {name: f"{names[name]} {getattr(counts, name)}" for name in FILTERS}
         self._filters.set_texts(with_counts if counts.all else NAMES, names)
         for name, text in with_counts.items():  # there may be no room for the numbers
-            self._filters.set_tip(name, text)
+            self._filters.set_tip(name, f"{text}. {MEANINGS[name]}" if name in MEANINGS else text)
         self._filters.set_tip("unanswered", ", ".join(f"{state} {getattr(counts, state)}" for state in unanswered))
         has_any = bool(counts.all)
         self._empty.setVisible(not has_any)
         self.table.setVisible(has_any)
         self._columns.setVisible(has_any)
+        self._has_live = has_live
         self._cancel_all.setEnabled(self._can_cancel and has_live)
 
     def set_generates(self, generates: bool) -> None:
@@ -81,7 +87,7 @@ class RequestsPanel(QWidget):
 
     def set_can_cancel(self, can_cancel: bool) -> None:
         self._can_cancel = can_cancel
-        self.refresh_counts()
+        self._cancel_all.setEnabled(can_cancel and self._has_live)
 
     def cancel_all(self) -> None:
         """Emit that all are to be cancelled, if "Cancel all" is enabled."""

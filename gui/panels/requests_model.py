@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 
+from service.analysis.observed.register import Figures
 from service.messages.telemetry import FINAL_STATES, RequestState
 
 Filter: TypeAlias = Literal["all", "waiting", "running", "unanswered", "done"]
@@ -109,6 +110,13 @@ class Counts:
     @property
     def unanswered(self) -> int:
         return self.refused + self.failed + self.cancelled
+
+    def beside(self, figures: Figures) -> Counts:
+        """With the numbers of waiting and running requests that stand elsewhere, as far as these are known."""
+        if figures.queue is None or figures.running is None:
+            return self
+        waiting, running = round(figures.queue), figures.running
+        return replace(self, all=waiting + running + self.done + self.unanswered, waiting=waiting, running=running)
 
 
 class RequestsModel(QAbstractTableModel):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current
@@ -75,7 +75,7 @@ class Header(QWidget):
         title, unit = bold(tokens.FONT_TITLE), font()
         draw_text(painter, tokens.PANEL_PADDING, middle, self._plot.title, title, palette.t1)
         title_end = tokens.PANEL_PADDING + text_width(self._plot.title, title)
-        legend = self._legend(self.width() - tokens.PLOT_MARGIN_RIGHT - title_end - tokens.LEGEND_GAP)
+        legend = self._legend()
         legend_start = legend[0].left if legend else self.width() - tokens.PLOT_MARGIN_RIGHT
         unit_start = title_end + tokens.GAP_2 + tokens.GAP_1 / 2
         if self._plot.unit and unit_start + text_width(self._plot.unit, unit) + tokens.LEGEND_GAP <= legend_start:
@@ -84,8 +84,19 @@ class Header(QWidget):
             _paint_entry(painter, placed, middle, palette)
         painter.end()
 
-    def _legend(self, room: float) -> list[_Placed]:
+    def event(self, event: QEvent) -> bool:
+        """Say what the entry under the pointer is."""
+        if event.type() != QEvent.Type.ToolTip or not isinstance(event, QHelpEvent):
+            return super().event(event)
+        x = event.pos().x()
+        tip = next((each.entry.tip for each in self._legend() if each.left <= x <= each.left + each.width), "")
+        QToolTip.showText(event.globalPos(), tip, self)
+        return True
+
+    def _legend(self) -> list[_Placed]:
         """The entries from left to right, with their values if there is room."""
+        title_end = tokens.PANEL_PADDING + text_width(self._plot.title, bold(tokens.FONT_TITLE))
+        room = self.width() - tokens.PLOT_MARGIN_RIGHT - title_end - tokens.LEGEND_GAP
         with_values = self._place(with_values=True)
         if not with_values or self.width() - tokens.PLOT_MARGIN_RIGHT - with_values[0].left <= room:
             return with_values

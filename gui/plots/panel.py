@@ -19,6 +19,7 @@ from gui.series.scale import StepScale
 from gui.series.time_axis import Tick, clock_ticks, relative_ticks
 from gui.series.time_range import TimeRange
 from service.analysis.observed.history import History
+from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
 
 MOST_TICKS_Y: Final = 5
 LEAST_TICKS_Y: Final = 3
@@ -52,6 +53,7 @@ class PlotPanel(PlotWidget):
     """A plot over time; subclasses say what its data are.
 
     Attributes:
+        figures: of the moment at the right edge, for the legend at rest.
         ghost: the levels that are predicted.
         layout_: where everything was drawn last; ``None`` before that, and as long as there is nothing to show.
         drawings: how often it has been drawn.
@@ -78,6 +80,7 @@ class PlotPanel(PlotWidget):
         self._moment: Moment | None = None
         self._pointed_s: float | None = None
         self._is_read = True
+        self.figures = UNKNOWN_FIGURES
         self.layout_: Layout | None = None
         self.drawings = 0
         self.ghost: tuple[GhostLevel, ...] = ()
@@ -177,6 +180,11 @@ class PlotPanel(PlotWidget):
             self.show_numbers()
         else:
             self.header.show_readout(self.readout_at(self._pointed_s), self.hides_missing_under_pointer)
+
+    def show_figures(self, figures: Figures) -> None:
+        """Show these at rest, as every place does that shows figures of this moment."""
+        self.figures = figures
+        self.show_numbers()
 
     def show_numbers(self) -> None:
         """Bring the legend up to date, unless it is what the pointer reads."""

@@ -29,6 +29,7 @@ from gui.series.time_range import Viewport
 from gui.series.timeline import neighbour
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import companions_of, members_of
+from service.analysis.observed.register import Figures
 
 WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel
@@ -58,7 +59,6 @@ class PlotStack(QWidget):
         super().__init__()
         self._history = history
         self._viewport = Viewport()
-        self._numbers_s = float("-inf")
         forget_fonts()
         self._create_panels()
         self._lay_out()
@@ -117,7 +117,7 @@ class PlotStack(QWidget):
 
         A panel is begun only within this time; those that are left come first at the next call.
         """
-        now_s, begun_s = self._history.now_s(), time.monotonic()
+        begun_s = time.monotonic()
         moment, marks = self.moment(), self.marks()
         for _ in self.panels:
             self._turns[0].follow(moment, marks)
@@ -126,10 +126,11 @@ class PlotStack(QWidget):
                 break
         if self._pointing.is_at_something:
             self._pointing.show()
-        if now_s - self._numbers_s >= 1 / tokens.NUMBERS_HZ or now_s < self._numbers_s:
-            self._numbers_s = now_s
-            for panel in self.panels:
-                panel.show_numbers()
+
+    def show_figures(self, figures: Figures) -> None:
+        """Show the figures of the moment at the right edge in the legends that are at rest."""
+        for panel in self.panels:
+            panel.show_figures(figures)
 
     def set_window_s(self, window_s: float) -> None:
         """Show the last `window_s` seconds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from gui.look.theme import current
 from gui.look.tokens import RUNNING_FILL_ALPHA, Palette
@@ -18,8 +17,7 @@ from gui.series.queue_depth import QueueDepths
 from gui.series.scale import StepScale
 from gui.series.time_range import TimeRange
 from service.analysis.observed.history import History
-
-JUST_BEFORE_S: Final = 1e-6
+from service.analysis.observed.register import STAGES, readout
 
 
 class QueueDepthPanel(PlotPanel):
@@ -51,14 +49,10 @@ class QueueDepthPanel(PlotPanel):
         self._areas.set_layers(layout, pane, layers)
 
     def readout_now(self) -> Readout:
-        """At the latest moment in view that has data; after a failure at the one before it."""
-        now_s = self.history.now_s()
-        edge_s = now_s if self.end_s is None else min(self.end_s, now_s)
-        failed_s = self.history.outages.failed_since_s
-        return self.readout_at(edge_s if failed_s is None else min(edge_s, failed_s - JUST_BEFORE_S))
+        return readout(self.figures, STAGES)
 
     def readout_at(self, at_s: float) -> Readout:
-        return queue_depth.readout(self.history, at_s)
+        return queue_depth.readout_at(self.history, at_s)
 
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
         waiting, formed, running = self.history.depth_at(at_s)

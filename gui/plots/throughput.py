@@ -123,8 +123,11 @@ class ThroughputPanel(PlotPanel):
     def besides(self) -> object:
         return self.capacity
 
+    def readout_now(self) -> Readout:
+        return throughput.readout_of(self.figures, self.history.unit)
+
     def readout_at(self, at_s: float) -> Readout:
-        return throughput.readout(self.history, at_s, self.seconds_per_pixel())
+        return throughput.readout_at(self.history, at_s, self.seconds_per_pixel())
 
     def dots_at(self, layout: Layout, at_s: float) -> Sequence[Dot]:
         tokens, requests, _ = throughput.values_at(self.history, at_s, layout.view.pixel_s)

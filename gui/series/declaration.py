@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from service.analysis.observed.batches import REASONS
+from service.analysis.observed.register import REGISTER
 from service.messages.settings import ReleaseReason
 
 Swatch: TypeAlias = Literal["square", "circle", "triangle", "diamond", "caret", "area", "line", "dash", "lane", "none"]
@@ -20,11 +21,13 @@ class Entry:
     Attributes:
         name: as the user reads it.
         color: the role of its colour in the palette.
+        tip: what it is, in a sentence.
     """
 
     name: str
     swatch: Swatch
     color: str
+    tip: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,11 @@ SWATCHES: Final[Mapping[ReleaseReason, Swatch]] = {
     "left": "caret",
 }
 OF_WHOLE_BATCHES: Final[tuple[ReleaseReason, ...]] = ("full", "timeout", "drained")
+
+
+def figure_entry(key: str, swatch: Swatch, color: str, more: str = "") -> Entry:
+    """A figure of the register."""
+    return Entry(REGISTER[key].name, swatch, color, f"{REGISTER[key].sentence}{more}")
 
 
 def reason_entries(swatch: Swatch | None = None, seen: Collection[ReleaseReason] = ()) -> tuple[Entry, ...]:

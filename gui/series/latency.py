@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from gui.series.declaration import Declaration, Entry, Readout
+from gui.look.tokens import GHOST_REACH
+from gui.series.declaration import Declaration, Entry, Readout, figure_entry
 from gui.series.scale import ValueAxis
 from gui.series.time_range import TimeRange, stride
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
+from service.analysis.observed.register import PERCENTILES, Figures, readout
 from service.analysis.observed.requests import samples_between
 from service.analysis.observed.rolling import LEVELS, STEP_S, step_of
-from service.messages.text import format_number
+from service.messages.objectives import Objectives
 
 NAMES: Final = ("p50", "p95", "p99")
 
@@ -23,10 +25,19 @@ PLOT: Final = Declaration(
     name="latency",
     title="Latency",
     unit="seconds from intended send",
-    entries=tuple(Entry(name, "line", name) for name in NAMES),
+    entries=tuple(figure_entry(key, "line", name) for key, name in zip(PERCENTILES, NAMES, strict=True)),
     empty_text="A point for every request,\nwith p50, p95 and p99",
     axis_units=("s",),
 )
+
+
+def declared(objectives: Objectives) -> Declaration:
+    """With the objective, if there is one for the latency; its value is its name, which stays where room lacks."""
+    if objectives.latency_s is None:
+        return PLOT
+    tip = "The latency that a request may have, as set under Load"
+    objective = Entry(f"≤ {objectives.latency_s:g} s", "dash", "t2", tip)
+    return replace(PLOT, entries=(*PLOT.entries, objective))
 
 
 @dataclass(frozen=True)
@@ -48,13 +59,16 @@ def latencies(history: History, view: TimeRange) -> Latencies:
     finished, latency, _ = samples_between(history.requests.samples, view.start_s, view.end_s)
     lines = _lines(history, view)
     peaks = [float(np.nanmax(ys)) for _, ys in lines.values() if not np.isnan(ys).all()]
-    return Latencies((finished, latency), lines, max([*peaks, float(latency.max(initial=0.0))]))
+    peak, objective_s = max([*peaks, float(latency.max(initial=0.0))]), history.objectives.latency_s
+    if objective_s is not None and objective_s <= GHOST_REACH * peak:  # else it is out of all proportion
+        peak = max(peak, objective_s)
+    return Latencies((finished, latency), lines, peak)
 
 
-def readout(history: History, at_s: float) -> Readout:
-    """The percentiles at that moment."""
-    values = values_at(history, at_s)
-    return {name: format_number(value, 2) for name, value in values.items()}
+def readout_at(history: History, at_s: float) -> Readout:
+    """The percentiles at that moment, of the curves."""
+    p50_s, p95_s, p99_s = values_at(history, at_s).values()
+    return readout(Figures(p50_s=p50_s, p95_s=p95_s, p99_s=p99_s), PERCENTILES)
 
 
 def values_at(history: History, at_s: float) -> Mapping[str, float]:

@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from gui.series.declaration import Declaration, Entry, Readout
+from gui.series.declaration import Declaration, Readout, figure_entry
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats, Ints
 from service.analysis.observed.history import History
+from service.analysis.observed.register import STAGES, Figures, readout
 
 PER_COLUMN: Final = 4  # moments looked at in each column of pixels
 
@@ -18,7 +19,7 @@ PLOT: Final = Declaration(
     name="queue-depth",
     title="Queue depth",
     unit="requests",
-    entries=tuple(Entry(stage, "area", stage) for stage in ("waiting", "formed", "running")),
+    entries=tuple(figure_entry(stage, "area", stage) for stage in STAGES),
     empty_text="How many requests wait,\nand how many run",
 )
 
@@ -47,22 +48,23 @@ class QueueDepths:
 def queue_depths(history: History, view: TimeRange) -> QueueDepths:
     """What each column shows, whether few requests were in view or tens of thousands."""
     columns = history.requests.columns
-    visible = view.overlaps(columns["queued"], columns["finished"])
-    queued, formed, started, finished = (columns[n][visible] for n in ("queued", "formed", "started", "finished"))
+    begun, ended = history.requests.spans()
+    visible = view.overlaps(begun, ended)
+    begun, formed, started, finished = (t[visible] for t in (begun, columns["formed"], columns["started"], ended))
     moments = _Moments(view)
     running = moments.level(started, finished)
     sealed = running + moments.level(formed, np.minimum(started, finished))
-    waiting = sealed + moments.level(queued, np.minimum(formed, finished))
+    waiting = sealed + moments.level(begun, np.minimum(formed, finished))
     low, high = moments.extremes(waiting)
     return QueueDepths(
         Stack(running[low], sealed[low], waiting[low]), Stack(running[high], sealed[high], waiting[high])
     )
 
 
-def readout(history: History, at_s: float) -> Readout:
+def readout_at(history: History, at_s: float) -> Readout:
     """How many requests were in each stage at that moment."""
     waiting, formed, running = history.depth_at(at_s)
-    return {"waiting": str(waiting), "formed": str(formed), "running": str(running)}
+    return readout(Figures(waiting=waiting, formed=formed, running=running), STAGES)
 
 
 class _Moments:

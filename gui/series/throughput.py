@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from gui.series.declaration import Declaration, Entry, Readout
+from gui.series.declaration import Declaration, Readout, figure_entry
 from gui.series.time_range import TimeRange, step_line, stride
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
+from service.analysis.observed.register import Figures, readout
 from service.analysis.observed.requests import samples_between
 from service.analysis.observed.rolling import STEP_S, step_of
-from service.messages.text import format_number
 from service.messages.workload import TEXT
 
 TOKENS_WINDOW_S: Final = 1.0
@@ -23,12 +23,17 @@ REQUESTS_WINDOW_S: Final = 2.0  # twice over, since requests end by whole batche
 FRESH_S: Final = 1.5
 LONGEST_ON_AXIS: Final = 5  # letters of a unit
 PIXELS_AVERAGED: Final = 3  # in a long window of time what is faster than this would only be a hedge of lines
+RATES: Final = ("tokens_per_s", "requests_per_s", "offered_per_s")
 
 PLOT: Final = Declaration(
     name="throughput",
     title="Throughput",
     unit="",
-    entries=(Entry("tokens/s", "none", "t2"), Entry("requests/s", "none", "t2"), Entry("offered", "dash", "t3")),
+    entries=(
+        figure_entry("tokens_per_s", "none", "t2", f". The curve is over {TOKENS_WINDOW_S:g} s"),
+        figure_entry("requests_per_s", "none", "t2", f". The curve is over {REQUESTS_WINDOW_S:g} s, twice"),
+        figure_entry("offered_per_s", "dash", "t3"),
+    ),
     empty_text="Tokens and requests a second,\nagainst what is offered",
     axis_units=("tok/s", "req/s"),
 )
@@ -82,14 +87,16 @@ def throughput(history: History, view: TimeRange) -> Throughput:
     )
 
 
-def readout(history: History, at_s: float, pixel_s: float = 0.0) -> Readout:
-    """The rates at that moment."""
+def readout_at(history: History, at_s: float, pixel_s: float = 0.0) -> Readout:
+    """The rates at that moment, of the curves."""
     tokens, requests, offered = values_at(history, at_s, pixel_s)
-    return {
-        f"{history.unit}/s": format_number(tokens, 0),
-        "requests/s": format_number(requests, 1),
-        "offered": format_number(offered, 1),
-    }
+    return readout_of(Figures(tokens_per_s=tokens, requests_per_s=requests, offered_per_s=offered), history.unit)
+
+
+def readout_of(figures: Figures, unit: str) -> Readout:
+    """The rates among the figures; tokens are called by the workload's unit."""
+    tokens, requests, offered = readout(figures, RATES).items()
+    return dict(((f"{unit}/s", tokens[1]), requests, offered))
 
 
 def values_at(history: History, at_s: float, pixel_s: float = 0.0) -> tuple[float, float, float]:
@@ -97,8 +104,7 @@ def values_at(history: History, at_s: float, pixel_s: float = 0.0) -> tuple[floa
     if history.last_s is None or history.first_s is None or at_s < history.first_s:
         return math.nan, math.nan, math.nan
     step = min(step_of(at_s), step_of(history.last_s)) - 1
-    rates = [x for x in history.load_timeline.offered if x[0] <= at_s]
-    offered = rates[-1][1] if rates else None
+    offered = history.load_timeline.offered_at(at_s)
     tokens = _tokens_per_s(history, step, step, pixel_s)
     requests = _requests_per_s(history, step, step, pixel_s)
     return float(tokens[0]), float(requests[0]), math.nan if offered is None else offered

@@ -21,7 +21,7 @@ class Figure(QWidget):
         self._swatch = swatch
         self._number = UNKNOWN
         self._before = ("", "")
-        self._is_dimmed = False
+        self._is_dimmed = self._is_alarming = self._is_narrow = False
         self._size = tokens.FONT_FIGURE
         self.setToolTip(tip)
         self.setAccessibleName(name)
@@ -54,9 +54,16 @@ class Figure(QWidget):
             self._is_dimmed = dimmed
             self.update()
 
-    def set_size(self, size_px: int) -> None:
-        if size_px != self._size:
-            self._size = size_px
+    def set_alarming(self, is_alarming: bool) -> None:
+        """Show the number in red."""
+        if is_alarming != self._is_alarming:
+            self._is_alarming = is_alarming
+            self.update()
+
+    def set_size(self, size_px: int, is_narrow: bool = False) -> None:
+        """The number's size; where the figure `is_narrow`, its label and unit are small too."""
+        if (size_px, is_narrow) != (self._size, self._is_narrow):
+            self._size, self._is_narrow = size_px, is_narrow
             self.update()
 
     def sizeHint(self) -> QSize:
@@ -80,16 +87,22 @@ class Figure(QWidget):
                 colour(getattr(palette, self._swatch)),
             )
             left = tokens.SWATCH_WIDTH + tokens.SWATCH_GAP
-        _write(painter, left, tokens.FIGURE_LABEL_Y, self._name, font(), palette.t2)
+        _write(painter, left, tokens.FIGURE_LABEL_Y, self._name, self._small(), palette.t2)
 
     def _paint_number(self, painter: QPainter) -> None:
         palette = current()
         face = font(self._size, tokens.WEIGHT_BOLD)
         is_dim = self._is_dimmed or self._number == UNKNOWN
-        _write(painter, 0, tokens.FIGURE_NUMBER_Y, self._number, face, palette.t3 if is_dim else palette.t1)
+        ink = palette.t3 if is_dim else palette.error if self._is_alarming else palette.t1
+        _write(painter, 0, tokens.FIGURE_NUMBER_Y, self._number, face, ink)
         if self._unit and self._number != UNKNOWN:
             left = QFontMetricsF(face).horizontalAdvance(self._number) + tokens.GAP_UNIT
-            _write(painter, left, tokens.FIGURE_NUMBER_Y, self._unit, font(), palette.t3 if is_dim else palette.t2)
+            _write(
+                painter, left, tokens.FIGURE_NUMBER_Y, self._unit, self._small(), palette.t3 if is_dim else palette.t2
+            )
+
+    def _small(self) -> QFont:
+        return font(tokens.FONT_CAPTION if self._is_narrow else tokens.FONT_TEXT)
 
     def _paint_before(self, painter: QPainter) -> None:
         what, value = self._before

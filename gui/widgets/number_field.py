@@ -19,19 +19,30 @@ COMMA_RULE: Final = "Decimals take a point, not a comma."  # 1,500 could be eith
 
 
 class NumberField(QLineEdit):
-    """Shows a number; what the user types is either `entered` or `refused`, never half of both."""
+    """Shows a number; what the user types is either `entered` or `refused`, never half of both.
+
+    With `zero_text` an empty field stands for 0, and says so in these words.
+    """
 
     entered = Signal(float)
     refused = Signal(str)  # the rule that the text breaks
     restored = Signal()  # the user took back what was typed
 
     def __init__(
-        self, bounds: Bounds, name: str, decimals: int = 0, unit: str = "", width: int = tokens.WIDTH_NUMBER
+        self,
+        bounds: Bounds,
+        name: str,
+        decimals: int = 0,
+        unit: str = "",
+        width: int = tokens.WIDTH_NUMBER,
+        zero_text: str = "",
     ) -> None:
         super().__init__()
         self._bounds = bounds
         self._decimals = decimals
         self._unit = unit
+        self._zero_text = zero_text
+        self.setPlaceholderText(zero_text)
         self._steps = Scale(bounds.low, bounds.high, integral=bounds.integral)
         self._number = bounds.low
         self._is_refused = False
@@ -57,12 +68,15 @@ class NumberField(QLineEdit):
 
     def formatted(self, number: float) -> str:
         """`number` as the field shows it: its number of decimals, more only where they are needed."""
+        if self._zero_text and not number:
+            return self._zero_text
         fixed = f"{number:.{self._decimals}f}"
         return fixed if abs(float(fixed) - number) < 1e-9 else f"{number:g}"
 
     def in_words(self, number: float) -> str:
         """`number` as it is read out: with the field's unit."""
-        return f"{self.formatted(number)} {self._unit}".rstrip()
+        written = self.formatted(number)
+        return written if written == self._zero_text else f"{written} {self._unit}".rstrip()
 
     def set_number(self, number: float, keep_typing: bool = True) -> None:
         """Show `number`, silently; what the user types or was refused is left alone unless `keep_typing` is false."""
@@ -81,7 +95,7 @@ class NumberField(QLineEdit):
     def rule(self, text: str) -> str | None:
         """The rule that `text` breaks, or ``None``."""
         try:
-            number = parse_number(text.strip())
+            number = self._parsed(text)
         except ValueError:
             return COMMA_RULE if "," in text else self._bounds.rule
         if self._bounds.integral and number != int(number):
@@ -113,7 +127,7 @@ class NumberField(QLineEdit):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        if self._unit:
+        if self._unit and (self.text() or not self._zero_text):
             place = QRect(0, 0, self.width() - tokens.GAP_2, self.height())
             draw_text(QPainter(self), place, self._unit, font(), current().t3, Qt.AlignmentFlag.AlignRight)
 
@@ -124,7 +138,8 @@ class NumberField(QLineEdit):
             self.setTextMargins(0, 0, width + tokens.GAP_UNIT, 0)
 
     def _show_number(self) -> None:
-        self.setText(self.formatted(self._number))
+        written = self.formatted(self._number)
+        self.setText("" if written == self._zero_text else written)
         self.setModified(False)
 
     def _on_text_edited(self, text: str) -> None:
@@ -136,10 +151,13 @@ class NumberField(QLineEdit):
             return
         rule = self.rule(self.text())
         if rule is None:
-            self._enter(parse_number(self.text().strip()))
+            self._enter(self._parsed(self.text()))
         else:
             self.set_refused(True)
             self.refused.emit(rule)
+
+    def _parsed(self, text: str) -> float:
+        return 0.0 if self._zero_text and not text.strip() else parse_number(text.strip())
 
     def _enter(self, number: float) -> None:
         self.set_refused(False)

@@ -56,9 +56,10 @@ class Setting(SettingRow):
         tip: str = "",
         number_width: int = tokens.WIDTH_NUMBER,
         title: QWidget | None = None,
+        zero_text: str = "",
     ) -> None:
         super().__init__(name, title, tip)
-        self.field = NumberField(bounds, name, decimals, unit, number_width)
+        self.field = NumberField(bounds, name, decimals, unit, number_width, zero_text)
         self.field.entered.connect(self._on_number_entered)
         self.field.refused.connect(self.show_refusal)
         self.field.restored.connect(self._error.hide)

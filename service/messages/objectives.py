@@ -16,6 +16,10 @@ TIMES: Final[Mapping[str, str]] = {"latency": "latency_s", "ttft": "ttft_s", "tp
 RULE: Final = f"Must be name=seconds: {', '.join((*TIMES, *SHARES))}; seconds above 0, at most {MOST_S:g}."
 
 
+class ObjectiveError(UserError, ValueError):
+    """An objective that no request can have."""
+
+
 class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request is good if it is answered within each of these times; ``None`` asks for nothing.
 
@@ -37,9 +41,9 @@ class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for field in TIMES.values():
             value = getattr(self, field)
             if value is not None and not (math.isfinite(value) and 0 < value <= MOST_S):
-                raise UserError(f"{field}: {RULE}")
+                raise ObjectiveError(f"{field}: {RULE}")
         if not 0 < self.share <= 1:
-            raise UserError("share: Must be above 0 and at most 1.")
+            raise ObjectiveError("share: Must be above 0 and at most 1.")
 
     def __bool__(self) -> bool:
         """Whether anything is asked for."""
@@ -71,8 +75,20 @@ class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         >>> Objectives(latency_s=1, ttft_s=0.3).words, Objectives().words
         ('latency ≤ 1 s, ttft ≤ 0.3 s', 'none')
         """
+        return ", ".join(f"{name} ≤ {value:g} s" for name, value in self._asked.items()) or "none"
+
+    @property
+    def brief(self) -> str:
+        """
+        >>> Objectives(latency_s=1).brief, Objectives(tpot_s=0.05).brief, Objectives(latency_s=1, ttft_s=0.3).brief
+        ('≤ 1 s', 'tpot ≤ 0.05 s', '2 objectives')
+        """
+        return f"{len(self._asked)} objectives" if len(self._asked) > 1 else self.words.removeprefix("latency ")
+
+    @property
+    def _asked(self) -> Mapping[str, float]:
         asked = {name: getattr(self, field) for name, field in TIMES.items()}
-        return ", ".join(f"{name} ≤ {value:g} s" for name, value in asked.items() if value is not None) or "none"
+        return {name: value for name, value in asked.items() if value is not None}
 
     def are_met(self, latency_s: float, ttft_s: float | None, tpot_s: float | None) -> bool:
         """Whether an answered request is good; a time that does not exist (of one token) asks for nothing."""

@@ -95,7 +95,7 @@ def test_that_a_request_that_found_no_place_says_so_and_one_that_did_waited_for_
 
 
 def test_that_the_status_bar_counts_places(crowded: History) -> None:
-    words = activity(crowded)
+    words = activity(crowded, figures(crowded))
     assert words.startswith("4 of 4 places taken, ")
     assert words.endswith(" waiting")
 

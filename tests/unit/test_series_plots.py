@@ -41,8 +41,8 @@ def test_that_every_series_of_an_empty_history_is_empty(empty: History) -> None:
     assert latency.latencies(empty, view).peak == 0
     assert throughput.throughput(empty, view).peaks == (0, 0)
     assert not Bars.in_view(empty, view).stages(view, Lanes.dealt(empty, 60)).any()
-    assert latency.readout(empty, 100.0) == {"p50": "–", "p95": "–", "p99": "–"}
-    assert throughput.readout(empty, 100.0) == {"tokens/s": "–", "requests/s": "–", "offered": "–"}
+    assert latency.readout_at(empty, 100.0) == {"p50": "–", "p95": "–", "p99": "–"}
+    assert throughput.readout_at(empty, 100.0) == {"tokens/s": "–", "requests/s": "–", "offered": "–"}
 
 
 def test_that_each_batch_in_view_has_a_bar_by_its_reason(history: History, view: TimeRange) -> None:

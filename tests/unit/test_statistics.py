@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from service.analysis.observed.history import History
+from service.analysis.observed.register import UNKNOWN_FIGURES
 from service.analysis.observed.statistics import (
     LEAST_SINGLES,
     SINGLES_S,
-    UNKNOWN,
     RanBatches,
     figures,
     previous_figures,
@@ -23,7 +23,7 @@ from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_his
 
 def test_that_nothing_is_known_before_the_first_frame() -> None:
     history = History(CLOCK, FakeClock(5.0))
-    assert figures(history) == UNKNOWN
+    assert figures(history) == UNKNOWN_FIGURES
     assert previous_figures(history) is None
 
 
@@ -54,7 +54,7 @@ def test_that_figures_never_reach_across_a_change() -> None:
     run = picture_run()
     history, _ = filled_history(run, until_s=44.0)
     (mark,) = [mark for mark in history.batches.marks() if mark.version == 3]
-    now, (version, before) = figures(history), previous_figures(history) or (0, UNKNOWN)
+    now, (version, before) = figures(history), previous_figures(history) or (0, UNKNOWN_FIGURES)
     assert history.now_s() - mark.at_s < 10
     assert now.mean_batch == 16
     assert (version, before.mean_batch) == (2, 4)

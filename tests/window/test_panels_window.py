@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -37,23 +37,26 @@ from gui.widgets.glyphs import Glyph
 from gui.widgets.model_field import ModelField
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
+from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
 from service.messages.load import ClientTotals
 from tests.window.seen import named, pick, texts
 
 WIDE, COMPACT, NARROW = (1440, 900), (1280, 800), (1000, 700)
 
 
-@dataclass(frozen=True)
-class Values:
-    requests_per_s: float | None = 6.84
-    tokens_per_s: float | None = 161.2
-    p50_s: float | None = 1.884
-    p95_s: float | None = 2.5
-    p99_s: float | None = 2.54
-    mean_batch: float | None = 8.0
-    queue: float | None = 2
-    speedup_over_batch_1: float | None = 5.42
-    single_batches: int = 14
+VALUES = Figures(
+    requests_per_s=6.84,
+    tokens_per_s=161.2,
+    p50_s=1.884,
+    p95_s=2.5,
+    p99_s=2.54,
+    mean_batch=8.0,
+    queue=2,
+    speedup_over_batch_1=5.42,
+    single_batches=14,
+    failed_share=0.0,
+    ended=68,
+)
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ def test_that_fewer_stages_leave_no_old_line(window: MainWindow) -> None:
 
 
 def test_that_figures_keep_their_decimals_and_name_the_version_before(window: MainWindow) -> None:
-    window.figures.show_figures(Values(), Values(requests_per_s=3.6, speedup_over_batch_1=3.1), 6)
+    window.figures.show_figures(VALUES, replace(VALUES, requests_per_s=3.6, speedup_over_batch_1=3.1), 6)
     texts = {key: window.figures.figure(key).text for key in ("requests_per_s", "tokens_per_s", "p50_s", "queue")}
     assert texts == {"requests_per_s": "6.8", "tokens_per_s": "161", "p50_s": "1.88 s", "queue": "2"}
     assert window.figures.figure("requests_per_s").before == "v6 3.6"
@@ -183,30 +186,35 @@ def test_that_figures_keep_their_decimals_and_name_the_version_before(window: Ma
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        (Values(), "there were 14 in the last 5 min"),
-        (Values(speedup_over_batch_1=9.5), "It exceeds the batch size, so these ran slower for another reason"),
-        (Values(speedup_over_batch_1=None, single_batches=1), "It takes 5 of these in the last 5 min, and there was 1"),
+        (VALUES, "there were 14 in the last 5 min"),
+        (
+            replace(VALUES, speedup_over_batch_1=9.5),
+            "It exceeds the batch size, so these ran slower for another reason",
+        ),
+        (
+            replace(VALUES, speedup_over_batch_1=None, single_batches=1),
+            "It takes 5 of these in the last 5 min, and there was 1",
+        ),
     ],
     ids=["known", "more than the batch size", "unknown"],
 )
 def test_that_the_comparison_with_batches_of_one_says_what_it_rests_on(
-    window: MainWindow, values: Values, told: str
+    window: MainWindow, values: Figures, told: str
 ) -> None:
     window.figures.show_figures(values)
     assert told in window.figures.figure("speedup_over_batch_1").toolTip()
 
 
 def test_that_what_is_unknown_is_a_dash_never_zero(window: MainWindow) -> None:
-    window.figures.show_figures(Values(p50_s=None, queue=0))
+    window.figures.show_figures(replace(VALUES, p50_s=None, queue=0))
     assert (window.figures.figure("p50_s").text, window.figures.figure("queue").text) == ("–", "0")
     window.figures.show_figures(None)
     assert window.figures.figure("requests_per_s").text == "–"
 
 
 def test_that_the_row_is_lower_until_there_are_data_and_then_keeps_its_height(window: MainWindow) -> None:
-    unknown = Values(*[None] * 8)
     heights = []
-    for values in (None, unknown, Values(), unknown, None):
+    for values in (None, UNKNOWN_FIGURES, VALUES, UNKNOWN_FIGURES, None):
         window.figures.show_figures(values)
         heights.append(window.figures.height())
     low, high = tokens.HEIGHT_FIGURES_EMPTY, tokens.HEIGHT_FIGURES
@@ -214,7 +222,7 @@ def test_that_the_row_is_lower_until_there_are_data_and_then_keeps_its_height(wi
 
 
 def test_that_frozen_figures_say_at_which_time_they_stand(window: MainWindow) -> None:
-    window.figures.show_figures(Values(), Values(), 6)
+    window.figures.show_figures(VALUES, VALUES, 6)
     window.figures.set_time("14:32:07")
     assert window.figures.figure("requests_per_s").before == "at 14:32:07"
     window.figures.set_time(None)

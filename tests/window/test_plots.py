@@ -35,6 +35,7 @@ from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
+from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
 from tests.disk import room_for
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
@@ -64,6 +65,7 @@ def make_stack(qtbot: QtBot) -> StackMaker:
         stack.show()
         qtbot.waitExposed(stack)
         stack.refresh()
+        stack.show_figures(figures(history))
         return stack
 
     return make

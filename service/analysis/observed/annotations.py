@@ -56,6 +56,10 @@ class LoadTimeline:
     offered: list[tuple[float, float | None]] = field(default_factory=list)
     _marked_from: Pattern | None = None
 
+    def offered_at(self, at_s: float) -> float | None:
+        """Requests a second that an open loop offered at that moment."""
+        return next((rate for since_s, rate in reversed(self.offered) if since_s <= at_s), None)
+
     def note(self, previous: Pattern | None, pattern: Pattern | None, at_s: float, *, has_failed: bool) -> None:
         """Note a change of the pattern; `has_failed` says that there is no service to send it to."""
         rate = pattern.rate_per_s if isinstance(pattern, ConstantRate | Poisson | GammaArrivals) else None

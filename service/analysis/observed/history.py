@@ -16,6 +16,7 @@ from service.analysis.observed.rolling import RollingPercentiles
 from service.analysis.observed.statuses import ReplicaSlots, Statuses
 from service.messages.clock import ClockOffset
 from service.messages.load import LoadFrame
+from service.messages.objectives import Objectives
 from service.messages.settings import SettingsChange, VersionedSettings
 from service.messages.telemetry import FramesMissed, ReplicaStatus, TelemetryFrame
 from service.messages.workload import TEXT
@@ -38,6 +39,7 @@ class History:
         first_s, last_s: of the first and the latest frame.
         kept_s: age of the oldest data that are kept.
         sender_clock: from the load generator's clock to the service's.
+        objectives: of the viewer, not of the service: they stay when everything is forgotten or replaced.
         revision: grows with everything that is added.
     """
 
@@ -53,6 +55,7 @@ class History:
         self._clock = clock
         self._wall_clock = wall_clock
         self.revision = 0
+        self.objectives = Objectives()
         self.clear()
 
     def clear(self) -> None:
@@ -87,9 +90,8 @@ class History:
 
     def become(self, other: History) -> None:
         """Take over the content and the clock of another history, which must not be used any more."""
-        revision = max(self.revision, other.revision) + 1
-        vars(self).update(vars(other))
-        self.revision = revision
+        kept = {"revision": max(self.revision, other.revision) + 1, "objectives": self.objectives}
+        vars(self).update({**vars(other), **kept})
         self.requests.note_all_changed()
 
     # ------------------------------------------------------------------------------------------------------- feeding
@@ -202,11 +204,11 @@ class History:
     def depth_at(self, at_s: float) -> tuple[int, int, int]:
         """Numbers of requests that were waiting, formed and running at that moment."""
         columns = self.requests.columns
-        ends = np.minimum(columns["formed"], columns["finished"])
-        formed_ends = np.minimum(columns["started"], columns["finished"])
-        waiting = np.count_nonzero((columns["queued"] <= at_s) & (ends > at_s))
-        formed = np.count_nonzero((columns["formed"] <= at_s) & (formed_ends > at_s))
-        running = np.count_nonzero((columns["started"] <= at_s) & (columns["finished"] > at_s))
+        begun, ended = self.requests.spans()
+        is_there = ended > at_s
+        waiting = np.count_nonzero((begun <= at_s) & (columns["formed"] > at_s) & is_there)
+        formed = np.count_nonzero((columns["formed"] <= at_s) & (columns["started"] > at_s) & is_there)
+        running = np.count_nonzero((columns["started"] <= at_s) & is_there)
         return int(waiting), int(formed), int(running)
 
     def _is_of_new_service(self, frame: TelemetryFrame) -> bool:

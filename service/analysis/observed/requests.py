@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -20,11 +20,25 @@ from service.messages.telemetry import FINAL_STATES, RequestRecord, RequestState
 MAX_ROWS: Final = 120_000
 STATES: Final[tuple[RequestState, ...]] = get_args(RequestState)
 STATE_CODES: Final = {state: code for code, state in enumerate(STATES)}
+OUTCOME_CODES: Final[Mapping[ClientOutcome, int]] = {
+    outcome: STATE_CODES["done" if outcome == "ok" else outcome] for outcome in get_args(ClientOutcome)
+}
 FIRST_FINAL_CODE: Final = min(STATE_CODES[state] for state in FINAL_STATES)
 SENDER_TIMES: Final = ("intended", "sent", "client_first_token", "client_finished")
 SERVICE_TIMES: Final = tuple(mark for mark in MARKS if mark not in SENDER_TIMES)
 TIMES: Final = (*SERVICE_TIMES, *SENDER_TIMES)
-INTEGERS: Final = ("state", "arrival", "slot", "batch", "regime", "sample", "tokens", "max_tokens", "prompt_tokens")
+INTEGERS: Final = (
+    "state",
+    "outcome",
+    "arrival",
+    "slot",
+    "batch",
+    "regime",
+    "sample",
+    "tokens",
+    "max_tokens",
+    "prompt_tokens",
+)
 
 SAMPLED: Final = ("latency", "ttft", "tpot")
 
@@ -89,6 +103,7 @@ class RequestTable:
     Attributes:
         columns: `TIMES` on the service's clock, `clock_offset` from the sender's to it, and `INTEGERS`. `queued` is
             blank for a refused request, `arrival` counts the requests of a replica, `batch` is a row of the batches.
+            `state` is the service's code and `outcome` the sender's, of `STATES` both.
         samples: a row for each request that was answered, about in order of `finished`: `SAMPLED`, all in seconds, and
             `regime`. `ttft` (time to first token) counts from where `latency` does; `tpot` (time per output token) is
             (latency - ttft) / (tokens - 1), as in vLLM's `bench serve`. Both are blank where they are unknown.
@@ -150,6 +165,8 @@ class RequestTable:
             texts = self._texts_of(row)
             texts.text += request.new_text
             texts.outcome = request.outcome
+            if request.outcome is not None:
+                self.columns.set(row, "outcome", OUTCOME_CODES[request.outcome])
             texts.error = request.error or texts.error
             self.columns.set(row, "tokens", max(request.tokens, self.columns.get(row, "tokens")))
             self._changed[row] = None
@@ -222,6 +239,26 @@ class RequestTable:
             latency_s=None if finished_s is None else finished_s - started_at_s,
             **{f"{name}_s": times[name] for name in ("intended", "sent", "received", "formed", "started")},
         )
+
+    def spans(self) -> tuple[Floats, Floats]:
+        """When each request began to wait, and when it ended: as the service says, or else as its sender does.
+
+        A request that no replica has reported waits from its intended send on.
+        """
+        columns = self.columns
+        begun = np.where(columns["arrival"] >= 0, columns["queued"], columns["intended"])
+        finished = columns["finished"]
+        return begun, np.where(np.isfinite(finished), finished, columns["client_finished"])
+
+    def ends(self) -> tuple[Floats, Ints]:
+        """When each request ended and the code of what became of it: as its sender says, or else as the service does.
+
+        Requests under way have no time.
+        """
+        columns = self.columns
+        is_heard = columns["outcome"] >= 0
+        ended = np.where(is_heard, columns["client_finished"], columns["finished"])
+        return ended, np.where(is_heard, columns["outcome"], columns["state"])
 
     def take_changed(self, most: int | None = None) -> list[RequestRow]:
         """The rows that changed since they were last taken; rows beyond `most` are left for the next call."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS, Regime, mean_size
 from service.analysis.observed.columns import Bools, Floats
 from service.analysis.observed.history import History
+from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
+from service.analysis.observed.requests import STATE_CODES, STATES
 from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, step_of
+from service.messages.objectives import TIMES
 
 LEAST_SPAN_S: Final = 1.0  # rates over less than this would jump about
 SILENCE_S: Final = 2.0  # the figures of a service that is silent for longer stand still
@@ -19,41 +22,20 @@ LEAST_SINGLES: Final = 5  # batches of one, below which nothing is compared with
 SINGLES_S: Final = 300.0  # the machine may have been quicker or slower when older ones ran
 AS_LONG: Final = 1.5  # prompts and completions are as long up to this factor
 FEW_TOKENS: Final = 8.0  # or this difference
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The row of figures; ``None`` is unknown.
-
-    Attributes:
-        requests_per_s, tokens_per_s: answered and generated, once batches formed under older settings have drained.
-        queue: requests that wait or are sealed but do not run.
-        speedup_over_batch_1, single_batches: see `speedup`.
-    """
-
-    requests_per_s: float | None = None
-    tokens_per_s: float | None = None
-    p50_s: float | None = None
-    p95_s: float | None = None
-    p99_s: float | None = None
-    mean_batch: float | None = None
-    queue: float | None = None
-    speedup_over_batch_1: float | None = None
-    single_batches: int = 0
-
-
-UNKNOWN: Final = Figures()
+JUST_BEFORE_S: Final = 1e-6
 
 
 def figures(history: History, at_s: float | None = None) -> Figures:
     """The figures of the ten seconds that end at `at_s` (now), without the part before the settings were in force."""
     latest_s = history.now_s() if at_s is None else at_s
     if history.first_s is None or history.last_s is None:
-        return UNKNOWN
-    end_s = min(latest_s, history.outages.failed_since_s or latest_s, history.last_s + SILENCE_S)
+        return UNKNOWN_FIGURES
+    failed_s = history.outages.failed_since_s or math.inf
+    end_s = min(latest_s, failed_s, history.last_s + SILENCE_S)
     regime = history.batches.regime_at(end_s)
     begun_s = history.first_s if regime is None or regime.mark is None else regime.start_s
-    return _figures(history, max(end_s - WINDOW_S, begun_s), end_s, regime)
+    depth_s = min(latest_s, failed_s - JUST_BEFORE_S)  # a failure ends every request
+    return _figures(history, max(end_s - WINDOW_S, begun_s), end_s, regime, depth_s)
 
 
 def previous_figures(history: History, at_s: float | None = None) -> tuple[int, Figures] | None:
@@ -64,10 +46,11 @@ def previous_figures(history: History, at_s: float | None = None) -> tuple[int, 
         return None
     end_s = regime.start_s
     begun_s = previous.start_s if previous.mark else (history.first_s or previous.start_s)
-    return previous.version, _figures(history, max(end_s - WINDOW_S, begun_s), end_s, previous)
+    return previous.version, _figures(history, max(end_s - WINDOW_S, begun_s), end_s, previous, end_s)
 
 
-def _figures(history: History, start_s: float, end_s: float, regime: Regime | None) -> Figures:
+def _figures(history: History, start_s: float, end_s: float, regime: Regime | None, depth_s: float) -> Figures:
+    """Of the time from `start_s` to `end_s`; requests in each stage are counted at `depth_s`."""
     rated_from_s = max(start_s, _drained_s(history, regime))
     span_s = end_s - rated_from_s
     number = regime.number if regime else 0
@@ -75,26 +58,57 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
     p50_s, p95_s, p99_s = (
         None if math.isnan(value) else float(value) for value in percentiles(samples, start_s, end_s, number)
     )
-    waiting, formed, _ = history.depth_at(end_s)
+    waiting, formed, running = history.depth_at(depth_s)
     is_long_enough = span_s >= LEAST_SPAN_S
-    finished = samples["finished"]
-    answered = np.count_nonzero((finished > rated_from_s) & (finished <= end_s))
     table, begun_s = history.batches.columns, history.service_begun_s(end_s)
     ended = table["finished"] <= end_s
     batches = RanBatches.of_history(history, ended & (table["finished"] > start_s) & (table["regime"] == number))
     recent = ended & (table["started"] >= max(begun_s, end_s - SINGLES_S))
     gain, single_batches = speedup(batches, RanBatches.of_history(history, recent))
     return Figures(
-        requests_per_s=float(answered) / span_s if is_long_enough else None,
-        tokens_per_s=_tokens_per_s(history, rated_from_s, end_s) if is_long_enough else None,
+        **(_rates(history, rated_from_s, end_s) if is_long_enough else {}),
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
         mean_batch=mean_size(batches.size, batches.run_s, batches.is_open),
         queue=float(waiting + formed),
         speedup_over_batch_1=gain,
+        waiting=waiting,
+        formed=formed,
+        running=running,
+        offered_per_s=history.load_timeline.offered_at(depth_s),
         single_batches=single_batches,
+        **_outcomes(history, start_s, end_s),
     )
+
+
+def _rates(history: History, start_s: float, end_s: float) -> dict[str, Any]:
+    """Requests and tokens a second, and requests that met the objectives where there are any."""
+    span_s = end_s - start_s
+    samples = history.requests.samples
+    within = (samples["finished"] > start_s) & (samples["finished"] <= end_s)
+    rates = {
+        "requests_per_s": np.count_nonzero(within) / span_s,
+        "tokens_per_s": _tokens_per_s(history, start_s, end_s),
+    }
+    if history.objectives:
+        is_good = within
+        for name, field in TIMES.items():
+            most_s = getattr(history.objectives, field)
+            if most_s is not None:  # a time that does not exist, as that between tokens of one token, is met
+                is_good = is_good & ((samples[name] <= most_s) | np.isinf(samples[name]))
+        rates["goodput_per_s"] = np.count_nonzero(is_good) / span_s
+    return rates
+
+
+def _outcomes(history: History, start_s: float, end_s: float) -> dict[str, Any]:
+    """How many requests ended in (start, end], what became of them, and the share that was denied an answer."""
+    ended_s, states = history.requests.ends()
+    counts = np.bincount(states[(ended_s > start_s) & (ended_s <= end_s)], minlength=len(STATES)).tolist()
+    done, failed, refused, cancelled = (counts[STATE_CODES[s]] for s in ("done", "failed", "refused", "cancelled"))
+    ended = done + failed + refused + cancelled
+    share = (failed + refused) / ended if ended else None
+    return {"failed_share": share, "ended": ended, "failed": failed, "refused": refused, "cancelled": cancelled}
 
 
 def _drained_s(history: History, regime: Regime | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, TypeAlias
 from service.analysis.observed.batches import Regime
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import BatchSummary, batch_summary
-from service.analysis.observed.statistics import Figures, figures
+from service.analysis.observed.register import REGISTER, Figures
+from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
 from service.messages.text import UserError
 
@@ -200,7 +201,7 @@ FIGURE_COLUMNS: Final[Mapping[str, Column]] = {
         name: (KIND_OF_TYPE[type(getattr(Settings(), name))], partial(_setting, name=name))
         for name in Settings.__struct_fields__
     },
-    **{field.name: ("number", partial(_figure, name=field.name)) for field in fields(Figures)},
+    **{key: ("number", partial(_figure, name=key)) for key in REGISTER},
 }
 SUBJECTS: Final[Mapping[str, Subject]] = {
     "figures": Subject(FIGURE_COLUMNS, _moments, _figures),

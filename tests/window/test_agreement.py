@@ -1,0 +1,185 @@
+"""One quantity has one value: the row of figures, the legends, the counts of the table and the status bar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from gui.app import Batchscope
+from gui.control.preferences import PreferencesFile
+from gui.control.presenter import activity
+from gui.panels.objectives import ObjectivesRows
+from gui.widgets.figure import Figure
+from gui.widgets.segmented import Segmented
+from service.analysis.observed.history import History
+from service.analysis.observed.register import REGISTER
+from service.analysis.observed.statistics import figures
+from service.messages.load import ClientRequest, ClientTotals, LoadFrame
+from service.messages.objectives import Objectives
+from tests.synthetic_run import (
+    CLOCK,
+    SyntheticRun,
+    continuous_run,
+    early_run,
+    filled_history,
+    picture_run,
+)
+from tests.window.conftest import MakeBatchscope
+from tests.window.seen import named
+
+
+def show(batchscope: Batchscope, history: History) -> None:
+    batchscope.composition.history.become(history)
+    batchscope.composition.plots.begin_anew()
+    batchscope.composition.plots.set_empty(False)
+    batchscope.composition.presenter.show_numbers()
+
+
+def count(batchscope: Batchscope, name: str) -> int:
+    """What a filter of the table counts."""
+    filters = named(batchscope.window.requests, Segmented, "Show requests")
+    found = re.search(r"\d+", filters.button(name).toolTip())
+    assert found is not None
+    return int(found[0])
+
+
+def disagreements(batchscope: Batchscope) -> list[str]:
+    """Quantities with two values on the screen."""
+    window, plots = batchscope.window, batchscope.composition.plots
+    shown: Callable[[str], Figure] = window.figures.figure
+    depth = plots.queue_depth.header.readout
+    in_rows = {key: shown(key).text.split()[0] for key in ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "p99_s")}
+    legends = {**plots.latency.header.readout, **plots.throughput.header.readout}
+    found = [f"{REGISTER[key].name} {n} {legends[REGISTER[key].name]}" for key, n in in_rows.items()]
+    pairs = [each.rsplit(" ", 2) for each in found]
+    queue = int(shown("queue").text)
+    pairs.append(["queue and legend", str(queue), str(int(depth["waiting"]) + int(depth["formed"]))])
+    pairs.append(["queue and table", str(queue), str(count(batchscope, "waiting"))])
+    pairs.append(["running", depth["running"], str(count(batchscope, "running"))])
+    taken = re.match(r"(\d+) of \d+ places taken(?:, (\d+) waiting)?", window.status.activity.text())
+    if taken is not None:
+        pairs.append(["places taken", taken[1], depth["running"]])
+        pairs.append(["waiting in the status bar", taken[2] or "0", str(queue)])
+    return [" ".join(pair) for pair in pairs if pair[1] != pair[2]]
+
+
+@pytest.mark.parametrize("run", [picture_run(), early_run(), continuous_run()], ids=["late", "early", "continuous"])
+def test_that_every_place_shows_the_same_value(batchscope: Batchscope, run: SyntheticRun) -> None:
+    for until_s in (5.3, 16.17, 38.4, 44.0, 47.71, 62.0):
+        history, clock = filled_history(run, until_s)
+        clock.now_s += 0.13  # between two frames, and between two steps of the curves
+        show(batchscope, history)
+        batchscope.window.status.update_activity(activity(history, figures(history)))
+        assert disagreements(batchscope) == [], until_s
+
+
+def test_that_a_request_on_its_way_is_counted_in_all_places_or_in_none(batchscope: Batchscope) -> None:
+    history, _ = filled_history(picture_run(), until_s=38.0)
+    at_s = history.now_s() - 0.01
+    request = ClientRequest(id="on-its-way", source="load", prompt="Once", max_tokens=24, intended_s=at_s, sent_s=at_s)
+    history.add_load(
+        LoadFrame(at_s=history.now_s(), clock=CLOCK, pattern=None, totals=ClientTotals(), requests=(request,))
+    )
+    show(batchscope, history)
+    assert disagreements(batchscope) == []
+
+
+def test_that_all_requests_of_the_table_are_the_sum_of_its_filters(batchscope: Batchscope) -> None:
+    history, _ = filled_history(early_run(), until_s=50.0)
+    show(batchscope, history)
+    counts = {name: count(batchscope, name) for name in ("waiting", "running", "done")}
+    assert sum(counts.values()) == len(history.requests.columns)
+
+
+def test_that_legends_and_figures_agree_when_scrolled_back(batchscope: Batchscope) -> None:
+    history, _ = filled_history(picture_run())
+    show(batchscope, history)
+    batchscope.composition.plots.show_until(history.now_s() - 20.0)
+    batchscope.composition.presenter.show_numbers()
+    row, depth = batchscope.window.figures, batchscope.composition.plots.queue_depth.header.readout
+    assert row.figure("queue").text == str(int(depth["waiting"]) + int(depth["formed"]))
+    assert row.figure("queue").text == str(round(figures(history, history.now_s() - 20.0).queue or 0))
+
+
+def test_that_a_figure_and_its_legend_explain_themselves(batchscope: Batchscope) -> None:
+    row = batchscope.window.figures
+    for key in ("requests_per_s", "p95_s", "queue", "goodput_per_s", "failed_share"):
+        assert row.figure(key).toolTip().startswith(REGISTER[key].sentence)
+    [p50, *_] = batchscope.composition.plots.latency.plot.entries
+    assert p50.tip == REGISTER["p50_s"].sentence
+
+
+# Objectives ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def objectives(batchscope: Batchscope) -> ObjectivesRows:
+    rows = batchscope.window.load.objectives
+    rows.set_folded(False)
+    return rows
+
+
+def type_in(rows: ObjectivesRows, name: str, text: str) -> None:
+    field = rows.setting(name).field
+    field.selectAll()
+    field.insert(text) if text else field.clear()
+    field.setModified(True)
+    field.commit()
+
+
+def test_that_goodput_says_how_to_set_objectives_until_there_are_some(
+    batchscope: Batchscope, objectives: ObjectivesRows
+) -> None:
+    history, _ = filled_history(picture_run())
+    show(batchscope, history)
+    goodput = batchscope.window.figures.figure("goodput_per_s")
+    assert goodput.text == "–"
+    assert "set them under Load" in goodput.toolTip()
+    type_in(objectives, "latency", "600")
+    assert goodput.text == batchscope.window.figures.figure("requests_per_s").text
+    assert "latency ≤ 600 s" in goodput.toolTip()
+    assert objectives.summary == "≤ 600 s"
+    type_in(objectives, "latency", "")
+    assert (goodput.text, objectives.summary) == ("–", "none")
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "601", "1,5"])
+def test_that_a_bad_objective_is_refused_under_its_field(objectives: ObjectivesRows, text: str) -> None:
+    type_in(objectives, "ttft", text)
+    refusal = objectives.setting("ttft").refusal
+    assert refusal is not None
+    assert refusal.endswith("Still none.")
+    assert objectives.objectives == Objectives()
+
+
+def test_that_objectives_are_remembered(qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path) -> None:
+    asked = Objectives(latency_s=1.5, tpot_s=0.05)
+    first = make_batchscope(preferences=PreferencesFile(tmp_path / "preferences.json"))
+    first.window.load.objectives.set_objectives(asked)
+    with qtbot.waitSignal(first.closed):
+        first.close()
+    second = make_batchscope(preferences=PreferencesFile(tmp_path / "preferences.json"))
+    assert second.window.load.objectives.objectives == asked
+    assert second.composition.history.objectives == asked
+
+
+def test_that_the_latency_plot_names_the_objective_and_reaches_to_its_line(
+    batchscope: Batchscope, objectives: ObjectivesRows
+) -> None:
+    history, clock = filled_history(picture_run(), until_s=20.0)
+    show(batchscope, history)
+    plot, plots = batchscope.composition.plots.latency, batchscope.composition.plots
+    plots.refresh()
+    assert plot.layout_ is not None
+    peak_s = figures(history).p99_s or 0.0
+    type_in(objectives, "latency", f"{1.8 * peak_s:.2f}")
+    clock.now_s += 2.0  # a scale changes no more often than once a second
+    plots.refresh()
+    assert plot.plot.entries[-1].name == f"≤ {float(f'{1.8 * peak_s:.2f}'):g} s"
+    axis = plot.layout_.panes[0].axis
+    assert axis is not None
+    assert axis.top >= 1.8 * peak_s
