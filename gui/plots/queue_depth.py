@@ -52,10 +52,8 @@ class QueueDepthPanel(PlotPanel):
 
     def readout_now(self) -> Readout:
         """At the latest moment in view that has data; after a failure at the one before it."""
-        now_s = self.history.now_s()
-        edge_s = now_s if self.end_s is None else min(self.end_s, now_s)
         failed_s = self.history.outages.failed_since_s
-        return self.readout_at(edge_s if failed_s is None else min(edge_s, failed_s - JUST_BEFORE_S))
+        return self.readout_at(self.edge_s if failed_s is None else min(self.edge_s, failed_s - JUST_BEFORE_S))
 
     def readout_at(self, at_s: float) -> Readout:
         return queue_depth.readout(self.history, at_s)
