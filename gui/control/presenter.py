@@ -62,6 +62,7 @@ class Presenter(QObject):
         self._frozen_at: str | None = None
         self._had_data = False
         self._finished_at_freeze = 0
+        self._late: frozenset[str] = frozenset()
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
         self.round_robin = RoundRobin()
         self.round_robin.add(self.show_rows, ROWS_EVERY_S)
@@ -77,9 +78,14 @@ class Presenter(QObject):
         self.show_findings()
 
     def show_rows(self) -> None:
-        changed = self._history.requests.take_changed(MOST_ROWS)
+        history, now_s = self._history, self._history.now_s()
+        late = frozenset(status.replica for status in history.late_replicas(now_s))
+        for slot in (history.slots.held.get(replica) for replica in late ^ self._late):
+            history.requests.note_changed(history.requests.open_rows(slot).tolist() if slot is not None else ())
+        self._late = late
+        changed = history.requests.take_changed(MOST_ROWS)
         if changed:
-            self._window.requests.model.update(map(shown, changed), self._history.now_s())
+            self._window.requests.model.update((shown(row, row.replica in late) for row in changed), now_s)
 
     def show_findings(self) -> None:
         """Show the findings, and the engine's capacity as a line."""
@@ -106,8 +112,12 @@ class Presenter(QObject):
         self.numbers_shown.emit()
 
     def _shown_at_s(self) -> float | None:
-        """The right edge of the plots; ``None`` while they follow the present."""
-        return None if self._plots.is_live else self._plots.view_end_s()
+        """The right edge of the plots, or what was heard last; ``None`` while they follow the present."""
+        if not self._plots.is_live:
+            return self._plots.view_end_s()
+        now_s = self._history.now_s()
+        heard_s = self._history.heard_until_s(now_s)
+        return None if heard_s == now_s else heard_s
 
     def _clock_time(self, at_s: float) -> str:
         """The time of day of a moment on the service's clock."""
@@ -166,7 +176,7 @@ class Presenter(QObject):
         return (last - first) / (last_s - first_s) if last_s > first_s else None
 
 
-def shown(row: RequestRow) -> TableRow:
+def shown(row: RequestRow, is_late: bool = False) -> TableRow:
     """A row of the table; a request of this window has the id that cancels it."""
     return TableRow(
         id=row.client_id or f"#{row.key}",
@@ -180,6 +190,7 @@ def shown(row: RequestRow) -> TableRow:
         finished_s=row.finished_s,
         error=row.error,
         key=row.key,
+        is_late=is_late,
     )
 
 
@@ -195,7 +206,11 @@ def whose(client_id: str) -> str:
 
 
 def activity(history: History, present: Figures) -> str:
-    """The last batch; under continuous formation the places that are taken."""
+    """The last batch, or under continuous formation the places that are taken; a silence, while one lasts."""
+    silences = [stretch.text for stretch in history.stretches_until(history.now_s()) if stretch.end_s is None]
+    if silences:
+        text = ", ".join(silences)
+        return f"{text[0].upper()}{text[1:]}: shown as last heard"
     batch = last_batch(history)
     if batch is None or batch.ran_s is None:
         return "No batch yet"

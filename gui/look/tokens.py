@@ -338,6 +338,7 @@ STAGE_NUMBER: Final = 60
 PREFILL_ALPHA: Final = 0.6  # of the colour of running, for the part of it before the first token
 HOVER_EDGE: Final = 1.5  # around the dot on a line
 FAILURE_EDGE: Final = 1
+STRETCH_BAR: Final = 4  # on the axis, as long as the stretch
 HOW_TO_BAR: Final = 9
 HOW_TO_PITCH: Final = 12
 HOW_TO_WIDTH: Final = 430

@@ -34,6 +34,7 @@ class TableRow:
         intended_s, formed_s, finished_s: on the service's clock; its age counts from `intended_s`.
         text: the output so far.
         key: its row in the history.
+        is_late: whether its replica has reported nothing for some time, so that the state is the one last heard.
     """
 
     id: str
@@ -47,6 +48,7 @@ class TableRow:
     finished_s: float | None = None
     error: str | None = None
     key: int | None = None
+    is_late: bool = False
 
     @property
     def is_live(self) -> bool:
@@ -69,6 +71,8 @@ class TableRow:
 
     def second_line(self, now_s: float) -> str:
         """The text below the prompt."""
+        if self.is_late and self.is_live:
+            return f"was {self.state} when last heard"
         match self.state:
             case "waiting":
                 return "waiting"

@@ -156,7 +156,7 @@ class RequestDelegate(QStyledItemDelegate):
     def _paint_lower(self, painter: QPainter, row: TableRow, words: QRect, palette: Palette, is_raised: bool) -> None:
         lower = QRect(words.left(), words.top() + tokens.REQUEST_LOWER_Y - 8, words.width(), 16)
         text = row.second_line(self._model.now_s)
-        if row.state == "running":
+        if row.state == "running" and not row.is_late:
             text += _CURSOR
         quiet = palette.t2 if is_raised or row.state == "running" else palette.t3
         painter.setPen(colour(palette.error if row.is_error else quiet))

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, 
 from gui.look.theme import current
 from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT
 from gui.plots.layout import Axes, Layout
-from gui.plots.overlay import GhostItem, MarkLines, Marks, OutageTint, PointerItem
+from gui.plots.overlay import GhostItem, MarkLines, Marks, OutageTint, PointerItem, StretchLines
 from service.analysis.observed.columns import Floats
 
 
@@ -36,10 +36,12 @@ class Canvas(pg.GraphicsView):
         self._pressed_at: QPointF | None = None
         self.axes = Axes()
         self.tint = OutageTint()
+        self.stretch_lines = StretchLines()
         self.mark_lines = MarkLines(with_words)
         self.ghost = GhostItem()
         self.pointer = PointerItem()
-        for item in (self.axes, self.tint, self.mark_lines, self.ghost, self.pointer):
+        self._overlays = (self.tint, self.stretch_lines, self.mark_lines, self.ghost, self.pointer)
+        for item in (self.axes, *self._overlays):
             self.addItem(item)
         self.clips = [self._clip() for _ in range(panes)]
 
@@ -52,12 +54,12 @@ class Canvas(pg.GraphicsView):
             rect = QRectF(layout.left, pane.top, layout.right - layout.left, pane.height)
             if clip.rect() != rect:
                 clip.setRect(rect)
-        self.tint.set_marks(layout, marks)
-        self.mark_lines.set_marks(layout, marks)
+        for item in (self.tint, self.stretch_lines, self.mark_lines):
+            item.set_marks(layout, marks)
 
     def show_data(self, is_shown: bool) -> None:
         """Without data nothing but the axes are to be seen."""
-        items: tuple[QGraphicsItem, ...] = (*self.clips, self.tint, self.mark_lines, self.ghost, self.pointer)
+        items: tuple[QGraphicsItem, ...] = (*self.clips, *self._overlays)
         for item in items:
             item.setVisible(is_shown)
 

@@ -96,8 +96,8 @@ class PlotPanel(PlotWidget):
         raise NotImplementedError
 
     def readout_now(self) -> Readout:
-        """What the legend says at rest: by default what it says for the right edge."""
-        return self.readout_at(self.end_s if self.end_s is not None else self.history.now_s())
+        """What the legend says at rest: by default what it says for the right edge, or for what was heard last."""
+        return self.readout_at(self.edge_s)
 
     def readout_at(self, _at_s: float) -> Readout:
         """What the legend says for the moment under the pointer."""
@@ -179,7 +179,8 @@ class PlotPanel(PlotWidget):
         if self._pointed_s is None:
             self.show_numbers()
         else:
-            self.header.show_readout(self.readout_at(self._pointed_s), self.hides_missing_under_pointer)
+            readout = self.readout_at(self._pointed_s) if self._is_heard(self._pointed_s) else {}
+            self.header.show_readout(readout, self.hides_missing_under_pointer)
 
     def show_figures(self, figures: Figures) -> None:
         """Show these at rest, as every place does that shows figures of this moment."""
@@ -197,6 +198,16 @@ class PlotPanel(PlotWidget):
         if layout is None or not layout.left <= position.x() <= layout.right:
             return None
         return layout.time_at(position.x())
+
+    @property
+    def edge_s(self) -> float:
+        """The latest moment in view of which anything can be known."""
+        now_s = self.history.now_s()
+        heard_s = self.history.heard_until_s(now_s)
+        return heard_s if self.end_s is None else min(self.end_s, heard_s)
+
+    def _is_heard(self, at_s: float) -> bool:
+        return at_s <= self.history.heard_until_s(self.history.now_s())
 
     @property
     def end_s(self) -> float | None:
@@ -254,7 +265,7 @@ class PlotPanel(PlotWidget):
 
     def _show_pointer(self, layout: Layout) -> None:
         at_s = self._pointed_s
-        dots = self.dots_at(layout, at_s) if at_s is not None else ()
+        dots = self.dots_at(layout, at_s) if at_s is not None and self._is_heard(at_s) else ()
         self.canvas.pointer.point(layout, at_s, dots)
 
     def _show_empty_axes(self, view: TimeRange) -> None:

@@ -299,7 +299,9 @@ class PlotStack(QWidget):
 
     def marks(self) -> Marks:
         """What stands on every plot over time."""
-        return Marks(self._history.batches.marks(), self._history.outer_marks(), self._history.outages)
+        history = self._history
+        stretches = history.stretches_until(history.now_s())
+        return Marks(history.batches.marks(), history.outer_marks(), history.outages, stretches)
 
     def moment(self) -> Moment:
         """What the common time axis shows."""

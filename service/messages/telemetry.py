@@ -17,6 +17,9 @@ from service.messages.workload import TEXT
 RequestState: TypeAlias = Literal["waiting", "formed", "running", "done", "failed", "cancelled", "refused"]
 FIRST_REQUEST: Final = "start"
 COMPARISON: Final = "compare-"
+SILENT_S: Final = 2.0
+"""A replica reports twice a second, also when nothing happens; what has not been heard for this time is late."""
+
 FINAL_STATES: Final[frozenset[RequestState]] = frozenset({"done", "failed", "cancelled", "refused"})
 
 
@@ -178,7 +181,7 @@ class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
         number: counts frames from 1 without gaps; `GET /telemetry?after=N` continues with N + 1.
         at_s: the service's clock when the frame was closed.
         clock: identifies that clock; two programs that read the same value share it (same machine, same boot).
-        lost_replicas: those of which nothing has been heard for some time.
+        lost_replicas: those that have ended without being asked to. One that is merely silent is not among them.
         left_replicas: those that a redeployment has no more use for, after they have answered all they held.
         deployment: ``None`` until the service has looked.
     """

@@ -88,6 +88,11 @@ class Redeployer:
         snapshot = await self._look()
         return snapshot.running | snapshot.leaving
 
+    async def known(self) -> frozenset[str]:
+        """Replicas of which Serve has not seen the end, by its names: those that live, and those that start."""
+        snapshot = await self._look()
+        return snapshot.running | snapshot.leaving | snapshot.starting
+
     def watch(self) -> None:
         """Look on until Serve is done with what it does by itself, such as starting a replica."""
         if self._work is None or self._work.done():

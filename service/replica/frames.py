@@ -33,8 +33,8 @@ KEPT_FRAMES = 1200
 KEPT_BYTES = 32 * 2**20
 WATCHED_S = 6.0
 """A reader that has asked within this time will ask again."""
-SILENCE_S = 3.0
-"""A replica that has been silent for this time is gone."""
+SILENCE_S = 1.5
+"""Of a replica that has been silent for this time it is asked whether it has ended."""
 
 
 def frame_interval_s(cores: int) -> float:
@@ -100,14 +100,15 @@ class FrameLog:
     def add_change(self, change: SettingsChange) -> None:
         self._changes.append(change)
 
-    def lose_silent_replicas(self) -> tuple[str, ...]:
-        """Names of the replicas from which nothing has come for `SILENCE_S`; each is named once."""
+    def silent_replicas(self) -> tuple[str, ...]:
+        """Names of the replicas from which nothing has come for `SILENCE_S`: late, or ended."""
         now_s = self._clock()
-        lost = tuple(replica for replica, heard_s in self._heard_s.items() if now_s - heard_s > SILENCE_S)
-        for replica in lost:
-            self._forget(replica)
-        self._lost.extend(lost)
-        return lost
+        return tuple(replica for replica, heard_s in self._heard_s.items() if now_s - heard_s > SILENCE_S)
+
+    def lose(self, replica: str) -> None:
+        """A replica has ended without being asked to."""
+        self._forget(replica)
+        self._lost.append(replica)
 
     def let_go(self, replica: str) -> None:
         """A replica has left, as it should."""

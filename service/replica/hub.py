@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 READER_TIMEOUT_S = 5.0
 
+SILENT_POLL_S: Final = 0.5
+"""While a replica is silent, Serve is asked this often whether it has ended."""
+
 POLL_S: Final = 0.1
 """A replica that ends instead of reporting is noticed as soon as this."""
 
@@ -69,6 +72,10 @@ class ReplicaNames:
         self._last = max(self._last, int(name.removeprefix("r")))
         self._reported.set()
 
+    def outside(self, known: frozenset[str]) -> frozenset[str]:
+        """The names of the replicas that are not among the `known`."""
+        return frozenset(name for replica, name in self._names.items() if replica not in known)
+
     def forget(self, replica: str) -> str | None:
         """A replica has gone; returns the name it had."""
         return self._names.pop(replica, None)
@@ -103,7 +110,10 @@ class Hub:
         application = ServeApplication(serve.get_replica_context().app_name, DEPLOYMENT_NAME)
         self._redeployer = Redeployer(application, self._loads, self._note_left)
         self._names = ReplicaNames(self._redeployer.living)
-        self._frames = start_for_life(self._close_frames(), "Closing telemetry frames")
+        self._tasks = [
+            start_for_life(self._close_frames(), "Closing telemetry frames"),
+            start_for_life(self._watch_silent(), "Watching silent replicas"),
+        ]
 
     async def note_loading(self, replica: str, progress: LoadProgress) -> None:
         """How far a replica, by Serve's name for it, is with loading its model."""
@@ -157,16 +167,31 @@ class Hub:
         return await self._log.after(number, READER_TIMEOUT_S)
 
     async def check_health(self) -> None:
-        if self._frames.done():
-            raise RuntimeError("the hub's task has ended") from self._frames.exception()
+        for task in self._tasks:
+            if task.done():
+                raise RuntimeError("the hub's task has ended") from task.exception()
 
     async def _close_frames(self) -> None:
         while True:
             await asyncio.sleep(self._log.interval_s)
-            for replica in self._log.lose_silent_replicas():
-                self._board.forget(replica)
             if self._log.has_news:
                 self._log.close_frame(self._board.in_force, self._redeployer.deployment)
+
+    async def _watch_silent(self) -> None:
+        """Tell a replica that has ended from one that is late: only Serve knows, and it may take seconds to notice."""
+        while True:
+            await asyncio.sleep(SILENT_POLL_S)
+            silent = self._log.silent_replicas()
+            if not silent:
+                continue
+            try:
+                known = await self._redeployer.known()
+            except Exception as error:  # of Ray's, whose controller may be late too, or gone
+                logger.warning("Serve does not say whether %s has ended: %s", " or ".join(silent), error)
+                continue
+            for name in self._names.outside(known).intersection(self._log.silent_replicas()):
+                self._log.lose(name)
+                self._board.forget(name)
 
     def _note_left(self, replica: str) -> None:
         name = self._names.forget(replica)

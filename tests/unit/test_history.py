@@ -276,6 +276,66 @@ def test_that_a_lost_replica_s_requests_end_and_the_gap_closes_with_its_successo
     assert history.slots.slot_of("r2") == 0
 
 
+def test_that_a_lost_replica_is_not_taken_to_have_run_after_it_was_heard_last(history: History) -> None:
+    running = request("q1", "running", started_s=10.5)
+    ran = batch(1, 10.5, started_s=10.5)
+    history.add_telemetry(frame(1, 11.0, requests=(running,), batches=(ran,), replicas=(status("r1", 11.0),)))
+    history.add_telemetry(frame(2, 17.0, lost_replicas=("r1",)))
+    assert (history.depth_at(10.9), history.depth_at(11.1)) == ((0, 0, 1), (0, 0, 0))
+    assert history.batches.columns["finished"].tolist() == [11.0]
+    assert [outage.start_s for outage in history.outages] == [11.0]
+
+
+def test_that_a_late_replica_is_silent_until_it_reports_again_and_its_requests_run_on(
+    history: History, clock: FakeClock
+) -> None:
+    running = request("q1", "running", started_s=10.5)
+    both = (status("r1", 11.0), status("r2", 11.0))
+    history.add_telemetry(frame(1, 11.0, requests=(running,), replicas=both))
+    history.add_telemetry(frame(2, 18.0, replicas=(status("r2", 18.0),)))
+    clock.now_s = 18.2
+    assert [(s.start_s, s.end_s, s.text, s.hides) for s in history.stretches_until(18.2)][-1] == (
+        11.0,
+        None,
+        "r1 silent for 7 s",
+        False,
+    )
+    assert [status.replica for status in history.late_replicas(18.2)] == ["r1"]
+    assert history.heard_until_s(18.2) == 18.2, "the other is heard"
+    assert [row.state for row in history.requests.rows()] == ["running"]
+    history.add_telemetry(frame(3, 19.0, replicas=(status("r1", 19.0),)))
+    assert [(s.start_s, s.end_s, s.text) for s in history.stretches_until(19.1)][-1:] == [
+        (11.0, 19.0, "r1 silent for 8 s")
+    ]
+    assert history.late_replicas(19.1) == ()
+    assert list(history.outages) == []
+
+
+def test_that_where_nothing_is_heard_nothing_is_known_since(history: History) -> None:
+    history.add_telemetry(frame(1, 11.0, replicas=(status("r1", 11.0),)))
+    assert (history.heard_until_s(12.9), history.stretches_until(12.9)) == (12.9, ())
+    (stretch,) = history.stretches_until(15.0)
+    assert (stretch.start_s, stretch.end_s, stretch.text, stretch.hides) == (11.0, None, "nothing heard for 4 s", True)
+    assert history.heard_until_s(15.0) == 11.0
+    history.mark_stop()
+    assert history.stretches_until(30.0) == (), "nothing is to be heard from a service that ended"
+
+
+def test_that_missed_frames_are_no_silence_of_a_replica(history: History) -> None:
+    history.add_telemetry(frame(1, 11.0, replicas=(status("r1", 11.0), status("r2", 11.0))))
+    history.add_missed(FramesMissed(first=2, last=60))
+    history.add_telemetry(frame(61, 21.0, replicas=(status("r1", 21.0),)))
+    assert history.stretches_until(21.1)[:-1] == ()
+    history.add_telemetry(frame(62, 24.5, replicas=(status("r1", 24.5),)))
+    assert [status.replica for status in history.replicas] == ["r1"], "the other's end may have been missed"
+
+
+def test_that_every_replica_counts_whatever_a_frame_tells_of(history: History) -> None:
+    history.add_telemetry(frame(1, 11.0, replicas=(status("r1", 11.0), status("r2", 11.0))))
+    history.add_telemetry(frame(2, 11.2, replicas=(status("r2", 11.2),)))
+    assert [(status.replica, status.at_s) for status in history.replicas] == [("r1", 11.0), ("r2", 11.2)]
+
+
 def test_that_a_replica_that_left_as_it_should_makes_room_and_no_gap(history: History) -> None:
     both = (status("r1", 11.0), status("r2", 11.0))
     done = msgspec.structs.replace(request("q1"), state="done", finished_s=11.9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from service.messages.settings import Scale, Settings, VersionedSettings
 from service.ray_serve.redeployer import DeploymentSnapshot
+from service.replica import frames
 from service.replica import hub as module
 from service.replica.hub import NAMES_TIMEOUT_S, ReplicaNames
+from service.replica.recorder import Recorder
+from tests.unit.test_telemetry import DECODER, status
 from tests.virtual_time import now_s, run_in_virtual_time
 
 AS_CHANGED = VersionedSettings(version=7, settings=Settings(max_batch_size=3))
@@ -22,12 +26,23 @@ class Serve:
 
     def __init__(self) -> None:
         self.running: set[str] = set()
+        self.starting: set[str] = set()
+        self.failure: Exception | None = None
+        self._asked = threading.Event()
+
+    async def asked_again(self) -> None:
+        """Return when its replicas have been asked for since."""
+        self._asked.clear()
+        await asyncio.to_thread(self._asked.wait)
 
     def look(self) -> DeploymentSnapshot:
+        self._asked.set()
+        if self.failure is not None:
+            raise self.failure
         return DeploymentSnapshot(
             wanted=Scale(replicas=max(len(self.running), 1)),
             running=frozenset(self.running),
-            starting=frozenset(),
+            starting=frozenset(self.starting),
             leaving=frozenset(),
             resources={},
             is_autoscaled=False,
@@ -102,3 +117,40 @@ def test_a_replica_that_never_reports_keeps_nobody_from_starting(caplog: pytest.
 
     assert run_in_virtual_time(run()) == pytest.approx(NAMES_TIMEOUT_S)
     assert "reported its name" in caplog.text
+
+
+async def test_a_silent_replica_is_lost_when_serve_knows_it_no_more_and_late_until_then(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "SILENCE_S", 0.0)
+    monkeypatch.setattr(module, "SILENT_POLL_S", 0.01)
+    hub = started_hub()
+    for replica in ("late", "ended", "starting"):
+        name, _ = await hub.register(replica)
+        serve.running.add(replica)
+        await hub.report(Recorder(name).report(status(name)))
+    serve.running.remove("starting")
+    serve.starting.add("starting")
+    await serve.asked_again()
+    serve.running.remove("ended")
+    number, lost = 0, ()
+    while not lost:
+        number, events = await hub.frames_after("late", number)
+        lost = tuple(replica for event in events for replica in DECODER.decode(event).lost_replicas)
+    assert lost == ("r2",)
+
+
+async def test_a_controller_that_does_not_answer_loses_no_replica(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(frames, "SILENCE_S", 0.0)
+    monkeypatch.setattr(module, "SILENT_POLL_S", 0.01)
+    hub = started_hub()
+    name, _ = await hub.register("a")
+    await hub.report(Recorder(name).report(status(name)))
+    serve.failure = RuntimeError("the controller is gone")
+    await serve.asked_again()
+    await serve.asked_again()
+    await hub.check_health()
+    assert "Serve does not say whether r1 has ended: the controller is gone" in caplog.text
+    assert not any(DECODER.decode(event).lost_replicas for event in (await hub.frames_after("a", 0))[1])

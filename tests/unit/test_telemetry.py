@@ -138,14 +138,31 @@ def test_that_a_frame_carries_the_latest_record_of_each_request_once() -> None:
     assert [(r.id, r.state) for r in frame.requests] == [("a", "done")]
 
 
-def test_that_a_replica_that_falls_silent_is_named_once() -> None:
-    async def run() -> list[tuple[str, ...]]:
+def test_that_a_silent_replica_is_not_lost_until_it_is_known_to_have_ended() -> None:
+    async def run() -> list[object]:
+        log = FrameLog(clock=now_s)
+        log.add_report(report())
+        log.close_frame(IN_FORCE)
+        await asyncio.sleep(SILENCE_S + 0.1)
+        silent, has_news = log.silent_replicas(), log.has_news
+        log.lose("r1")
+        log.close_frame(IN_FORCE)
+        frame = DECODER.decode((await log.after(1, 1.0))[1][0])
+        assert isinstance(frame, TelemetryFrame)
+        return [silent, has_news, frame.lost_replicas, log.silent_replicas()]
+
+    assert run_in_virtual_time(run()) == [("r1",), False, ("r1",), ()]
+
+
+def test_that_a_replica_that_reports_again_is_silent_no_more() -> None:
+    async def run() -> tuple[str, ...]:
         log = FrameLog(clock=now_s)
         log.add_report(report())
         await asyncio.sleep(SILENCE_S + 0.1)
-        return [log.lose_silent_replicas(), log.lose_silent_replicas()]
+        log.add_report(report())
+        return log.silent_replicas()
 
-    assert run_in_virtual_time(run()) == [("r1",), ()]
+    assert run_in_virtual_time(run()) == ()
 
 
 def test_that_a_replica_that_was_let_go_is_not_missed_and_a_frame_tells_of_it() -> None:
@@ -157,7 +174,7 @@ def test_that_a_replica_that_was_let_go_is_not_missed_and_a_frame_tells_of_it() 
         assert log.has_news
         log.close_frame(IN_FORCE, Deployment(at_s=1.0, wanted=Scale(replicas=2), running=1, is_settled=False))
         await asyncio.sleep(SILENCE_S + 0.1)
-        return log.lose_silent_replicas(), (await log.after(1, 1.0))[1][0]
+        return log.silent_replicas(), (await log.after(1, 1.0))[1][0]
 
     silent, event = run_in_virtual_time(run())
     frame = DECODER.decode(event)

@@ -1,10 +1,10 @@
-"""Moments and spans of time that stand on every plot: changes of settings, load and replicas, drains, outages."""
+"""Moments and spans that stand on every plot: changes of settings, load and replicas, drains, outages, stretches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from service.analysis.observed.descriptions import describe_change, describe_load_change
 from service.messages.load import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
@@ -206,3 +206,54 @@ class Outages:
 
     def drop_before(self, at_s: float) -> None:
         self._outages = [outage for outage in self._outages if outage.end_s is None or outage.end_s >= at_s]
+
+
+StretchKind: TypeAlias = Literal["silent", "slowed", "paused"]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A span in which the service or this program was not as usual; open while `end_s` is ``None``.
+
+    Attributes:
+        kind: "silent" where a replica reported nothing, "slowed" where the engine was, "paused" where this program was.
+        text: "r1 silent for 7 s".
+        hides: whether nothing of this span is known, not even from what was heard later.
+    """
+
+    start_s: float
+    end_s: float | None
+    kind: StretchKind
+    text: str
+    hides: bool = False
+
+    def overlaps(self, start_s: float, end_s: float) -> bool:
+        return self.start_s < end_s and (self.end_s is None or self.end_s > start_s)
+
+
+class Stretches:
+    """The stretches of the time that is kept, in the order in which they were noted."""
+
+    def __init__(self) -> None:
+        self._stretches: list[Stretch] = []
+
+    def __iter__(self) -> Iterator[Stretch]:
+        return iter(self._stretches)
+
+    def add(self, stretch: Stretch) -> None:
+        self._stretches = [*self._stretches[-MOST_KEPT:], stretch]
+
+    def between(self, start_s: float, end_s: float, kind: StretchKind) -> tuple[Stretch, ...]:
+        """The stretches of this kind that overlap the span."""
+        return tuple(each for each in self._stretches if each.kind == kind and each.overlaps(start_s, end_s))
+
+    def drop_before(self, at_s: float) -> None:
+        self._stretches = [each for each in self._stretches if each.end_s is None or each.end_s >= at_s]
+
+
+def describe_silence(replicas: Sequence[str], for_s: float) -> str:
+    """
+    >>> describe_silence(["r1"], 7.2), describe_silence([], 7.2)
+    ('r1 silent for 7 s', 'nothing heard for 7 s')
+    """
+    return f"{' and '.join(replicas)} silent for {for_s:.0f} s" if replicas else f"nothing heard for {for_s:.0f} s"

@@ -8,7 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from service.analysis.observed.annotations import DeploymentTimeline, LoadTimeline, Outages, OuterMark
+from service.analysis.observed.annotations import (
+    DeploymentTimeline,
+    LoadTimeline,
+    Outages,
+    OuterMark,
+    Stretch,
+    Stretches,
+    describe_silence,
+)
 from service.analysis.observed.batches import BatchTable
 from service.analysis.observed.requests import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
@@ -18,7 +26,7 @@ from service.messages.clock import ClockOffset
 from service.messages.load import LoadFrame
 from service.messages.objectives import Objectives
 from service.messages.settings import SettingsChange, VersionedSettings
-from service.messages.telemetry import FramesMissed, ReplicaStatus, TelemetryFrame
+from service.messages.telemetry import SILENT_S, FramesMissed, ReplicaStatus, TelemetryFrame
 from service.messages.workload import TEXT
 
 KEPT_S: Final = 600.0
@@ -34,6 +42,7 @@ class History:
     Attributes:
         percentiles: of latency, rolling.
         statuses: of the replicas and the load generator, over time.
+        replicas: the latest status of each replica that has not ended.
         unit: name of the tokens of requests and batches, in the plural.
         behind_s: age of the latest frame when it came.
         first_s, last_s: of the first and the latest frame.
@@ -69,6 +78,7 @@ class History:
         self.load_timeline = LoadTimeline()
         self.deployment_timeline = DeploymentTimeline()
         self.outages = Outages()
+        self.stretches = Stretches()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
         self.unit = TEXT.unit
@@ -92,7 +102,7 @@ class History:
         """Take over the content and the clock of another history, which must not be used any more."""
         kept = {"revision": max(self.revision, other.revision) + 1, "objectives": self.objectives}
         vars(self).update({**vars(other), **kept})
-        self.requests.note_all_changed()
+        self.requests.note_changed()
 
     # ------------------------------------------------------------------------------------------------------- feeding
 
@@ -197,6 +207,26 @@ class History:
     def is_empty(self) -> bool:
         return len(self.requests.columns) == 0 and len(self.batches.columns) == 0
 
+    def late_replicas(self, now_s: float) -> tuple[ReplicaStatus, ...]:
+        """The last statuses of the replicas that have reported nothing for some time and have not ended."""
+        return tuple(status for status in self.replicas if now_s - status.at_s > SILENT_S)
+
+    def heard_until_s(self, now_s: float) -> float:
+        """The moment up to which the present service is known: now, unless no replica has reported for some time."""
+        late = self.late_replicas(now_s)
+        return max(status.at_s for status in late) if late and len(late) == len(self.replicas) else now_s
+
+    def stretches_until(self, now_s: float) -> tuple[Stretch, ...]:
+        """The stretches that are noted, and the present silences."""
+        late = self.late_replicas(now_s)
+        if late and len(late) == len(self.replicas):
+            heard_s = self.heard_until_s(now_s)
+            present = [Stretch(heard_s, None, "silent", describe_silence([], now_s - heard_s), hides=True)]
+        else:
+            silent = ((each.at_s, describe_silence([each.replica], now_s - each.at_s)) for each in late)
+            present = [Stretch(heard_s, None, "silent", text) for heard_s, text in silent]
+        return (*self.stretches, *present)
+
     def outer_marks(self) -> list[OuterMark]:
         """Changes of the load and of the replicas, in order of time."""
         return sorted([*self.load_timeline.marks, *self.deployment_timeline.marks], key=lambda mark: mark.at_s)
@@ -248,7 +278,6 @@ class History:
 
     def _add_replicas(self, frame: TelemetryFrame) -> None:
         if frame.replicas:
-            self.replicas = frame.replicas
             self.unit = frame.replicas[0].unit
         for status in frame.replicas:
             if status.replica not in self.slots.held and status.replica not in frame.gone_replicas:
@@ -256,15 +285,26 @@ class History:
                 self.outages.close_one_loss(status.at_s)
         known = [status for status in frame.replicas if status.replica in self.slots.held]
         self.statuses.add_replicas(known, self.slots.slot_of)
+        latest = {status.replica: status for status in self.replicas}
+        missed_s = self._doubtful[0] if self._doubtful is not None else -np.inf
+        for status in known:
+            before = latest.get(status.replica)
+            if before is not None and status.at_s - before.at_s > SILENT_S and before.at_s > missed_s:
+                text = describe_silence([status.replica], status.at_s - before.at_s)
+                self.stretches.add(Stretch(before.at_s, status.at_s, "silent", text))
+            latest[status.replica] = status
+        self.replicas = tuple(latest.values())
 
     def _lose_replicas(self, frame: TelemetryFrame) -> None:
+        heard_s = {status.replica: min(status.at_s, frame.at_s) for status in self.replicas}
         for replica in frame.gone_replicas:
             slot = self.slots.held.pop(replica, None)
             if slot is not None:
-                self.requests.close(self.requests.open_rows(slot).tolist(), frame.at_s, "The replica stopped.")
-                self.batches.close(frame.at_s, slot)
+                at_s = heard_s.get(replica, frame.at_s)  # later than that it is not known to have run
+                self.requests.close(self.requests.open_rows(slot).tolist(), at_s, "The replica stopped.")
+                self.batches.close(at_s, slot)
                 if replica in frame.lost_replicas:
-                    self.outages.open(frame.at_s, f"{replica} lost")
+                    self.outages.open(at_s, f"{replica} lost")
         self.replicas = tuple(r for r in self.replicas if r.replica not in frame.gone_replicas)
 
     def _resolve_doubts(self, frame: TelemetryFrame) -> None:
@@ -275,6 +315,7 @@ class History:
             rows.discard(self.requests.row_of(self._service, record.id))
         if frame.at_s - missed_s > DOUBT_S:
             self.requests.close(rows, missed_s, "Its end was missed.")
+            self.replicas = tuple(status for status in self.replicas if status.at_s > missed_s)
             self._doubtful = None
 
     def _note_sender(self, frame: LoadFrame) -> None:
@@ -297,6 +338,6 @@ class History:
         self.percentiles.advance(at_s, self.requests.samples, self._regime_start)
         oldest_s = at_s - self.kept_s - MARGIN_S
         tables = (self.requests, self.batches, self.statuses)
-        for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages):
+        for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.stretches):
             each.drop_before(oldest_s)
         self.revision += 1

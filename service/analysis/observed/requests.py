@@ -267,9 +267,9 @@ class RequestTable:
             del self._changed[row]
         return self.rows(sorted(taken))
 
-    def note_all_changed(self) -> None:
-        """Let `take_changed` return every row once more."""
-        self._changed = dict.fromkeys(self.columns.numbers())
+    def note_changed(self, rows: Iterable[int] | None = None) -> None:
+        """Let `take_changed` return these rows, or all, once more."""
+        self._changed.update(dict.fromkeys(self.columns.numbers() if rows is None else rows))
 
     def rows(self, numbers: Iterable[int] | None = None) -> list[RequestRow]:
         """The rows with these numbers, or all, as far as they are kept."""

@@ -1,0 +1,48 @@
+"""What the window shows of a service that is late: what was heard last, marked as that, and no failure."""
+
+from __future__ import annotations
+
+import signal
+
+from pytestqt.qtbot import QtBot
+
+from gui.app import Batchscope
+from tests.window.children import scripted
+from tests.window.conftest import MakeBatchscope, start_service
+from tests.window.test_app import fire, has_begun, kill_service, outcomes, rows
+
+
+def states_seen(batchscope: Batchscope) -> set[str]:
+    """The states of requests that the table takes on from now on."""
+    seen: set[str] = set()
+    batchscope.composition.presenter.numbers_shown.connect(lambda: seen.update(outcomes(batchscope)))
+    return seen
+
+
+def test_that_a_late_service_is_shown_as_last_heard_and_nothing_has_failed(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = make_batchscope(scripted("--step-s=0.05"))
+    start_service(qtbot, batchscope)
+    fire(batchscope, "one", copies=20)
+    qtbot.waitUntil(has_begun(batchscope))
+    states, history, window = states_seen(batchscope), batchscope.composition.history, batchscope.window
+
+    kill_service(batchscope, signal.SIGSTOP)
+    qtbot.waitUntil(lambda: window.status.activity.text().startswith("Nothing heard for"))
+    qtbot.waitUntil(lambda: {row.second_line(0.0) for row in rows(batchscope)} >= {"was running when last heard"})
+    plots = batchscope.composition.plots
+    running, waiting = (plots.queue_depth.header.readout[stage] for stage in ("running", "waiting"))
+    assert (int(running), int(running) + int(waiting)) == (16, 20), "of the moment that was heard last"
+    qtbot.waitUntil(lambda: window.figures.figure("requests_per_s").before.startswith("at "))
+    plots.queue_depth.point_at(history.now_s())
+    assert plots.queue_depth.header.readout == {}, "nothing is known of now"
+    plots.queue_depth.point_at(None)
+
+    kill_service(batchscope, signal.SIGCONT)
+    qtbot.waitUntil(lambda: outcomes(batchscope) == ["done"] * 20)
+    qtbot.waitUntil(lambda: not window.status.activity.text().startswith("Nothing heard"))
+    assert states <= {"waiting", "formed", "running", "done"}
+    assert batchscope.errors == []
+    assert list(history.outages) == []
+    assert [stretch.text.rpartition(" for ")[0] for stretch in history.stretches] == ["r1 silent"]
