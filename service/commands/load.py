@@ -9,14 +9,22 @@ from typing import Final
 
 from service.analysis.observed.descriptions import format_length
 from service.commands import cli
-from service.commands.load_options import PATTERNS, add_load_options, ask_workload, load_of
+from service.commands.load_options import (
+    PATTERNS,
+    add_load_options,
+    add_objective_option,
+    ask_workload,
+    load_of,
+    objectives_of,
+)
 from service.load.arrivals import read_trace
 from service.load.process import obey_lines, on_signals, run_undisturbed
 from service.load.report import LoadReport, Spread
 from service.load.run import LoadProgress, run_load
 from service.messages.load import RunLoad, Trace, describe_pattern
+from service.messages.objectives import Objectives
 from service.messages.pipes import ExitCode
-from service.messages.text import format_number
+from service.messages.text import format_number, percent, seconds
 from service.messages.workload import TEXT
 
 USUAL_DURATION_S: Final = 20.0
@@ -33,9 +41,9 @@ def main(argv: list[str]) -> int:
         return ExitCode.DONE
     cli.check_folders(options.json)
     about = ask_workload(server, options)
-    load = load_of(options)
+    load, objectives = load_of(options), objectives_of(options)
     duration_s = options.duration or _natural_duration_s(load)
-    report, was_interrupted = run_undisturbed(_run_until_interrupted(server, load, duration_s, about.unit))
+    report, was_interrupted = run_undisturbed(_run_until_interrupted(server, load, duration_s, about.unit, objectives))
     print(table(report))
     cli.write_json(options.json, report)
     if was_interrupted:
@@ -55,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--duration", type=cli.seconds, help="seconds to send for (default: 20, or the whole trace)")
     parser.add_argument("--json", type=Path, help="file for the report: every request, and the figures")
     parser.add_argument("--control", action="store_true", help="obey JSON lines on standard input instead")
+    add_objective_option(parser)
     add_load_options(parser)
     return parser
 
@@ -66,7 +75,7 @@ def _natural_duration_s(load: RunLoad) -> float:
 
 
 async def _run_until_interrupted(
-    server: cli.Server, load: RunLoad, duration_s: float, unit: str
+    server: cli.Server, load: RunLoad, duration_s: float, unit: str, objectives: Objectives
 ) -> tuple[LoadReport, bool]:
     stop = asyncio.Event()
     on_signals(stop.set)
@@ -79,7 +88,15 @@ async def _run_until_interrupted(
             remark = f"{totals.sent:,} sent, {totals.outstanding:,} under way"
             bar.show(progress.elapsed_s, progress.duration_s, doing, remark)
 
-        report = await run_load(url, load, duration_s, token=token, model=model, unit=unit, on_progress=show, stop=stop)
+        report = await run_load(
+            *(url, load, duration_s),
+            token=token,
+            model=model,
+            unit=unit,
+            on_progress=show,
+            stop=stop,
+            objectives=objectives,
+        )
     return report, stop.is_set()
 
 
@@ -102,15 +119,41 @@ def table(report: LoadReport) -> str:
     ]
     if report.requests_per_s is not None and report.tokens_per_s is not None:
         lines.append(f"{report.requests_per_s:.2f} requests/s, {report.tokens_per_s:.1f} {report.unit}/s")
+    lines += _goodput(report)
     lines += ["", " " * 16 + "".join(f"{name:>9}" for name in Spread.__struct_fields__)]
     lines += [
-        _row("latency", report.latency_s, 3, "s"),
-        _row("first token" if is_text else "first piece", report.time_to_first_token_s, 3, "s"),
-        _row("own lag", report.lag_ms, 2, "ms"),
+        _row("latency (s)", report.latency_s, 3),
+        _row("TTFT (s)" if is_text else "first piece (s)", report.time_to_first_token_s, 3),
     ]
+    if is_text:
+        lines += [
+            _row("TPOT (ms)", report.time_per_output_token_s, 2, 1e3),
+            _row("ITL (ms)", report.inter_token_latency_s, 2, 1e3),
+        ]
+    lines.append(_row("own lag (ms)", report.lag_ms, 2))
+    lines += _longest_stall(report)
     return "\n".join([*lines, *([""] if report.warnings else []), *report.warnings])
 
 
-def _row(name: str, spread: Spread | None, decimals: int, unit: str) -> str:
-    values = [None if spread is None else getattr(spread, field) for field in Spread.__struct_fields__]
-    return f"{f'{name} ({unit})':<16}" + "".join(f"{format_number(value, decimals):>9}" for value in values)
+def _goodput(report: LoadReport) -> list[str]:
+    if report.goodput_per_s is None or report.good_share is None:
+        return []
+    wanted = report.objectives
+    verdict = "met" if report.good_share >= wanted.share else "missed"
+    return [
+        f"goodput {report.goodput_per_s:.2f} requests/s: {percent(report.good_share)} met {wanted.words}; "
+        f"{percent(wanted.share)} are to: {verdict}"
+    ]
+
+
+def _longest_stall(report: LoadReport) -> list[str]:
+    stalls = [(r.gaps.longest_s, r.id) for r in report.requests if r.outcome == "ok" and r.gaps is not None]
+    if not stalls:
+        return []
+    longest_s, id = max(stalls)
+    return [f"longest stall {seconds(longest_s)}, in {id}"]
+
+
+def _row(name: str, spread: Spread | None, decimals: int, factor: float = 1.0) -> str:
+    values = [None if spread is None else factor * getattr(spread, field) for field in Spread.__struct_fields__]
+    return f"{name:<16}" + "".join(f"{format_number(value, decimals):>9}" for value in values)

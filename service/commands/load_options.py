@@ -14,6 +14,7 @@ import msgspec
 from service.commands import cli
 from service.load.client import Client
 from service.messages.load import LOAD_BOUNDS, USUAL_PROMPTS, Length, LognormalLength, Pattern, RunLoad, UniformLength
+from service.messages.objectives import Objectives
 from service.messages.workload import WorkloadAbout
 
 MOST_PROMPTS_BYTES: Final = 16 * 1024**2
@@ -77,6 +78,20 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, help="the same seed gives the same arrivals and requests")
     beyond = "the most unanswered requests; arrivals beyond them are dropped and counted (default: 1024)"
     group.add_argument("--max-outstanding", type=_count, default=1024, help=beyond)
+
+
+def add_objective_option(parser: argparse.ArgumentParser) -> None:
+    """Add what `objectives_of` reads."""
+    meaning = "what a request is to meet to count for goodput, in seconds: latency=1 ttft=0.3 tpot=0.05, or p95=1"
+    parser.add_argument("--objective", nargs="+", action="extend", default=[], help=meaning)
+
+
+def objectives_of(options: argparse.Namespace) -> Objectives:
+    """The objectives of the options; raises `UsageError` for those that could not be measured."""
+    objectives = Objectives.parse(options.objective)
+    if not options.stream and (objectives.ttft_s is not None or objectives.tpot_s is not None):
+        raise cli.UsageError("Without a stream only the latency is known: leave out --no-stream, ttft and tpot.")
+    return objectives
 
 
 def load_of(options: argparse.Namespace) -> RunLoad:

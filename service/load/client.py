@@ -195,22 +195,18 @@ def _take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | No
         return Answer("ok")
     if event.name == b"error":
         return Answer("failed", error_text(event.data))
-    had_none = flight.tokens == 0
-    failed = _take_piece(event.data, flight)
-    if had_none and flight.tokens and failed is None:
-        flight.first_token_s = now_s
-    return failed
+    return _take_piece(event.data, flight, now_s)
 
 
-def _take_piece(data: bytes, flight: Flight) -> Answer | None:
-    """Add a completion, or a chunk of one, to the flight; returns the answer if it reports a failure."""
+def _take_piece(data: bytes, flight: Flight, now_s: float | None = None) -> Answer | None:
+    """Add a completion, or the chunk of one that came at `now_s`; returns the answer if it reports a failure."""
     try:
         chunk = decode_chunk(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
         return Answer("failed", f"The server sent what is not a completion: {e}")
     if chunk.error:
         return Answer("failed", error_message(chunk.error))
-    text = chunk.text
+    text, before = chunk.text, flight.tokens
     if text:
         flight.add_text(text)
     if chunk.usage is not None:
@@ -220,6 +216,8 @@ def _take_piece(data: bytes, flight: Flight) -> Answer | None:
         flight.tokens += 1  # an estimate for a server that reports no usage: most servers send one token an event
     if chunk.finish_reason in FAILED_FINISH_REASONS:
         return Answer("failed", f"The server ended the request: {chunk.finish_reason}.")
+    if now_s is not None and flight.tokens > before and (chunk.choices or not before):
+        flight.note_tokens(now_s)  # an event with the usage alone brings no token, it corrects their number
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from service.messages.gaps import Gaps
 from service.messages.load import ClientOutcome, ClientRequest
 
 SHOWN_PROMPT_CHARS = 400
@@ -45,10 +46,23 @@ class Flight:
     prompt_tokens: int | None = None
     outcome: ClientOutcome | None = None
     error: str | None = None
+    gaps: Gaps = field(default_factory=Gaps)  # between the chunks that brought tokens
+    _last_token_s: float | None = None
     _unreported_text: list[str] = field(default_factory=list)
 
     def add_text(self, text: str) -> None:
         self._unreported_text.append(text)
+
+    def note_tokens(self, at_s: float) -> None:
+        """A chunk has brought tokens: the first, or those that end a gap, which counts once however many they are.
+
+        So count vLLM's `bench serve` (its ITL) and AIPerf (its inter-chunk latency).
+        """
+        if self._last_token_s is None:
+            self.first_token_s = at_s
+        else:
+            self.gaps.add(at_s - self._last_token_s)
+        self._last_token_s = at_s
 
     def forget_text(self) -> None:
         self._unreported_text.clear()

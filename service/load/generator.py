@@ -16,6 +16,7 @@ from service.load.arrivals import TraceEntry, arrivals_of, read_trace
 from service.load.flight import Answer, Flight, Sender
 from service.load.loops import Clock, Loop, ScheduleLoop, UserLoop
 from service.load.request_sampler import RequestSampler
+from service.messages.gaps import LogBins
 from service.messages.load import (
     Cancel,
     ClientOutcome,
@@ -266,36 +267,33 @@ class Generator:
 
 
 LAG_SPAN_S = 10
-FINEST_LAG_S = 1e-6
-LOG_GROWTH = math.log(1.05)
-MOST_BUCKETS = 400  # up to about five minutes
+LAG_BINS = LogBins(1e-6, 300.0)
 
 
 class LagWindow:
     """The 99th percentile over the last 10 s, to 5 %; memory and work do not grow with the rate."""
 
     def __init__(self) -> None:
-        self._buckets_of_second: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        self._bins_of_second: defaultdict[int, Counter[int]] = defaultdict(Counter)
 
     def record(self, at_s: float, lag_s: float) -> None:
-        if int(at_s) not in self._buckets_of_second:
+        if int(at_s) not in self._bins_of_second:
             self._forget(at_s)
-        steps = math.log(max(lag_s, FINEST_LAG_S) / FINEST_LAG_S) / LOG_GROWTH
-        self._buckets_of_second[int(at_s)][min(math.ceil(steps), MOST_BUCKETS - 1)] += 1
+        self._bins_of_second[int(at_s)][LAG_BINS.of(lag_s)] += 1
 
     def p99_ms(self, now_s: float) -> float | None:
-        """The upper edge of the bucket that holds the percentile, or ``None`` if nothing was recorded."""
+        """The upper edge of the bin that holds the percentile, or ``None`` if nothing was recorded."""
         self._forget(now_s)
         counts = Counter[int]()
-        for buckets in self._buckets_of_second.values():
-            counts.update(buckets)
+        for bins in self._bins_of_second.values():
+            counts.update(bins)
         below = math.ceil(counts.total() * 0.99)
-        for bucket in sorted(counts):
-            below -= counts[bucket]
+        for bin in sorted(counts):
+            below -= counts[bin]
             if below <= 0:
-                return FINEST_LAG_S * math.exp(LOG_GROWTH * bucket) * 1e3
+                return LAG_BINS.upper_s(bin) * 1e3
         return None
 
     def _forget(self, now_s: float) -> None:
-        for second in [second for second in self._buckets_of_second if second <= now_s - LAG_SPAN_S - 1]:
-            del self._buckets_of_second[second]
+        for second in [second for second in self._bins_of_second if second <= now_s - LAG_SPAN_S - 1]:
+            del self._bins_of_second[second]

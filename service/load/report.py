@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from service.load.flight import Flight
+from service.messages.gaps import Gaps
 from service.messages.load import ClientOutcome, ClientTotals, Length, Pattern, spoiling_lag_ms
+from service.messages.objectives import NO_OBJECTIVES, Objectives
 from service.messages.workload import TEXT
 
 
@@ -20,6 +22,7 @@ class ReportedRequest(msgspec.Struct, frozen=True, kw_only=True):
         id: sent as `X-Request-Id`, so it is the `RequestRecord.client_id` of the same request.
         tokens: generated.
         prompt_tokens: as the server counts them, where it does.
+        gaps: between successive chunks of a stream that brought tokens; ``None`` of an answer in one piece.
     """
 
     id: str
@@ -32,6 +35,7 @@ class ReportedRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None
     outcome: ClientOutcome
     error: str | None = None
+    gaps: Gaps | None = None
 
     @classmethod
     def of(cls, flight: Flight, start_s: float) -> ReportedRequest:
@@ -48,7 +52,30 @@ class ReportedRequest(msgspec.Struct, frozen=True, kw_only=True):
             prompt_tokens=flight.prompt_tokens,
             outcome=flight.outcome,
             error=flight.error,
+            gaps=flight.gaps if flight.gaps.bins else None,
         )
+
+    @property
+    def latency_s(self) -> float | None:
+        """From the intended send time to the last token."""
+        return _since(self.intended_s, self.finished_s)
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token, from the intended send time."""
+        return _since(self.intended_s, self.first_token_s)
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token, (latency − TTFT) / (tokens − 1), as in vLLM's `bench serve`; ``None`` of one token."""
+        if self.first_token_s is None or self.finished_s is None or self.tokens < 2:
+            return None
+        return (self.finished_s - self.first_token_s) / (self.tokens - 1)
+
+    def has_met(self, objectives: Objectives) -> bool:
+        """Whether the request was answered, and as soon as `objectives` ask."""
+        latency_s = self.latency_s if self.outcome == "ok" else None
+        return latency_s is not None and objectives.are_met(latency_s, self.ttft_s, self.tpot_s)
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +95,16 @@ class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ran_s: from the start to the last answer; the rates are taken over this span.
         latency_s: of answered requests, from the intended send time to the last token.
-        time_to_first_token_s: of answered requests, from the intended send time to the first token.
+        time_to_first_token_s: TTFT of answered requests, from the intended send time to the first token.
+        time_per_output_token_s: TPOT of answered requests, a value a request: (latency − TTFT) / (tokens − 1), as in
+            vLLM's `bench serve`. GuideLLM calls the same inter-token latency, and weighs it by the tokens.
+        inter_token_latency_s: ITL, a value for each gap between successive chunks with tokens of an answered request,
+            as in vLLM's `bench serve`: a chunk of several tokens ends one gap. AIPerf calls the same inter-chunk
+            latency. The mean and the maximum, which is the longest stall, are exact, the percentiles to 2.5 %.
         lag_ms: how late the generator itself sent.
+        goodput_per_s: requests a second that met the objectives, as in DistServe (arXiv 2401.09670); ``None`` without
+            any.
+        good_share: of the requests that were sent, the share that met them; one that is not answered meets none.
     """
 
     ran_s: float
@@ -78,6 +113,10 @@ class LoadFigures(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: Spread | None
     time_to_first_token_s: Spread | None
     lag_ms: Spread | None
+    time_per_output_token_s: Spread | None = None
+    inter_token_latency_s: Spread | None = None
+    goodput_per_s: float | None = None
+    good_share: float | None = None
 
 
 class LoadReport(LoadFigures, frozen=True, kw_only=True):
@@ -89,6 +128,7 @@ class LoadReport(LoadFigures, frozen=True, kw_only=True):
         started: when, in Unix time.
         clock, start_s: the start on the sender's monotonic clock, and which that is, as in `LoadFrame`.
         duration_s: for how long requests were to be sent.
+        objectives: what a request is to meet to count for goodput.
         warnings: sentences on what spoils the figures.
     """
 
@@ -107,22 +147,30 @@ class LoadReport(LoadFigures, frozen=True, kw_only=True):
     start_s: float
     duration_s: float
     totals: ClientTotals
+    objectives: Objectives = NO_OBJECTIVES
     warnings: tuple[str, ...] = ()
     requests: tuple[ReportedRequest, ...] = ()
 
 
-def load_figures(requests: Sequence[ReportedRequest]) -> LoadFigures:
+def load_figures(requests: Sequence[ReportedRequest], objectives: Objectives = NO_OBJECTIVES) -> LoadFigures:
     """The figures over `requests`, in whatever order they come."""
     answered = [request for request in requests if request.outcome == "ok"]
     ran_s = max([request.finished_s or 0.0 for request in requests], default=0.0)
     tokens = sum(request.tokens for request in answered)
+    gaps = Gaps()
+    gaps.add_all(request.gaps for request in answered if request.gaps is not None)
+    good = sum(request.has_met(objectives) for request in requests) if objectives else None
     return LoadFigures(
         ran_s=ran_s,
         requests_per_s=len(answered) / ran_s if ran_s else None,
         tokens_per_s=tokens / ran_s if ran_s else None,
-        latency_s=spread(_since_intended(answered, lambda request: request.finished_s)),
-        time_to_first_token_s=spread(_since_intended(answered, lambda request: request.first_token_s)),
-        lag_ms=spread([1e3 * lag_s for lag_s in _since_intended(requests, lambda request: request.sent_s)]),
+        latency_s=spread(_known(request.latency_s for request in answered)),
+        time_to_first_token_s=spread(_known(request.ttft_s for request in answered)),
+        lag_ms=spread([1e3 * lag_s for lag_s in _known(_since(r.intended_s, r.sent_s) for r in requests)]),
+        time_per_output_token_s=spread(_known(request.tpot_s for request in answered)),
+        inter_token_latency_s=spread_of_gaps(gaps),
+        goodput_per_s=good / ran_s if good is not None and ran_s else None,
+        good_share=good / len(requests) if good is not None and requests else None,
     )
 
 
@@ -158,6 +206,14 @@ def spread(values: Sequence[float]) -> Spread | None:
     return Spread(mean=float(np.mean(values)), p50=p50, p90=p90, p95=p95, p99=p99, max=most)
 
 
+def spread_of_gaps(gaps: Gaps) -> Spread | None:
+    """The same of times between tokens, whose percentiles are known to 2.5 %."""
+    if gaps.mean_s is None:
+        return None
+    p50, p90, p95, p99 = gaps.percentiles_s(50, 90, 95, 99)
+    return Spread(mean=gaps.mean_s, p50=p50, p90=p90, p95=p95, p99=p99, max=gaps.longest_s)
+
+
 def spoilers(totals: ClientTotals, figures: LoadFigures, requests: Iterable[ReportedRequest]) -> Iterator[str]:
     """Sentences on what the figures leave out or get wrong."""
     lag_ms, latency_s = figures.lag_ms, figures.latency_s
@@ -185,7 +241,5 @@ def _since(start_s: float, at_s: float | None) -> float | None:
     return None if at_s is None else at_s - start_s
 
 
-def _since_intended(
-    requests: Iterable[ReportedRequest], stage: Callable[[ReportedRequest], float | None]
-) -> list[float]:
-    return [at_s - request.intended_s for request in requests if (at_s := stage(request)) is not None]
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]

@@ -17,6 +17,7 @@ from service.load.process import allow_connections
 from service.load.report import LoadReport, ReportedRequest, load_figures, spoilers
 from service.messages.clock import monotonic_clock_id
 from service.messages.load import Cancel, ClientTotals, RunLoad, StopLoad
+from service.messages.objectives import NO_OBJECTIVES, Objectives
 from service.messages.text import UserError
 from service.messages.workload import TEXT
 
@@ -47,31 +48,42 @@ async def run_load(
     stop: asyncio.Event | None = None,
     finish_within_s: float = FINISH_WITHIN_S,
     id_prefix: str = "",
+    objectives: Objectives = NO_OBJECTIVES,
 ) -> LoadReport:
     """Send `load` for at most `duration_s`, wait for the answers, and return the report.
 
-    `unit` is what the answers are counted in, in the plural. The requests' ids begin with `id_prefix`. `stop` ends the
-    run at once and cancels the requests under way, as does the end of `finish_within_s` after the last arrival. Raises
-    `UserError` where nothing could be sent.
+    `unit` is what the answers are counted in, in the plural. The requests' ids begin with `id_prefix`. Those that meet
+    `objectives` count for goodput. `stop` ends the run at once and cancels the requests under way, as does the end of
+    `finish_within_s` after the last arrival. Raises `UserError` where nothing could be sent.
     """
     async with Client(url, token, model) as client:
         try:
             await client.learn_model()
         except UnreachableError as e:
             raise UserError(f"{e} Start the service first, or give its address.") from e
-        run = _Run(client, url, load, duration_s, unit, id_prefix)
+        run = _Run(client, url, load, duration_s, unit, id_prefix, objectives)
         return await run.conduct(on_progress or (lambda _progress: None), stop or asyncio.Event(), finish_within_s)
 
 
 class _Run:
     """Generator, clock and journal of one run."""
 
-    def __init__(self, client: Client, url: str, load: RunLoad, duration_s: float, unit: str, id_prefix: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        url: str,
+        load: RunLoad,
+        duration_s: float,
+        unit: str,
+        id_prefix: str,
+        objectives: Objectives,
+    ) -> None:
         self._client = client
         self._url = url
         self._unit = unit
         self._load = load
         self._duration_s = duration_s
+        self._objectives = objectives
         self._clock = Clock()
         self._ended: list[Flight] = []
         self._refusals: list[str] = []
@@ -113,7 +125,7 @@ class _Run:
 
     def _report(self, started: float, start_s: float) -> LoadReport:
         requests = tuple([ReportedRequest.of(flight, start_s) for flight in self._ended])
-        figures, totals = load_figures(requests), self._generator.totals()
+        figures, totals = load_figures(requests, self._objectives), self._generator.totals()
         return LoadReport(
             url=self._url,
             model=self._client.model,
@@ -130,6 +142,7 @@ class _Run:
             start_s=start_s,
             duration_s=self._duration_s,
             totals=totals,
+            objectives=self._objectives,
             **msgspec.structs.asdict(figures),
             warnings=(*self._refusals, *spoilers(totals, figures, requests)),
             requests=requests,

@@ -95,3 +95,6 @@ class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         taken = (latency_s, ttft_s, tpot_s)
         wanted = (self.latency_s, self.ttft_s, self.tpot_s)
         return all(a is None or w is None or a <= w for a, w in zip(taken, wanted, strict=True))
+
+
+NO_OBJECTIVES: Final = Objectives()

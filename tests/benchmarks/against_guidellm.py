@@ -7,9 +7,13 @@ GuideLLM wants an environment of its own (the first line keeps torch to its CPU 
     python -m tests.benchmarks.against_guidellm outside/bin/guidellm
 
 Both send at once, so that they meet the same queue and the same machine, of which GuideLLM takes a part. It ends with 1
-if throughput, median or p95 differ by more than 10 %, over the requests that each sent while the other did, too.
-GuideLLM counts latency from the moment a request was sent, `python -m service load` from the moment it was intended:
-the difference is its own lag, which stands below.
+if throughput, latency, TTFT, TPOT or ITL differ by more than 10 %, over the requests that each sent while the other
+did, too. GuideLLM counts latency from the moment a request was sent, `python -m service load` from the moment it was
+intended: the difference is its own lag, which stands below.
+
+The same words mean different things. Our TPOT, which is vLLM's, is `inter_token_latency_ms` of a request in GuideLLM;
+its `time_per_output_token_ms` is latency over tokens, the first included ("latency/token" below). It keeps no single
+gaps, so ITL is compared by its mean: theirs over requests, weighted by the gaps of each, ours over all gaps.
 """
 
 from __future__ import annotations
@@ -46,11 +50,19 @@ NICENESS: Final = 10  # that of the engine: GuideLLM, which polls, would otherwi
 
 @dataclass(frozen=True)
 class Sent:
-    """A request: sent and answered when (Unix time), its latency as its generator counts it, and its tokens."""
+    """A request: sent and answered when (Unix time), its times as its generator counts them, and its tokens.
+
+    Attributes:
+        gaps_s: the sum of the times between its tokens.
+    """
 
     sent_s: float
     answered_s: float
     latency_s: float
+    ttft_s: float
+    tpot_s: float
+    latency_per_token_s: float
+    gaps_s: float
     tokens: int
 
 
@@ -128,6 +140,10 @@ def _sent_by_guidellm(folder: Path) -> list[Sent]:
             sent_s=request["request_start_time"],
             answered_s=request["request_end_time"],
             latency_s=request["request_latency"],
+            ttft_s=request["time_to_first_token_ms"] / 1e3,
+            tpot_s=request["inter_token_latency_ms"] / 1e3,
+            latency_per_token_s=request["time_per_output_token_ms"] / 1e3,
+            gaps_s=request["inter_token_latency_ms"] / 1e3 * (request["output_metrics"]["text_tokens"] - 1),
             tokens=request["output_metrics"]["text_tokens"],
         )
         for request in report["benchmarks"][0]["requests"]["successful"]
@@ -140,10 +156,14 @@ def _sent_by_us(report: LoadReport) -> list[Sent]:
             sent_s=report.started + request.intended_s,
             answered_s=report.started + request.finished_s,
             latency_s=request.finished_s - request.intended_s,
+            ttft_s=request.ttft_s,
+            tpot_s=request.tpot_s,
+            latency_per_token_s=(request.finished_s - request.intended_s) / request.tokens,
+            gaps_s=request.gaps.total_s,
             tokens=request.tokens,
         )
         for request in report.requests
-        if request.outcome == "ok" and request.finished_s is not None
+        if request.outcome == "ok" and request.finished_s and request.ttft_s and request.tpot_s and request.gaps
     ]
 
 
@@ -152,9 +172,9 @@ def _compare(theirs: list[Sent], report: LoadReport) -> int:
     start_s = max(min(request.sent_s for request in sent) for sent in (theirs, ours))
     end_s = min(max(request.sent_s for request in sent) for sent in (theirs, ours))
     rows = list(zip(_figures(theirs, start_s, end_s), _figures(ours, start_s, end_s), strict=True))
-    print(f"{'':12}{'GuideLLM':>10}{'ours':>10}{'ours/theirs':>13}")
+    print(f"{'':22}{'GuideLLM':>10}{'ours':>10}{'ours/theirs':>13}")
     for (name, their), (_, our) in rows:
-        print(f"{name:12}{their:10.3f}{our:10.3f}{our / their:13.3f}")
+        print(f"{name:22}{their:10.4f}{our:10.4f}{our / their:13.3f}")
     assert report.lag_ms is not None
     print(f"over {end_s - start_s:.0f} s; own lag p99 {report.lag_ms.p99:.1f} ms")
     return 0 if all(abs(our / their - 1) <= AGREEMENT for (_, their), (_, our) in rows) else 1
@@ -163,11 +183,15 @@ def _compare(theirs: list[Sent], report: LoadReport) -> int:
 def _figures(sent: list[Sent], start_s: float, end_s: float) -> list[tuple[str, float]]:
     """Over the requests sent within the time, and the answers that came within it."""
     answered = [request for request in sent if start_s <= request.answered_s <= end_s]
-    latencies_s = [request.latency_s for request in sent if start_s <= request.sent_s <= end_s]
-    p50_s, p95_s = (float(value) for value in np.percentile(latencies_s, (50, 95)))
+    chosen = [request for request in sent if start_s <= request.sent_s <= end_s]
     span_s = end_s - start_s
-    tokens_per_s = sum(request.tokens for request in answered) / span_s
-    return [("requests/s", len(answered) / span_s), ("tokens/s", tokens_per_s), ("p50 (s)", p50_s), ("p95 (s)", p95_s)]
+    figures = [("requests/s", len(answered) / span_s), ("tokens/s", sum(each.tokens for each in answered) / span_s)]
+    for name in ("latency", "ttft", "tpot", "latency_per_token"):
+        p50_s, p95_s = np.percentile([getattr(request, f"{name}_s") for request in chosen], (50, 95))
+        title = {"latency_per_token": "latency/token", "latency": name}.get(name, name.upper())
+        figures += [(f"{title} p50 (s)", float(p50_s)), (f"{title} p95 (s)", float(p95_s))]
+    gaps = sum(request.tokens - 1 for request in chosen)
+    return [*figures, ("ITL mean (s)", sum(request.gaps_s for request in chosen) / gaps)]
 
 
 if __name__ == "__main__":

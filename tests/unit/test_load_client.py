@@ -218,6 +218,26 @@ class TestStream:
         await watcher.answer(flight)
         assert flight.first_token_s is not None
 
+    async def test_that_a_chunk_ends_one_gap_however_many_tokens_it_brings(
+        self, server: StubServer, client: Client, watcher: Watcher
+    ) -> None:
+        usage = event(choices=[], usage={"prompt_tokens": 1, "completion_tokens": 9, "total_tokens": 10})
+        pieces = (token_event("a", 1), token_event(" b c", 3), token_event("", 3), token_event(" d", 4), usage, DONE)
+        server.behaviour = streams(*pieces)
+        flight = make_flight()
+        await ask(client, watcher, flight)
+        assert flight.gaps.count == 2
+        assert flight.first_token_s is not None
+        assert flight.finished_s is not None
+        assert 0 <= flight.gaps.longest_s <= flight.gaps.total_s <= flight.finished_s - flight.first_token_s
+
+    async def test_that_an_answer_in_one_piece_has_no_gaps(
+        self, server: StubServer, client: Client, watcher: Watcher
+    ) -> None:
+        flight = make_flight(streams=False)
+        await ask(client, watcher, flight)
+        assert (flight.gaps.count, flight.first_token_s) == (0, None)
+
     async def test_that_cuts_anywhere_also_within_a_character_do_no_harm(
         self, server: StubServer, client: Client, watcher: Watcher
     ) -> None:

@@ -32,6 +32,7 @@ from service.messages.load import (
     Trace,
     UniformLength,
 )
+from service.messages.objectives import Objectives
 from service.workloads.adder import Adder
 from tests.unit.stub_server import StubServer
 
@@ -78,6 +79,21 @@ class TestRun:
         assert {request.tokens for request in report.requests} == {3, 4, 5}
         assert ended.out.rstrip("\n") == table(report)
         assert f"{report.totals.sent} sent" in ended.err
+
+    async def test_that_times_between_tokens_and_goodput_are_reported(self, server: StubServer, tmp_path: Path) -> None:
+        path = tmp_path / "report.json"
+        wanted = ("--objective", "latency=30", "ttft=20", "--objective", "tpot=5")
+        load = ("--pattern", "burst", "--count", "20", "--tokens", "4")
+        ended = await end(await start("--url", server.url, *load, *wanted, "--json", str(path)))
+        assert ended.code == 0, ended.err
+        report = read(path)
+        assert (report.good_share, report.goodput_per_s) == (1.0, report.requests_per_s)
+        assert report.objectives == Objectives(latency_s=30, ttft_s=20, tpot_s=5)
+        assert report.inter_token_latency_s is not None
+        assert all(request.gaps is not None and request.gaps.count == 3 for request in report.requests)
+        assert "100 % met latency ≤ 30 s, ttft ≤ 20 s, tpot ≤ 5 s; 95 % are to: met" in ended.out
+        for line in ("TTFT (s) ", "TPOT (ms) ", "ITL (ms) ", "longest stall "):
+            assert f"\n{line}" in ended.out
 
     async def test_that_the_same_seed_sends_the_same(self, server: StubServer, tmp_path: Path) -> None:
         bodies = []
@@ -150,6 +166,8 @@ class TestWhatCannotBe:
             ((*UNUSED, "--tokens", "9-3"), "'9-3' is no length: its low end is above its high end"),
             ((*UNUSED, "--prompts-file", "/nowhere"), "the prompts cannot be read from /nowhere"),
             ((*UNUSED, "--json", "/nowhere/report.json"), "There is no folder /nowhere"),
+            ((*UNUSED, "--objective", "p42=1"), "p42=1: Must be name=seconds"),
+            ((*UNUSED, "--objective", "ttft=1", "--no-stream"), "Without a stream only the latency is known"),
             ((*UNUSED, "--duration", "-1"), "is not a number from 0.1"),
         ],
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from service.load.report import ReportedRequest, load_figures, spoilers
+from service.load.report import LoadFigures, ReportedRequest, load_figures, spoilers
+from service.messages.gaps import Gaps
 from service.messages.load import ClientTotals
+from service.messages.objectives import Objectives
 
 
 def request(number: int, latency_s: float = 1.0, lag_s: float = 0.0, **fields: Any) -> ReportedRequest:
@@ -55,6 +58,53 @@ class TestFigures:
     def test_that_nothing_sent_gives_no_figures(self) -> None:
         figures = load_figures([])
         assert (figures.ran_s, figures.requests_per_s, figures.latency_s, figures.lag_ms) == (0.0, None, None, None)
+
+
+def gaps(*gaps_s: float) -> Gaps:
+    counted = Gaps()
+    for gap_s in gaps_s:
+        counted.add(gap_s)
+    return counted
+
+
+class TestTokens:
+    def test_that_the_time_per_token_is_what_follows_the_first_over_the_tokens_that_do(self) -> None:
+        figures = load_figures([request(0, 2.0, tokens=11), request(1, 4.0, tokens=5)])
+        assert figures.time_per_output_token_s is not None
+        assert (figures.time_per_output_token_s.p50, figures.time_per_output_token_s.max) == (0.3, 0.5)
+
+    def test_that_every_gap_between_tokens_counts_once_whichever_request_it_is_of(self) -> None:
+        requests = [request(0, gaps=gaps(*[0.01] * 97)), request(1, gaps=gaps(0.01, 0.01, 0.8))]
+        itl_s = load_figures(requests).inter_token_latency_s
+        assert itl_s is not None
+        assert (itl_s.mean, itl_s.max) == (pytest.approx((99 * 0.01 + 0.8) / 100), 0.8)
+        assert (itl_s.p50, itl_s.p99) == (pytest.approx(0.01, rel=0.026), pytest.approx(0.01, rel=0.026))
+
+    def test_that_what_has_no_second_token_has_no_time_between_tokens(self) -> None:
+        figures = load_figures([request(0, tokens=1), request(1, first_token_s=None)])
+        assert (figures.time_per_output_token_s, figures.inter_token_latency_s) == (None, None)
+
+    def test_that_a_report_from_before_reads(self) -> None:
+        old = msgspec.json.decode(msgspec.json.encode(load_figures([request(0)])), type=dict[str, Any])
+        for name in ("time_per_output_token_s", "inter_token_latency_s", "goodput_per_s", "good_share"):
+            del old[name]
+        assert msgspec.convert(old, type=LoadFigures).inter_token_latency_s is None
+
+
+class TestGoodput:
+    def test_that_requests_count_that_met_every_objective(self) -> None:
+        requests = [request(0, 1.0), request(1, 1.0, tokens=2), request(2, 3.0), request(3, 1.0)]
+        figures = load_figures(requests, Objectives(latency_s=2.0, tpot_s=0.1))
+        assert (figures.goodput_per_s, figures.good_share) == (2 / 5.0, 0.5)
+
+    def test_that_a_request_without_an_answer_met_none(self) -> None:
+        refused = request(1, 0.001, outcome="refused", tokens=0, first_token_s=None)
+        figures = load_figures([request(0), refused], Objectives(latency_s=2.0))
+        assert figures.good_share == 0.5
+
+    def test_that_without_objectives_it_is_unknown(self) -> None:
+        figures = load_figures([request(0)])
+        assert (figures.goodput_per_s, figures.good_share) == (None, None)
 
 
 class TestWarnings:
