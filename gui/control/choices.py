@@ -38,6 +38,7 @@ class Choices(QObject):
     Attributes:
         model: a text generator, or another workload's name in its place.
         window_s: seconds that the plots show.
+        measure: which time of the requests the plots of latency show.
     """
 
     def __init__(self, window: MainWindow, theme: Theme, arguments: Arguments, preferences: Preferences) -> None:
@@ -48,6 +49,7 @@ class Choices(QObject):
         self.device = arguments.device or preferences.device
         self.dtype = arguments.dtype or preferences.dtype
         self.window_s = preferences.window_s
+        self.measure: str = preferences.measure
         self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
         toolbar = self._window.toolbar
         toolbar.set_models((ServiceOptions().model,), FUNCTIONS, self.model)
@@ -113,6 +115,7 @@ class Choices(QObject):
             theme=self._theme.preference,
             layout=window.layout_state(),
             window_s=self.window_s,
+            measure=self.measure,
             model=self.model,
             device=self.device,
             dtype=self.dtype,

@@ -19,6 +19,7 @@ FOLDER_VARIABLE: Final = "BATCHSCOPE_CONFIG_DIR"
 LARGEST_FILE_BYTES: Final = 1024 * 1024
 FEWEST_S: Final = 10.0
 MOST_S: Final = 600.0
+MEASURES: Final = ("latency", "ttft", "tpot")
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +28,13 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         layout: geometry and splitters of the main window.
         window_s: seconds that the plots show.
+        measure: which time of the requests the plots of latency show, one of `MEASURES`.
     """
 
     theme: ThemePreference = "system"
     layout: dict[str, Any] = {}
     window_s: float = 60.0
+    measure: str = MEASURES[0]
     model: str = ServiceOptions().model
     device: str = "auto"
     dtype: str = "auto"
@@ -46,6 +49,8 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not FEWEST_S <= self.window_s <= MOST_S:
             raise ValueError(f"window_s must be from {FEWEST_S:g} to {MOST_S:g}")
+        if self.measure not in MEASURES:
+            raise ValueError(f"measure must be one of {', '.join(MEASURES)}")
 
 
 def default_path() -> Path:

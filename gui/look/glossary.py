@@ -41,6 +41,12 @@ FIGURES: Final[Mapping[str, str]] = {
     "vs batch 1": "Output a second while a batch runs, as a multiple of that of recent batches of one request with "
     "prompts and completions as long",
 }
+MEASURES: Final[Mapping[str, str]] = {
+    "answer": "From the intended send of a request to the end of its answer",
+    "first token": "Time to first token (TTFT): from the intended send of a request to the first piece of its answer",
+    "between tokens": "Time per output token (TPOT): from the first token of a request to its last, divided by "
+    "the tokens after the first",
+}
 TERMS: Final[Mapping[str, str]] = {
     "enqueued": "The request is in the queue of a replica",
     "formed": "The request is in a batch, which may still wait for the engine",
@@ -60,4 +66,4 @@ TERMS: Final[Mapping[str, str]] = {
     "replica": "A copy of the model with its own queue and engine, named r1, r2 …",
     "version": "The number of the settings in force, v1, v2 …; each batch carries the one it was formed under",
 }
-GLOSSARY: Final[Mapping[str, str]] = {**FORMATIONS, **SETTINGS, **FIGURES, **TERMS}
+GLOSSARY: Final[Mapping[str, str]] = {**FORMATIONS, **SETTINGS, **FIGURES, **MEASURES, **TERMS}

@@ -31,7 +31,6 @@ class History:
     """A bounded store: frames are added, and plots, figures and findings are read from it.
 
     Attributes:
-        percentiles: of latency, rolling.
         statuses: of the replicas and the load generator, over time.
         unit: name of the tokens of requests and batches, in the plural.
         behind_s: age of the latest frame when it came.
@@ -60,7 +59,7 @@ class History:
         span_s = self.kept_s + MARGIN_S
         self.requests = RequestTable()
         self.batches = BatchTable(span_s)
-        self.percentiles = RollingPercentiles(span_s)
+        self._percentiles = {"latency": RollingPercentiles(span_s)}
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
         self.load_timeline = LoadTimeline()
@@ -195,6 +194,15 @@ class History:
     def is_empty(self) -> bool:
         return len(self.requests.columns) == 0 and len(self.batches.columns) == 0
 
+    def percentiles_of(self, name: str) -> RollingPercentiles:
+        """Of the latency or another of `SAMPLED`, rolling; kept up to date from the first time that it is asked for."""
+        rolling = self._percentiles.get(name)
+        if rolling is None:
+            rolling = self._percentiles[name] = RollingPercentiles(self.kept_s + MARGIN_S, name)
+            if self.last_s is not None:
+                rolling.advance(self.last_s, self.requests.samples, self._regime_start)
+        return rolling
+
     def outer_marks(self) -> list[OuterMark]:
         """Changes of the load and of the replicas, in order of time."""
         return sorted([*self.load_timeline.marks, *self.deployment_timeline.marks], key=lambda mark: mark.at_s)
@@ -292,7 +300,8 @@ class History:
         return (regime.number, regime.start_s) if regime else (0, -np.inf)
 
     def _advance(self, at_s: float) -> None:
-        self.percentiles.advance(at_s, self.requests.samples, self._regime_start)
+        for rolling in self._percentiles.values():
+            rolling.advance(at_s, self.requests.samples, self._regime_start)
         oldest_s = at_s - self.kept_s - MARGIN_S
         tables = (self.requests, self.batches, self.statuses)
         for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages):
