@@ -87,10 +87,10 @@ class DistributionsView(QWidget):
     def _count(self, moment: Moment) -> None:
         present = present_scope(self._history, moment.end_s, moment.window_s)
         before = scope_before(self._history, present, moment.window_s) if present is not None else None
-        self._show_latencies(present, before, moment.now_s)
-        self._show_batches(present, before, moment.now_s)
+        self._show_latencies(present, before, moment.pace_s)
+        self._show_batches(present, before, moment.pace_s)
         now, earlier = (None if scope is None else stage_breakdown(self._history, scope) for scope in (present, before))
-        self.stages.bars.show_stages(now, earlier, _name(before), moment.now_s)
+        self.stages.bars.show_stages(now, earlier, _name(before), moment.pace_s)
         engine = engine_time(self._history, present) if present is not None else None
         self.stages.show_engine({} if engine is None else engine.readout)
 

@@ -58,7 +58,8 @@ class PlotStack(QWidget):
         super().__init__()
         self._history = history
         self._viewport = Viewport()
-        self._numbers_s = float("-inf")
+        self._numbers_s = self._stood_s = 0.0
+        self._seen_s = float("-inf"), time.monotonic()
         forget_fonts()
         self._create_panels()
         self._lay_out()
@@ -117,7 +118,7 @@ class PlotStack(QWidget):
 
         A panel is begun only within this time; those that are left come first at the next call.
         """
-        now_s, begun_s = self._history.now_s(), time.monotonic()
+        begun_s = time.monotonic()
         moment, marks = self.moment(), self.marks()
         for _ in self.panels:
             self._turns[0].follow(moment, marks)
@@ -126,10 +127,14 @@ class PlotStack(QWidget):
                 break
         if self._pointing.is_at_something:
             self._pointing.show()
-        if now_s - self._numbers_s >= 1 / tokens.NUMBERS_HZ or now_s < self._numbers_s:
-            self._numbers_s = now_s
-            for panel in self.panels:
-                panel.show_numbers()
+        if not 0 <= moment.pace_s - self._numbers_s < 1 / tokens.NUMBERS_HZ:
+            self._numbers_s = moment.pace_s
+            self.show_numbers()
+
+    def show_numbers(self) -> None:
+        """Bring the legends up to date."""
+        for panel in self.panels:
+            panel.show_numbers()
 
     def set_window_s(self, window_s: float) -> None:
         """Show the last `window_s` seconds."""
@@ -161,6 +166,10 @@ class PlotStack(QWidget):
     def show_until(self, end_s: float) -> None:
         """Scroll so that this moment stands at the right edge, as far as there is anything to show."""
         self._scroll(end_s - self.view_end_s())
+
+    def play_on(self, by_s: float) -> None:
+        """Scroll towards the newest moment, to be drawn with the next frame."""
+        self._viewport.scroll(by_s, self._history.now_s())
 
     def back_to_live(self) -> None:
         """Show the newest moment again; while frozen, the one it stands still at."""
@@ -305,7 +314,15 @@ class PlotStack(QWidget):
         now_s = self._history.now_s()
         is_live = self._viewport.is_live
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
-        return Moment(self._viewport.end_s(now_s), self._viewport.window_s, now_s, offset_s, self._viewport.is_frozen)
+        end_s, window_s = self._viewport.end_s(now_s), self._viewport.window_s
+        return Moment(end_s, window_s, self._pace_s(now_s), offset_s, self._viewport.is_frozen)
+
+    def _pace_s(self, now_s: float) -> float:
+        """The history's clock; while that stands still, as in a recording, real time is added."""
+        (seen_s, real_s), self._seen_s = self._seen_s, (now_s, time.monotonic())
+        if now_s == seen_s:
+            self._stood_s += self._seen_s[1] - real_s
+        return now_s + self._stood_s
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._below.setFixedHeight(timeline_height(event.size().height()))

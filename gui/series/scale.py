@@ -54,12 +54,17 @@ def axis_for(peak: float, most_ticks: int, least_step: float) -> Axis:
 
 
 class StepScale:
-    """An axis that follows the data, at most once a `RESCALE_INTERVAL_S`."""
+    """An axis that follows the data, at most once a `RESCALE_INTERVAL_S`.
+
+    Attributes:
+        is_due: whether it was asked to follow too early.
+    """
 
     def __init__(self, most_ticks: int = 5, least_step: float = 1.0) -> None:
         self._most_ticks = most_ticks
         self._least_step = least_step
         self._changed_s = -math.inf
+        self.is_due = False
         self.axis = axis_for(0.0, most_ticks, least_step)
 
     def allow(self, most_ticks: int) -> None:
@@ -74,12 +79,12 @@ class StepScale:
 
     def fit(self, peak: float, now_s: float) -> bool:
         """Adapt to the largest value in view; true if the axis changed."""
-        if now_s - self._changed_s < RESCALE_INTERVAL_S:
-            return False
         axis = axis_for(peak, self._most_ticks, self._least_step)
         roomy = axis_for(peak * SLACK, self._most_ticks, self._least_step)
         is_first = math.isinf(self._changed_s)
-        if axis == self.axis or not (is_first or peak > self.axis.ceiling or roomy.ceiling < self.axis.ceiling):
+        follows = axis != self.axis and (is_first or peak > self.axis.ceiling or roomy.ceiling < self.axis.ceiling)
+        self.is_due = follows and now_s - self._changed_s < RESCALE_INTERVAL_S
+        if not follows or self.is_due:
             return False
         self.axis = axis
         self._changed_s = now_s
