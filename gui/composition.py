@@ -61,6 +61,7 @@ class Composition(QObject):
         self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
         self.service_controller = ServiceController(window, self.session, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.session, self.meter)
+        self.presenter.numbers_shown.connect(self.service_controller.show_start)
         self.presenter.round_robin.add(self.distributions.count, NUMBERS_EVERY_S)
         self.inspector = RequestInspector(window, self.plots, self.history)
         self.presenter.numbers_shown.connect(self.inspector.refresh)
@@ -154,7 +155,8 @@ class Composition(QObject):
 
     def start_service(self) -> None:
         self.recordings.leave()
-        self.session.start(replace(self._service_start, options=self._choices.service_options))
+        options = replace(self._service_start, options=self._choices.service_options)
+        self.session.start(options, self._choices.usual_stages_s)
 
     def _show_unit(self) -> None:
         """Count in the unit of the chosen workload until a service reports its own."""

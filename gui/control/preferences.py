@@ -28,12 +28,14 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         layout: geometry and splitters of the main window.
         window_s: seconds that the plots show.
+        stages_s: see `Choices`.
         measure: which time of the requests the plots of latency show, one of `MEASURES`.
     """
 
     theme: ThemePreference = "system"
     layout: dict[str, Any] = {}
     window_s: float = 60.0
+    stages_s: dict[str, dict[str, float]] = {}
     measure: str = MEASURES[0]
     model: str = ServiceOptions().model
     device: str = "auto"

@@ -424,6 +424,20 @@ def test_that_choices_are_remembered(make_batchscope: MakeBatchscope, qtbot: QtB
     assert second.composition.plots.latency.measure.name == "ttft"
 
 
+def test_that_the_durations_of_the_last_start_are_remembered(
+    make_batchscope: MakeBatchscope, qtbot: QtBot, tmp_path: Path
+) -> None:
+    path = tmp_path / "preferences.json"
+    first = make_batchscope(preferences=PreferencesFile(path))
+    start_service(qtbot, first)
+    lasted_s = first.composition.session.progress.durations_s
+    with qtbot.waitSignal(first.closed):
+        first.close()
+
+    assert lasted_s
+    assert make_batchscope(preferences=PreferencesFile(path)).choices.usual_stages_s == lasted_s
+
+
 def test_that_damaged_preferences_are_told(make_batchscope: MakeBatchscope, tmp_path: Path) -> None:
     path = tmp_path / "preferences.json"
     path.write_text('{"window_s": "wide"}')
