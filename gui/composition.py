@@ -26,6 +26,7 @@ from gui.control.preferences import FEWEST_S, MOST_S
 from gui.control.presenter import NUMBERS_EVERY_S, Presenter
 from gui.control.service_controller import ServiceController
 from gui.main_window import MainWindow
+from gui.panels.measure_chooser import MeasureChooser
 from gui.panels.views import COMPARE, DISTRIBUTIONS
 from gui.plots.distributions import DistributionsView
 from gui.plots.plot_stack import PlotStack
@@ -61,6 +62,7 @@ class Composition(QObject):
         self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
         self.service_controller = ServiceController(window, self.session, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.session, self.meter)
+        self.presenter.numbers_shown.connect(self.service_controller.show_start)
         self.presenter.round_robin.add(self.distributions.count, NUMBERS_EVERY_S)
         self.inspector = RequestInspector(window, self.plots, self.history)
         self.presenter.numbers_shown.connect(self.inspector.refresh)
@@ -78,6 +80,7 @@ class Composition(QObject):
         toolbar.window_chosen.connect(self.look_at)
         toolbar.freeze_toggled.connect(self.set_frozen)
         toolbar.export_wanted.connect(self.exporter.ask)
+        self._add_choosers()
         plots.window_changed.connect(self._on_plots_window_changed)
         plots.live_requested.connect(self._on_live_requested)
         self._set_objectives(window.load.objectives.objectives)
@@ -85,6 +88,15 @@ class Composition(QObject):
         self._connect_complaints()
         window.toolbar.model_chosen.connect(self._show_unit)
         self._show_unit()
+
+    def _add_choosers(self) -> None:
+        """Let the user choose in the headers which time of the requests is shown."""
+        self.choosers = MeasureChooser(), MeasureChooser()
+        for chooser, plot in zip(self.choosers, (self.plots.latency, self.distributions.histogram), strict=True):
+            plot.header.put(chooser)
+            chooser.chosen.connect(self.show_measure)
+            self.presenter.numbers_shown.connect(lambda chooser=chooser: chooser.offer(self.history.unit))
+        self.show_measure(self._choices.measure)
 
     def _add_comparing(self) -> None:
         view = CompareView()
@@ -146,7 +158,8 @@ class Composition(QObject):
 
     def start_service(self) -> None:
         self.recordings.leave()
-        self.session.start(replace(self._service_start, options=self._choices.service_options))
+        options = replace(self._service_start, options=self._choices.service_options)
+        self.session.start(options, self._choices.usual_stages_s)
 
     def _show_unit(self) -> None:
         """Count in the unit of the chosen workload until a service reports its own."""
@@ -163,6 +176,15 @@ class Composition(QObject):
         self._choices.window_s = seconds
         self._window.toolbar.set_window_s(seconds)
         self.plots.set_window_s(seconds)
+
+    def show_measure(self, name: str) -> None:
+        """Show this time of the requests wherever their latency is plotted."""
+        self._choices.measure = name
+        for chooser in self.choosers:
+            chooser.choose(name)
+        self.plots.latency.show_measure(name)
+        self.distributions.show_measure(name)
+        self.plots.refresh()
 
     def set_frozen(self, frozen: bool) -> None:
         self._window.toolbar.set_frozen(frozen)

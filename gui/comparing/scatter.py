@@ -17,7 +17,7 @@ from gui.plots.chart import Chart
 from gui.plots.layout import Layout
 from gui.plots.paint import pen
 from gui.series.declaration import Declaration, Entry
-from gui.series.scale import axis_for, seconds_axis
+from gui.series.scale import axis_for, value_axis
 from gui.series.sweep import Places, dots_of, nearest
 from gui.series.time_axis import Tick
 from service.analysis.compare.run import FIGURE_BY_NAME
@@ -49,7 +49,7 @@ class SweepPlot(Chart):
         super().__init__(SCATTER)
         self._dots = dots_of(None)
         self._chosen: int | None = None
-        self._axis = seconds_axis()
+        self._axis = value_axis()
         self._y_axis = axis_for(1.0, MOST_TICKS, 0.1)
         self._front, self._objective = Curve(), Curve()
         self._beaten, self._on_front, self._best, self._ring = (
@@ -65,7 +65,7 @@ class SweepPlot(Chart):
     def show_sweep(self, sweep: Sweep | None, chosen: int | None) -> None:
         self._dots = dots_of(sweep)
         self._chosen = chosen
-        self._axis = seconds_axis(np.sort(np.append(self._dots.latencies_s, self._dots.limits_s)) * HEADROOM)
+        self._axis = value_axis(np.sort(np.append(self._dots.latencies_s, self._dots.limits_s)) * HEADROOM)
         self._y_axis = axis_for(float(self._dots.rates.max(initial=0.0)), MOST_TICKS, 0.1)
         latency = "" if sweep is None else FIGURE_BY_NAME[sweep.latency].title
         self.header.declare(replace(SCATTER, unit=f"req/s over {latency}" if latency else "req/s"))
@@ -84,7 +84,7 @@ class SweepPlot(Chart):
 
     def draw_anew(self) -> None:
         shares = self._axis.shares(np.array(self._axis.ticks))
-        ticks = [Tick(float(x), f"{self._axis.label(v)} s") for x, v in zip(shares, self._axis.ticks, strict=True)]
+        ticks = [Tick(float(x), self._axis.label(v)) for x, v in zip(shares, self._axis.ticks, strict=True)]
         layout = self.laid_out(ticks, self._y_axis)
         dots = self._dots
         kinds = ((self._beaten, dots.beaten), (self._on_front, dots.front), (self._best, dots.best))
@@ -104,7 +104,7 @@ class SweepPlot(Chart):
         self.header.show_readout(values, hides_missing=True)
 
     def chip_at(self, pointed: float) -> str:
-        return self._axis.seconds(self._axis.value_at(pointed))
+        return self._axis.words(self._axis.value_at(pointed))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}.get(Qt.Key(event.key()))

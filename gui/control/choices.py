@@ -18,6 +18,7 @@ from service.messages.options import ServiceOptions
 from service.messages.workload import TEXT, WorkloadAbout
 from service.workloads.catalog import BUILT_IN, is_function
 
+MOST_STARTS: Final = 20
 DEFAULT_MODEL_SIZE: Final = "93 MB"
 ABOUT: Final = {each.name: each for each in BUILT_IN}
 FUNCTIONS: Final = tuple(name for name in ABOUT if name != TEXT.name)
@@ -38,6 +39,8 @@ class Choices(QObject):
     Attributes:
         model: a text generator, or another workload's name in its place.
         window_s: seconds that the plots show.
+        stages_s: how long the stages of the last starts took, by what was started and by the stages' names.
+        measure: which time of the requests the plots of latency show.
     """
 
     def __init__(self, window: MainWindow, theme: Theme, arguments: Arguments, preferences: Preferences) -> None:
@@ -48,6 +51,8 @@ class Choices(QObject):
         self.device = arguments.device or preferences.device
         self.dtype = arguments.dtype or preferences.dtype
         self.window_s = preferences.window_s
+        self.measure: str = preferences.measure
+        self.stages_s = dict(preferences.stages_s)
         self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
         toolbar = self._window.toolbar
         toolbar.set_models((ServiceOptions().model,), FUNCTIONS, self.model)
@@ -114,6 +119,8 @@ class Choices(QObject):
             theme=self._theme.preference,
             layout=window.layout_state(),
             window_s=self.window_s,
+            measure=self.measure,
+            stages_s=self.stages_s,
             model=self.model,
             device=self.device,
             dtype=self.dtype,
@@ -126,6 +133,22 @@ class Choices(QObject):
             prompts=window.prompts.prompts,
             copies=window.prompts.copies,
         )
+
+    @property
+    def usual_stages_s(self) -> dict[str, float]:
+        """How long the stages took when what is chosen was started last."""
+        return self.stages_s.get(self._started, {})
+
+    def note_start(self, stages_s: dict[str, float]) -> None:
+        """Remember how long the stages of a start took."""
+        self.stages_s.pop(self._started, None)
+        self.stages_s[self._started] = stages_s
+        while len(self.stages_s) > MOST_STARTS:
+            del self.stages_s[next(iter(self.stages_s))]
+
+    @property
+    def _started(self) -> str:
+        return f"{self.model} on {self.device}"
 
     def note_workload(self, about: WorkloadAbout) -> None:
         """Take over the description of a workload; one of the user's own is first described by the running service."""

@@ -43,7 +43,7 @@ class RequestInspector(QObject):
             return
         request, batch, now_s = shown(found.request), found.batch, self._history.now_s()
         self.details.show_request(request, found.stages, found.spans_s, None if batch is None else batch.reason)
-        self.details.show_wait(found.waited)
+        self.details.show_times(found.waited, found.paced)
         title, remark = ("", "") if batch is None else batch_words(batch, len(found.mates))
         self.details.show_batch(title, remark, [shown(mate) for mate in found.mates], now_s)
 

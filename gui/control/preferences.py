@@ -20,6 +20,7 @@ FOLDER_VARIABLE: Final = "BATCHSCOPE_CONFIG_DIR"
 LARGEST_FILE_BYTES: Final = 1024 * 1024
 FEWEST_S: Final = 10.0
 MOST_S: Final = 600.0
+MEASURES: Final = ("latency", "ttft", "tpot")
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +29,15 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         layout: geometry and splitters of the main window.
         window_s: seconds that the plots show.
+        stages_s: see `Choices`.
+        measure: which time of the requests the plots of latency show, one of `MEASURES`.
     """
 
     theme: ThemePreference = "system"
     layout: dict[str, Any] = {}
     window_s: float = 60.0
+    stages_s: dict[str, dict[str, float]] = {}
+    measure: str = MEASURES[0]
     model: str = ServiceOptions().model
     device: str = "auto"
     dtype: str = "auto"
@@ -48,6 +53,8 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not FEWEST_S <= self.window_s <= MOST_S:
             raise ValueError(f"window_s must be from {FEWEST_S:g} to {MOST_S:g}")
+        if self.measure not in MEASURES:
+            raise ValueError(f"measure must be one of {', '.join(MEASURES)}")
 
 
 def default_path() -> Path:

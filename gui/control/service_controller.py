@@ -53,7 +53,7 @@ class ServiceController(QObject):
         session, window = self._session, self._window
         redeployment = window.batching.redeployment
         session.life_cycle_changed.connect(self.show_life_cycle)
-        session.start_progressed.connect(self._on_start_progressed)
+        session.start_progressed.connect(self.show_start)
         session.settings_applied.connect(window.batching.show_in_force)
         session.deployment.seen.connect(redeployment.show_deployment)
         for client, panel in ((session.settings, window.batching), (session.deployment, redeployment)):
@@ -96,7 +96,7 @@ class ServiceController(QObject):
             case LifeCycle.NOT_STARTED:
                 self._show_rest()
             case LifeCycle.STARTING:
-                self._on_start_progressed()
+                self.show_start()
             case LifeCycle.RUNNING:
                 self._show_ready()
             case LifeCycle.STOPPING:
@@ -121,8 +121,10 @@ class ServiceController(QObject):
         toolbar.set_url(ready.url)
         toolbar.show_device_in_force(ready.device, ready.dtype)
         self._choices.note_workload(ready.workload)
+        self._choices.note_start(self._session.progress.durations_s)
 
-    def _on_start_progressed(self) -> None:
+    def show_start(self) -> None:
+        """Show how far a start is; also between its reports, so that its clock does not stand still."""
         if self._session.state is LifeCycle.STARTING:
             progress = self._session.progress
             self._window.notice.show_starting(progress.lines(), progress.lead)

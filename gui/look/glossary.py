@@ -31,6 +31,12 @@ SETTINGS: Final[Mapping[str, str]] = {
     "batch and a full queue it caps both. Takes a redeployment, of the replicas as they run: no request is lost",
 }
 FIGURES: Final[Mapping[str, str]] = {entry.name: entry.sentence for entry in REGISTER.values()}
+MEASURES: Final[Mapping[str, str]] = {
+    "answer": "From the intended send of a request to the end of its answer",
+    "first token": "Time to first token (TTFT): from the intended send of a request to the first piece of its answer",
+    "between tokens": "Time per output token (TPOT): from the first token of a request to its last, divided by "
+    "the tokens after the first",
+}
 TERMS: Final[Mapping[str, str]] = {
     "enqueued": "The request is in the queue of a replica",
     "sealed": "No further request can join the batch; early batches are sealed before the engine is free",
@@ -53,4 +59,4 @@ TERMS: Final[Mapping[str, str]] = {
     "replica": "A copy of the model with its own queue and engine, named r1, r2 …",
     "version": "The number of the settings in force, v1, v2 …; each batch carries the one it was formed under",
 }
-GLOSSARY: Final[Mapping[str, str]] = {**FORMATIONS, **SETTINGS, **FIGURES, **TERMS}
+GLOSSARY: Final[Mapping[str, str]] = {**FORMATIONS, **SETTINGS, **FIGURES, **MEASURES, **TERMS}

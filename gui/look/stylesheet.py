@@ -66,6 +66,9 @@ QPushButton[tall="true"] { min-height: ${toolbar_inner}px; }
 }
 #segmented QPushButton:hover { color: $t1; }
 #segmented QPushButton:checked { background: $segment_selected; color: $t1; }
+#segmented[small="true"] QPushButton {
+    min-height: ${segment_small_inner}px; padding: 0; margin: ${HAIRLINE}px; font-size: ${FONT_CAPTION}px;
+}
 #segmented[tall="true"] QPushButton { min-height: ${segment_toolbar_inner}px; padding: 0 ${GAP_2}px; }
 
 QLineEdit, QTextEdit {
@@ -125,6 +128,7 @@ def style_sheet(palette: Palette) -> str:
         control_inner=tokens.HEIGHT_CONTROL - edges,
         toolbar_inner=tokens.HEIGHT_CONTROL_TOOLBAR - edges,
         segment_inner=tokens.HEIGHT_CONTROL - segment_edges,
+        segment_small_inner=tokens.HEIGHT_SEGMENTED_SMALL - 2 * edges - 2 * tokens.HAIRLINE,
         segment_toolbar_inner=tokens.HEIGHT_CONTROL_TOOLBAR - segment_edges,
         scroll_radius=(tokens.SCROLL_BAR - 4) // 2,
         step_radius=tokens.STEP_CIRCLE // 2,

@@ -32,7 +32,7 @@ class RequestDetails(QWidget):
         self._state = ElidedLabel("", "caption")
         self.close_button = Button(icon="ph.x", role="icon", name="Close the request", tip="Back to the table (Esc)")
         self.strip = StageStrip()
-        self._waited = label("", "text", wrap=True)
+        self._waited, self._paced = label("", "text", wrap=True), label("", "text", wrap=True)
         self._batch_title, self._batch_remark = label("", "name"), ElidedLabel("", "caption")
         self._model = RequestsModel()
         self.mates = RequestsTable(self._model)
@@ -44,7 +44,7 @@ class RequestDetails(QWidget):
         head = row(label("Request", "title"), self._state, None, self.close_button, margins=margins)
         batch_head = row(self._batch_title, None, self._batch_remark, margins=(padding, 0, padding, 0))
         self._batch = box(column(batch_head, self.mates, gap=tokens.GAP_1))
-        words = (self.strip, self._waited, self._error, self._prompt, self._completion)
+        words = (self.strip, self._waited, self._paced, self._error, self._prompt, self._completion)
         upper = column(*words, gap=tokens.GAP_2, margins=(padding, 0, padding, 0))
         body = box(column(upper, self._batch, None, gap=tokens.GAP_3, margins=(0, 0, 0, padding)))
         scroll = scrolled(body)
@@ -62,8 +62,10 @@ class RequestDetails(QWidget):
         _set(self._completion, request.text.strip())
         _set(self._error, request.error or "")
 
-    def show_wait(self, sentence: str) -> None:
-        _set(self._waited, sentence)
+    def show_times(self, waited: str, paced: str) -> None:
+        """Show in sentences what it waited for, and at what pace it was answered."""
+        _set(self._waited, waited)
+        _set(self._paced, paced)
 
     def show_batch(self, title: str, remark: str, mates: Sequence[TableRow], now_s: float) -> None:
         """Show the batch and its other members; the title is empty before there is a batch."""

@@ -72,6 +72,11 @@ class Views(QWidget):
             self._switch.choose(key)
             self._show_chosen()
 
+    def name_live(self, title: str) -> None:
+        """Call the view of the plots over time what it shows: the present, or a recording."""
+        self._switch.button(LIVE).setText(title)
+        self._switch.button(LIVE).setAccessibleName(f"View: {title}")
+
     def describe(self, key: str, text: str) -> None:
         """Set the remark that stands at the right end of the row while the view is shown."""
         self._remarks[key] = text

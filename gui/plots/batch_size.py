@@ -84,7 +84,8 @@ class BatchSizePanel(PlotPanel):
         self._cap.show_line(layout.x(times), layout.panes[0].y(caps))
 
     def readout_now(self) -> Readout:
-        return batch_size.summary(self.history, self._sizes) if self._sizes is not None else {}
+        is_live = self._moment is None or self._moment.is_live
+        return batch_size.summary(self.history, self._sizes, is_live) if self._sizes is not None else {}
 
     def readout_at(self, at_s: float) -> Readout:
         return batch_size.readout(self.history, at_s)

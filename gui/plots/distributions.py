@@ -17,8 +17,7 @@ from gui.plots.plot_stack import PlotStack, grid_of, timeline_height
 from gui.plots.stage_breakdown import StageBreakdownPlot
 from gui.plots.wasted_work import WastedWorkPanel
 from gui.series.batch_distribution import batch_distribution, largest_in_view
-from gui.series.latency import Sample
-from gui.series.scale import seconds_axis
+from gui.series.latency import ANSWER, Measure, Sample, axis_of, measure_of
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import engine_time, stage_breakdown
 from service.analysis.observed.history import History
@@ -42,6 +41,7 @@ class DistributionsView(QWidget):
         self._plots = plots
         self._is_empty = False
         self._pointed: float | None = None
+        self._measure = ANSWER.name
         self.setAccessibleName("Distributions")
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.histogram = LatencyHistogram()
@@ -70,6 +70,11 @@ class DistributionsView(QWidget):
             self.wasted.show_numbers()
             self._count(self._plots.moment())
 
+    def show_measure(self, name: str) -> None:
+        """Show how the time of this name is distributed, if the workload has it."""
+        self._measure = name
+        self.count()
+
     def set_empty(self, is_empty: bool) -> None:
         self._is_empty = is_empty
         for plot in (self.histogram, self.cumulative, self.batches, self.wasted, self.stages.bars):
@@ -82,19 +87,19 @@ class DistributionsView(QWidget):
     def _count(self, moment: Moment) -> None:
         present = present_scope(self._history, moment.end_s, moment.window_s)
         before = scope_before(self._history, present, moment.window_s) if present is not None else None
-        self._show_latencies(present, before, moment.now_s)
-        self._show_batches(present, before, moment.now_s)
+        self._show_latencies(present, before, moment.pace_s)
+        self._show_batches(present, before, moment.pace_s)
         now, earlier = (None if scope is None else stage_breakdown(self._history, scope) for scope in (present, before))
-        self.stages.bars.show_stages(now, earlier, _name(before), moment.now_s)
+        self.stages.bars.show_stages(now, earlier, _name(before), moment.pace_s)
         engine = engine_time(self._history, present) if present is not None else None
         self.stages.show_engine({} if engine is None else engine.readout)
 
     def _show_latencies(self, present: Scope | None, before: Scope | None, now_s: float) -> None:
+        measure = measure_of(self._measure, self._history.unit)
         first, second = (
-            None if scope is None else Sample(_name(scope), latencies_in(self._history, scope))
-            for scope in (present, before)
+            None if scope is None else _sample(self._history, scope, measure) for scope in (present, before)
         )
-        axis = seconds_axis(*(sample.values for sample in (first, second) if sample is not None))
+        axis = axis_of(first, second)
         self.histogram.show_samples(first, second, axis, now_s)
         self.cumulative.show_samples(first, second, axis)
         self.described.emit(_described(present, first, second))
@@ -142,6 +147,10 @@ class DistributionsView(QWidget):
         painter = QPainter(self)
         painter.fillRect(self.rect(), colour(current().line))
         painter.end()
+
+
+def _sample(history: History, scope: Scope, measure: Measure) -> Sample:
+    return Sample(_name(scope), measure.shown(latencies_in(history, scope, measure.name)), measure)
 
 
 def _name(scope: Scope | None) -> str:

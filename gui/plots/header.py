@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gui.look import tokens
@@ -27,10 +27,26 @@ class _Placed:
     value: str
     left: float
     width: float
+    is_named: bool = True
+
+
+class HeaderChoice(Protocol):
+    """A widget in a header, by which the user chooses what the plot shows."""
+
+    def setParent(self, parent: QWidget) -> None: ...
+
+    def isHidden(self) -> bool: ...
+
+    def geometry(self) -> QRect: ...
+
+    def take(self, left: int, room: int, height: int) -> None:
+        """Stand at `left` in a header of this height, in `room` if that is possible."""
 
 
 class Header(QWidget):
-    """Drops first its unit and then the values where it lacks room, never its title or the glyphs.
+    """Drops first its unit, then the values and at last the names where it lacks room, never its title or the glyphs.
+
+    A chooser of what the plot shows stands after the title.
 
     Attributes:
         readout: the values that it shows.
@@ -43,9 +59,15 @@ class Header(QWidget):
         self.readout: Readout = {}
         self._hides_missing = False
         self._widest: dict[str, float] = {}
+        self._chooser: HeaderChoice | None = None
         self.setFixedHeight(tokens.HEIGHT_PANEL_HEADER)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+
+    def put(self, chooser: HeaderChoice) -> None:
+        """Let the user choose there what the plot shows."""
+        self._chooser = chooser
+        chooser.setParent(self)
 
     def declare(self, plot: Declaration) -> None:
         """The plot shows other things from now on."""
@@ -74,7 +96,7 @@ class Header(QWidget):
         middle = self.height() / 2
         title, unit = bold(tokens.FONT_TITLE), font()
         draw_text(painter, tokens.PANEL_PADDING, middle, self._plot.title, title, palette.t1)
-        title_end = tokens.PANEL_PADDING + text_width(self._plot.title, title)
+        title_end = self._title_end()
         legend = self._legend()
         legend_start = legend[0].left if legend else self.width() - tokens.PLOT_MARGIN_RIGHT
         unit_start = title_end + tokens.GAP_2 + tokens.GAP_1 / 2
@@ -93,27 +115,45 @@ class Header(QWidget):
         QToolTip.showText(event.globalPos(), tip, self)
         return True
 
-    def _legend(self) -> list[_Placed]:
-        """The entries from left to right, with their values if there is room."""
-        title_end = tokens.PANEL_PADDING + text_width(self._plot.title, bold(tokens.FONT_TITLE))
-        room = self.width() - tokens.PLOT_MARGIN_RIGHT - title_end - tokens.LEGEND_GAP
-        with_values = self._place(with_values=True)
-        if not with_values or self.width() - tokens.PLOT_MARGIN_RIGHT - with_values[0].left <= room:
-            return with_values
-        return self._place(with_values=False)
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_chooser()
 
-    def _place(self, with_values: bool) -> list[_Placed]:
+    def _place_chooser(self) -> None:
+        if self._chooser is not None:
+            named = self._place(with_values=False, gap=tokens.GAP_2)
+            legend = self.width() - (named[0].left if named else self.width())
+            left = round(self._title_end(with_chooser=False)) + tokens.GAP_2
+            self._chooser.take(left, round(self.width() - left - legend - tokens.GAP_2), self.height())
+
+    def _title_end(self, with_chooser: bool = True) -> float:
+        """Where the legend may begin at the earliest."""
+        if with_chooser and self._chooser is not None and not self._chooser.isHidden():
+            return self._chooser.geometry().right()
+        return tokens.PANEL_PADDING + text_width(self._plot.title, bold(tokens.FONT_TITLE))
+
+    def _legend(self) -> list[_Placed]:
+        """The entries from left to right, with their values and names if there is room."""
+        room = self.width() - tokens.PLOT_MARGIN_RIGHT - self._title_end() - tokens.LEGEND_GAP
+        for with_values, gap in ((True, tokens.LEGEND_GAP), (False, tokens.LEGEND_GAP), (False, tokens.GAP_2)):
+            placed = self._place(with_values, gap=gap)
+            if not placed or self.width() - tokens.PLOT_MARGIN_RIGHT - placed[0].left <= room + tokens.LEGEND_GAP - gap:
+                return placed
+        return self._place(with_values=False, with_names=False, gap=tokens.GAP_2)
+
+    def _place(self, with_values: bool, with_names: bool = True, gap: int = tokens.LEGEND_GAP) -> list[_Placed]:
         placed: list[_Placed] = []
         right = float(self.width() - tokens.PLOT_MARGIN_RIGHT)
         for entry in reversed(self._plot.entries):
             if self._hides_missing and entry.name not in self.readout:
                 continue
             value = self.readout.get(entry.name, "") if with_values else ""
-            width = _swatch_width(entry) + text_width(entry.name, font())
+            is_named = with_names or entry.swatch == "none"
+            width = _swatch_width(entry) + (text_width(entry.name, font()) if is_named else 2 - tokens.GAP_2)
             if value:
                 width += tokens.GAP_2 - 2 + self._value_width(entry.name, value)
-            placed.insert(0, _Placed(entry, value, right - width, width))
-            right -= width + tokens.LEGEND_GAP
+            placed.insert(0, _Placed(entry, value, right - width, width, is_named))
+            right -= width + gap
         return placed
 
     def _value_width(self, name: str, value: str) -> float:
@@ -125,7 +165,8 @@ class Header(QWidget):
 def _paint_entry(painter: QPainter, placed: _Placed, middle: float, palette: Palette) -> None:
     entry = placed.entry
     _paint_swatch(painter, entry, placed.left, middle, getattr(palette, entry.color))
-    draw_text(painter, placed.left + _swatch_width(entry), middle, entry.name, font(), palette.t2)
+    if placed.is_named:
+        draw_text(painter, placed.left + _swatch_width(entry), middle, entry.name, font(), palette.t2)
     draw_text_before(painter, placed.left + placed.width, middle, placed.value, bold(), palette.t1)
 
 

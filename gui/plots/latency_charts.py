@@ -22,12 +22,11 @@ from gui.plots.layout import Layout, Overlay
 from gui.plots.overlay import Dot
 from gui.plots.paint import blended, pen, polygon
 from gui.series.declaration import Entry, Swatch
-from gui.series.latency import CUMULATIVE, HISTOGRAM, NAMES, Bins, Sample, histogram
-from gui.series.scale import Axis, StepScale, ValueAxis, seconds_axis
+from gui.series.latency import ANSWER, CUMULATIVE, HISTOGRAM, NAMES, Bins, Sample, axis_of, histogram
+from gui.series.scale import Axis, StepScale, ValueAxis, value_axis
 from gui.series.time_axis import Tick
 from gui.series.time_range import step_line
 from service.analysis.observed.columns import Floats
-from service.messages.text import format_number
 
 
 class LatencyHistogram(Chart):
@@ -40,7 +39,7 @@ class LatencyHistogram(Chart):
         super().__init__(HISTOGRAM, has_axis=False)
         self._samples: tuple[Sample | None, Sample | None] = (None, None)
         self._bins: dict[str, Bins] = {}
-        self._axis = seconds_axis()
+        self._axis = value_axis()
         self._scale = StepScale()
         self._now_s = 0.0
         self._bars, self._outline = ColumnsItem(), Curve(is_sharp=True)
@@ -106,7 +105,7 @@ class CumulativePlot(Chart):
     def __init__(self) -> None:
         super().__init__(CUMULATIVE)
         self._samples: tuple[Sample | None, Sample | None] = (None, None)
-        self._axis = seconds_axis()
+        self._axis = value_axis()
         self._gap = GapItem()
         self._lines = (Curve(), Curve())
         self._marks = {name: pg.ScatterPlotItem(symbol="o", size=tokens.MARK_HOVER, pen=None) for name in NAMES}
@@ -117,7 +116,7 @@ class CumulativePlot(Chart):
     def show_samples(self, first: Sample | None, second: Sample | None = None, axis: ValueAxis | None = None) -> None:
         """Draw these; `axis` where it is to be the same as that of another plot."""
         self._samples = first, second
-        self._axis = axis or seconds_axis(*(each.values for each in (first, second) if each is not None))
+        self._axis = axis or axis_of(first, second)
         self.header.declare(replace(self.plot, entries=(*self._named(), *self.plot.entries)))
         self.draw_anew()
 
@@ -129,7 +128,7 @@ class CumulativePlot(Chart):
 
     def draw_anew(self) -> None:
         shares = self._axis.shares(np.array(self._axis.ticks))
-        ticks = [Tick(float(x), f"{self._axis.label(v)} s") for x, v in zip(shares, self._axis.ticks, strict=True)]
+        ticks = [Tick(float(x), self._axis.label(v)) for x, v in zip(shares, self._axis.ticks, strict=True)]
         is_low = self.room < len(PER_CENT.ticks) * tokens.TICK_DISTANCE / 2
         layout = self.laid_out(ticks, PER_CENT_LOW if is_low else PER_CENT)
         drawn = [self._draw_line(layout, *each) for each in zip(self._lines, self._samples, strict=True)]
@@ -146,11 +145,12 @@ class CumulativePlot(Chart):
         named = {each.name: "" for each in self._known} if self.width() >= tokens.WIDTH_NAMED else {}
         found = self._percentiles()
         names = NAMES if self.width() >= tokens.WIDTH_PERCENTILES else NAMES[:2]
-        values = {name: format_number(found.get(name), 2) for name in names}
+        measure = self._samples[0].measure if self._samples[0] is not None else ANSWER
+        values = {name: measure.number(found.get(name)) for name in names}
         self.header.show_readout({**named, **values}, hides_missing=True)
 
     def chip_at(self, pointed: float) -> str:
-        return self._axis.seconds(self._axis.value_at(pointed))
+        return self._axis.words(self._axis.value_at(pointed))
 
     def dots_at(self, layout: Layout, pointed: float) -> Sequence[Dot]:
         within = np.array([self._axis.value_at(pointed)])

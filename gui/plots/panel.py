@@ -33,14 +33,14 @@ class Moment:
     """What the time axis shows.
 
     Attributes:
-        now_s: on the service's clock, for the pace of the scales.
+        pace_s: a clock that never stands still, for the pace of scales and numbers.
         wall_offset_s: leads to seconds since 1970; ``None`` where ticks count back from now.
         is_frozen: what comes to be known later is not shown, not even at the edge.
     """
 
     end_s: float
     window_s: float
-    now_s: float
+    pace_s: float
     wall_offset_s: float | None
     is_frozen: bool = False
 
@@ -149,12 +149,12 @@ class PlotPanel(PlotWidget):
         looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.is_live, self.ghost, self.besides)
         if looks == self._shown and not self._has_news(view, moment):
             return
-        self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.now_s
+        self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.pace_s
         if self._is_empty:
             self._show_empty_axes(view)
             return
         ghost = self.ghost if moment.is_live else ()
-        self._fit_scales(with_ghost(self.compute(view), ghost), moment.now_s)
+        self._fit_scales(with_ghost(self.compute(view), ghost), moment.pace_s)
         layout = self._layout_at(moment)
         self.canvas.set_layout(layout, marks)
         self.canvas.ghost.set_levels(layout, ghost)
@@ -218,11 +218,13 @@ class PlotPanel(PlotWidget):
 
     def _has_news(self, view: TimeRange, moment: Moment) -> bool:
         """Whether this view would look other than before; where a column lasts long, that is asked less often."""
+        if any(scale.is_due for scale in self.scales) and moment.pace_s - self._computed_s >= SLOWEST_S:
+            return True
         if moment.is_frozen or self.history.revision == self._shown_revision:
             return False
         if self._is_settled(view.end_s):
             return False
-        return not 0 <= moment.now_s - self._computed_s < min(view.pixel_s * SHARE_OF_PIXEL, SLOWEST_S)
+        return not 0 <= moment.pace_s - self._computed_s < min(view.pixel_s * SHARE_OF_PIXEL, SLOWEST_S)
 
     def _is_settled(self, at_s: float) -> bool:
         """Whether no later frame can still change what is drawn at that moment."""

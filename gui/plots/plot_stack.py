@@ -59,6 +59,8 @@ class PlotStack(QWidget):
         super().__init__()
         self._history = history
         self._viewport = Viewport()
+        self._stood_s = 0.0
+        self._seen_s = float("-inf"), time.monotonic()
         forget_fonts()
         self._create_panels()
         self._lay_out()
@@ -162,6 +164,10 @@ class PlotStack(QWidget):
     def show_until(self, end_s: float) -> None:
         """Scroll so that this moment stands at the right edge, as far as there is anything to show."""
         self._scroll(end_s - self.view_end_s())
+
+    def play_on(self, by_s: float) -> None:
+        """Scroll towards the newest moment, to be drawn with the next frame."""
+        self._viewport.scroll(by_s, self._history.now_s())
 
     def back_to_live(self) -> None:
         """Show the newest moment again; while frozen, the one it stands still at."""
@@ -308,7 +314,15 @@ class PlotStack(QWidget):
         now_s = self._history.now_s()
         is_live = self._viewport.is_live
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
-        return Moment(self._viewport.end_s(now_s), self._viewport.window_s, now_s, offset_s, self._viewport.is_frozen)
+        end_s, window_s = self._viewport.end_s(now_s), self._viewport.window_s
+        return Moment(end_s, window_s, self._pace_s(now_s), offset_s, self._viewport.is_frozen)
+
+    def _pace_s(self, now_s: float) -> float:
+        """The history's clock; while that stands still, as in a recording, real time is added."""
+        (seen_s, real_s), self._seen_s = self._seen_s, (now_s, time.monotonic())
+        if now_s == seen_s:
+            self._stood_s += self._seen_s[1] - real_s
+        return now_s + self._stood_s
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._below.setFixedHeight(timeline_height(event.size().height()))

@@ -49,7 +49,7 @@ class TimelinePanel(PlotPanel):
         top, bottom = self._pane_edges()[0]
         bars = Bars.in_view(self.history, view)
         replicas = max(len(self.history.slots), 1)
-        now_s = self._moment.now_s if self._moment is not None else 0.0
+        now_s = self._moment.pace_s if self._moment is not None else 0.0
         grid = self._choice.choose(bars.lanes_needed, replicas, bottom - top, now_s)
         self._lanes = Lanes.dealt(self.history, grid.total)
         self._offset = self._offset_to_follow(grid) if self._follows else self._offset

@@ -19,6 +19,7 @@ from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph
 from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import box, column, hairline, row
+from gui.widgets.segmented import Segmented
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.descriptions import UNITS
 from service.analysis.observed.history import History
@@ -27,8 +28,10 @@ from service.messages.settings import Settings
 from service.messages.text import format_duration
 
 POINTS: Final = 480
+SPEEDS: Final = ("1", "2", "5", "20")  # times as fast as it was
 KEY_SHARE: Final = 0.25  # of what the plots show, a press of an arrow
 WHEEL_NOTCH: Final = 120.0
+PLAY_KEY: Final = "Space in the overview"
 
 
 class RecordingBar(QFrame):
@@ -44,15 +47,31 @@ class RecordingBar(QFrame):
         self.facts = ElidedLabel("", "text")
         self.settings = ElidedLabel("", "dim")
         self.damage = label("", "error", wrap=True)
+        self.play_button = Button("Pause", "ph.play-fill")
+        self.play_button.setFixedWidth(self.play_button.sizeHint().width())  # nothing moves when it is pressed
+        self._speeds = Segmented([(speed, f"{speed}×") for speed in SPEEDS], "Speed")
+        self._speeds.setFixedWidth(self._speeds.minimumSizeHint().width())
+        self.set_playing(False)
         self._began, self._ended = label("", "caption"), label("", "caption")
         self.close_button = Button("Close", "ph.x", "quiet", tip=shortcuts.CLOSE_RECORDING.tip())
         words = (Glyph("circle", "t2"), self._name, self.facts, self.settings, self.close_button)
         top = row(*words, gap=tokens.GAP_3, stretch=self.facts)
-        self._along = box(row(self._began, self.overview, self._ended))
+        self._along = box(row(self.play_button, self._speeds, self._began, self.overview, self._ended))
         margins = (tokens.PANEL_PADDING, tokens.GAP_2, tokens.PANEL_PADDING, tokens.GAP_3)
         body = column(top, self.damage, self._along, gap=tokens.GAP_2, margins=margins)
         self.setLayout(column(body, hairline(), gap=0))
         self.hide()
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the recording that are played in a second."""
+        return float(self._speeds.key)
+
+    def set_playing(self, is_playing: bool) -> None:
+        """Name what the button does now."""
+        self.play_button.setText("Pause" if is_playing else "Play")
+        self.play_button.set_icon("ph.pause-fill" if is_playing else "ph.play-fill")
+        self.play_button.setToolTip(f"{'Stand still here' if is_playing else 'Run on from here'} ({PLAY_KEY})")
 
     def show_recording(self, recording: Recording) -> None:
         history = recording.history
@@ -141,6 +160,7 @@ def profile(history: History, duration_s: float, points: int) -> Profile:
 class RecordingOverview(QWidget):
     """Click, drag, wheel and the keys of a slider move what the plots show."""
 
+    play_wanted = Signal()  # or the pause of it
     moved = Signal(float)  # the moment for the right edge of the plots, in seconds on the service's clock
 
     def __init__(self) -> None:
@@ -153,7 +173,9 @@ class RecordingOverview(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setAccessibleName("Place in the recording")
-        self.setToolTip("Drag to move through the recording (Left, Right, Page Up, Page Down, Home, End)")
+        self.setToolTip(
+            "Drag to move through the recording, Space plays it (Left, Right, Page Up, Page Down, Home, End)"
+        )
 
     def show_profile(self, profile: Profile) -> None:
         self._profile = profile
@@ -198,7 +220,9 @@ class RecordingOverview(QWidget):
             Qt.Key.Key_End: float("inf"),
         }
         step = steps.get(Qt.Key(event.key()))
-        if step is None:
+        if event.key() == Qt.Key.Key_Space:
+            self.play_wanted.emit()
+        elif step is None:
             super().keyPressEvent(event)
         else:
             self._step(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,7 @@ class Recordings(QObject):
         self._live: History | None = None
         self._shown: Recording | None = None
         self._opening: Path | None = None
+        self._played_s: float | None = None  # when it was last played on, on this machine's clock
         self.bar = RecordingBar()
         window.put_above_views(self.bar)
         self._pool = QThreadPool(self)
@@ -55,6 +57,8 @@ class Recordings(QObject):
         toolbar.close_action.triggered.connect(self.leave)
         bar.close_button.clicked.connect(self.leave)
         bar.overview.moved.connect(self._plots.show_until)
+        bar.play_button.clicked.connect(self.play_or_pause)
+        bar.overview.play_wanted.connect(self.play_or_pause)
         self._read.connect(self._on_read)
         self.failed.connect(bar.show_failure)
 
@@ -62,6 +66,25 @@ class Recordings(QObject):
     def is_viewing(self) -> bool:
         """Whether a recording is shown, not a service."""
         return self._shown is not None
+
+    @property
+    def is_playing(self) -> bool:
+        """Whether the recording runs on by itself."""
+        return self._played_s is not None
+
+    def play_or_pause(self) -> None:
+        """Let the recording run on from where it stands, from its beginning if that is the end; or stand still."""
+        if self._shown is None or self.is_playing:
+            self._pause()
+            return
+        if self._plots.view_end_s() >= self._history.now_s():
+            self._plots.show_until(float("-inf"))
+        self._played_s = time.monotonic()
+        self.bar.set_playing(True)
+
+    def _pause(self) -> None:
+        self._played_s = None
+        self.bar.set_playing(False)
 
     def ask_for_file(self) -> None:
         ask_for_file(self._window, "Open a recording", FILTER, self.open)
@@ -78,10 +101,12 @@ class Recordings(QObject):
     def leave(self) -> None:
         """Show the history again that was shown before the recording."""
         self._opening = None
+        self._pause()
         self.bar.hide()
         if self._live is None:
             return
         live, self._live, self._shown = self._live, None, None
+        self._window.views.name_live("Live")
         self._show_history(live)
         self._window.show_recorded_settings(None)
         self._plots.set_window_s(self._window_s())
@@ -105,10 +130,21 @@ class Recordings(QObject):
             window.load.set_can_run(False, "This is a recording. Start leaves it.")
 
     def follow(self) -> None:
-        """Show in the overview what the plots show; called once a frame."""
+        """Play on, and show in the overview what the plots show; called once a frame."""
         if self._shown is not None:
+            self._play_on()
             end_s = self._plots.view_end_s()
             self.bar.overview.show_view(end_s - self._plots.window_s, end_s)
+
+    def _play_on(self) -> None:
+        """Move on by the time that has passed; stand still at the end."""
+        if self._played_s is None:
+            return
+        now_s = time.monotonic()
+        passed_s, self._played_s = now_s - self._played_s, now_s
+        self._plots.play_on(passed_s * self.bar.speed)
+        if self._plots.view_end_s() >= self._history.now_s():
+            self._pause()
 
     def finish(self) -> None:
         """Return when no file is being read."""
@@ -132,7 +168,9 @@ class Recordings(QObject):
         if self._live is None:
             self._live = History(monotonic_clock_id())
             self._live.become(self._history)
+        self._pause()
         self._shown = recording
+        self._window.views.name_live("Recording")
         self._show_history(recording.history)
         self._plots.set_window_s(max(min(self._window_s(), recording.duration_s), SHORTEST_VIEW_S))
         self._window.notice.clear()

@@ -145,10 +145,12 @@ def readout(history: History, at_s: float) -> Readout:
     return {"cap": f"{caps[0]:.0f}"} if len(caps) else {}
 
 
-def summary(history: History, sizes: BatchSizes) -> Readout:
-    """How many batches of each kind are in view, and the cap that is in force."""
+def summary(history: History, sizes: BatchSizes, is_live: bool = True) -> Readout:
+    """How many batches of each kind are in view, and the cap that is in force: now, or else at the view's end."""
     texts = told_counts(sizes.count)
-    if history.in_force is not None:
+    if not is_live and len(sizes.cap[1]):
+        texts["cap"] = f"{sizes.cap[1][-1]:.0f}"
+    elif history.in_force is not None:
         texts["cap"] = str(history.in_force.settings.max_batch_size)
     return texts
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -54,12 +54,17 @@ def axis_for(peak: float, most_ticks: int, least_step: float) -> Axis:
 
 
 class StepScale:
-    """An axis that follows the data, at most once a `RESCALE_INTERVAL_S`."""
+    """An axis that follows the data, at most once a `RESCALE_INTERVAL_S`.
+
+    Attributes:
+        is_due: whether it was asked to follow too early.
+    """
 
     def __init__(self, most_ticks: int = 5, least_step: float = 1.0) -> None:
         self._most_ticks = most_ticks
         self._least_step = least_step
         self._changed_s = -math.inf
+        self.is_due = False
         self.axis = axis_for(0.0, most_ticks, least_step)
 
     def allow(self, most_ticks: int) -> None:
@@ -74,12 +79,12 @@ class StepScale:
 
     def fit(self, peak: float, now_s: float) -> bool:
         """Adapt to the largest value in view; true if the axis changed."""
-        if now_s - self._changed_s < RESCALE_INTERVAL_S:
-            return False
         axis = axis_for(peak, self._most_ticks, self._least_step)
         roomy = axis_for(peak * SLACK, self._most_ticks, self._least_step)
         is_first = math.isinf(self._changed_s)
-        if axis == self.axis or not (is_first or peak > self.axis.ceiling or roomy.ceiling < self.axis.ceiling):
+        follows = axis != self.axis and (is_first or peak > self.axis.ceiling or roomy.ceiling < self.axis.ceiling)
+        self.is_due = follows and now_s - self._changed_s < RESCALE_INTERVAL_S
+        if not follows or self.is_due:
             return False
         self.axis = axis
         self._changed_s = now_s
@@ -101,7 +106,7 @@ LOG_FROM: Final = 30.0  # the largest value over one of the smallest, from which
 SMALL_SHARE: Final = 2.0  # per cent of the values may be smaller than that one
 LOG_STEPS: Final = (1.0, 2.0, 5.0)
 MOST_TICKS: Final = 7
-LEAST_S: Final = 0.01
+LEAST_VALUE: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ class ValueAxis:
     high: float
     ticks: tuple[float, ...]
     is_log: bool = False
+    unit: str = "s"
 
     def shares(self, values: Floats) -> Floats:
         """Where values lie between the left edge, 0, and the right one, 1; what is beyond an edge lies on it."""
@@ -133,37 +139,42 @@ class ValueAxis:
         return np.array([self.value_at(float(share)) for share in shares])
 
     def label(self, value: float) -> str:
-        return f"{value:g}"
+        """A tick, in words."""
+        return f"{value:g} {self.unit}"
 
-    def seconds(self, value: float) -> str:
+    def words(self, value: float) -> str:
         """A value anywhere on the axis, in words.
 
-        >>> ValueAxis(0.0, 2.0, ()).seconds(0.5), ValueAxis(0.0, 0.2, ()).seconds(0.05)
+        >>> ValueAxis(0.0, 2.0, ()).words(0.5), ValueAxis(0.0, 0.2, ()).words(0.05)
         ('0.50 s', '0.050 s')
         """
-        return f"{value:.2f} s" if self.high >= 1 else f"{value:.3f} s"
+        return f"{value:.2f} {self.unit}" if self.high >= 1 else f"{value:.3f} {self.unit}"
 
 
-def seconds_axis(*samples: Floats) -> ValueAxis:
+def value_axis(*samples: Floats, unit: str = "s") -> ValueAxis:
     """The axis on which all of these (rising) can be read.
 
-    >>> seconds_axis(np.array([0.5, 0.9, 1.3])).ticks
+    >>> value_axis(np.array([0.5, 0.9, 1.3])).ticks
     (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)
-    >>> seconds_axis(np.array([0.2, 1.0, 40.0])).ticks
+    >>> value_axis(np.array([0.2, 1.0, 40.0])).ticks
     (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     """
+    return replace(_fitting(samples), unit=unit)
+
+
+def _fitting(samples: Sequence[Floats]) -> ValueAxis:
     known = [sample for sample in samples if len(sample)]
     if not known:
-        return _linear(LEAST_S)
+        return _linear(LEAST_VALUE)
     largest = max(float(sample[-1]) for sample in known)
     smallest = min(float(np.percentile(sample, SMALL_SHARE)) for sample in known)
-    if largest < LOG_FROM * max(smallest, LEAST_S / 10):
+    if largest < LOG_FROM * max(smallest, LEAST_VALUE / 10):
         return _linear(largest)
-    return _logarithmic(max(smallest, LEAST_S / 10), largest)
+    return _logarithmic(max(smallest, LEAST_VALUE / 10), largest)
 
 
 def _linear(largest: float) -> ValueAxis:
-    axis = axis_for(largest, MOST_TICKS, LEAST_S)
+    axis = axis_for(largest, MOST_TICKS, LEAST_VALUE)
     high = math.ceil(axis.ceiling / axis.step - 1e-9) * axis.step
     return ValueAxis(0.0, high, tuple(round(n * axis.step, 10) for n in range(round(high / axis.step) + 1)))
 

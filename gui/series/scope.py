@@ -51,10 +51,10 @@ def scope_before(history: History, scope: Scope, window_s: float) -> Scope | Non
     return _scope(history, previous, regime.start_s, window_s)
 
 
-def latencies_in(history: History, scope: Scope) -> Floats:
-    """Seconds from intended send to answer of the requests that were answered there, rising."""
-    _, latency, regime = samples_between(history.requests.samples, scope.start_s, scope.end_s)
-    return np.sort(latency[regime == scope.regime])
+def latencies_in(history: History, scope: Scope, name: str = "latency") -> Floats:
+    """Seconds from intended send to answer, or the time of that name, of the requests answered there, rising."""
+    _, values, regime = samples_between(history.requests.samples, scope.start_s, scope.end_s, name)
+    return np.sort(values[regime == scope.regime])
 
 
 def _scope(history: History, regime: Regime, end_s: float, window_s: float) -> Scope:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from gui.series.latency import MEASURES
 from service.analysis.observed import stages
 from service.analysis.observed.batches import REASONS
 from service.analysis.observed.columns import Floats
@@ -16,6 +17,7 @@ from service.analysis.observed.one_batch import BatchSummary, batch_summary, com
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.stages import Stage
 from service.messages.settings import FORMATIONS, Formation, ReleaseReason, Settings
+from service.messages.workload import TEXT
 
 NOTICEABLE_S: Final = 0.005
 STRAGGLES: Final = 2.0  # times the tokens of half of its batch, from which on a member holds it
@@ -185,6 +187,7 @@ class RequestDetails:
         mates: the other members of its batch, or all that ran while it did where others could join, in their order in
             the queue.
         waited: the sentence on what it waited for.
+        paced: the sentence on its first token and the others; empty before that, and for a function.
     """
 
     request: RequestRow
@@ -193,6 +196,7 @@ class RequestDetails:
     batch: BatchSummary | None
     mates: tuple[RequestRow, ...]
     waited: str
+    paced: str
 
     @property
     def latency_s(self) -> float:
@@ -213,4 +217,16 @@ def request_details(history: History, row: int) -> RequestDetails | None:
         batch=batch_summary(history, batch),
         mates=tuple(table.rows(each for each in companions_of(history, row) if each != row)),
         waited=wait_sentence(history, row),
+        paced=pace_sentence(table.row(row)) if history.unit == TEXT.unit else "",
     )
+
+
+def pace_sentence(request: RequestRow) -> str:
+    """When a request had its first token, and how long each further one took."""
+    if request.ttft_s is None:
+        return ""
+    ttft, tpot = MEASURES["ttft"], MEASURES["tpot"]
+    first = f"First token after {ttft.number(request.ttft_s * ttft.per_s)} {ttft.unit}"
+    if request.tpot_s is None:
+        return f"{first}."
+    return f"{first}, then {tpot.number(request.tpot_s * tpot.per_s)} {tpot.unit} per token."

@@ -6,6 +6,7 @@ The window calls `start`, `fire`, `change_settings`, …; signals report the res
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -93,10 +94,10 @@ class Session(QObject):
         """How long the present state of the life cycle has lasted."""
         return time.monotonic() - self._state_since_s
 
-    def start(self, start: ServiceStart) -> None:
-        """Start the service; also after a failure."""
+    def start(self, start: ServiceStart, usual_s: Mapping[str, float] | None = None) -> None:
+        """Start the service; also after a failure. `usual_s` holds how long its stages took the last time."""
+        self.progress = StartProgress(usual_s)
         self._move(Event.START_WANTED)
-        self.progress = StartProgress()
         self.ready = self._failed_before = None
         self._service.start(start)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from service.messages.life import Stage, StageName, StageProgress, Starting
 
 LineState: TypeAlias = Literal["done", "present", "ahead"]
 
 ALMOST: Final = 0.97  # where a bar that only knows about how long a stage takes waits for its end
+ONCE: Final = ("fetch", "convert")  # stages of the first start alone
 MEGABYTE: Final = 1e6
 
 
@@ -30,16 +34,23 @@ class StageLine:
 
 
 class StartProgress:
-    """Gathers the messages of a service that starts."""
+    """Gathers the messages of a service that starts; between two of them its stage runs on by the clock given here."""
 
-    def __init__(self) -> None:
+    def __init__(self, usual_s: Mapping[str, float] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`usual_s` holds how long stages took at the last start on this machine, by their names."""
+        self._usual_s = usual_s or {}
+        self._clock = clock
+        self._heard_s = clock()
         self._stages: tuple[Stage, ...] = ()
         self._latest: dict[StageName, StageProgress] = {}
         self._earliest: dict[StageName, StageProgress] = {}
 
     def take(self, message: Starting | StageProgress) -> None:
+        self._heard_s = self._clock()
         if isinstance(message, Starting):
-            self._stages = message.stages
+            self._stages = tuple(
+                replace(stage, about_s=self._usual_s.get(stage.name, stage.about_s)) for stage in message.stages
+            )
             self._latest.clear()
             self._earliest.clear()
         else:
@@ -51,10 +62,16 @@ class StartProgress:
         return tuple(self._line(stage, stage is present) for stage in self._stages)
 
     @property
+    def durations_s(self) -> dict[str, float]:
+        """How long the stages took that every start has, by their names; those that have ended."""
+        ended = (latest for latest in self._latest.values() if latest.finished and latest.name not in ONCE)
+        return {latest.name: round(latest.elapsed_s, 1) for latest in ended}
+
+    @property
     def lead(self) -> str:
         """The expected duration, in a sentence under the heading."""
-        usual = sum(stage.about_s or 0.0 for stage in self._stages if stage.name not in ("fetch", "convert"))
-        if any(stage.name in ("fetch", "convert") for stage in self._stages):
+        usual = sum(stage.about_s or 0.0 for stage in self._stages if stage.name not in ONCE)
+        if any(stage.name in ONCE for stage in self._stages):
             return f"Fetching the model happens once; the next start takes about {usual:.0f} s." if usual else ""
         return f"It takes about {usual:.0f} s." if usual else ""
 
@@ -78,14 +95,14 @@ class StartProgress:
             return StageLine(stage.title, "done", f"{latest.elapsed_s:.1f} s")
         if not is_present:
             return StageLine(stage.title, "ahead", _about(stage.about_s))
-        if latest is None:
-            return StageLine(stage.title, "present", _about(stage.about_s), 0.0)
-        return StageLine(stage.title, "present", self._detail(stage, latest), _fraction(stage, latest))
+        rate = self._rate(latest) if latest is not None else None
+        now = self._as_of_now(stage, latest)
+        return StageLine(stage.title, "present", _detail(stage, now, rate), _fraction(stage, now))
 
-    def _detail(self, stage: Stage, latest: StageProgress) -> str:
-        if latest.done is None or latest.unit != "bytes":
-            return _counted(latest) or _elapsed(stage, latest)
-        return " · ".join(_present_parts(latest, self._rate(latest)))
+    def _as_of_now(self, stage: Stage, latest: StageProgress | None) -> StageProgress:
+        """What was reported last, as long ago as it is; a stage without a report began when the one before ended."""
+        known = latest or StageProgress(name=stage.name, elapsed_s=0.0)
+        return replace(known, elapsed_s=known.elapsed_s + self._clock() - self._heard_s)
 
     def _rate(self, latest: StageProgress) -> float | None:
         """Bytes a second since the first report, without those that a resumed fetch found."""
@@ -94,6 +111,12 @@ class StartProgress:
         if seconds <= 0 or latest.done is None:
             return None
         return (latest.done - (earliest.done or 0.0)) / seconds
+
+
+def _detail(stage: Stage, now: StageProgress, rate: float | None) -> str:
+    if now.done is None or now.unit != "bytes":
+        return _counted(now) or _elapsed(stage, now)
+    return " · ".join(_present_parts(now, rate))
 
 
 def _present_parts(latest: StageProgress, rate: float | None) -> Iterable[str]:

@@ -17,17 +17,22 @@ class Segmented(QFrame):
 
     chosen = Signal(str)  # the key of the segment the user picked
 
-    def __init__(self, segments: Sequence[tuple[str, str]], name: str, large: bool = False) -> None:
+    def __init__(
+        self, segments: Sequence[tuple[str, str]], name: str, large: bool = False, small: bool = False
+    ) -> None:
         super().__init__()
         self.setObjectName("segmented")
         self.setAccessibleName(name)
         if large:
             self.setProperty("tall", True)
+        if small:
+            self.setProperty("small", True)
         self._buttons = {key: self._segment(key, text, name) for key, text in segments}
         layout = row(*self._buttons.values(), gap=0, margins=(1, 1, 1, 1))
         self.setLayout(layout)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
-        self.setFixedHeight(tokens.HEIGHT_CONTROL_TOOLBAR if large else tokens.HEIGHT_SEGMENTED)
+        usual = tokens.HEIGHT_SEGMENTED_SMALL if small else tokens.HEIGHT_SEGMENTED
+        self.setFixedHeight(tokens.HEIGHT_CONTROL_TOOLBAR if large else usual)
         self.choose(segments[0][0])
 
     @property

@@ -9,7 +9,7 @@ import pytest
 
 from gui.series.batch_distribution import batch_distribution, largest_in_view, readout
 from gui.series.latency import Sample, histogram
-from gui.series.scale import ValueAxis, seconds_axis
+from gui.series.scale import ValueAxis, value_axis
 from gui.series.scope import Scope, latencies_in, present_scope, scope_before
 from gui.series.stage_breakdown import stage_breakdown
 from gui.series.time_range import TimeRange
@@ -79,7 +79,7 @@ def test_that_a_history_without_frames_has_no_scope() -> None:
 
 def test_that_a_histogram_counts_every_request_once() -> None:
     sample = Sample("v1", np.array([0.1, 0.2, 0.2, 0.9]))
-    bins = histogram(sample, seconds_axis(sample.values), pixels=400)
+    bins = histogram(sample, value_axis(sample.values), pixels=400)
     assert bins.shares.sum() == pytest.approx(100.0)
     assert bins.share_at(0.2) == pytest.approx(50.0)
 
@@ -98,12 +98,12 @@ def test_that_half_of_the_requests_are_answered_within_the_median() -> None:
     ("values", "is_log"), [([0.8, 1.0, 1.4], False), ([0.05, 0.2, 30.0], True), ([], False), ([0.0, 0.0], False)]
 )
 def test_that_the_axis_is_logarithmic_where_latencies_spread_far(values: list[float], is_log: bool) -> None:
-    assert seconds_axis(np.array(values)).is_log == is_log
+    assert value_axis(np.array(values)).is_log == is_log
 
 
 @pytest.mark.parametrize("values", [[0.8, 1.4], [0.004, 0.004, 93.0], [0.02]])
 def test_that_the_axis_reaches_from_the_smallest_to_the_largest_value(values: list[float]) -> None:
-    axis = seconds_axis(np.array(values))
+    axis = value_axis(np.array(values))
     assert axis.low <= min(values)
     assert max(values) <= axis.high
     assert axis.shares(np.array([axis.low, axis.high])).tolist() == [0.0, 1.0]

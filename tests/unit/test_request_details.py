@@ -12,7 +12,7 @@ from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import members_of
 from service.messages.settings import ReleaseReason, Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, RequestRecord, TelemetryFrame
-from tests.synthetic_run import FakeClock, early_run, filled_history
+from tests.synthetic_run import FakeClock, early_run, filled_history, picture_run
 
 NOW_S = 20.0
 
@@ -112,6 +112,28 @@ EARLY = Settings(formation="early")
 )
 def test_that_a_sentence_names_what_made_a_request_wait(history: History, sentence: str) -> None:
     assert wait_sentence(history, 0) == sentence
+
+
+def test_that_the_pace_of_an_answer_is_told_and_is_that_of_the_samples() -> None:
+    history, _ = filled_history(picture_run())
+    row = next(each for each in history.requests.rows() if each.tpot_s is not None)
+    assert row.ttft_s is not None
+    assert row.tpot_s is not None
+    found = request_details(history, row.key)
+    assert found is not None
+    assert found.paced == f"First token after {row.ttft_s:.2f} s, then {row.tpot_s * 1000:.1f} ms per token."
+    sample = int(history.requests.columns.get(row.key, "sample"))
+    assert history.requests.samples.get(sample, "ttft") == pytest.approx(row.ttft_s)
+    assert history.requests.samples.get(sample, "tpot") == pytest.approx(row.tpot_s)
+
+
+def test_that_a_function_has_no_pace() -> None:
+    history, _ = filled_history(picture_run())
+    row = next(each for each in history.requests.rows() if each.tpot_s is not None)
+    history.unit = "sums"
+    found = request_details(history, row.key)
+    assert found is not None
+    assert found.paced == ""
 
 
 def test_that_batches_of_another_replica_are_not_to_blame() -> None:

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gui.series.scale import seconds_axis
+from gui.series.scale import value_axis
 from gui.series.time_axis import MOST_TICKS, clock_ticks, relative_ticks
 from gui.series.time_range import LONGEST_S, SHORTEST_S, TimeRange, Viewport, one_per_cell, step_line
 from gui.series.timeline import SETTLE_S, LaneChoice, LaneGrid
@@ -116,7 +116,7 @@ SAMPLES = st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=60).map(lambda val
 def test_that_an_axis_of_values_holds_them_all_in_their_order(
     samples: list[np.ndarray], shares: tuple[float, float]
 ) -> None:
-    axis = seconds_axis(*samples)
+    axis = value_axis(*samples)
     assert max(sample[-1] for sample in samples) <= axis.high * (1 + 1e-9)
     assert all(axis.low <= tick <= axis.high * (1 + 1e-9) for tick in axis.ticks)
     assert list(axis.ticks) == sorted(set(axis.ticks))

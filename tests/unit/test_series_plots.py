@@ -131,6 +131,25 @@ def test_that_a_percentile_is_that_of_the_ten_seconds_before(history: History) -
     assert latency.values_at(history, at_s)["p95"] == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("name", "per_s"), [("ttft", 1.0), ("tpot", 1000.0)])
+def test_that_other_times_are_those_of_the_ten_seconds_before(history: History, name: str, per_s: float) -> None:
+    at_s = 1055.0
+    rows = [row for row in history.requests.rows() if row.finished_s is not None and at_s - 10 < row.finished_s <= at_s]
+    times = [time_s for row in rows if (time_s := getattr(row, f"{name}_s")) is not None]
+    expected = np.percentile(times, 95) * per_s
+    assert latency.values_at(history, at_s, latency.MEASURES[name])["p95"] == pytest.approx(expected)
+
+
+def test_that_a_time_asked_for_late_is_the_same_as_if_it_had_been_asked_for_early(view: TimeRange) -> None:
+    ttft = latency.MEASURES["ttft"]
+    early, late = History(CLOCK, clock=FakeClock(0.0)), History(CLOCK, clock=FakeClock(0.0))
+    early.percentiles_of("ttft")
+    for history in (early, late):
+        picture_run().fill(history)
+    for name, (_, values) in latency.latencies(late, view, ttft).lines.items():
+        np.testing.assert_allclose(values, latency.latencies(early, view, ttft).lines[name][1])
+
+
 def test_that_throughput_adds_up_to_all_tokens_and_requests(history: History) -> None:
     view = TimeRange(history.now_s() - 62.0, history.now_s(), 62 * 4)
     rates = throughput.throughput(history, view)

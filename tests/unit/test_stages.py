@@ -12,12 +12,45 @@ STAGES = (
 )
 
 
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 def started(*reports: StageProgress) -> StartProgress:
-    progress = StartProgress()
+    progress = StartProgress(clock=FakeClock())
     progress.take(Starting(instance="i", stages=STAGES))
     for report in reports:
         progress.take(report)
     return progress
+
+
+def test_that_the_clock_of_a_stage_runs_on_between_reports() -> None:
+    clock = FakeClock()
+    progress = StartProgress(clock=clock)
+    progress.take(Starting(instance="i", stages=STAGES))
+    clock.now_s += 8.0
+    assert progress.lines()[0].detail == "8 s of about 4 s"
+    progress.take(StageProgress(name="ray", elapsed_s=9.0))
+    clock.now_s += 2.0
+    assert progress.summary == "Start Ray: 11 s of about 4 s"
+    progress.take(RAY_DONE)
+    clock.now_s += 2.0
+    assert progress.lines()[0].detail == "4.0 s", "it has ended"
+
+
+def test_that_a_stage_is_expected_to_take_as_long_as_at_the_last_start() -> None:
+    fetched = StageProgress(name="fetch", elapsed_s=30.0, finished=True)
+    loaded = StageProgress(name="load", elapsed_s=7.0, finished=True)
+    durations_s = started(RAY_DONE, fetched, loaded).durations_s
+    assert durations_s == {"ray": 4.0, "load": 7.0}, "the model is fetched once"
+    progress = StartProgress(durations_s)
+    progress.take(Starting(instance="j", stages=STAGES))
+    assert [line.detail for line in progress.lines()][2] == "about 7 s"
+    assert progress.lead.endswith("the next start takes about 11 s.")
 
 
 RAY_DONE = StageProgress(name="ray", elapsed_s=4.04, finished=True)

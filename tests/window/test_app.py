@@ -10,7 +10,7 @@ import psutil
 import pytest
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QImage, QKeyEvent
-from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
@@ -411,6 +411,7 @@ def test_that_choices_are_remembered(make_batchscope: MakeBatchscope, qtbot: QtB
     first.window.prompts.set_prompts(["alpha", "beta"])
     qtbot.keyClick(slider(first, "max_batch_size"), Qt.Key.Key_PageUp)
     first.window.toolbar.choose_window(300.0)
+    named(first.composition.plots, QAbstractButton, "first token").click()
     with qtbot.waitSignal(first.closed):
         first.close()
 
@@ -420,6 +421,21 @@ def test_that_choices_are_remembered(make_batchscope: MakeBatchscope, qtbot: QtB
     assert second.window.prompts.prompts == ("alpha", "beta")
     assert second.window.batching.settings.max_batch_size == 32
     assert second.composition.plots.window_s == 300.0
+    assert second.composition.plots.latency.measure.name == "ttft"
+
+
+def test_that_the_durations_of_the_last_start_are_remembered(
+    make_batchscope: MakeBatchscope, qtbot: QtBot, tmp_path: Path
+) -> None:
+    path = tmp_path / "preferences.json"
+    first = make_batchscope(preferences=PreferencesFile(path))
+    start_service(qtbot, first)
+    lasted_s = first.composition.session.progress.durations_s
+    with qtbot.waitSignal(first.closed):
+        first.close()
+
+    assert lasted_s
+    assert make_batchscope(preferences=PreferencesFile(path)).choices.usual_stages_s == lasted_s
 
 
 def test_that_damaged_preferences_are_told(make_batchscope: MakeBatchscope, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gui.plots.latency_charts import CumulativePlot
 from gui.plots.plot_stack import PlotStack
 from gui.plots.plot_widget import EmptyText
 from gui.series.latency import Sample
-from gui.series.scale import seconds_axis
+from gui.series.scale import value_axis
 from service.analysis.observed.history import History
 from service.analysis.observed.stages import STAGES
 from tests.synthetic_run import CLOCK, FakeClock, SyntheticRun, filled_history, picture_run
@@ -92,6 +92,15 @@ def test_that_legends_tell_percentiles_and_counts(view: DistributionsView) -> No
     assert int(view.histogram.header.readout["requests"]) > 0
     assert view.batches.header.readout["cap"] == "16"
     assert view.wasted.header.readout["padding"].endswith(" %")
+
+
+def test_that_another_time_of_the_requests_is_distributed_in_its_own_unit(view: DistributionsView) -> None:
+    answer = float(view.cumulative.header.readout["p50"])
+    view.show_measure("tpot")
+    assert 30 < float(view.cumulative.header.readout["p50"]) < 90, "milliseconds per token"
+    assert view.cumulative.chip_at(0.5).endswith(" ms")
+    view.show_measure("latency")
+    assert float(view.cumulative.header.readout["p50"]) == answer
 
 
 def test_that_batches_are_drawn_in_the_colours_of_their_reasons(view: DistributionsView) -> None:
@@ -204,6 +213,6 @@ def test_that_a_wide_plot_names_its_samples_at_rest(cumulative: CumulativePlot) 
 
 def test_that_the_pointer_tells_the_share_of_each_sample(cumulative: CumulativePlot) -> None:
     cumulative.show_samples(*SAMPLES)
-    axis = seconds_axis(*(sample.values for sample in SAMPLES))
+    axis = value_axis(*(sample.values for sample in SAMPLES))
     point(cumulative, float(axis.shares(np.array([1.5]))[0]) + 1e-6)
     assert cumulative.header.readout == {"A": "100 %", "B": "17 %"}

@@ -30,6 +30,8 @@ from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
 from gui.plots.timeline_items import HowToRead
 from gui.series.declaration import Readout
+from gui.series.latency import MEASURES, values_at
+from gui.series.prediction import GhostLevel
 from gui.series.scale import Axis
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats
@@ -141,6 +143,21 @@ def test_that_legends_show_what_is_now(stack: PlotStack, history: History) -> No
     assert stack.batch_size.header.readout["cap"] == "16"
     assert set(stack.latency.header.readout) == {"p50", "p95", "p99"}
     assert stack.throughput.header.readout["offered"] == "6.4"
+
+
+def test_that_the_latency_plot_shows_the_time_that_is_chosen(stack: PlotStack, history: History) -> None:
+    at_s, plot = history.now_s(), stack.latency
+    answer = float(plot.header.readout["p95"])
+    stack.set_ghost({"latency": (GhostLevel(0, 1.0, 0.9, 1.1, "p95"),)})
+    for name, unit in (("ttft", "s"), ("tpot", "ms"), ("latency", "s")):
+        plot.show_measure(name)
+        stack.refresh()
+        expected = values_at(history, at_s, MEASURES[name])["p95"]
+        assert float(plot.header.readout["p95"]) == pytest.approx(expected, abs=0.05)
+        assert plot.layout_ is not None
+        assert plot.layout_.panes[0].unit == unit
+        assert bool(plot.ghost) == (name == "latency"), "only the latency is predicted"
+    assert float(plot.header.readout["p95"]) == answer
 
 
 def test_that_a_moment_pointed_at_is_read_in_all_plots_and_given_up_on_leaving(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QAbstractButton, QApplication
 from pytestqt.qtbot import QtBot
 
 import gui.control.exporter
@@ -15,6 +15,7 @@ import gui.recordings.viewer
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
 from gui.recordings.recorder import MOST_WAITING
+from gui.series.latency import values_at
 from gui.session.lifecycle import LifeCycle
 from service.analysis.recording.format import ServiceEnded, ServiceStarted
 from service.analysis.recording.reader import open_recording, read_entries
@@ -25,6 +26,7 @@ from tests.disk import room_for
 from tests.recorded import entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun
 from tests.window.conftest import MakeBatchscope, start_service
+from tests.window.seen import named, texts
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +115,56 @@ def test_that_one_moves_along_it_from_end_to_beginning(qtbot: QtBot, viewing: Ba
     press(qtbot, viewing, Qt.Key.Key_Left)
     assert plots.view_end_s() == pytest.approx(1017.5)
     press(qtbot, viewing, Qt.Key.Key_End)
+    assert plots.view_end_s() == pytest.approx(1040.0)
+
+
+def test_that_legends_are_those_of_the_place_and_scales_follow(qtbot: QtBot, viewing: Batchscope) -> None:
+    plots = viewing.composition.plots
+    look_at_ten_seconds(viewing)
+    for key in (Qt.Key.Key_End, Qt.Key.Key_Home):
+        press(qtbot, viewing, key)
+        waiting, formed, running = viewing.composition.history.depth_at(plots.view_end_s())
+        depths = {"waiting": str(waiting), "formed": str(formed), "running": str(running)}
+        qtbot.waitUntil(lambda depths=depths: plots.queue_depth.header.readout == depths)
+        p95 = values_at(viewing.composition.history, plots.view_end_s())["p95"]
+        qtbot.waitUntil(lambda p95=p95: plots.latency.header.readout["p95"] == f"{p95:.2f}")
+        cap = "16" if key == Qt.Key.Key_End else "4"
+        qtbot.waitUntil(lambda cap=cap: plots.batch_size.header.readout["cap"] == cap)
+
+
+def test_that_a_scale_follows_what_is_scrolled_to(qtbot: QtBot, viewing: Batchscope) -> None:
+    plots = viewing.composition.plots
+    look_at_ten_seconds(viewing)
+    press(qtbot, viewing, Qt.Key.Key_Home)
+    [scale] = plots.batch_size.scales
+    qtbot.waitUntil(lambda: scale.axis.ceiling < 10)
+    press(qtbot, viewing, Qt.Key.Key_End)
+    qtbot.waitUntil(lambda: scale.axis.ceiling >= 16)
+
+
+def test_that_the_tab_says_what_is_shown(viewing: Batchscope) -> None:
+    tabs = texts(viewing.window.views)
+    assert "Recording" in tabs
+    assert "Live" not in tabs
+    viewing.composition.recordings.leave()
+    assert "Live" in texts(viewing.window.views)
+
+
+def test_that_it_is_played_at_the_chosen_speed_up_to_its_end(qtbot: QtBot, viewing: Batchscope) -> None:
+    plots, recordings = viewing.composition.plots, viewing.composition.recordings
+    look_at_ten_seconds(viewing)
+    assert not recordings.is_playing
+    named(recordings.bar, QAbstractButton, "20×").click()
+
+    named(recordings.bar, QAbstractButton, "Play").click()
+
+    qtbot.waitUntil(lambda: 1010.0 < plots.view_end_s() < 1040.0)
+    qtbot.keyClick(recordings.bar.overview, Qt.Key.Key_Space)
+    stands_s = plots.view_end_s()
+    recordings.follow()
+    assert plots.view_end_s() == stands_s, "paused"
+    named(recordings.bar, QAbstractButton, "Play").click()
+    qtbot.waitUntil(lambda: not recordings.is_playing)
     assert plots.view_end_s() == pytest.approx(1040.0)
 
 

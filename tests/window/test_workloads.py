@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
@@ -12,6 +13,7 @@ from gui.control.preferences import PreferencesFile
 from gui.panels.requests_model import TableRow
 from gui.session.processes.service import ServiceStart
 from gui.widgets.model_field import ModelField
+from gui.widgets.segmented import Segmented
 from tests.window.conftest import MakeBatchscope
 from tests.window.seen import named, texts
 
@@ -48,6 +50,19 @@ def test_that_inputs_and_lengths_follow_the_workload_and_written_ones_come_back(
     assert window.prompts.prompts == ("my own",)
     assert "Prompt and completion" in texts(window.requests)
     assert window.load.max_tokens == 24
+
+
+def test_that_only_a_text_generator_offers_other_times_than_the_latency(qtbot: QtBot, batchscope: Batchscope) -> None:
+    composition = batchscope.composition
+    for plot in (composition.plots.latency, composition.distributions.histogram):
+        assert any(not chooser.isHidden() for chooser in plot.findChildren(Segmented))
+    named(composition.plots, QAbstractButton, "Latency to show: between tokens").click()
+    assert composition.plots.latency.measure.name == "tpot"
+    choose(batchscope, "adder")
+    composition.presenter.show_numbers()
+    assert composition.plots.latency.measure.name == "latency"
+    for plot in (composition.plots.latency, composition.distributions.histogram):
+        assert all(chooser.isHidden() for chooser in plot.findChildren(Segmented))
 
 
 def test_that_the_service_is_started_with_the_workload(batchscope: Batchscope) -> None:

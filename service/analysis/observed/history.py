@@ -40,7 +40,6 @@ class History:
     """A bounded store: frames are added, and plots, figures and findings are read from it.
 
     Attributes:
-        percentiles: of latency, rolling.
         statuses: of the replicas and the load generator, over time.
         replicas: the latest status of each replica that has not ended.
         unit: name of the tokens of requests and batches, in the plural.
@@ -72,7 +71,7 @@ class History:
         span_s = self.kept_s + MARGIN_S
         self.requests = RequestTable()
         self.batches = BatchTable(span_s)
-        self.percentiles = RollingPercentiles(span_s)
+        self._percentiles = {"latency": RollingPercentiles(span_s)}
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
         self.load_timeline = LoadTimeline()
@@ -227,6 +226,15 @@ class History:
             present = [Stretch(heard_s, None, "silent", text) for heard_s, text in silent]
         return (*self.stretches, *present)
 
+    def percentiles_of(self, name: str) -> RollingPercentiles:
+        """Of the latency or another of `SAMPLED`, rolling; kept up to date from the first time that it is asked for."""
+        rolling = self._percentiles.get(name)
+        if rolling is None:
+            rolling = self._percentiles[name] = RollingPercentiles(self.kept_s + MARGIN_S, name)
+            if self.last_s is not None:
+                rolling.advance(self.last_s, self.requests.samples, self._regime_start)
+        return rolling
+
     def outer_marks(self) -> list[OuterMark]:
         """Changes of the load and of the replicas, in order of time."""
         return sorted([*self.load_timeline.marks, *self.deployment_timeline.marks], key=lambda mark: mark.at_s)
@@ -335,7 +343,8 @@ class History:
         return (regime.number, regime.start_s) if regime else (0, -np.inf)
 
     def _advance(self, at_s: float) -> None:
-        self.percentiles.advance(at_s, self.requests.samples, self._regime_start)
+        for rolling in self._percentiles.values():
+            rolling.advance(at_s, self.requests.samples, self._regime_start)
         oldest_s = at_s - self.kept_s - MARGIN_S
         tables = (self.requests, self.batches, self.statuses)
         for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.stretches):

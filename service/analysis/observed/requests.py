@@ -80,6 +80,18 @@ class RequestRow:
     started_at_s: float
     latency_s: float | None
 
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token, from where the latency counts."""
+        return None if self.first_token_s is None else max(self.first_token_s - self.started_at_s, 0.0)
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token, see `RequestTable.samples`; ``None`` while it is under way."""
+        if self.first_token_s is None or self.finished_s is None or self.tokens < 2:
+            return None
+        return max(self.finished_s - self.first_token_s, 0.0) / (self.tokens - 1)
+
 
 @dataclass(slots=True)
 class _Texts:

@@ -81,7 +81,9 @@ class RollingPercentiles:
         grids: one for each of `LEVELS`.
     """
 
-    def __init__(self, span_s: float) -> None:
+    def __init__(self, span_s: float, name: str = "latency") -> None:
+        """Of the latency, or of the time of that name."""
+        self._name = name
         self.grids = tuple(Grid(span_s, blank=math.nan) for _ in LEVELS)
         self._settled: int | None = None
 
@@ -92,11 +94,12 @@ class RollingPercentiles:
         """
         newest = step_of(now_s)
         oldest_s = now_s - len(self.grids[0]) * STEP_S
-        first = max(self._settled + 1 if self._settled is not None else newest, step_of(oldest_s))
+        begun_s = float(samples["finished"][0]) if len(samples) else now_s
+        first = max(self._settled + 1 if self._settled is not None else step_of(begun_s), step_of(oldest_s))
         for step in range(first, newest + 1):
             at_s = step * STEP_S
             regime, start_s = regime_start(at_s)
-            values = percentiles(samples, max(at_s - WINDOW_S, start_s), at_s, regime)
+            values = percentiles(samples, max(at_s - WINDOW_S, start_s), at_s, regime, self._name)
             for grid, value in zip(self.grids, values, strict=True):
                 grid.put(step, value)
         self._settled = max(newest - math.ceil(LATE_S / STEP_S), first - 1)
