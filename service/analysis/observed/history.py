@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,9 @@ from service.analysis.observed.annotations import DeploymentTimeline, LoadTimeli
 from service.analysis.observed.batches import BatchTable
 from service.analysis.observed.requests import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
-from service.analysis.observed.rolling import RollingPercentiles
+from service.analysis.observed.rolling import RollingPercentiles, percentiles
 from service.analysis.observed.statuses import ReplicaSlots, Statuses
+from service.analysis.observed.token_gaps import GapTable
 from service.messages.clock import ClockOffset
 from service.messages.load import LoadFrame
 from service.messages.settings import SettingsChange, VersionedSettings
@@ -32,6 +34,7 @@ class History:
 
     Attributes:
         percentiles: of latency, rolling.
+        gaps, itl_percentiles: times between tokens (ITL), and their percentiles, rolling.
         statuses: of the replicas and the load generator, over time.
         unit: name of the tokens of requests and batches, in the plural.
         behind_s: age of the latest frame when it came.
@@ -61,6 +64,8 @@ class History:
         self.requests = RequestTable()
         self.batches = BatchTable(span_s)
         self.percentiles = RollingPercentiles(span_s)
+        self.gaps = GapTable(span_s)
+        self.itl_percentiles = RollingPercentiles(span_s)
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
         self.load_timeline = LoadTimeline()
@@ -113,6 +118,7 @@ class History:
         )
         self._lose_replicas(frame)
         self._resolve_doubts(frame)
+        self.itl_percentiles.advance(frame.at_s, self._regime_start, self.gaps.percentiles)
         self._advance(frame.at_s)
 
     def add_telemetry_segment(self, earlier: Sequence[TelemetryFrame], last: TelemetryFrame) -> None:
@@ -222,6 +228,7 @@ class History:
         self._add_settings(frame)
         self._add_replicas(frame)
         self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
+        self.gaps.add(frame.gaps)
 
     def _note_service(self, frame: TelemetryFrame) -> None:
         if self._begins_anew:
@@ -292,9 +299,9 @@ class History:
         return (regime.number, regime.start_s) if regime else (0, -np.inf)
 
     def _advance(self, at_s: float) -> None:
-        self.percentiles.advance(at_s, self.requests.samples, self._regime_start)
+        self.percentiles.advance(at_s, self._regime_start, partial(percentiles, self.requests.samples))
         oldest_s = at_s - self.kept_s - MARGIN_S
-        tables = (self.requests, self.batches, self.statuses)
+        tables = (self.requests, self.batches, self.gaps, self.statuses)
         for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages):
             each.drop_before(oldest_s)
         self.revision += 1
