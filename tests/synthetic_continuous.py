@@ -56,6 +56,7 @@ class OpenRun:
             steps, at_s = steps + 1, at_s + self.step_s(rows)
             for member in segment.members:
                 left[member.number] -= 1
+                member.token_times.append(at_s)
             for member in joined if steps == 1 else ():
                 member.started_s, member.first_token_s, member.batch = segment.started_s, at_s, segment
         segment.finished_s = at_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from service.messages.settings import ReleaseReason, Settings
@@ -26,10 +27,17 @@ class SyntheticRequest:
     first_token_s: float | None = None
     finished_s: float | None = None
     batch: SyntheticBatch | None = None
+    token_times: list[float] = field(default_factory=list)
 
     @property
     def ended_s(self) -> float:
         return float("inf") if self.finished_s is None else self.finished_s
+
+    def gaps_between(self, before_s: float, at_s: float) -> list[tuple[float, float]]:
+        """The gaps between its tokens that ended in (before, at]: how long, and when they ended."""
+        first = max(bisect_right(self.token_times, before_s), 1)
+        last = bisect_right(self.token_times, at_s)
+        return [(self.token_times[n] - self.token_times[n - 1], self.token_times[n]) for n in range(first, last)]
 
     def tokens_at(self, at_s: float) -> int:
         return int(self.tokens * share(at_s, self.started_s, self.finished_s))

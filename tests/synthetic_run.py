@@ -25,7 +25,9 @@ from service.messages.telemetry import (
     RequestRecord,
     RequestState,
     TelemetryFrame,
+    TokenGaps,
 )
+from service.replica.recorder import Recorder
 from tests.synthetic_continuous import OpenRun
 from tests.synthetic_parts import SyntheticBatch, SyntheticRequest, padded
 
@@ -75,6 +77,7 @@ class SyntheticRun:
     changes: list[SettingsChange] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
+        self._recorder = Recorder("r1")
         self._random = random.Random(self.seed)
         self._oldest = self._oldest_batch = 0
         self._arrivals()
@@ -151,6 +154,8 @@ class SyntheticRun:
         for member in batch.members:
             member.started_s, member.finished_s = started_s, finished_s
             member.first_token_s = started_s + self.step_s
+            gap_s = (finished_s - member.first_token_s) / max(member.tokens - 1, 1)
+            member.token_times = [member.first_token_s + n * gap_s for n in range(member.tokens)]
         return finished_s
 
     def _form(self, place: int, ready_s: float) -> SyntheticBatch:
@@ -221,8 +226,19 @@ class SyntheticRun:
             requests=tuple(
                 self._request_record(request, at_s) for request in held if self._changed(request, before_s, at_s)
             ),
+            gaps=self._gaps(held, before_s, at_s),
             replicas=(status,),
         )
+
+    def _gaps(self, held: list[SyntheticRequest], before_s: float, at_s: float) -> tuple[TokenGaps, ...]:
+        ended = [
+            (end_s, gap_s, f"q{each.number}") for each in held for gap_s, end_s in each.gaps_between(before_s, at_s)
+        ]
+        if not before_s:
+            self._recorder = Recorder("r1")
+        for end_s, gap_s, id in sorted(ended):
+            self._recorder.note_gap(id, gap_s, self.start_s + end_s)
+        return self._recorder.take_gaps(self.start_s + at_s)
 
     def _load(self, before_s: float, at_s: float) -> LoadFrame:
         rates = [step.rate_per_s for step in self.steps if step.rate_per_s is not None and step.at_s <= at_s]
@@ -268,6 +284,8 @@ class SyntheticRun:
 
     def _request_record(self, request: SyntheticRequest, at_s: float) -> RequestRecord:
         state = self._state(request, at_s)
+        gaps = request.gaps_between(0.0, at_s) if state == "done" else []
+        longest_s, longest_at_s = max(gaps, default=(None, None))
         return RequestRecord(
             id=f"q{request.number}",
             client_id=None if request.outside else f"c{request.number}",
@@ -283,6 +301,8 @@ class SyntheticRun:
             started_s=self._past(request.started_s, at_s),
             first_token_s=self._past(request.first_token_s, at_s),
             finished_s=self._past(request.finished_s, at_s),
+            longest_gap_s=longest_s,
+            longest_gap_at_s=self._past(longest_at_s, at_s),
         )
 
     def _client_request(self, request: SyntheticRequest, at_s: float) -> ClientRequest:

@@ -45,6 +45,8 @@ class LogBins:
 
 
 GAP_BINS: Final = LogBins(1e-4, 60.0)
+GAPS_STEP_S: Final = 0.25
+"""Gaps that ended in the same step of this length are counted together."""
 
 
 class Gaps(msgspec.Struct, kw_only=True):

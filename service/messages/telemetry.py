@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from service.messages.gaps import Gaps
 from service.messages.life import LoadProgress
 from service.messages.settings import Formation, ReleaseReason, Scale, SettingsChange, VersionedSettings
 from service.messages.workload import TEXT
@@ -31,6 +32,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
         client_id: the caller's own `X-Request-Id`, if it sent one. The first request of a start sends
             `FIRST_REQUEST`, and those of a comparison send ids that begin with `COMPARISON`.
         batch: the `BatchRecord.id` it is or was a member of.
+        longest_gap_s, longest_gap_at_s: the longest time between two of its tokens, and when that ended.
     """
 
     id: str
@@ -48,6 +50,26 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     first_token_s: float | None = None
     finished_s: float | None = None
     error: str | None = None
+    longest_gap_s: float | None = None
+    longest_gap_at_s: float | None = None
+
+
+class TokenGaps(msgspec.Struct, kw_only=True):
+    """The times between tokens of a replica's requests that ended within a step of the grid of `GAPS_STEP_S`.
+
+    A step is reported when it is over.
+
+    Attributes:
+        at_s: when the latest of them ended.
+        longest_at_s: when the longest ended.
+        request: the `RequestRecord.id` whose gap was the longest.
+    """
+
+    replica: str
+    at_s: float
+    longest_at_s: float
+    request: str
+    gaps: Gaps
 
 
 class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +215,7 @@ class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     changes: tuple[SettingsChange, ...] = ()
     batches: tuple[BatchRecord, ...] = ()
     requests: tuple[RequestRecord, ...] = ()
+    gaps: tuple[TokenGaps, ...] = ()
     replicas: tuple[ReplicaStatus, ...] = ()
     lost_replicas: tuple[str, ...] = ()
     left_replicas: tuple[str, ...] = ()

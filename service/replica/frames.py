@@ -20,6 +20,7 @@ from service.messages.telemetry import (
     ReplicaStatus,
     RequestRecord,
     TelemetryFrame,
+    TokenGaps,
 )
 from service.replica.recorder import ReplicaReport
 
@@ -68,6 +69,7 @@ class FrameLog:
     def _begin_frame(self) -> None:
         self._batches: dict[str, BatchRecord] = {}
         self._requests: dict[str, RequestRecord] = {}
+        self._gaps: list[TokenGaps] = []
         self._statuses: dict[str, ReplicaStatus] = {}
         self._changes: list[SettingsChange] = []
         self._lost: list[str] = []
@@ -96,6 +98,7 @@ class FrameLog:
         self._statuses[replica] = on_our_clock(report.status, offset)
         self._batches.update((batch.id, on_our_clock(batch, offset)) for batch in report.batches)
         self._requests.update((request.id, on_our_clock(request, offset)) for request in report.requests)
+        self._gaps.extend(on_our_clock(gaps, offset) for gaps in report.gaps)
 
     def add_change(self, change: SettingsChange) -> None:
         self._changes.append(change)
@@ -130,6 +133,7 @@ class FrameLog:
             changes=tuple(self._changes),
             batches=tuple(self._batches.values()),
             requests=tuple(self._requests.values()),
+            gaps=tuple(self._gaps),
             replicas=tuple(self._statuses.values()),
             lost_replicas=tuple(self._lost),
             left_replicas=tuple(self._left),
@@ -169,13 +173,15 @@ class FrameLog:
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+SPANS = frozenset({"longest_gap_s"})
 
 
 def on_our_clock(record: Record, offset: ClockOffset) -> Record:
-    """`record` with all its times, the fields named `…_s`, on our clock."""
+    """`record` with all its times, the fields named `…_s` that are no `SPANS`, on our clock."""
     if offset.is_shared:
         return record
-    times = {name: getattr(record, name) for name in record.__struct_fields__ if name.endswith("_s")}
+    names = [name for name in record.__struct_fields__ if name.endswith("_s") and name not in SPANS]
+    times = {name: getattr(record, name) for name in names}
     return msgspec.structs.replace(record, **{n: offset.to_ours(t) for n, t in times.items() if t is not None})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,10 +12,13 @@ import msgspec
 
 from service.batching.queue import Batch
 from service.messages.clock import monotonic_clock_id
-from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord
+from service.messages.gaps import GAPS_STEP_S, Gaps
+from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord, TokenGaps
 
 MAX_UNREPORTED = 20_000
 """Bound on what is kept between two reports; beyond it the oldest news is forgotten."""
+MAX_UNREPORTED_STEPS = 240
+"""The same for times between tokens: a minute of them."""
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +29,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     status: ReplicaStatus
     batches: tuple[BatchRecord, ...]
     requests: tuple[RequestRecord, ...]
+    gaps: tuple[TokenGaps, ...] = ()
 
 
 class Recordable(Protocol):
@@ -42,6 +47,8 @@ class Recorder:
         self._replica = replica
         self._requests: dict[Recordable, None] = {}
         self._batches: dict[str, BatchRecord] = {}
+        self._gaps: deque[TokenGaps] = deque(maxlen=MAX_UNREPORTED_STEPS)
+        self._gaps_end_s = 0.0  # of the newest step
         self._batch_numbers = itertools.count(1)
         self._under_way: dict[str, BatchRecord] = {}
 
@@ -61,6 +68,25 @@ class Recorder:
         if len(self._batches) > MAX_UNREPORTED:
             del self._batches[next(iter(self._batches))]
         self.news.set()
+
+    def note_gap(self, request: str, gap_s: float, at_s: float) -> None:
+        """The request with that id got a token at `at_s`, so long after the one before."""
+        if not self._gaps or at_s >= self._gaps_end_s:
+            self._gaps_end_s = (at_s // GAPS_STEP_S + 1) * GAPS_STEP_S
+            step = TokenGaps(replica=self._replica, at_s=at_s, longest_at_s=at_s, request=request, gaps=Gaps())
+            self._gaps.append(step)
+        newest = self._gaps[-1]
+        if gap_s > newest.gaps.longest_s:
+            newest.longest_at_s, newest.request = at_s, request
+        newest.gaps.add(gap_s)
+        newest.at_s = at_s
+
+    def take_gaps(self, at_s: float) -> tuple[TokenGaps, ...]:
+        """The times between tokens of the steps that are over at `at_s`, each step once: four reports a second."""
+        over = [gaps for gaps in self._gaps if gaps.at_s // GAPS_STEP_S < at_s // GAPS_STEP_S]
+        for _ in over:
+            self._gaps.popleft()
+        return tuple(over)
 
     def begin_batch(self, batch: Batch[Any], members: Sequence[str]) -> str:
         """A batch was formed of the requests with these ids; returns its own."""
@@ -97,6 +123,7 @@ class Recorder:
             status=status,
             batches=tuple(self._batches.values()),
             requests=tuple(request.record(self._replica) for request in self._requests),
+            gaps=self.take_gaps(status.at_s),
         )
         self._batches.clear()
         self._requests.clear()

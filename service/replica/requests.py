@@ -55,6 +55,9 @@ class GenerationRequest:
     started_s: float | None = None
     first_token_s: float | None = None
     finished_s: float | None = None
+    last_token_s: float | None = None
+    longest_gap_s: float | None = None
+    longest_gap_at_s: float | None = None
     completion_tokens: int = 0
     error: str | None = None
     finish_reason: FinishReason | None = None
@@ -100,7 +103,17 @@ class GenerationRequest:
             first_token_s=self.first_token_s,
             finished_s=self.finished_s,
             error=self.error,
+            longest_gap_s=self.longest_gap_s,
+            longest_gap_at_s=self.longest_gap_at_s,
         )
+
+    def note_tokens(self, at_s: float) -> float | None:
+        """A step has given the request tokens; returns the gap that this ended, ``None`` with its first."""
+        gap_s = None if self.last_token_s is None else at_s - self.last_token_s
+        if gap_s is not None and (self.longest_gap_s is None or gap_s > self.longest_gap_s):
+            self.longest_gap_s, self.longest_gap_at_s = gap_s, at_s
+        self.last_token_s = at_s
+        return gap_s
 
     def read(self) -> TextChunk:
         """The text since the last reading; raises `GenerationError` if the request failed."""
@@ -184,9 +197,13 @@ class LiveRequests:
         assert self.running >= 0
 
     def _note_progress(self, request: GenerationRequest, progress: Progress, at_s: float) -> None:
-        if request.first_token_s is None and progress.tokens:
-            request.first_token_s = at_s
-            self._recorder.note_request(request)
+        if progress.tokens > request.completion_tokens:
+            gap_s = request.note_tokens(at_s)
+            if gap_s is None:
+                request.first_token_s = at_s
+                self._recorder.note_request(request)
+            else:
+                self._recorder.note_gap(request.job.id, gap_s, at_s)
         request.completion_tokens = progress.tokens
         request.unread.append(progress.text)
         if progress.finish_reason is None:

@@ -91,7 +91,10 @@ def request(
         enqueued_s=at_s,
         formed_s=at_s,
         started_s=at_s,
+        first_token_s=at_s + 0.2 if finished_s else None,
         finished_s=finished_s,
+        longest_gap_s=0.125 if finished_s else None,
+        longest_gap_at_s=at_s + 0.4 if finished_s else None,
     )
 
 
@@ -142,9 +145,11 @@ def test_that_each_request_is_a_line_with_its_words_and_times(history: History) 
     assert first["prompt"] == 'say "hi",\nplease'
     assert first["completion"] == " Grüße, 世界"
     assert first["latency_s"] == "0.500000"
+    assert (first["ttft_s"], first["tpot_s"], first["longest_gap_s"]) == ("0.200000", "0.100000", "0.125000")
     assert datetime.fromisoformat(first["arrived_at"]).timestamp() == pytest.approx(WALL_S + 0.1, abs=0.01)
     assert second["state"] == "running"
     assert second["finished_s"] == second["latency_s"] == ""
+    assert second["ttft_s"] == second["tpot_s"] == second["longest_gap_s"] == ""
 
 
 def test_that_a_lone_surrogate_in_a_text_does_not_break_the_file(history: History) -> None:

@@ -138,6 +138,24 @@ async def test_that_what_comes_while_the_reader_of_a_stream_pauses_is_not_lost(r
     assert [(chunk.text, chunk.finish_reason) for chunk in (first, *rest)] == [("x", None), ("xx", "length")]
 
 
+async def test_that_the_gaps_between_tokens_are_noted_and_the_longest_is_the_requests(replica: Replica) -> None:
+    request = await replica.submit("x", max_tokens=4, streamed=True)
+    replica.engine.allow(4)
+    await replica.until(lambda: request.is_final)
+    record = request.record("r1")
+    gaps = replica.generation.recorder.take_gaps(1e9)
+    assert sum(each.gaps.count for each in gaps) == 3, "the first token ends no gap"
+    assert record.longest_gap_s == max(each.gaps.longest_s for each in gaps)
+    assert record.first_token_s is not None
+    assert record.longest_gap_at_s is not None
+    assert record.finished_s is not None
+    assert record.first_token_s < record.longest_gap_at_s <= record.finished_s
+    alone = await replica.submit("y")
+    replica.engine.allow(1)
+    await replica.generation.result(alone)
+    assert (alone.record("r1").longest_gap_s, replica.generation.recorder.take_gaps(1e9)) == (None, ())
+
+
 async def test_that_the_tokens_of_a_batch_are_told_while_it_runs(replica: Replica) -> None:
     await replica.submit("x", max_tokens=5)
     batches = replica.generation.recorder._batches

@@ -14,8 +14,10 @@ from service.analysis.observed.statistics import (
     SINGLES_S,
     RanBatches,
     figures,
+    longest_stall,
     previous_figures,
     speedup,
+    token_gaps,
 )
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history, picture_run
@@ -60,6 +62,33 @@ def test_that_figures_never_reach_across_a_change() -> None:
     assert (version, before.mean_batch) == (2, 4)
     assert before.queue is not None
     assert before.queue > 20
+
+
+def test_that_times_between_tokens_are_those_of_the_last_ten_seconds() -> None:
+    run = SyntheticRun(30.0, (Step(0.0, 30.0, Settings(formation="continuous", max_batch_size=8)),))
+    history, _ = filled_history(run, until_s=20.0)
+    ended = [gap for request in run.requests for gap in request.gaps_between(10.0, 20.0)]
+    gaps, stall = token_gaps(history), longest_stall(history)
+    assert gaps.count == len(ended)
+    assert gaps.mean_s == pytest.approx(np.mean([gap_s for gap_s, _ in ended]))
+    percentiles = np.percentile([gap_s for gap_s, _ in ended], (50, 95, 99), method="higher")
+    assert gaps.percentiles_s(50, 95, 99) == pytest.approx(percentiles.tolist(), rel=0.06)
+    assert stall is not None
+    assert (stall.gap_s, stall.at_s - run.start_s) == pytest.approx(max(ended))
+    assert gaps.longest_s == stall.gap_s
+
+
+def test_that_times_between_tokens_never_reach_across_a_change() -> None:
+    many, one = Settings(max_batch_size=16), Settings(max_batch_size=1)
+    history, _ = filled_history(SyntheticRun(40.0, (Step(0.0, 20.0, many), Step(20.0, settings=one))), until_s=28.0)
+    (regime,) = [regime for regime in history.batches.regimes if regime.version == 2]
+    assert history.now_s() - regime.start_s < 10.0
+    assert 0 < token_gaps(history).longest_s < 0.04 < (token_gaps(history, regime.start_s - 0.1).mean_s or 0)
+
+
+def test_that_of_no_tokens_nothing_is_known_between_them() -> None:
+    gaps = token_gaps(filled_history(SyntheticRun(5.0, (Step(0.0, 0.0, Settings()),)))[0])
+    assert (gaps.count, gaps.mean_s, gaps.percentiles_s(50, 99)) == (0, None, [])
 
 
 def test_that_rates_wait_for_a_second_and_percentiles_for_an_answer() -> None:

@@ -26,7 +26,7 @@ from service.replica.frames import (
     FrameLog,
     telemetry_events,
 )
-from service.replica.recorder import MAX_UNREPORTED, Recorder, ReplicaReport
+from service.replica.recorder import MAX_UNREPORTED, MAX_UNREPORTED_STEPS, Recorder, ReplicaReport
 from tests.virtual_time import now_s, run_in_virtual_time
 
 IN_FORCE = VersionedSettings(version=1, settings=Settings())
@@ -81,6 +81,39 @@ def made_in_virtual_time(frames: int) -> FrameLog:
         return log_of(frames)
 
     return run_in_virtual_time(make())
+
+
+def test_that_each_gap_between_tokens_is_reported_once_with_the_request_of_the_longest() -> None:
+    recorder = Recorder("r1")
+    for id, gap_s, at_s in (("a", 0.02, 10.0), ("b", 0.11, 10.1), ("a", 0.03, 10.2), ("a", 0.02, 10.3)):
+        recorder.note_gap(id, gap_s, at_s)
+    (first,) = recorder.report(status(at_s=10.31)).gaps
+    assert (first.at_s, first.longest_at_s, first.request) == (10.2, 10.1, "b")
+    assert (first.gaps.count, first.gaps.longest_s, first.gaps.total_s) == (3, 0.11, pytest.approx(0.16))
+    assert [each.gaps.count for each in recorder.report(status(at_s=10.6)).gaps] == [1]
+    assert recorder.report(status(at_s=11.0)).gaps == ()
+
+
+def test_that_gaps_are_bounded_whatever_the_hub_does() -> None:
+    recorder = Recorder("r1")
+    for n in range(10_000):
+        recorder.note_gap("a", 0.5, 0.5 * n)
+    assert len(recorder.report(status(at_s=1e6)).gaps) == MAX_UNREPORTED_STEPS
+
+
+def test_that_gaps_reach_the_frame_and_only_their_times_are_put_on_our_clock() -> None:
+    log, recorder = FrameLog(clock=lambda: 500.0), Recorder("r1")
+    recorder.note_gap("r1-1", 0.25, 99.0)
+    gaps = recorder.report(status(at_s=100.0)).gaps
+    ended = RequestRecord(
+        **{**msgspec.structs.asdict(request("r1-1", 90.0)), "longest_gap_s": 0.25, "longest_gap_at_s": 99.0}
+    )
+    told = report(ended, clock="another", sent_s=100.0)
+    log.add_report(msgspec.structs.replace(told, gaps=gaps))
+    log.close_frame(IN_FORCE)
+    (frame,) = [event for event in events_after(0, log)[1] if isinstance(event, TelemetryFrame)]
+    assert (frame.requests[0].longest_gap_s, frame.requests[0].longest_gap_at_s) == (0.25, 499.0)
+    assert (frame.gaps[0].at_s, frame.gaps[0].longest_at_s, frame.gaps[0].gaps.total_s) == (499.0, 499.0, 0.25)
 
 
 def test_that_a_reader_resumes_where_it_stopped() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -20,8 +22,9 @@ from service.analysis.observed.annotations import (
 from service.analysis.observed.batches import BatchTable
 from service.analysis.observed.requests import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
-from service.analysis.observed.rolling import RollingPercentiles
+from service.analysis.observed.rolling import RollingPercentiles, percentiles
 from service.analysis.observed.statuses import ReplicaSlots, Statuses
+from service.analysis.observed.token_gaps import GapTable
 from service.messages.clock import ClockOffset
 from service.messages.load import LoadFrame
 from service.messages.objectives import Objectives
@@ -40,6 +43,7 @@ class History:
     """A bounded store: frames are added, and plots, figures and findings are read from it.
 
     Attributes:
+        gaps, itl_percentiles: times between tokens (ITL), and their percentiles, rolling.
         statuses: of the replicas and the load generator, over time.
         replicas: the latest status of each replica that has not ended.
         unit: name of the tokens of requests and batches, in the plural.
@@ -72,6 +76,8 @@ class History:
         self.requests = RequestTable()
         self.batches = BatchTable(span_s)
         self._percentiles = {"latency": RollingPercentiles(span_s)}
+        self.gaps = GapTable(span_s)
+        self.itl_percentiles = RollingPercentiles(span_s)
         self.slots = ReplicaSlots()
         self.statuses = Statuses()
         self.load_timeline = LoadTimeline()
@@ -124,6 +130,7 @@ class History:
         )
         self._lose_replicas(frame)
         self._resolve_doubts(frame)
+        self.itl_percentiles.advance(frame.at_s, self._regime_start, self.gaps.percentiles)
         self._advance(frame.at_s)
 
     def add_telemetry_segment(self, earlier: Sequence[TelemetryFrame], last: TelemetryFrame) -> None:
@@ -230,9 +237,11 @@ class History:
         """Of the latency or another of `SAMPLED`, rolling; kept up to date from the first time that it is asked for."""
         rolling = self._percentiles.get(name)
         if rolling is None:
-            rolling = self._percentiles[name] = RollingPercentiles(self.kept_s + MARGIN_S, name)
+            finished = self.requests.samples["finished"]
+            begun_s = float(finished[0]) if len(finished) else math.inf
+            rolling = self._percentiles[name] = RollingPercentiles(self.kept_s + MARGIN_S, begun_s)
             if self.last_s is not None:
-                rolling.advance(self.last_s, self.requests.samples, self._regime_start)
+                self._advance_percentiles(name, rolling, self.last_s)
         return rolling
 
     def outer_marks(self) -> list[OuterMark]:
@@ -262,6 +271,7 @@ class History:
         self._add_settings(frame)
         self._add_replicas(frame)
         self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
+        self.gaps.add(frame.gaps)
 
     def _note_service(self, frame: TelemetryFrame) -> None:
         if self._begins_anew:
@@ -342,11 +352,14 @@ class History:
         regime = self.batches.regime_at(at_s)
         return (regime.number, regime.start_s) if regime else (0, -np.inf)
 
+    def _advance_percentiles(self, name: str, rolling: RollingPercentiles, at_s: float) -> None:
+        rolling.advance(at_s, self._regime_start, partial(percentiles, self.requests.samples, name=name))
+
     def _advance(self, at_s: float) -> None:
-        for rolling in self._percentiles.values():
-            rolling.advance(at_s, self.requests.samples, self._regime_start)
+        for name, rolling in self._percentiles.items():
+            self._advance_percentiles(name, rolling, at_s)
         oldest_s = at_s - self.kept_s - MARGIN_S
-        tables = (self.requests, self.batches, self.statuses)
+        tables = (self.requests, self.batches, self.gaps, self.statuses)
         for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.stretches):
             each.drop_before(oldest_s)
         self.revision += 1

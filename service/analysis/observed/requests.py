@@ -27,6 +27,7 @@ FIRST_FINAL_CODE: Final = min(STATE_CODES[state] for state in FINAL_STATES)
 SENDER_TIMES: Final = ("intended", "sent", "client_first_token", "client_finished")
 SERVICE_TIMES: Final = tuple(mark for mark in MARKS if mark not in SENDER_TIMES)
 TIMES: Final = (*SERVICE_TIMES, *SENDER_TIMES)
+STALLS: Final = ("longest_gap", "longest_gap_at")  # between two tokens: how long, and when it ended
 INTEGERS: Final = (
     "state",
     "outcome",
@@ -55,6 +56,8 @@ class RequestRow:
         source: "other" came from outside the window.
         started_at_s: begin of its latency: the intended send time, or else the time of its reception.
         latency_s: ``None`` while it is under way.
+        longest_gap_s, longest_gap_at_s: its longest stall between two tokens, and when that ended, as the service
+            reported.
     """
 
     key: int
@@ -79,16 +82,18 @@ class RequestRow:
     finished_s: float | None
     started_at_s: float
     latency_s: float | None
+    longest_gap_s: float | None
+    longest_gap_at_s: float | None
 
     @property
     def ttft_s(self) -> float | None:
-        """Time to first token, from where the latency counts."""
+        """Time to first token, from where `latency_s` counts."""
         return None if self.first_token_s is None else max(self.first_token_s - self.started_at_s, 0.0)
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token, see `RequestTable.samples`; ``None`` while it is under way."""
-        if self.first_token_s is None or self.finished_s is None or self.tokens < 2:
+        """Time per output token: (latency − TTFT) / (tokens − 1); ``None`` of one token or under way."""
+        if self.finished_s is None or self.first_token_s is None or self.tokens < 2 or self.state != "done":
             return None
         return max(self.finished_s - self.first_token_s, 0.0) / (self.tokens - 1)
 
@@ -113,16 +118,16 @@ class RequestTable:
     """The service's records and the sender's, joined by the id that the sender gave; the later record of an id wins.
 
     Attributes:
-        columns: `TIMES` on the service's clock, `clock_offset` from the sender's to it, and `INTEGERS`. `queued` is
-            blank for a refused request, `arrival` counts the requests of a replica, `batch` is a row of the batches.
-            `state` is the service's code and `outcome` the sender's, of `STATES` both.
+        columns: `TIMES` and `STALLS` on the service's clock, `clock_offset` from the sender's to it, and `INTEGERS`.
+            `queued` is blank for a refused request, `arrival` counts the requests of a replica, `batch` is a row of the
+            batches. `state` is the service's code and `outcome` the sender's, of `STATES` both.
         samples: a row for each request that was answered, about in order of `finished`: `SAMPLED`, all in seconds, and
             `regime`. `ttft` (time to first token) counts from where `latency` does; `tpot` (time per output token) is
             (latency - ttft) / (tokens - 1), as in vLLM's `bench serve`. Both are blank where they are unknown.
     """
 
     def __init__(self) -> None:
-        self.columns = Columns([*TIMES, "clock_offset"], INTEGERS, MAX_ROWS)
+        self.columns = Columns([*TIMES, *STALLS, "clock_offset"], INTEGERS, MAX_ROWS)
         self.samples = Columns(("finished", *SAMPLED), ("regime",), MAX_ROWS)
         self._texts: deque[_Texts] = deque()
         self._row_of_service: dict[Key, int] = {}
@@ -150,6 +155,8 @@ class RequestTable:
         put = self.columns.put
         for mark in SERVICE_TIMES:
             put(rows, mark, (_time_of(r, mark) for r in records))
+        for name in STALLS:
+            put(rows, name, (getattr(r, f"{name}_s") for r in records))
         put(rows, "state", (STATE_CODES[r.state] for r in records))
         put(rows, "tokens", (r.completion_tokens for r in records))
         put(rows, "max_tokens", (r.max_tokens for r in records))
@@ -225,7 +232,7 @@ class RequestTable:
 
     def row(self, row: int) -> RequestRow:
         texts = self._texts_of(row)
-        times = {name: None if math.isinf(at_s := self.columns.get(row, name)) else at_s for name in TIMES}
+        times = {name: None if math.isinf(at_s := self.columns.get(row, name)) else at_s for name in (*TIMES, *STALLS)}
         state = STATES[int(self.columns.get(row, "state"))] if texts.service_key else "waiting"
         if texts.outcome is not None:
             state = "done" if texts.outcome == "ok" else texts.outcome
@@ -249,7 +256,7 @@ class RequestTable:
             finished_s=finished_s,
             started_at_s=started_at_s,
             latency_s=None if finished_s is None else finished_s - started_at_s,
-            **{f"{name}_s": times[name] for name in ("intended", "sent", "received", "formed", "started")},
+            **{f"{name}_s": times[name] for name in ("intended", "sent", "received", "formed", "started", *STALLS)},
         )
 
     def spans(self) -> tuple[Floats, Floats]:

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from service.analysis.observed.columns import Columns, Floats, Ints
+from service.messages.gaps import GAPS_STEP_S
 
-STEP_S: Final = 0.25
+STEP_S: Final = GAPS_STEP_S
 WINDOW_S: Final = 10.0
 LEVELS: Final = (50.0, 95.0, 99.0)
 SHARES: Final = np.array(LEVELS) / 100.0
@@ -23,10 +24,11 @@ def step_of(at_s: float) -> int:
 
 
 class Grid:
-    """One number per step of `STEP_S` for the last `span_s`; a step that was never written reads as `blank`."""
+    """A number, or `width` of them, per step of `STEP_S` for the last `span_s`; without any a step reads as `blank`."""
 
-    def __init__(self, span_s: float, blank: float) -> None:
-        self._values: Floats = np.full(math.ceil(span_s / STEP_S), blank)
+    def __init__(self, span_s: float, blank: float, width: int | None = None) -> None:
+        self._shape = () if width is None else (width,)
+        self._values: Floats = np.full((math.ceil(span_s / STEP_S), *self._shape), blank)
         self._blank = blank
         self._newest: int | None = None
 
@@ -37,7 +39,7 @@ class Grid:
         if self._reach(step):
             self._values[step % len(self._values)] = value
 
-    def add(self, step: int, amount: float) -> None:
+    def add(self, step: int, amount: float | Floats) -> None:
         if self._reach(step):
             self._values[step % len(self._values)] += amount
 
@@ -57,7 +59,7 @@ class Grid:
         """The values of the steps from `first` to `last`, both included."""
         steps: Ints = np.arange(first, last + 1)
         if self._newest is None:
-            return np.full(len(steps), self._blank)
+            return np.full((len(steps), *self._shape), self._blank)
         values = self._values[steps % len(self._values)]
         values[(steps > self._newest) | (steps <= self._newest - len(self._values))] = self._blank
         return values
@@ -75,31 +77,37 @@ class Grid:
 
 
 class RollingPercentiles:
-    """p50, p95 and p99 at every step of time; NaN where no request ended under the settings in force.
+    """p50, p95 and p99 at every step of time; NaN where nothing ended under the settings in force.
 
     Attributes:
         grids: one for each of `LEVELS`.
     """
 
-    def __init__(self, span_s: float, name: str = "latency") -> None:
-        """Of the latency, or of the time of that name."""
-        self._name = name
+    def __init__(self, span_s: float, begun_s: float = math.inf) -> None:
+        """With `begun_s` the first `advance` computes all steps from there on, else the newest one only."""
+        self._begun_s = begun_s
         self.grids = tuple(Grid(span_s, blank=math.nan) for _ in LEVELS)
         self._settled: int | None = None
 
-    def advance(self, now_s: float, samples: Columns, regime_start: Callable[[float], tuple[int, float]]) -> None:
+    def advance(
+        self,
+        now_s: float,
+        regime_start: Callable[[float], tuple[int, float]],
+        look: Callable[[float, float, int], Floats],
+    ) -> None:
         """Compute the steps up to now; the latest ones again, since a request is reported after its end.
 
-        `regime_start` returns the number and the beginning of the regime of a moment.
+        `regime_start` returns the number and the beginning of the regime of a moment, and `look` the values at `LEVELS`
+        of a span of time under a regime.
         """
         newest = step_of(now_s)
         oldest_s = now_s - len(self.grids[0]) * STEP_S
-        begun_s = float(samples["finished"][0]) if len(samples) else now_s
-        first = max(self._settled + 1 if self._settled is not None else step_of(begun_s), step_of(oldest_s))
+        begun = step_of(min(self._begun_s, now_s))
+        first = max(self._settled + 1 if self._settled is not None else begun, step_of(oldest_s))
         for step in range(first, newest + 1):
             at_s = step * STEP_S
             regime, start_s = regime_start(at_s)
-            values = percentiles(samples, max(at_s - WINDOW_S, start_s), at_s, regime, self._name)
+            values = look(max(at_s - WINDOW_S, start_s), at_s, regime)
             for grid, value in zip(self.grids, values, strict=True):
                 grid.put(step, value)
         self._settled = max(newest - math.ceil(LATE_S / STEP_S), first - 1)

@@ -14,6 +14,8 @@ from service.analysis.observed.history import History
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
 from service.analysis.observed.requests import STATE_CODES, STATES
 from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, step_of
+from service.analysis.observed.token_gaps import Stall
+from service.messages.gaps import Gaps
 from service.messages.objectives import TIMES
 
 LEAST_SPAN_S: Final = 1.0  # rates over less than this would jump about
@@ -27,15 +29,35 @@ JUST_BEFORE_S: Final = 1e-6
 
 def figures(history: History, at_s: float | None = None) -> Figures:
     """The figures of the ten seconds that end at `at_s` (now), without the part before the settings were in force."""
-    latest_s = history.now_s() if at_s is None else at_s
-    if history.first_s is None or history.last_s is None:
+    window = _window(history, at_s)
+    if window is None:
         return UNKNOWN_FIGURES
     failed_s = history.outages.failed_since_s or math.inf
-    end_s = min(latest_s, failed_s, history.last_s + SILENCE_S)
+    depth_s = min(history.now_s() if at_s is None else at_s, failed_s - JUST_BEFORE_S)  # a failure ends every request
+    return _figures(history, *window, depth_s)
+
+
+def token_gaps(history: History, at_s: float | None = None) -> Gaps:
+    """The times between tokens (ITL) of the same ten seconds: mean, percentiles and longest stall; none if unknown."""
+    window = _window(history, at_s)
+    return Gaps() if window is None else history.gaps.between(*window[:2])
+
+
+def longest_stall(history: History, at_s: float | None = None) -> Stall | None:
+    """The longest of them, and the request that it was of."""
+    window = _window(history, at_s)
+    return None if window is None else history.gaps.longest(*window[:2])
+
+
+def _window(history: History, at_s: float | None) -> tuple[float, float, Regime | None] | None:
+    """Begin and end of the ten seconds, and the regime of their end."""
+    latest_s = history.now_s() if at_s is None else at_s
+    if history.first_s is None or history.last_s is None:
+        return None
+    end_s = min(latest_s, history.outages.failed_since_s or latest_s, history.last_s + SILENCE_S)
     regime = history.batches.regime_at(end_s)
     begun_s = history.first_s if regime is None or regime.mark is None else regime.start_s
-    depth_s = min(latest_s, failed_s - JUST_BEFORE_S)  # a failure ends every request
-    return _figures(history, max(end_s - WINDOW_S, begun_s), end_s, regime, depth_s)
+    return max(end_s - WINDOW_S, begun_s), end_s, regime
 
 
 def previous_figures(history: History, at_s: float | None = None) -> tuple[int, Figures] | None:

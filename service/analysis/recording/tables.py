@@ -177,7 +177,16 @@ def _figures(history: History, moments: Sequence[float]) -> list[FiguresAt]:
 REQUEST_COLUMNS: Final[Mapping[str, Column]] = {
     **_attributes(id="text", client_id="text", source="text", state="text"),
     "arrived_at": ("moment", attrgetter("started_at_s")),
-    **_attributes(latency_s="seconds", tokens="whole", max_tokens="whole", replica="text", batch="text"),
+    **_attributes(
+        latency_s="seconds",
+        ttft_s="seconds",
+        tpot_s="seconds",
+        longest_gap_s="seconds",
+        tokens="whole",
+        max_tokens="whole",
+        replica="text",
+        batch="text",
+    ),
     **{f"{stage}_s": ("seconds", attrgetter(f"{stage}_s")) for stage in STAGES},
     **_attributes(error="text", prompt="text"),
     "completion": ("text", attrgetter("text")),

@@ -1,0 +1,92 @@
+"""The times between tokens (ITL) of all replicas, counted on the grid of time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from service.analysis.observed.columns import Floats
+from service.analysis.observed.rolling import LEVELS, STEP_S, Grid, step_of
+from service.messages.gaps import GAP_BINS, Gaps
+from service.messages.telemetry import TokenGaps
+
+BINS: Final = GAP_BINS.count
+
+
+@dataclass(frozen=True)
+class Stall:
+    """The longest gap between two tokens of one request in some time.
+
+    Attributes:
+        at_s: when it ended.
+        request: id that the service gave.
+    """
+
+    at_s: float
+    gap_s: float
+    replica: str
+    request: str
+
+    @property
+    def since_s(self) -> float:
+        return self.at_s - self.gap_s
+
+
+class GapTable:
+    """How many gaps of which length ended in each step of time, and the longest of each step."""
+
+    def __init__(self, span_s: float) -> None:
+        self._counts = Grid(span_s, blank=0.0, width=BINS)
+        self._totals = Grid(span_s, blank=0.0)
+        self._longest: dict[int, Stall] = {}  # by step
+
+    def add(self, reported: Iterable[TokenGaps]) -> None:
+        for each in reported:
+            step, gaps = step_of(each.at_s), each.gaps
+            counts = np.zeros(BINS)
+            for bin, count in gaps.bins.items():
+                counts[min(bin, BINS - 1)] += count
+            self._counts.add(step, counts)
+            self._totals.add(step, gaps.total_s)
+            known = self._longest.get(step)
+            if known is None or gaps.longest_s > known.gap_s:
+                self._longest[step] = Stall(each.longest_at_s, gaps.longest_s, each.replica, each.request)
+
+    def between(self, start_s: float, end_s: float) -> Gaps:
+        """The gaps that ended from `start_s` to `end_s`, in the steps that begin there: none that ended before."""
+        first, last = _steps(start_s, end_s)
+        if first > last:
+            return Gaps()
+        counts = self._counts.read(first, last).sum(axis=0)
+        held = np.flatnonzero(counts)
+        longest = self.longest(start_s, end_s)
+        return Gaps(
+            bins=dict(zip(held.tolist(), counts[held].astype(np.int64).tolist(), strict=True)),
+            total_s=float(self._totals.read(first, last).sum()),
+            longest_s=0.0 if longest is None else longest.gap_s,
+        )
+
+    def longest(self, start_s: float, end_s: float) -> Stall | None:
+        """The longest of the same gaps; ``None`` of none."""
+        first, last = _steps(start_s, end_s)
+        stalls = [stall for step in range(first, last + 1) if (stall := self._longest.get(step)) is not None]
+        return max(stalls, key=lambda stall: stall.gap_s, default=None)
+
+    def percentiles(self, start_s: float, end_s: float, _regime: int) -> Floats:
+        """p50, p95 and p99 of the same gaps, in seconds; NaN of none."""
+        found = self.between(start_s, end_s).percentiles_s(*LEVELS)
+        return np.array(found) if found else np.full(len(LEVELS), math.nan)
+
+    def drop_before(self, time_s: float) -> None:
+        before = step_of(time_s)
+        while self._longest and (oldest := next(iter(self._longest))) < before:
+            del self._longest[oldest]
+
+
+def _steps(start_s: float, end_s: float) -> tuple[int, int]:
+    """The steps that begin in [start, end)."""
+    return math.ceil(start_s / STEP_S), math.ceil(end_s / STEP_S) - 1
