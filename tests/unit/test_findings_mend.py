@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from service.analysis.findings.changed import settings_changed, with_change
 from service.analysis.findings.facts import Facts, Rate
 from service.analysis.findings.mend import Advice, carry_load, form_late
 from service.analysis.findings.ranking import findings
@@ -146,3 +147,32 @@ def test_that_the_advice_on_a_timeout_never_turns_round_from_one_moment_to_the_n
             if (finding := rule(facts)) is not None:
                 said.add("pays" if finding.advice.startswith("It pays") else "costs" if finding.change else "")
     assert not {"pays", "costs"} <= said
+
+
+# ------------------------------------------------------------------------------------------------ a change of settings
+
+
+def test_that_a_change_says_what_of_the_settings_before_still_drains_and_for_how_long() -> None:
+    steps = (Step(0.0, 4.0, Settings(formation="early")), Step(20.0, settings=Settings()))
+    run = SyntheticRun(60.0, steps)
+    facts = facts_of(run, 21.0)
+    change = settings_changed(facts)
+    assert change is not None
+    assert change.title == "v2: formation early → late"
+    expected = sum(len(batch.members) for batch in run.batches if batch.formed_s <= 21.0 < batch.ended_s)
+    assert change.data["left"] == expected > 10
+    assert f"{expected} requests of the settings before still drain, for about " in change.evidence
+    assert (change.change, change.action) == ({"formation": "early"}, "Undo v2")
+    drained = max(batch.ended_s for batch in run.batches if batch.version == 1)
+    over = settings_changed(facts_of(run, min(drained + 0.5, 33.0)))
+    assert over is None or drained + 0.5 > 33.0 or "no batch of the settings before is left" in over.evidence
+
+
+def test_that_a_change_stands_behind_the_warnings_and_goes_when_it_is_over() -> None:
+    facts = facts_of(picture_run(), 43.0)
+    shown = with_change(facts, findings(facts.history))
+    assert "settings_changed" in [finding.rule for finding in shown]
+    order = [finding.severity for finding in shown]
+    assert order == sorted(order, key=("warning", "check", "info").index)
+    over = facts_of(picture_run())
+    assert settings_changed(over) is None

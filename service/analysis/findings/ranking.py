@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import groupby
 from typing import Final
 
@@ -69,6 +70,12 @@ SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
 EVERY_S: Final = 1.0
 MOST_MOMENTS: Final = 900
 LEAST_MOMENTS: Final = 3  # a finding of fewer moments in a row is passed over: it came and went with a change
+
+
+def prepare() -> None:
+    """Import what the first findings need, which takes about a second."""
+    for name in ("scipy.optimize", "scipy.stats"):
+        import_module(name)
 
 
 def findings(history: History, at_s: float | None = None) -> tuple[Finding, ...]:
