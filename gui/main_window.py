@@ -72,6 +72,7 @@ class MainWindow(QWidget):
         self.status.log_button.clicked.connect(self._toggle_log)
         self.log.close_button.clicked.connect(self.log.hide)
         self.findings.control_wanted.connect(self.batching.focus_control)
+        self.findings.change_wanted.connect(self.batching.want)
         self._columns.splitterMoved.connect(lambda _at, _index: self._remember_widths())
         self._bind_shortcuts()
         self._ring = FocusRing(self)

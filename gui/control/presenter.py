@@ -6,7 +6,6 @@ import os
 import time
 from collections import deque
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Final
@@ -22,8 +21,9 @@ from gui.series.prediction import CapacityLine
 from gui.series.time_axis import clock_text
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
+from service.analysis.findings.changed import with_change
 from service.analysis.findings.facts import Facts
-from service.analysis.findings.ranking import findings_of, nothing_found
+from service.analysis.findings.ranking import findings_of, nothing_found, prepare
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures, numbers
@@ -91,10 +91,12 @@ class Presenter(QObject):
         """Show the findings, and the engine's capacity as a line."""
         at_s = self._shown_at_s()
         facts = Facts.at(self._history, self._history.now_s() if at_s is None else at_s)
+        panel = self._window.findings
+        panel.set_can_change(at_s is None and self._window.batching.isEnabled())
         if facts is None:
-            self._window.findings.show_findings(())
+            panel.show_findings(())
         else:
-            self._window.findings.show_findings(findings_of(facts), nothing_found(facts))
+            panel.show_findings(with_change(facts, findings_of(facts)), nothing_found(facts))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
 
     def show_numbers(self) -> None:
@@ -266,4 +268,4 @@ def _machine_load(history: History) -> list[str]:
 @cache
 def _prepare_findings() -> None:
     """Import scipy while Ray starts: during the first fit the import would halt the window."""
-    Thread(target=import_module, args=("scipy.optimize",), name="import of scipy").start()
+    Thread(target=prepare, name="import of scipy").start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -139,6 +139,19 @@ class BatchingPanel(QWidget):
         if (words, brief, is_pending) != self._drained:
             self._drained = words, brief, is_pending
             self._show_head()
+
+    def want(self, changes: Mapping[str, object]) -> None:
+        """Ask for these values as if the user had set the controls to them, all in one change."""
+        try:
+            self._in_force.revised({**self._wanted, **changes})
+        except SettingError as error:
+            self.show_refusal(error.field, error.rule)
+            return
+        self._wanted |= changes
+        self._unsent |= changes
+        self._show_all()
+        self.considered.emit(self.settings, True)
+        self._throttle.ask(True)
 
     def show_refusal(self, field: str, rule: str) -> None:
         """Show at the control of `field` which rule the value breaks."""

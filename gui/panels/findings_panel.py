@@ -1,4 +1,4 @@
-"""The findings: three or all, each with its evidence and the control to change."""
+"""The findings: three or all, each with its evidence, what to do, and a button that does it or leads to its control."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class FindingsPanel(QWidget):
     """A scrolling list of findings; those beyond the first three are shown on demand."""
 
     control_wanted = Signal(str)  # the name of a setting
+    change_wanted = Signal(dict)  # the settings that a finding changes
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,8 +48,16 @@ class FindingsPanel(QWidget):
         self.setLayout(column(section_head("What it means"), scroll, gap=tokens.GAP_1, margins=margins))
         for shown in self._rows:
             shown.control_wanted.connect(self.control_wanted)
+            shown.change_wanted.connect(self.change_wanted)
         self._more.clicked.connect(self._on_more_clicked)
+        self._can_change = False
         self.show_findings(())
+
+    def set_can_change(self, can_change: bool) -> None:
+        """Offer the changes; those of a recording or of the past would be made elsewhere than they are shown."""
+        if can_change != self._can_change:
+            self._can_change = can_change
+            self.show_findings(self._shown, self._nothing)
 
     def show_findings(self, findings: Sequence[Finding], nothing: str = EMPTY_TEXT) -> None:
         """Show these findings, the most useful first; without one, `nothing`."""
@@ -57,7 +66,7 @@ class FindingsPanel(QWidget):
         self._empty.setVisible(not findings)
         visible = findings if self._shows_all else findings[:MOST]
         for at, shown in enumerate(self._rows):
-            shown.show_finding(visible[at] if at < len(visible) else None)
+            shown.show_finding(visible[at] if at < len(visible) else None, self._can_change)
         beyond = len(findings) - MOST
         self._more.setVisible(beyond > 0)
         self._more.setText("Show fewer" if self._shows_all else f"{beyond} more ›")
@@ -76,34 +85,51 @@ class FindingsPanel(QWidget):
 
 class _FindingRow(QWidget):
     control_wanted = Signal(str)
+    change_wanted = Signal(dict)
 
     def __init__(self) -> None:
         super().__init__()
         self._icon = Icon()
         self._title = label("", "name", wrap=True)
-        self._evidence = label("", "text", wrap=True)
-        self.link = Button(role="link")
+        self._evidence, self._advice = label("", "text", wrap=True), label("", "text", wrap=True)
+        self._expected = label("", "caption", wrap=True)
+        self.apply, self.link = Button(), Button(role="link")
         self.link.setCursor(Qt.CursorShape.PointingHandCursor)
         self._control = ""
-        words = column(self._title, self._evidence, self.link, gap=1)
-        words.setAlignment(self.link, Qt.AlignmentFlag.AlignLeft)
+        self._change: dict[str, object] = {}
+        words = column(
+            self._title, self._evidence, self._advice, self.apply, self._expected, self.link, gap=tokens.GAP_HALF
+        )
+        for button in (self.apply, self.link):
+            words.setAlignment(button, Qt.AlignmentFlag.AlignLeft)
         line = row(self._icon, words, gap=tokens.GAP_2 - 2, stretch=words)
         line.setAlignment(self._icon, Qt.AlignmentFlag.AlignTop)
         self.setLayout(line)
+        self.apply.clicked.connect(lambda: self.change_wanted.emit(self._change))
         self.link.clicked.connect(lambda: self.control_wanted.emit(self._control))
 
     @property
     def title(self) -> str:
         return self._title.text()
 
-    def show_finding(self, finding: Finding | None) -> None:
+    def show_finding(self, finding: Finding | None, can_change: bool) -> None:
         self.setVisible(finding is not None)
         if finding is None:
             return
         self._icon.show_icon(ICONS.get(finding.severity, ICONS["info"]))
         self._title.setText(finding.title)
-        self._evidence.setText(finding.evidence)
-        self.setToolTip(finding.advice)
+        expected = f"Expected: {finding.expected}" if finding.expected else ""
+        for shown, text in (
+            (self._evidence, finding.evidence),
+            (self._advice, finding.advice),
+            (self._expected, expected),
+        ):
+            shown.setText(text)
+            shown.setVisible(bool(text))
+        self._change = dict(finding.change or {})
+        is_offered = bool(self._change) and can_change
+        self.apply.setText(finding.action)
+        self.apply.setVisible(is_offered)
         self._control = finding.control if finding.control in CONTROLS else ""
         self.link.setText(f"Change {self._control} ›")
-        self.link.setVisible(bool(self._control))
+        self.link.setVisible(bool(self._control) and not is_offered)

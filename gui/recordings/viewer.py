@@ -18,7 +18,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_for_file
-from service.analysis.findings.ranking import findings
+from service.analysis.findings.ranking import findings, prepare
 from service.analysis.observed.history import History
 from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import Recording, open_recording
@@ -153,7 +153,8 @@ class Recordings(QObject):
     def _open(self, path: Path) -> None:
         try:
             recording = open_recording(path)
-            findings(recording.history)  # the first takes an import that would halt the window
+            prepare()
+            findings(recording.history)  # what it computes once is computed here, where it halts no window
             self._read.emit(recording)
         except RecordingError as error:
             self.failed.emit(str(error))

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from service.analysis.findings.facts import Finding, Severity
-from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time
+from service.analysis.findings.facts import Facts, Finding, Severity
+from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time, nothing_found
 from service.analysis.recording.reader import Recording, open_recording
 from service.commands import cli
 from service.messages.pipes import ExitCode
@@ -38,6 +38,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         recorded_at: seconds since 1970.
         at_s: the moment that was asked for; ``None`` for the whole recording.
         damage: what of the recording could not be read, as a sentence.
+        hears_load: whether the load's own figures were recorded; without them it is unknown whether its sender kept up.
+        judged_by: what the judgement at the end rests on, as a sentence; "" where nothing ran.
         clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
     """
 
@@ -48,6 +50,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     at_s: float | None
     damage: str | None
+    hears_load: bool
+    judged_by: str
     clock_error_ms: float | None
     findings: tuple[Explained, ...]
 
@@ -74,6 +78,7 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
     else:
         moment_s = begin_s + at_s
         held = [HeldFinding(finding, ((moment_s, moment_s),)) for finding in findings(history, moment_s)]
+    facts = Facts.at(history, end_s if at_s is None else begin_s + at_s)
     return Explanation(
         recording=str(recording.path),
         model=recording.model,
@@ -82,6 +87,8 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         requests=len(history.requests.columns),
         at_s=at_s,
         damage=recording.damage,
+        hears_load=history.load is not None,
+        judged_by="" if facts is None else nothing_found(facts),
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
         findings=tuple(_explained(found, begin_s) for found in held),
     )
@@ -103,15 +110,20 @@ def as_text(explanation: Explanation) -> str:
         remarks.append(
             f"Sender and service have clocks of their own, reconciled to ±{explanation.clock_error_ms:.1f} ms."
         )
+    if not explanation.hears_load and explanation.requests:
+        remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
     found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
-    return "\n".join([head, *remarks, *moment, *(found or ["", "Nothing to remark."])])
+    return "\n".join(
+        [head, *remarks, *moment, *(found or ["", explanation.judged_by or "Nothing to remark: no batch ran."])]
+    )
 
 
 def _lines(explained: Explained, tells_when: bool) -> list[str]:
     spans = ", ".join(f"{since_s:.0f} to {until_s:.0f} s" for since_s, until_s in explained.spans_s)
     title = f"{SIGNS[explained.severity]} {explained.title}" + (f" ({spans})" if tells_when else "")
     advice = f"→ {explained.advice}" if explained.advice else ""
-    return [title, *_wrapped(explained.evidence), *_wrapped(advice)]
+    expected = f"Expected: {explained.expected}" if explained.expected else ""
+    return [title, *_wrapped(explained.evidence), *_wrapped(f"{advice} {expected}".strip())]
 
 
 def _wrapped(text: str) -> list[str]:

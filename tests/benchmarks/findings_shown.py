@@ -77,9 +77,9 @@ POISSON_4 = load(Poisson(rate_per_s=4.0))
 SCENARIOS = (
     Scenario(
         "sealed_early",
-        ("sealed_early", "queue_grows"),
+        ("sealed_early",),
         (settings(formation="early"), POISSON_4),
-        hides=("batch_of_one", "saturated"),
+        hides=("batch_of_one", "saturated", "queue_grows"),
         seconds=20.0,
     ),
     Scenario(
@@ -105,9 +105,9 @@ SCENARIOS = (
     ),
     Scenario(
         "continuous_saturated",
-        ("saturated", "queue_grows", "batch_size_limits"),
+        ("saturated",),
         (settings(formation="continuous", max_batch_size=2), load(Poisson(rate_per_s=6.0))),
-        hides=(*OF_WHOLE_BATCHES, "load_share", "batch_of_one", "timeout_needless"),
+        hides=(*OF_WHOLE_BATCHES, "load_share", "batch_of_one", "batch_size_limits", "queue_grows", "timeout_needless"),
     ),
     Scenario(
         "timeout_needless",
@@ -118,15 +118,15 @@ SCENARIOS = (
     ),
     Scenario(
         "saturated",
-        ("saturated", "queue_grows", "batch_size_limits", "timeout_without_effect"),
+        ("saturated", "timeout_without_effect"),
         (settings(max_batch_size=2), load(Poisson(rate_per_s=6.0))),
-        hides=("sealed_early", "load_share"),
+        hides=("sealed_early", "load_share", "batch_size_limits", "queue_grows"),
     ),
     Scenario(
         "batch_of_one",
-        ("batch_of_one",),
+        ("saturated",),
         (settings(max_batch_size=1), load(Poisson(rate_per_s=10.0), 6)),
-        hides=("sealed_early", "batch_size_limits"),
+        hides=("sealed_early", "batch_of_one", "batch_size_limits"),
     ),
     Scenario(
         "timeout_too_long",

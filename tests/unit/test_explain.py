@@ -9,6 +9,7 @@ import pytest
 
 from service.__main__ import main
 from service.analysis.findings.ranking import findings, findings_over_time
+from service.messages.load import LoadFrame
 from service.messages.settings import Settings
 from tests.recorded import entries_of, write_recording
 from tests.synthetic_run import Step, SyntheticRun, filled_history
@@ -78,7 +79,31 @@ def test_that_a_foreign_file_is_refused_in_a_sentence(tmp_path: Path, capsys: py
 def test_that_nothing_is_remarked_where_nothing_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     idle = SyntheticRun(5.0, (Step(0.0, 0.0, Settings()),))
     out, _ = explained(capsys, write_recording(tmp_path / "idle.bsr", entries_of(idle)))
-    assert "Nothing to remark." in out
+    assert "Nothing to remark: no batch ran." in out
+
+
+def test_that_a_recording_without_the_load_says_that_it_is_unknown(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = "The load was not recorded: its pattern, and whether its sender kept up, are unknown."
+    heard = [entry for entry in entries_of(STORY) if not isinstance(entry.event, LoadFrame)]
+    out, _ = explained(capsys, write_recording(tmp_path / "service.bsr", heard))
+    assert unknown in out
+    assert unknown not in explained(capsys, story)[0]
+
+
+def test_that_where_nothing_is_found_it_is_told_on_what_that_rests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brief = SyntheticRun(1.5, (Step(0.0, 4.0, Settings()),))
+    out, _ = explained(capsys, write_recording(tmp_path / "brief.bsr", entries_of(brief)))
+    assert "Too few to judge: " in out
+
+
+def test_that_an_advice_is_printed_with_what_it_is_expected_to_give(
+    story: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "Expected: " in explained(capsys, story)[0]
 
 
 def test_that_a_finding_that_flickers_is_passed_over() -> None:

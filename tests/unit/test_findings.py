@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from service.analysis.findings import rules
 from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
 from service.analysis.findings.ranking import RULES, SUPPRESSES, findings, nothing_found
+from service.analysis.findings.rules import queueing, sizes
 from service.analysis.observed.history import History
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings
@@ -40,6 +42,14 @@ def told(
 
 def steady(rate_per_s: float, duration_s: float = 25.0, tokens: int = 24, **settings: object) -> SyntheticRun:
     return SyntheticRun(duration_s, (Step(0.0, rate_per_s, Settings().revised(settings)),), tokens=tokens)
+
+
+def found(rule: Callable[[Facts], Finding | None], run: SyntheticRun, until_s: float | None = None) -> Finding | None:
+    """What one rule finds, also where a finding of the same cause stands for it."""
+    history, _ = filled_history(run, until_s)
+    facts = Facts.at(history, history.now_s())
+    assert facts is not None
+    return rule(facts)
 
 
 def with_status(**values: object) -> Callable[[TelemetryFrame], TelemetryFrame]:
@@ -125,8 +135,10 @@ def test_that_early_sealing_is_named_with_what_it_costs_and_late_runs_never_show
     first = next(iter(said.values()))
     assert (first.rule, first.severity, first.control) == ("sealed_early", "warning", "formation")
     assert "were sealed while the engine was busy and waited" in first.evidence
-    assert "Mean batch 3.9 → 1.1 of 16." in first.evidence
-    assert "At batch 16" in first.advice
+    assert "Mean batch 3.9 → 1.1 of 16. The queue grows by " in first.evidence
+    assert not said.keys() & {"saturated", "queue_grows", "batch_of_one"}, "one cause is one warning"
+    assert first.change == {"formation": "late"}
+    assert first.expected.startswith("4.2 of 11.")
     assert first.data["sealed_while_busy"] > 30
     for late in (picture_run(), CALM, steady(20.0)):
         assert "sealed_early" not in told(late)
@@ -136,26 +148,71 @@ def test_that_early_formation_without_load_is_no_fault() -> None:
     assert "sealed_early" not in told(steady(0.3, duration_s=60.0, formation="early"))
 
 
-def test_that_batches_capped_by_ray_are_named_before_the_timeout_they_wait() -> None:
-    def as_if_cap_were_16(frame: TelemetryFrame) -> TelemetryFrame:
-        in_force = changed(frame.in_force, settings=Settings(max_batch_size=16, batch_wait_timeout_s=0.2))
-        batches = tuple(changed(b, cap=16, release_reason="timeout") for b in frame.batches)
-        return with_status(max_ongoing_requests=5)(changed(frame, in_force=in_force, batches=batches))
+def held_by_ray(run: SyntheticRun, limit: int, *, cap: int) -> Callable[[TelemetryFrame], TelemetryFrame]:
+    """As if the cap were `cap`, and Ray let the replica hold those that run and one more batch, or those that run."""
+    admitted = {}  # by request, when Ray handed it over: with the batch before its own where both fit
+    for before, batch in pairwise(run.batches):
+        admitted |= {
+            f"q{m.number}": (before if limit >= 2 * len(batch.members) else batch).formed_s for m in batch.members
+        }
 
+    def change(frame: TelemetryFrame) -> TelemetryFrame:
+        in_force = changed(frame.in_force, settings=Settings(max_batch_size=cap, batch_wait_timeout_s=0.2))
+        batches = tuple(changed(b, cap=cap, release_reason="timeout") for b in frame.batches)
+        requests = []
+        for record in frame.requests:
+            since_s = run.start_s + (admitted.get(record.id) or record.received_s - run.start_s)
+            if since_s <= frame.at_s:
+                requests.append(changed(record, received_s=since_s, enqueued_s=since_s))
+        held = changed(frame, in_force=in_force, batches=batches, requests=tuple(requests))
+        return with_status(max_ongoing_requests=limit)(held)
+
+    return change
+
+
+def test_that_batches_capped_by_ray_are_named_before_the_timeout_they_wait() -> None:
     run = steady(20.0, max_batch_size=5)
-    said = told(run, telemetry=as_if_cap_were_16)
-    assert (
-        "Ray lets a replica hold 5 requests at once, readers of telemetry included" in said["ongoing_capped"].evidence
-    )
-    assert "none had more than 5, although max_batch_size is 16" in said["ongoing_capped"].evidence
-    assert "Raise max_ongoing_requests to 272" in said["ongoing_capped"].advice
+    said = told(run, telemetry=held_by_ray(run, 5, cap=16))
+    capped = said["ongoing_capped"]
+    assert capped.evidence.startswith("Ray lets a replica hold 5 requests at once, waiting, running or reading")
+    assert "It held up to 5 while more had been sent: the last" in capped.evidence
+    assert "held 5.0 of 16 requests on average" in capped.evidence
+    assert "Raise max_ongoing_requests to 272" in capped.advice
     assert "timeout_waited" not in said
+
+
+def test_that_ray_counts_those_that_wait_and_those_that_run_against_its_limit() -> None:
+    """A limit of the cap itself: half of it runs and half of it waits, so that batches are half full."""
+    run = steady(20.0, max_batch_size=8)
+    capped = told(run, telemetry=held_by_ray(run, 16, cap=16))["ongoing_capped"]
+    assert "It held up to 16 while more had been sent" in capped.evidence
+    assert "held 8.0 of 16 requests on average" in capped.evidence
+
+
+def test_that_ray_caps_nothing_where_no_more_was_sent_or_more_is_held() -> None:
+    run = steady(20.0, max_batch_size=5)
+    of_ray = held_by_ray(run, 5, cap=16)
+
+    def sent_late(frame: LoadFrame) -> LoadFrame:  # by users that are no more than the limit
+        batch_of = {f"c{m.number}": batch for batch in run.batches for m in batch.members}
+        return changed(
+            frame,
+            requests=tuple(
+                changed(r, intended_s=sent_s, sent_s=sent_s)
+                for r in frame.requests
+                if (sent_s := run.start_s + batch_of[r.id].formed_s - 0.001) <= frame.at_s
+            ),
+        )
+
+    assert "ongoing_capped" not in told(run, telemetry=of_ray, load=sent_late)
     assert "ongoing_capped" not in told(run, telemetry=with_status(max_ongoing_requests=100_000))
+    assert "ongoing_capped" not in told(run, telemetry=with_status(max_ongoing_requests=5)), "it holds more"
     assert "ongoing_capped" not in told(run)  # a service that does not tell its limit
 
 
 def test_that_a_cap_that_limits_is_named_and_one_that_no_longer_does_is_told() -> None:
-    limits = told(picture_run(), 38.0)["batch_size_limits"]
+    limits = found(sizes.batch_size_limits, picture_run(), 38.0)
+    assert limits is not None
     assert limits.control == "max_batch_size"
     assert "batches were full, and" in limits.evidence
     raised = (
@@ -169,9 +226,10 @@ def test_that_a_cap_that_limits_is_named_and_one_that_no_longer_does_is_told() -
 
 
 def test_that_requests_that_run_one_by_one_under_load_are_named_and_not_those_of_a_quiet_service() -> None:
-    alone = told(steady(3.0, max_batch_size=1))
-    assert alone["batch_of_one"].control == "max_batch_size"
-    assert "batch_size_limits" not in alone
+    alone = found(sizes.batch_of_one, steady(3.0, max_batch_size=1))
+    assert alone is not None
+    assert alone.control == "max_batch_size"
+    assert told(steady(3.0, max_batch_size=1)).keys().isdisjoint({"batch_of_one", "batch_size_limits"}), "saturated"
     assert "batch_of_one" not in told(steady(0.3, duration_s=60.0, max_batch_size=1))
     assert "batch_of_one" not in told(CALM)
 
@@ -190,9 +248,11 @@ def test_that_a_timeout_that_costs_more_than_it_gains_is_named_with_what_it_cost
 
 def test_that_a_timeout_that_every_batch_waits_is_told_where_it_costs_little() -> None:
     waited = told(picture_run())["timeout_waited"]
-    assert (waited.severity, waited.control) == ("info", "batch_wait_timeout_s")
+    assert waited.severity == "info"
     assert "waited 0.050 s" in waited.evidence
-    assert waited.advice == "Lower batch_wait_timeout_s: batches hardly grow while they wait."
+    assert waited.advice.startswith("It costs a request about 0.04")
+    assert waited.advice.endswith("too little to matter.")
+    assert waited.change is None
     assert "timeout_waited" not in told(picture_run(), 38.0)
 
 
@@ -236,16 +296,16 @@ def test_that_load_beyond_capacity_is_told_by_how_much_and_load_within_as_a_shar
 def test_that_nothing_advises_a_larger_batch_where_one_would_gain_little() -> None:
     steps = (Step(0.0, 1.0, Settings(max_batch_size=8)), Step(40.0, 6.0, Settings(max_batch_size=4)))
     said = told(SyntheticRun(60.0, steps, step_s=0.001, per_request_s=0.02))
-    assert {"saturated", "batch_size_limits", "queue_grows"} <= said.keys()
+    assert said["saturated"].advice.startswith("No setting carries 6.0 requests/s here: send less, add replicas, or ")
+    assert "The most that any gives is about " in said["saturated"].advice
     for finding in said.values():
-        assert finding.control != "max_batch_size", finding.rule
-        assert "Raise max_batch_size" not in finding.advice
+        assert finding.change is None, finding.rule
 
 
 def test_that_a_load_that_pauses_asks_nothing_of_the_engine() -> None:
     run = SyntheticRun(27.0, (Step(0.0, 6.4, Settings(max_batch_size=4)), Step(18.0, rate_per_s=0.0)))
     poisson = Poisson(rate_per_s=6.4)
-    assert "saturated" in told(run, load=lambda frame: changed(frame, pattern=poisson))
+    assert "saturated" in told(run, 17.0, load=lambda frame: changed(frame, pattern=poisson))
 
     def pausing(frame: LoadFrame) -> LoadFrame:
         return changed(frame, pattern=poisson, is_paused=frame.at_s > run.start_s + 18.0)
@@ -260,26 +320,27 @@ def test_that_arrivals_are_counted_where_no_generator_declares_them() -> None:
 
 
 def test_that_a_queue_that_grows_is_told_with_its_pace_and_one_that_swings_is_not() -> None:
-    grows = told(picture_run(), 38.0)["queue_grows"]
+    grows = found(queueing.queue_grows, picture_run(), 38.0)
+    assert grows is not None
     assert 1.0 < grows.data["growth_per_s"] < 4.0
     for seed in range(5):
         run = SyntheticRun(30.0, (Step(0.0, 6.0, Settings()),), seed=seed)
-        assert "queue_grows" not in told(run), seed
+        assert found(queueing.queue_grows, run) is None, seed
 
 
 def test_that_a_queue_that_stays_at_its_limit_does_not_grow() -> None:
     settings = Settings(max_batch_size=4, max_queued_requests=70)
     run = SyntheticRun(40.0, (Step(0.0, 12.0, settings), Step(10.0, 4.4)))
-    for until_s, grows in ((9.0, True), (25.0, False)):
-        said = told(run, until_s, load=lambda frame: changed(frame, pattern=None))
-        assert ("queue_grows" in said) is grows
+    assert found(queueing.queue_grows, run, 7.0) is not None
+    assert found(queueing.queue_grows, run, 25.0) is None
 
 
 def test_that_slow_batches_are_looked_for_as_far_back_as_needed() -> None:
     """Five batches of six seconds each: the last ten seconds hold two of them."""
     settings = Settings(max_batch_size=4)
     run = SyntheticRun(60.0, (Step(0.0, 4.0, settings),), step_s=0.25)
-    limits = told(run)["batch_size_limits"]
+    limits = found(sizes.batch_size_limits, run)
+    assert limits is not None
     assert limits.data["batches"] >= LEAST_BATCHES
     assert limits.data["waiting"] > 100
 
@@ -339,7 +400,7 @@ def test_that_batches_that_memory_did_not_hold_are_told_with_the_size_that_it_he
     full = told(CALM, telemetry=split)["memory_full"]
     assert (full.control, full.data["rows"]) == ("max_batch_size", 4)
     assert full.data["split"] == pytest.approx(full.data["batches"] / 2, abs=1)
-    assert full.advice.startswith("Set max_batch_size to 4:")
+    assert full.change == {"max_batch_size": 4}
     assert "memory_full" not in told(CALM)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from service.analysis.findings.facts import Finding
+from service.analysis.findings.facts import Facts, Finding
 from service.analysis.findings.ranking import findings
+from service.analysis.findings.rules import queueing, sizes
 from service.messages.settings import Settings
 from tests.synthetic_run import Step, SyntheticRun, filled_history
 
@@ -32,6 +35,14 @@ def steady(rate_per_s: float, spread: int = 16, duration_s: float = 30.0, **sett
     return told(run_of(Step(0.0, rate_per_s, SETTINGS.revised(settings)), spread=spread, duration_s=duration_s))
 
 
+def found(rule: Callable[[Facts], Finding | None], rate_per_s: float, **settings: object) -> Finding | None:
+    """What one rule finds, also where a finding of the same cause stands for it."""
+    history, _ = filled_history(run_of(Step(0.0, rate_per_s, SETTINGS.revised(settings)), spread=16))
+    facts = Facts.at(history, history.now_s())
+    assert facts is not None
+    return rule(facts)
+
+
 @pytest.mark.parametrize("rate_per_s", [0.3, 2.0, 4.0, 12.0, 30.0])
 @pytest.mark.parametrize("max_batch_size", [1, 4, 16])
 def test_that_nothing_is_said_that_is_true_of_whole_batches_only(rate_per_s: float, max_batch_size: int) -> None:
@@ -43,7 +54,8 @@ def test_that_nothing_is_said_that_is_true_of_whole_batches_only(rate_per_s: flo
 
 
 def test_that_a_cap_that_limits_is_told_by_the_time_that_all_places_were_taken() -> None:
-    limits = steady(12.0, max_batch_size=4)["batch_size_limits"]
+    limits = found(sizes.batch_size_limits, 12.0, max_batch_size=4)
+    assert limits is not None
     assert limits.control == "max_batch_size"
     assert limits.evidence.startswith("All 4 places were taken ")
     assert " % of the time, and " in limits.evidence
@@ -64,7 +76,7 @@ def test_that_a_cap_that_no_longer_limits_is_told_by_the_most_that_ran() -> None
 
 def test_that_load_and_capacity_are_told_with_so_many_running() -> None:
     share, beyond = steady(4.0)["load_share"], steady(12.0, max_batch_size=4)["saturated"]
-    assert share.evidence.endswith("requests/s with 16 running.")
+    assert share.evidence.endswith("requests/s with 7 running, the most so far.")
     # 24 tokens on average: 4 rows get one each in 30 + 4 * 1.8 ms, and 4 prompts of 8 tokens take 1 ms a token
     assert beyond.data["capacity_per_s"] == pytest.approx(4 / (24 * 0.0372 + 4 * 0.008), rel=0.08)
     assert "with all 4 places taken the engine can answer" in beyond.evidence
@@ -72,12 +84,15 @@ def test_that_load_and_capacity_are_told_with_so_many_running() -> None:
 
 
 def test_that_a_queue_that_grows_is_told_and_one_that_swings_is_not() -> None:
-    assert steady(12.0, max_batch_size=4)["queue_grows"].data["growth_per_s"] > 4
+    grows = found(queueing.queue_grows, 12.0, max_batch_size=4)
+    assert grows is not None
+    assert grows.data["growth_per_s"] > 4
     assert "queue_grows" not in steady(5.0)
 
 
 def test_that_one_at_a_time_under_load_is_named_only_where_the_cap_is_one() -> None:
-    alone = steady(2.0, max_batch_size=1)["batch_of_one"]
+    alone = found(sizes.batch_of_one, 2.0, max_batch_size=1)
+    assert alone is not None
     assert alone.evidence.startswith("One request ran at a time, while the engine was busy ")
     assert alone.control == "max_batch_size"
     assert "batch_of_one" not in steady(2.0)
@@ -99,7 +114,8 @@ def test_that_stragglers_of_late_batches_lead_to_continuous_with_what_it_would_g
     said = told(run_of(Step(0.0, 9.0, Settings(max_batch_size=8)), spread=22))
     stragglers = said["stragglers"]
     assert (stragglers.severity, stragglers.control) == ("warning", "formation")
-    assert stragglers.advice.startswith("Set formation to continuous: others then take these places, and the engine ")
+    assert stragglers.change == {"formation": "continuous"}
+    assert stragglers.expected.startswith("Up to 6.")
     assert "waits_for_batch" not in said, "that would say the same less well"
 
 
@@ -108,7 +124,7 @@ def test_that_nobody_is_told_to_join_a_call_of_a_function() -> None:
     history.unit = "houses"
     (waits,) = (finding for finding in findings(history) if finding.rule == "waits_for_batch")
     assert (waits.advice, waits.control) == ("", None)
-    assert "to their result, while" in waits.evidence
+    assert "of the time to their result." in waits.evidence
 
 
 def test_that_waiting_for_the_batch_before_is_named_where_it_has_room() -> None:

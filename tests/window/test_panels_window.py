@@ -66,6 +66,9 @@ class Finding:
     evidence: str = "6.4 of 11.3 requests/s at batch 16."
     advice: str = ""
     control: str | None = None
+    change: dict[str, object] | None = None
+    expected: str = ""
+    action: str = ""
 
 
 @pytest.fixture
@@ -543,8 +546,24 @@ def test_that_findings_beyond_three_show_on_demand(window: MainWindow) -> None:
 def test_that_a_finding_whose_remedy_is_no_slider_has_no_link(window: MainWindow) -> None:
     window.findings.show_findings([Finding(control="memory", advice="Start it with more.")])
     assert not any(text.startswith("Change") for text in texts(window.findings))
-    tips = [widget.toolTip() for widget in window.findings.findChildren(QWidget) if widget.isVisible()]
-    assert "Start it with more." in tips
+    assert "Start it with more." in texts(window.findings)
+
+
+def test_that_a_finding_is_mended_by_one_change_at_its_button_and_the_controls_follow(
+    window: MainWindow, qtbot: QtBot
+) -> None:
+    window.show_life_cycle(LifeCycle.RUNNING)
+    change = {"formation": "continuous", "max_batch_size": 8}
+    mends = Finding(control="formation", change=change, expected="Up to 9 instead of 6.", action="Apply both")
+    window.findings.show_findings([mends])
+    assert "Apply both" not in texts(window.findings), "the past cannot be changed"
+    window.findings.set_can_change(True)
+    with qtbot.waitSignal(window.batching.settings_wanted) as asked:
+        named(window.findings, QPushButton, "Apply both").click()
+    assert asked.args == [change]
+    assert window.batching.settings.max_batch_size == 8
+    assert "Expected: Up to 9 instead of 6." in texts(window.findings)
+    assert "Change formation ›" not in texts(window.findings)
 
 
 def test_that_a_finding_leads_to_a_limit_that_was_folded_away(window: MainWindow) -> None:

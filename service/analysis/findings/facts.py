@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,21 +14,24 @@ from service.analysis.findings.recent import MOMENTS, Queues, RecentBatches, que
 from service.analysis.observed.batches import Regime
 from service.analysis.observed.columns import Bools, Ints
 from service.analysis.observed.history import History
+from service.analysis.observed.requests import STATE_CODES
 from service.analysis.observed.rolling import WINDOW_S
 from service.analysis.predict.cost import Capacity, CostModel
 from service.messages.load import Burst, ClosedLoop, OnOff
-from service.messages.settings import BOUNDS, Settings
+from service.messages.settings import Settings, setting_text
 from service.messages.text import per_second
 
 Severity: TypeAlias = Literal["warning", "check", "info"]
 
 LEAST_BATCHES: Final = 5
+LEAST_SLOW: Final = 2  # batches that suffice where they ran for `WINDOW_S` together
 FARTHEST_S: Final = 120.0  # slow batches are looked for no longer ago
 LONG_S: Final = 30.0  # for facts that need more than ten seconds, as the rate of arrivals
 MOSTLY: Final = 0.8
 WORTH_IT: Final = 1.05
 FELT_S: Final = 0.01
 FELT_SHARE: Final = 0.1  # of the median latency
+Z_90: Final = 1.645  # standard errors to either side that hold nine of ten
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class Finding:
         data: the numbers, with their units in their names.
         advice: what to do, as a sentence; empty where nothing need be done.
         control: the setting that would change it, or ``None``.
+        change: the settings that mend it, which `Settings.revised` takes; ``None`` where no setting does.
+        expected: what that is expected to give, as a sentence, and on what this rests.
+        undoes: the version of the settings that the change takes back, or ``None``.
     """
 
     rule: str
@@ -50,6 +57,43 @@ class Finding:
     data: Mapping[str, float] = field(kw_only=True, default_factory=dict)
     advice: str = field(kw_only=True, default="")
     control: str | None = field(kw_only=True, default=None)
+    change: Mapping[str, object] | None = field(kw_only=True, default=None)
+    expected: str = field(kw_only=True, default="")
+    undoes: int | None = field(kw_only=True, default=None)
+
+    @property
+    def action(self) -> str:
+        """What a button says that makes the change; empty where there is none.
+
+        >>> Finding("r", "warning", "t", evidence="", change={"max_batch_size": 8, "formation": "late"}).action
+        'Apply max_batch_size 8, late'
+        >>> Finding("r", "info", "t", evidence="", change={"max_batch_size": 8}, undoes=3).action
+        'Undo v3'
+        """
+        if self.change is None:
+            return ""
+        if self.undoes is not None:
+            return f"Undo v{self.undoes}"
+        values = (f"{name} {setting_text(value)}".removeprefix("formation ") for name, value in self.change.items())
+        return f"Apply {', '.join(values)}"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Requests a second, and the interval that holds nine of ten."""
+
+    per_s: float
+    low_per_s: float
+    high_per_s: float
+
+    @property
+    def words(self) -> str:
+        """
+        >>> Rate(14.5, 13.2, 15.81).words, Rate(14.5, 14.46, 14.53).words
+        ('14.5 requests/s (13.2 to 15.8)', '14.5 requests/s')
+        """
+        low, high = (f"{rate:.1f}" for rate in (self.low_per_s, self.high_per_s))
+        return per_second(self.per_s) + (f" ({low} to {high})" if high != low else "")
 
 
 @dataclass(frozen=True)
@@ -147,7 +191,9 @@ class Facts:
 
     @property
     def has_batches(self) -> bool:
-        return len(self.batches) >= LEAST_BATCHES
+        """Whether there are enough to judge by; two slow ones say as much as five, those that still run included."""
+        count = len(self.batches)
+        return count >= LEAST_BATCHES or (count >= LEAST_SLOW and float(self.batches.run_s.sum()) >= WINDOW_S)
 
     @property
     def full_share(self) -> float:
@@ -170,6 +216,28 @@ class Facts:
         """The same in requests a second."""
         capacity = self.capacity(size)
         return None if capacity is None else capacity.requests_per_s
+
+    def rate(self, settings: Settings) -> Rate | None:
+        """What busy engines answer under these settings with full batches, where that is known well enough."""
+        if self.cost is None:
+            return None
+        cost, size = self.cost.under(settings.formation), settings.max_batch_size
+        if not cost.is_sure_of(size):
+            return None
+        per_s = cost.capacity(size, self.replicas * settings.places).requests_per_s
+        error = Z_90 * cost.batch_error_s(size) / cost.batch_s(size)
+        return Rate(per_s, per_s / (1 + error), per_s / (1 - error))
+
+    @cached_property
+    def memory_rows(self) -> int | None:
+        """The rows that memory held at once, where it did not hold those of every batch."""
+        batches = self.earlier_batches
+        split = batches.splits > 0
+        if not split.any():
+            return None
+        # What waits in `continuous` does so beside all rows that memory holds; elsewhere parts are about equal.
+        parts = 1 if batches.is_open else batches.splits[split] + 1
+        return int(np.min(np.ceil(batches.size[split] / parts)))
 
     @cached_property
     def busy_share(self) -> float:
@@ -242,32 +310,53 @@ class Facts:
     @cached_property
     def steady_arrivals(self) -> int:
         """The number of arrivals since `steady_since_s`."""
+        return self._arrivals_since(self.steady_since_s)
+
+    def _arrivals_since(self, since_s: float) -> int:
         columns = self.history.requests.columns
         arrived = np.minimum(columns["intended"], columns["received"])
-        return int(np.count_nonzero((arrived > self.steady_since_s) & (arrived <= self.at_s)))
+        return int(np.count_nonzero((arrived > since_s) & (arrived <= self.at_s)))
 
     @property
     def offered_per_s(self) -> float | None:
         """The declared rate, or arrivals since `steady_since_s`; ``None`` where that is less than five seconds ago."""
+        return None if self.offered is None else self.offered.per_s
+
+    @property
+    def offered(self) -> Rate | None:
+        """The same with the error of counting: n arrivals by chance are n ± √n.
+
+        Of a ramp, steps or a trace, those of the last ten seconds alone, where they are not as many as before.
+        """
         if self.declared_per_s is not None:
-            return self.declared_per_s
-        span_s = self.at_s - self.steady_since_s
-        return self.steady_arrivals / span_s if span_s >= WINDOW_S / 2 else None
+            return Rate(self.declared_per_s, self.declared_per_s, self.declared_per_s)
+        span_s, count = self.at_s - self.steady_since_s, self.steady_arrivals
+        if span_s < WINDOW_S / 2:
+            return None
+        lately, fair = self._arrivals_since(self.at_s - WINDOW_S), count * WINDOW_S / span_s
+        if span_s > WINDOW_S and abs(lately - fair) > Z_90 * math.sqrt(max(fair, 1.0)):
+            span_s, count = WINDOW_S, lately
+        error = Z_90 * math.sqrt(count)
+        return Rate(count / span_s, max(count - error, 0.0) / span_s, (count + error) / span_s)
+
+    @cached_property
+    def refused(self) -> tuple[int, int]:
+        """How many requests were refused, and of how many that came."""
+        columns = self.history.requests.columns
+        states = columns["state"][(columns["received"] > self.since_s) & (columns["received"] <= self.at_s)]
+        return int(np.count_nonzero(states == STATE_CODES["refused"])), len(states)
+
+    @cached_property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and nothing has come for a while, or the load that came has stopped."""
+        columns = self.history.requests.columns
+        begun = np.minimum(columns["sent"], columns["received"])
+        ended = np.minimum(columns["finished"], columns["client_finished"])
+        known = begun <= self.at_s
+        if (ended[known] > self.at_s).any():
+            return False
+        return not known.any() or self.at_s - float(begun[known].max()) > WINDOW_S / 2
 
 
 def share(which: Bools) -> float:
     return float(which.mean()) if len(which) else 0.0
-
-
-def advise_larger_cap(facts: Facts) -> tuple[str, str | None]:
-    """The advice for full batches and the setting that it names, which is ``None`` if a larger cap gains little."""
-    larger = min(2 * facts.cap, int(BOUNDS["max_batch_size"].high))
-    now_per_s, then_per_s = facts.capacity_per_s(facts.cap), facts.capacity_per_s(larger)
-    if larger == facts.cap or (now_per_s and then_per_s and then_per_s <= WORTH_IT * now_per_s):
-        return "Send less, add replicas or take a smaller model: a larger batch would gain little.", None
-    if now_per_s is None or then_per_s is None:
-        advice = "Raise max_batch_size and watch whether throughput grows; else send less or add replicas."
-    else:
-        gain = f"{per_second(then_per_s)}, not {now_per_s:.1f}"
-        advice = f"Raise max_batch_size: with {larger} the engine would answer {gain}."
-    return advice, "max_batch_size"

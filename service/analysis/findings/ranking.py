@@ -5,32 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import groupby
 from typing import Final
 
 from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
-from service.analysis.findings.rules import formation, load, sizes, timeouts
+from service.analysis.findings.rules import formation, load, queueing, sizes, timeouts
 from service.analysis.observed.history import History
 from service.analysis.observed.rolling import WINDOW_S
 from service.messages.text import counted
 
 Rule = Callable[[Facts], Finding | None]
 
-RULES: Final[tuple[Rule, ...]] = (
+RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of the service most comes first
+    queueing.replica_lost,
     formation.sealed_early,
+    load.saturated,
+    queueing.requests_shed,
+    queueing.queue_grows,
     sizes.ongoing_capped,
-    load.generator_lags,
-    formation.held_back,
     sizes.batch_of_one,
     sizes.memory_full,
-    load.saturated,
+    formation.held_back,
     sizes.batch_size_limits,
-    load.requests_shed,
-    load.queue_grows,
     formation.stragglers,
-    load.replica_idle,
+    queueing.replica_idle,
+    queueing.requests_wait,
+    sizes.prompts_dominate,
     timeouts.timeout_too_long,
     timeouts.timeout_needless,
+    load.generator_lags,
     sizes.memory_grows,
     formation.waits_for_batch,
     load.load_share,
@@ -38,20 +42,40 @@ RULES: Final[tuple[Rule, ...]] = (
     timeouts.timeout_without_effect,
 )
 SEVERITIES: Final = ("warning", "check", "info")
+LAST_RESORT: Final = "requests_wait"  # said where no other warning says what requests wait for
+WITHOUT_LOAD: Final = frozenset({"replica_lost", "memory_grows"})  # what is true of a service that nobody uses
 
-# A finding suppresses others that are its weaker forms, or that its cause makes meaningless.
+# One cause is one warning: a finding suppresses others that are its weaker forms or its consequences, whose numbers
+# its evidence has, and those that its cause makes meaningless.
 SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
-    "sealed_early": frozenset({"batch_of_one", "load_share"}),
-    "ongoing_capped": frozenset({"batch_of_one", "timeout_too_long", "timeout_waited"}),
+    # What is sealed too early is small, and the engine's capacity lies idle: all of the queue comes from it.
+    "sealed_early": frozenset({"batch_of_one", "batch_size_limits", "load_share", "queue_grows", "saturated"}),
+    # Ray lets no more in: batches wait for members that cannot come, and the queue stands outside.
+    "ongoing_capped": frozenset({"batch_of_one", "timeout_too_long", "timeout_waited", "waits_for_batch"}),
+    # More comes than full batches can do: batches are full, the queue grows, and its limit refuses the rest.
+    "saturated": frozenset({"batch_of_one", "batch_size_limits", "load_share", "queue_grows", "requests_shed"}),
+    # A batch of one is full where the cap is one.
     "batch_of_one": frozenset({"batch_size_limits"}),
+    # Both say that a batch of several waits for its longest member; the first says at what cost.
     "stragglers": frozenset({"waits_for_batch"}),
-    "queue_grows": frozenset({"load_share"}),
+    # A queue that grows shows that the capacity was thought too high.
+    "queue_grows": frozenset({"batch_size_limits", "load_share"}),
+    # Both advise on the same timeout.
     "timeout_too_long": frozenset({"timeout_waited"}),
+    # A batch that is full waits for no timeout.
     "batch_size_limits": frozenset({"timeout_waited"}),
+    # The requests of a lost replica wait for that reason.
+    "replica_lost": frozenset({"replica_idle", "queue_grows", "saturated"}),
 }
 EVERY_S: Final = 1.0
 MOST_MOMENTS: Final = 900
 LEAST_MOMENTS: Final = 3  # a finding of fewer moments in a row is passed over: it came and went with a change
+
+
+def prepare() -> None:
+    """Import what the first findings need, which takes about a second."""
+    for name in ("scipy.optimize", "scipy.stats"):
+        import_module(name)
 
 
 def findings(history: History, at_s: float | None = None) -> tuple[Finding, ...]:
@@ -64,8 +88,12 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The findings from these facts, the most useful first."""
     found = [finding for rule in RULES if (finding := rule(facts)) is not None]
     suppressed = frozenset().union(*(SUPPRESSES.get(finding.rule, frozenset()) for finding in found))
+    if any(finding.severity == "warning" and finding.rule != LAST_RESORT for finding in found):
+        suppressed |= {LAST_RESORT}
     shown = [finding for finding in found if finding.rule not in suppressed]
-    return tuple(sorted(shown, key=lambda finding: SEVERITIES.index(finding.severity)))
+    if facts.is_idle:
+        shown = [finding for finding in shown if finding.rule in WITHOUT_LOAD]
+    return tuple(sorted(shown, key=_rank))
 
 
 def nothing_found(facts: Facts) -> str:
@@ -90,20 +118,20 @@ class HeldFinding:
     finding: Finding
     spans_s: tuple[tuple[float, float], ...]
 
-    @property
-    def held_s(self) -> float:
-        return sum(end_s - begin_s for begin_s, end_s in self.spans_s)
-
 
 def findings_over_time(history: History, begin_s: float, end_s: float) -> tuple[HeldFinding, ...]:
-    """The findings that held for some seconds, the most serious first, then by how long they held."""
+    """The findings that held for some seconds, the most useful first."""
     count = min(max(math.ceil((end_s - begin_s) / EVERY_S), 1), MOST_MOMENTS)
     moments_s = [begin_s + (end_s - begin_s) * (n + 1) / count for n in range(count)]
     found_at = [{finding.rule: finding for finding in findings(history, at_s)} for at_s in moments_s]
     least = min(LEAST_MOMENTS, count)
     rules = dict.fromkeys(rule for found in found_at for rule in found)
     held = [found for rule in rules if (found := _held(rule, found_at, moments_s, least)) is not None]
-    return tuple(sorted(held, key=lambda found: (SEVERITIES.index(found.finding.severity), -found.held_s)))
+    return tuple(sorted(held, key=lambda found: _rank(found.finding)))
+
+
+def _rank(finding: Finding) -> tuple[int, int]:
+    return SEVERITIES.index(finding.severity), next((n for n, r in enumerate(RULES) if r.__name__ == finding.rule), 0)
 
 
 def _held(rule: str, found_at: list[dict[str, Finding]], moments_s: list[float], least: int) -> HeldFinding | None:

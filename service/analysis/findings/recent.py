@@ -16,6 +16,7 @@ from service.messages.settings import Formation, ReleaseReason
 AT_ONCE_S: Final = 0.005  # an engine that gets its next batch within this was not kept waiting
 REACH_S: Final = 120.0  # from the forming of a batch to its report, at most
 MOMENTS: Final = 61
+MOST_POINTS: Final = 200  # of a trend, whose cost grows with their square
 STATUS_REACH_S: Final = 3.0  # a replica that is silent for longer is gone
 
 
@@ -31,6 +32,7 @@ class RecentBatches:
         free: when its engine had finished the batch before; -infinity for an engine's first.
         queued: when its first member stood in the queue.
         steps, vacant: as the engine reported; -1 where unknown.
+        prefill_s: that reading prompts took; NaN until it has ended.
         splits: how often memory did not hold all of its rows; 0 where unknown.
         is_open: whether others could join them.
         until_s: the end of the span.
@@ -48,6 +50,7 @@ class RecentBatches:
     steps: Ints
     vacant: Ints
     splits: Ints
+    prefill_s: Floats
     is_open: bool
     until_s: float
 
@@ -120,6 +123,7 @@ def recent_batches(
         steps=np.where(ended, columns["steps"][rows], -1),
         vacant=np.where(ended, columns["vacant"][rows], -1),
         splits=np.where(ended, columns["splits"][rows], 0),
+        prefill_s=np.where(ended, columns["prefill_s"][rows], np.nan),
         is_open=formation == "continuous",
         until_s=at_s,
     )
@@ -195,3 +199,11 @@ def _counts(spans: list[tuple[Floats, Floats]], moments: Floats) -> Ints:
             np.sort(end), moments, "right"
         )
     return counts
+
+
+def trend(at_s: Floats, values: Floats | Ints) -> float:
+    """The slope per second: the median of those of all pairs (Theil and Sen), which no single burst decides."""
+    from scipy.stats import theilslopes  # slow to import, and not needed for the window's start
+
+    chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), MOST_POINTS)).astype(int))
+    return float(theilslopes(values[chosen], at_s[chosen]).slope)

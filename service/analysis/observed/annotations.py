@@ -166,6 +166,14 @@ class Outage:
     end_s: float | None
     text: str
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether a replica ended unasked."""
+        return self.text.endswith(" lost")
+
+    def lasts_at(self, at_s: float) -> bool:
+        return self.start_s <= at_s and (self.end_s is None or at_s < self.end_s)
+
 
 class Outages:
     """The outages of the time that is kept, in order of `start_s`; at most one of each text is open."""
@@ -183,8 +191,7 @@ class Outages:
 
     def has_failed_at(self, at_s: float) -> bool:
         """Whether there was no service at that moment because it had failed."""
-        failed = (outage for outage in self._outages if outage.text == "failed")
-        return any(o.start_s <= at_s and (o.end_s is None or at_s < o.end_s) for o in failed)
+        return any(outage.text == "failed" and outage.lasts_at(at_s) for outage in self._outages)
 
     def open(self, at_s: float, text: str) -> None:
         """Begin an outage unless one with this text lasts."""
@@ -200,7 +207,7 @@ class Outages:
 
     def close_one_loss(self, at_s: float) -> None:
         """End the longest loss of a replica, which a new replica replaces."""
-        losses = [outage for outage in self._outages if outage.end_s is None and outage.text.endswith(" lost")]
+        losses = [outage for outage in self._outages if outage.end_s is None and outage.is_loss]
         if losses:
             self.close(at_s, losses[0].text)
 

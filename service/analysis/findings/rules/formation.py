@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, WORTH_IT, Facts, Finding, share
-from service.analysis.findings.recent import AT_ONCE_S
+from service.analysis.findings.mend import Advice, form_late
+from service.analysis.findings.recent import AT_ONCE_S, RecentBatches
+from service.analysis.findings.rules.queueing import queue_grows
+from service.analysis.observed.columns import Bools
 from service.messages.settings import LONGEST_WAIT_S
-from service.messages.text import counted, per_second, percent, seconds
+from service.messages.text import counted, percent, seconds
 from service.messages.workload import TEXT
 
 LEAST_SEALED = 3
@@ -27,21 +32,18 @@ def sealed_early(facts: Facts) -> Finding | None:
     waited = batches.sealed > AT_ONCE_S
     if share(waited) < 0.5:
         return None
-    sealed_s = float(np.median(batches.sealed[waited]))
+    sealed_s, is_least = _median_wait(batches, waited)
     previous = facts.previous_batches
     before = f"{previous.mean_size:.1f} → " if previous is not None and len(previous) else ""
-    capacity, offered = facts.capacity_per_s(facts.cap), facts.offered_per_s
-    headroom = ""
-    if capacity is not None and offered is not None and offered < capacity:
-        used = percent(offered / capacity)
-        headroom = f" At batch {facts.cap} {per_second(offered)} would be {used} of what the engine can do."
+    growth = queue_grows(facts)
+    grows = "" if growth is None else f" The queue grows by {growth.data['growth_per_s']:.1f} requests a second."
     return Finding(
         "sealed_early",
         "warning",
         "Batches are sealed too early",
         evidence=f"{np.count_nonzero(waited)} of {counted(len(batches), 'batch')} were sealed while the engine was "
-        f"busy and waited {seconds(sealed_s)} for it, unable to grow. Mean batch {before}{batches.mean_size:.1f} of "
-        f"{facts.cap}.",
+        f"busy and waited {'at least ' if is_least else ''}{seconds(sealed_s)} for it (median), unable to grow. Mean "
+        f"batch {before}{batches.mean_size:.1f} of {facts.cap}.{grows}",
         data={
             "batches": len(batches),
             "sealed_while_busy": int(np.count_nonzero(waited)),
@@ -49,9 +51,24 @@ def sealed_early(facts: Facts) -> Finding | None:
             "mean_batch": batches.mean_size,
             "waiting": facts.waiting,
         },
-        advice=f"Set formation to late: batches then form when the engine is free.{headroom}",
-        control="formation",
+        **asdict(form_late(facts)),
     )
+
+
+def _median_wait(batches: RecentBatches, chosen: Bools) -> tuple[float, bool]:
+    """The median of what these batches wait, and whether it is no more than a lower bound.
+
+    A batch that still waits has an age, not yet a wait; Kaplan and Meier's estimate takes both as what they are.
+    """
+    from scipy.stats import CensoredData, ecdf  # slow to import, and not needed for the window's start
+
+    waits = chosen & (batches.started >= batches.until_s)
+    begun = chosen & ~waits
+    if not begun.any():
+        return float(np.median(batches.sealed[waits])), True
+    left = ecdf(CensoredData(uncensored=batches.sealed[begun], right=batches.sealed[waits])).sf
+    below = np.flatnonzero(left.probabilities <= 0.5)
+    return (float(left.quantiles[below[0]]), False) if len(below) else (float(left.quantiles[-1]), True)
 
 
 def held_back(facts: Facts) -> Finding | None:
@@ -63,12 +80,13 @@ def held_back(facts: Facts) -> Finding | None:
     if not facts.is_felt(held_s):
         return None
     small = int(np.count_nonzero(batches.size < batches.cap))
+    change: dict[str, object]
     if settings.allow_small_batch:
-        control, title = "stride_s", "Batches wait for their tick"
+        change, title = {"stride_s": 0.0}, "Batches wait for their tick"
         why = f": they leave every {settings.stride_s:g} s at most."
         advice = "Set stride_s to 0, and batches leave as soon as they may."
     else:
-        control, title = "allow_small_batch", "Batches wait to be full"
+        change, title = {"allow_small_batch": True}, "Batches wait to be full"
         why = f"; {small} of them were not full after {LONGEST_WAIT_S:g} s." if small else "."
         advice = "Switch allow_small_batch on, or lower max_batch_size to the number of requests that come together."
     return Finding(
@@ -79,7 +97,9 @@ def held_back(facts: Facts) -> Finding | None:
         f"requests{why}",
         data={"batches": len(batches), "small": small, "held_s": held_s, "stride_s": settings.stride_s},
         advice=advice,
-        control=control,
+        control=next(iter(change)),
+        change=change,
+        expected=f"Answers about {seconds(held_s)} earlier.",
     )
 
 
@@ -104,20 +124,19 @@ def stragglers(facts: Facts) -> Finding | None:
         evidence=f"In the last {counted(count, 'batch')} {percent(vacant)} of the places stood empty because one "
         f"member ran on{queued}: as much as {seconds(lost_s)} of the engine.",
         data={"batches": count, "vacant_share": vacant, "lost_s": lost_s, "mean_waiting": waiting},
-        advice=f"Set formation to continuous: others then take these places{_gain(facts)}. Else ask for completions of "
-        "more equal length (max_tokens).",
+        advice="Set formation to continuous: others then take these places. Else ask for completions of more equal "
+        "length (max_tokens).",
         control="formation",
+        change={"formation": "continuous"},
+        expected=_gain(facts),
     )
 
 
 def _gain(facts: Facts) -> str:
-    now_per_s = facts.capacity_per_s(facts.cap)
-    if facts.cost is None or now_per_s is None:
-        return ""
-    then_per_s = facts.cost.under("continuous").capacity(facts.cap, facts.replicas).requests_per_s
-    if then_per_s <= WORTH_IT * now_per_s:
-        return ""
-    return f", and the engine could answer {per_second(then_per_s)} instead of {now_per_s:.1f}"
+    now, then = (facts.rate(facts.settings.revised({"formation": name})) for name in ("late", "continuous"))
+    if now is None or then is None or then.per_s <= WORTH_IT * now.per_s:
+        return "How much that gives is not known before it has run."
+    return f"Up to {then.words} instead of {now.per_s:.1f}."
 
 
 def waits_for_batch(facts: Facts) -> Finding | None:
@@ -132,28 +151,34 @@ def waits_for_batch(facts: Facts) -> Finding | None:
     known = np.isfinite(wait_s) & np.isfinite(first_s)
     if np.count_nonzero(known) < LEAST_REQUESTS:
         return None
-    wait_p50_s, first_p50_s = (float(np.median(values[known])) for values in (wait_s, first_s))
-    if wait_p50_s < max(LEAST_WAIT_S, LONG_WAIT * first_p50_s):
+    waits_s, firsts_s = wait_s[known], np.maximum(first_s[known], 1e-9)
+    wait_p50_s, part = float(np.median(waits_s)), float(np.median(waits_s / firsts_s))
+    if wait_p50_s < LEAST_WAIT_S or part < LONG_WAIT:
         return None
     mean_size = batches.mean_size
     generates = facts.history.unit == TEXT.unit
     result = "first token" if generates else "result"
-    advice = ""  # for a function, which is called for whole batches: no request can join one that runs
+    advice = Advice("")  # for a function, which is called for whole batches: no request can join one that runs
     if generates:
-        each = f", of {seconds(facts.cost.step_s + facts.cost.row_s * mean_size)} each" if facts.cost else ""
-        advice = f"Set formation to continuous: they then join the running batch at the next step{each}."
+        step = f", of {seconds(facts.cost.step_s + facts.cost.row_s * mean_size)} each" if facts.cost else ""
+        advice = Advice(
+            f"Set formation to continuous: they then join the running batch at the next step{step}.",
+            "formation",
+            {"formation": "continuous"},
+            f"Half of the first tokens about {seconds(wait_p50_s)} earlier or more.",
+        )
     return Finding(
         "waits_for_batch",
         "info",
         "Requests wait for the batch before theirs",
-        evidence=f"Half of them waited {seconds(wait_p50_s)} or more for it to end, of {seconds(first_p50_s)} to their "
-        f"{result}, while it held {mean_size:.1f} of {facts.cap} requests on average.",
+        evidence=f"Half of them waited {seconds(wait_p50_s)} or more for it to end, and for half this was "
+        f"{percent(part)} or more of the time to their {result}. It held {mean_size:.1f} of {facts.cap} requests on "
+        "average.",
         data={
             "wait_p50_s": wait_p50_s,
-            "first_token_p50_s": first_p50_s,
+            "wait_share_p50": part,
             "mean_batch": mean_size,
             "max_batch_size": facts.cap,
         },
-        advice=advice,
-        control="formation" if generates else None,
+        **asdict(advice),
     )

@@ -1,25 +1,21 @@
-"""Rules on the load: whether the engine, the queue, the replicas and the load generator keep up with it."""
+"""Rules on the load: whether the engine and the load generator keep up with it."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 
-from service.analysis.findings.facts import MOSTLY, Facts, Finding, advise_larger_cap
-from service.analysis.observed.requests import STATE_CODES
+from service.analysis.findings.facts import Facts, Finding
+from service.analysis.findings.mend import carry_load
+from service.analysis.findings.rules.queueing import queue_grows, requests_shed
 from service.messages.load import spoiling_lag_ms
-from service.messages.text import counted, per_second, percent, seconds
+from service.messages.text import counted, per_second, percent
 
 LEAST_REQUESTS = 10
 LAG_ALONE_MS = 50.0  # spoils where no latency is known
 MARGIN = 1.02
-LEAST_GROWTH_S = 5.0
-LEAST_GROWTH = 6.0
-LEAST_STARTS = 3
-MUCH_IDLE = 0.2
-AT_LIMIT = 0.95  # of the places in the queue
-SIGMAS = 2.5  # of the chance difference between arrivals and answers over the span
 
 
 def generator_lags(facts: Facts) -> Finding | None:
@@ -67,135 +63,71 @@ def _dropped(facts: Facts) -> int:
 
 
 def load_share(facts: Facts) -> Finding | None:
-    """The offered load as a share of the engine's capacity."""
-    capacity, offered = facts.capacity_per_s(facts.cap), facts.offered_per_s
-    if capacity is None or not offered or facts.is_bounded_load or offered > capacity:
+    """The offered load as a share of the capacity that was seen: of full batches, or of the largest so far.
+
+    Withheld for users that wait for their answers, whose rate follows from the capacity, and while a queue stands.
+    """
+    offered, cost = facts.offered, facts.cost
+    if offered is None or cost is None or not offered.per_s or facts.is_bounded_load:
         return None
-    full = f"with {facts.cap} running" if facts.is_continuous else f"at batch {facts.cap}"
+    size = min(facts.cap, cost.sizes[1])
+    rate = facts.rate(facts.settings.revised({"max_batch_size": size}))
+    is_queueing = facts.waiting > facts.cap * facts.places or facts.refused[0]
+    if rate is None or offered.per_s > rate.low_per_s or is_queueing:
+        return None
+    is_seen = size == facts.cap
+    full = f"with {size} running" if facts.is_continuous else f"if every batch held {size}"
+    used, of = offered.per_s / rate.per_s, f"{rate.words} {full}"
+    if not is_seen:
+        used, of = offered.per_s / rate.low_per_s, f"at least {per_second(rate.low_per_s)} {full}, the most so far"
     return Finding(
         "load_share",
         "info",
-        f"Load is {percent(offered / capacity)} of capacity",
-        evidence=f"{offered:.1f} of {capacity:.1f} requests/s {full}.",
-        data={"offered_per_s": offered, "capacity_per_s": capacity, "max_batch_size": facts.cap},
+        f"Load is {'' if is_seen else 'at most '}{percent(used)} of capacity",
+        evidence=f"{offered.per_s:.1f} of {of}.",
+        data={
+            "offered_per_s": offered.per_s,
+            "capacity_per_s": rate.per_s,
+            "capacity_low_per_s": rate.low_per_s,
+            "capacity_high_per_s": rate.high_per_s,
+            "of_size": size,
+            "max_batch_size": facts.cap,
+        },
     )
 
 
 def saturated(facts: Facts) -> Finding | None:
-    """More requests arrive than the engine can answer, even with full batches."""
-    capacity, offered = facts.capacity_per_s(facts.cap), facts.offered_per_s
-    if capacity is None or offered is None or facts.is_bounded_load or offered < MARGIN * capacity:
+    """More requests arrive than the engine can answer, even with full batches, beyond the errors of both rates."""
+    capacity, offered = facts.rate(facts.settings), facts.offered
+    if capacity is None or offered is None or facts.is_bounded_load:
         return None
-    if facts.declared_per_s is None and queue_grows(facts) is None:
-        return None  # a rate that was merely counted may be chance as long as no queue grows
-    excess = offered / capacity - 1
-    advice, control = advise_larger_cap(facts)
+    excess_per_s = offered.per_s - capacity.per_s
+    error_per_s = math.hypot(offered.per_s - offered.low_per_s, capacity.high_per_s - capacity.per_s)
+    if excess_per_s < max((MARGIN - 1) * capacity.per_s, error_per_s):
+        return None
+    if facts.declared_per_s is None and facts.waiting < facts.cap * facts.places and not facts.refused[0]:
+        return None  # the rate was merely counted, and no queue stands
+    excess = excess_per_s / capacity.per_s
     full = f"with all {facts.cap} places taken the engine" if facts.is_continuous else f"full batches of {facts.cap}"
     return Finding(
         "saturated",
         "warning",
         "The engine is saturated",
-        evidence=f"{per_second(offered)} arrive, {full} can answer {capacity:.1f}: {percent(excess)} too many.",
-        data={"offered_per_s": offered, "capacity_per_s": capacity, "excess": excess, "max_batch_size": facts.cap},
-        advice=advice,
-        control=control,
-    )
-
-
-def queue_grows(facts: Facts) -> Finding | None:
-    """The queue grows without bound: more requests come than leave, all the time.
-
-    A bounded queue swings with every batch, and a long batch lets it rise for long. So the measure is the number of
-    requests that batches leave behind when they start, since they take all that they can.
-    """
-    span_s = facts.at_s - facts.steady_since_s
-    if facts.is_bounded_load or span_s < LEAST_GROWTH_S:
-        return None
-    totals = facts.steady_queues.total
-    begin, end = float(totals[0]), float(totals[-1])
-    grown, limit = end - begin, facts.settings.max_queued_requests * facts.replicas
-    if min(float(np.median(totals[len(totals) // 2 :])), end) >= AT_LIMIT * limit:
-        return None  # it cannot grow: further requests are refused
-    if grown < max(LEAST_GROWTH, SIGMAS * math.sqrt(facts.steady_arrivals)) or not _leave_more_and_more(facts, grown):
-        return None
-    growth_per_s = grown / span_s
-    left_s = max(limit - end, 0) / growth_per_s
-    when = f"At this pace the limit of {limit} is reached in {seconds(left_s)}." if left_s else "Its limit is reached."
-    advice, control = advise_larger_cap(facts)
-    if facts.settings.formation == "early":
-        advice, control = "Set formation to late, so that batches grow with the queue.", "formation"
-    return Finding(
-        "queue_grows",
-        "warning",
-        "The queue grows without bound",
-        evidence=f"From {begin:.0f} to {end:.0f} requests in {seconds(span_s)}, by {growth_per_s:.1f} a second. {when}",
+        evidence=f"{per_second(offered.per_s)} arrive, {full} can answer {capacity.per_s:.1f}: {percent(excess)} too "
+        f"many.{_consequences(facts)}",
         data={
-            "begin": begin,
-            "end": end,
-            "span_s": span_s,
-            "growth_per_s": growth_per_s,
-            "limit": limit,
-            "full_in_s": left_s,
+            "offered_per_s": offered.per_s,
+            "capacity_per_s": capacity.per_s,
+            "excess": excess,
+            "max_batch_size": facts.cap,
         },
-        advice=advice,
-        control=control,
+        **asdict(carry_load(facts)),
     )
 
 
-def _leave_more_and_more(facts: Facts, grown: float) -> bool:
-    started = np.sort(facts.history.batches.columns["started"])
-    begin, end = np.searchsorted(started, [facts.steady_since_s, facts.at_s], "right")
-    queues = facts.steady_queues
-    moments = np.searchsorted(queues.at_s, started[begin:end]).clip(max=len(queues.at_s) - 1)
-    left = queues.total[moments]
-    if len(left) < LEAST_STARTS:
-        return grown > 2 * facts.settings.max_batch_size * facts.replicas  # more than the next batches can take
-    first, second = (float(half.mean()) for half in np.array_split(left, 2))
-    return second - first >= grown / 4 and bool(left[-1] >= MOSTLY * left.max())
-
-
-def requests_shed(facts: Facts) -> Finding | None:
-    """The queue was full, so requests were refused with 503."""
-    columns = facts.history.requests.columns
-    states = columns["state"][(columns["received"] > facts.since_s) & (columns["received"] <= facts.at_s)]
-    received, refused = len(states), int(np.count_nonzero(states == STATE_CODES["refused"]))
-    if not refused:
-        return None
-    limit = facts.settings.max_queued_requests
-    return Finding(
-        "requests_shed",
-        "warning",
-        "Requests are refused",
-        evidence=f"{refused} of the last {received} ({percent(refused / received)}) found the queue of {limit} full.",
-        data={"refused": refused, "received": received, "max_queued_requests": limit},
-        advice="Raise max_queued_requests if these come in bursts. Where more arrive than the engine can do, a longer "
-        "queue only makes all wait longer.",
-        control="max_queued_requests",
-    )
-
-
-def replica_idle(facts: Facts) -> Finding | None:
-    """A replica has nothing to do while requests queue at another."""
-    queues = facts.queues
-    if np.count_nonzero(queues.is_present) < 2:
-        return None
-    queueing = ((queues.waiting > 0) & (queues.running > 0)).any(axis=0)  # requests behind a batch that runs
-    idle = (queues.waiting == 0) & (queues.running == 0) & queues.is_present[:, None] & queueing
-    shares = idle.mean(axis=1)
-    slot = int(np.argmax(shares))
-    if shares[slot] < MUCH_IDLE:
-        return None
-    longest = queues.waiting[:, idle[slot]].max(axis=1)
-    other = int(np.argmax(longest))
-    idle_name, busy_name = (facts.history.slots.name_of(n) for n in (slot, other))
-    return Finding(
-        "replica_idle",
-        "warning",
-        "A replica idles while another queues",
-        evidence=f"{idle_name} had nothing to do {percent(shares[slot])} of the time while up to {longest[other]} "
-        f"requests waited at {busy_name}.",
-        data={"idle_share": float(shares[slot]), "longest_queue": int(longest[other])},
-        advice="A request stays with the replica it was given to. Raise max_batch_size so that the busy one takes its "
-        "queue at once, or run one replica on the whole machine.",
-        control="max_batch_size",
-    )
+def _consequences(facts: Facts) -> str:
+    """What becomes of the requests, since the findings that say so alone are left out beside this one."""
+    shed, growth = requests_shed(facts), queue_grows(facts)
+    if shed is not None:
+        return f" {shed.evidence}"
+    return "" if growth is None else f" The queue {growth.evidence.removeprefix('It ')}"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
-from service.analysis.findings.facts import MOSTLY, Facts, Finding, advise_larger_cap, share
+from service.analysis.findings.facts import MOSTLY, Facts, Finding, share
+from service.analysis.findings.mend import Advice, carry_load
+from service.analysis.observed.columns import Bools
 from service.analysis.observed.statuses import UNKNOWN
-from service.messages.text import counted, per_second, percent, seconds
+from service.messages.text import counted, percent, seconds
 
 BUSY = 0.8
 TELEMETRY_READERS = 2  # each is a request that the replica holds
+OFTEN = 0.4  # of the moments in which a replica holds something
+MUCH_PREFILL = 0.35  # of the time that the engine runs
+LEAST_BUSY = 0.5  # below that what takes the engine's time is no matter
+LEAST_KNOWN = 3
 GROWTH_REACH_S = 300.0
 LEAST_GROWTH_S = 60.0
 LEAST_GROWTH_BYTES = 100 * 2**20
@@ -29,14 +37,11 @@ def batch_of_one(facts: Facts) -> Finding | None:
         return None
     of_one = int(np.count_nonzero(alone))
     few = f"{of_one} of the last {len(alone)} batches held a single request"
-    advice = "Raise batch_wait_timeout_s so that more requests come together, or use fewer replicas."
+    advice = Advice(
+        "Raise batch_wait_timeout_s so that more requests come together, or use fewer replicas.", "batch_wait_timeout_s"
+    )
     if facts.cap == 1:
-        alone_per_s, eight_per_s = facts.capacity_per_s(1), facts.capacity_per_s(8)
-        advice = "Raise max_batch_size."
-        if alone_per_s and eight_per_s:
-            advice = (
-                f"Raise max_batch_size: batches of 8 would do {per_second(eight_per_s)} instead of {alone_per_s:.1f}."
-            )
+        advice = carry_load(facts)
     return Finding(
         "batch_of_one",
         "warning",
@@ -50,8 +55,7 @@ def batch_of_one(facts: Facts) -> Finding | None:
             "mean_waiting": waiting,
             "max_batch_size": facts.cap,
         },
-        advice=advice,
-        control="max_batch_size" if facts.cap == 1 else "batch_wait_timeout_s",
+        **asdict(advice),
     )
 
 
@@ -62,15 +66,13 @@ def batch_size_limits(facts: Facts) -> Finding | None:
     full, batches = int(np.count_nonzero(facts.batches.is_full)), len(facts.batches)
     data = {"full": full, "batches": batches, "waiting": facts.waiting, "max_batch_size": facts.cap}
     if facts.full_share >= MOSTLY and facts.waiting:
-        advice, control = advise_larger_cap(facts)
         taken = f"{full} of the last {batches} batches were full"
         if facts.is_continuous:
             taken = f"All {facts.cap} places were taken {percent(facts.full_share)} of the time"
         waits = f"{counted(facts.waiting, 'request')} {'waits' if facts.waiting == 1 else 'wait'}"
         title, evidence = "max_batch_size limits", f"{taken}, and {waits}."
-        return Finding(
-            "batch_size_limits", "warning", title, evidence=evidence, data=data, advice=advice, control=control
-        )
+        advice = asdict(carry_load(facts))
+        return Finding("batch_size_limits", "warning", title, evidence=evidence, data=data, **advice)
     previous = facts.previous_batches
     if full == 0 and previous is not None and previous.share(previous.is_full) >= MOSTLY:
         evidence = f"None of the last {batches} batches reached the cap of {facts.cap}."
@@ -82,32 +84,36 @@ def batch_size_limits(facts: Facts) -> Finding | None:
 
 
 def ongoing_capped(facts: Facts) -> Finding | None:
-    """Ray lets a replica hold fewer requests than a batch may have, so no batch can be full."""
+    """Ray lets a replica hold too few requests, those that wait and those that run, for batches to be full.
+
+    What it holds falls whenever a batch ends, and rises to the limit again, but never beyond, while more were sent.
+    """
     reported = facts.history.statuses.replicas
     limits = reported["max_ongoing"][(reported["at"] <= facts.at_s) & (reported["max_ongoing"] != UNKNOWN)]
-    if not len(limits) or not facts.has_batches:
+    if not len(limits) or not facts.has_batches or facts.full_share >= MOSTLY:
         return None
     limit = int(limits[-facts.replicas :].min())  # the lowest that the replicas reported last
-    batches = facts.batches
-    if limit >= facts.cap or batches.share(batches.size >= limit - TELEMETRY_READERS) < 0.5:
+    held = (facts.queues.waiting + facts.queues.running).max(axis=0, initial=0)  # by the replica with the most
+    at_limit = held >= max(limit - TELEMETRY_READERS, 1)
+    if held.max() > limit or share(at_limit[held > 0]) < OFTEN or not _more_was_sent(facts, at_limit):
         return None
-    largest = int(batches.size.max())
-    timeout_s = facts.timeout_s
+    batches, timeout_s = facts.batches, facts.timeout_s
     waits_all = timeout_s > 0 and share(batches.held >= 0.9 * timeout_s) >= MOSTLY
     also = f", and each waited its whole {seconds(timeout_s)} for more" if waits_all else ""
-    most = f"of the last {counted(len(batches), 'batch')} none had more than"
+    had = f"the last {counted(len(batches), 'batch')} held {batches.mean_size:.1f} of {facts.cap} requests on average"
     if facts.is_continuous:
-        most = "there never ran more than"
+        had = f"{batches.mean_size:.1f} of {facts.cap} places were taken on average"
     return Finding(
         "ongoing_capped",
         "warning",
         "max_ongoing_requests caps the batches",
-        evidence=f"Ray lets a replica hold {limit} requests at once, readers of telemetry included: {most} {largest}, "
-        f"although max_batch_size is {facts.cap}{also}.",
+        evidence=f"Ray lets a replica hold {limit} requests at once, waiting, running or reading telemetry. It held up "
+        f"to {held.max()} while more had been sent: {had}{also}.",
         data={
             "max_ongoing_requests": limit,
             "max_batch_size": facts.cap,
-            "largest_batch": largest,
+            "mean_batch": batches.mean_size,
+            "most_held": int(held.max()),
             "mean_held_s": float(batches.held.mean()),
         },
         advice=f"Raise max_ongoing_requests to {facts.settings.max_ongoing_requests} or more, which holds a full "
@@ -116,16 +122,25 @@ def ongoing_capped(facts: Facts) -> Finding | None:
     )
 
 
+def _more_was_sent(facts: Facts, at_limit: Bools) -> bool:
+    """Whether requests had mostly been sent that no replica held yet; true where no sender is known."""
+    columns = facts.history.requests.columns
+    sent, received = columns["sent"], columns["received"]
+    if not np.isfinite(sent).any():
+        return True
+    moments = facts.queues.at_s[at_limit]
+    ended = np.minimum(received, columns["client_finished"])
+    return share(np.array([((sent <= at_s) & (ended > at_s)).any() for at_s in moments])) >= MOSTLY
+
+
 def memory_full(facts: Facts) -> Finding | None:
     """Memory does not hold the rows of a batch all at once."""
-    batches = facts.earlier_batches
-    split = batches.splits > 0
-    if not split.any():
+    batches, held = facts.earlier_batches, facts.memory_rows
+    if held is None:
         return None
-    # A request that waits in `continuous` does so beside all rows that memory holds; elsewhere parts are about equal.
-    parts = 1 if batches.is_open else batches.splits[split] + 1
-    held = int(np.min(np.ceil(batches.size[split] / parts)))
-    count = int(np.count_nonzero(split))
+    count = int(np.count_nonzero(batches.splits > 0))
+    expected = "Nothing is then tried in vain."
+    advice = Advice.of(facts, facts.settings.revised({"max_batch_size": held}), expected, "; shorter texts need less")
     return Finding(
         "memory_full",
         "warning",
@@ -133,8 +148,31 @@ def memory_full(facts: Facts) -> Finding | None:
         evidence=f"Memory did not hold all rows of {count} of the last {counted(len(batches), 'batch')}, but {held}: "
         "the others had to wait until these were done.",
         data={"split": count, "batches": len(batches), "rows": held},
-        advice=f"Set max_batch_size to {held}: then nothing is tried in vain. Shorter texts need less memory.",
-        control="max_batch_size",
+        **asdict(advice),
+    )
+
+
+def prompts_dominate(facts: Facts) -> Finding | None:
+    """Reading prompts takes a large share of the engine's time."""
+    batches = facts.earlier_batches
+    known = np.isfinite(batches.prefill_s) & np.isfinite(batches.finished)
+    run_s = float((batches.finished - batches.started)[known].sum())
+    if int(np.count_nonzero(known)) < LEAST_KNOWN or run_s <= 0 or facts.busy_share < LEAST_BUSY:
+        return None
+    part = float(batches.prefill_s[known].sum()) / run_s
+    if part < MUCH_PREFILL:
+        return None
+    cost = facts.cost
+    each = ""
+    if cost is not None:
+        each = f": {cost.prompt_tokens:.0f} tokens of a request's prompt, beside {cost.tokens:.0f} of its answer"
+    return Finding(
+        "prompts_dominate",
+        "warning" if facts.waiting and facts.busy_share >= BUSY else "info",
+        "Prompts take much of the engine's time",
+        evidence=f"Reading prompts took {percent(part)} of the time in which the engine ran{each}.",
+        data={"prefill_share": part, "run_s": run_s},
+        advice="Shorten the prompts: while they are read, fewer tokens are generated or none.",
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import NamedTuple
 
 import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts, Finding, share
+from service.analysis.findings.mend import Advice
 from service.analysis.findings.recent import AT_ONCE_S
-from service.analysis.observed.columns import Floats
+from service.analysis.observed.columns import Floats, Ints
 from service.messages.text import counted, seconds
 
 MOST_BUSY = 0.85  # beyond that larger batches also keep the queue short, which is not counted here
-HARDLY = 1.1  # times as large
+SURE = 2.0  # standard errors
 MANY = 0.3  # of the requests
 LEAST_REQUESTS = 5
 
@@ -24,11 +26,19 @@ class WaitEffect(NamedTuple):
         held_s: how long it was held while the engine was free.
         size_before: members it would have had without the wait.
         gained_s: by how much a request was answered earlier for it; negative if later, ``None`` if unknown.
+        error_s: the standard error of that mean over the batches.
     """
 
     held_s: float
     size_before: float
     gained_s: float | None
+    error_s: float
+
+    @property
+    def surely_gained_s(self) -> float:
+        """What of it is no chance; 0 where its sign might be."""
+        gained_s, doubt_s = self.gained_s or 0.0, SURE * self.error_s
+        return max(gained_s - doubt_s, 0.0) + min(gained_s + doubt_s, 0.0)
 
 
 def timeout_too_long(facts: Facts) -> Finding | None:
@@ -36,7 +46,7 @@ def timeout_too_long(facts: Facts) -> Finding | None:
     if not facts.has_batches or not facts.timeout_s or not facts.is_late or facts.busy_share > MOST_BUSY:
         return None
     effect = _wait_effect(facts)
-    if effect.gained_s is None or not facts.is_felt(-effect.gained_s):
+    if effect.gained_s is None or not facts.is_felt(-effect.surely_gained_s):
         return None
     mean_size = facts.batches.mean_size
     return Finding(
@@ -53,8 +63,10 @@ def timeout_too_long(facts: Facts) -> Finding | None:
             "lost_s": -effect.gained_s,
             "latency_p50_s": facts.latency_p50_s or 0.0,
         },
-        advice="Lower batch_wait_timeout_s; under late formation batches still grow while the engine is busy.",
+        advice="Set batch_wait_timeout_s to 0; under late formation batches still grow while the engine is busy.",
         control="batch_wait_timeout_s",
+        change={"batch_wait_timeout_s": 0.0},
+        expected=f"Answers about {seconds(-effect.gained_s)} earlier.",
     )
 
 
@@ -79,8 +91,7 @@ def timeout_waited(facts: Facts) -> Finding | None:
             "mean_batch": batches.mean_size,
             "largest_batch": int(batches.size.max()),
         },
-        advice=_advice(facts, effect),
-        control="batch_wait_timeout_s",
+        **asdict(_advice(facts, effect)),
     )
 
 
@@ -103,6 +114,8 @@ def timeout_needless(facts: Facts) -> Finding | None:
         data={"held": held, "begun": begun, "batch_wait_timeout_s": timeout_s, "latency_p50_s": facts.latency_p50_s},
         advice="Set batch_wait_timeout_s to 0: a later request joins at the next step.",
         control="batch_wait_timeout_s",
+        change={"batch_wait_timeout_s": 0.0},
+        expected=f"These are answered up to {seconds(timeout_s)} earlier.",
     )
 
 
@@ -125,7 +138,7 @@ def timeout_without_effect(facts: Facts) -> Finding | None:
 def _wait_effect(facts: Facts) -> WaitEffect:
     """Compare each batch with the same requests without a wait: those there at once run, the others after them."""
     batches, table = facts.batches, facts.history.requests.columns
-    members = np.isin(table["batch"], batches.row)
+    members = np.isin(table["batch"], batches.row) & np.isfinite(table["queued"])
     order = np.argsort(batches.row)
     batch_of = order[np.searchsorted(batches.row, table["batch"][members], sorter=order)]
     late_s = np.maximum(table["queued"][members] - batches.ready[batch_of], 0.0)  # after the engine was ready
@@ -133,15 +146,23 @@ def _wait_effect(facts: Facts) -> WaitEffect:
     joiners = np.bincount(batch_of, joined, len(batches)).astype(np.int64)
     before = np.maximum(batches.size - joiners, 1)
     run_s = _run_times(facts, {*before.tolist(), *batches.size.tolist(), *joiners.tolist()})
-    gained_s: float | None = None
+    gains_s: Floats | None = None  # by member
     if not joiners.any():
-        gained_s = -float(np.average(batches.held, weights=batches.size))
+        gains_s = -batches.held[batch_of]
     elif run_s is not None:
         with_wait_s = batches.held[batch_of] - np.where(joined, late_s, 0.0) + run_s[batches.size][batch_of]
         first_s = run_s[before][batch_of]
         after_s = np.maximum(first_s - late_s, 0.0) + run_s[joiners][batch_of]
-        gained_s = float((np.where(joined, after_s, first_s) - with_wait_s).mean())
-    return WaitEffect(float(batches.held.mean()), float(before.mean()), gained_s)
+        gains_s = np.where(joined, after_s, first_s) - with_wait_s
+    gained_s, error_s = (None, 0.0) if gains_s is None or not len(gains_s) else _mean_of_groups(gains_s, batch_of)
+    return WaitEffect(float(batches.held.mean()), float(before.mean()), gained_s, error_s)
+
+
+def _mean_of_groups(values: Floats, group: Ints) -> tuple[float, float]:
+    """The mean, and its standard error where the values of a group are no evidence beside one another."""
+    mean = float(values.mean())
+    sums = np.bincount(group, values - mean)
+    return mean, float(np.sqrt((sums**2).sum()) / len(values))
 
 
 def _run_times(facts: Facts, sizes: set[int]) -> Floats | None:
@@ -154,15 +175,21 @@ def _run_times(facts: Facts, sizes: set[int]) -> Floats | None:
     return by_size
 
 
-def _advice(facts: Facts, effect: WaitEffect) -> str:
+def _advice(facts: Facts, effect: WaitEffect) -> Advice:
+    """What to do with the timeout: nothing where its effect may be chance, or is too small to be felt."""
     sizes = facts.batches.size
-    if sizes.mean() < HARDLY * effect.size_before:
-        return "Lower batch_wait_timeout_s: batches hardly grow while they wait."
-    if sizes.min() == sizes.max():
-        return (
-            f"If never more than {sizes.max()} come together, set max_batch_size to {sizes.max()}: batches then go as "
-            "soon as they are full."
-        )
-    if effect.gained_s is not None and effect.gained_s > 0:
-        return f"It pays: run at once, requests would have been answered {seconds(effect.gained_s)} later."
-    return "Lower batch_wait_timeout_s and watch whether latency falls."
+    if sizes.min() == sizes.max() < facts.cap:
+        expected = f"Answers up to {seconds(facts.timeout_s)} earlier, if never more than {sizes.max()} come together."
+        return Advice.of(facts, facts.settings.revised({"max_batch_size": int(sizes.max())}), expected)
+    gained_s = effect.surely_gained_s
+    if effect.gained_s is not None and facts.is_felt(gained_s):
+        told = f"It pays: run at once, requests would have been answered {seconds(effect.gained_s)} later."
+        return Advice(told, "batch_wait_timeout_s")
+    if effect.gained_s is not None and facts.is_felt(-gained_s):
+        change: dict[str, object] = {"batch_wait_timeout_s": 0.0}
+        expected = f"Answers about {seconds(-effect.gained_s)} earlier."
+        return Advice("Set batch_wait_timeout_s to 0.", "batch_wait_timeout_s", change, expected)
+    if effect.gained_s is None or not gained_s:
+        return Advice("Whether this pays cannot be told from these batches.", "batch_wait_timeout_s")
+    does = "gains" if gained_s > 0 else "costs"
+    return Advice(f"It {does} a request about {seconds(abs(effect.gained_s))}: too little to matter.")

@@ -1,0 +1,61 @@
+"""What a change of settings still waits for, beside the findings: of the present, and no part of a recording's list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from service.analysis.findings.facts import Facts, Finding
+from service.analysis.observed.descriptions import describe_change
+from service.messages.settings import SettingsChange
+from service.messages.text import counted, seconds
+
+SHOWN_S: Final = 15.0  # after a change, and for as long as requests of the settings before are left
+
+
+def with_change(facts: Facts, found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings, and the last change of settings where it is recent, behind the warnings."""
+    change = settings_changed(facts)
+    warnings = tuple(finding for finding in found if finding.severity == "warning")
+    return (*warnings, *([] if change is None else [change]), *found[len(warnings) :])
+
+
+def settings_changed(facts: Facts) -> Finding | None:
+    """The last change: what is left of the settings before, for about how long, and how to take it back."""
+    changes = [change for change in facts.history.changes if change.in_force_s <= facts.at_s]
+    if not changes or changes[-1].in_force_s < facts.history.service_begun_s(facts.at_s):
+        return None
+    change, (left, left_s) = changes[-1], _left(facts, changes[-1])
+    age_s = facts.at_s - change.in_force_s
+    if not change.changed_fields or (not left and age_s > SHOWN_S):
+        return None
+    drains = "no batch of the settings before is left"
+    if left:
+        about = "" if left_s is None else f", for about {seconds(left_s)}"
+        drains = f"{counted(left, 'request')} of the settings before still {'drains' if left == 1 else 'drain'}{about}"
+    return Finding(
+        "settings_changed",
+        "check",
+        f"v{change.version}: {describe_change(change.previous, change.settings)}",
+        evidence=f"In force for {seconds(age_s)}; {drains}.",
+        data={"version": change.version, "age_s": age_s, "left": left},
+        change={field: getattr(change.previous, field) for field in change.changed_fields},
+        undoes=change.version,
+    )
+
+
+def _left(facts: Facts, change: SettingsChange) -> tuple[int, float | None]:
+    """The requests in batches that were formed before the change, and how long the engine needs for them."""
+    columns = facts.history.batches.columns
+    left = (
+        (columns["formed"] <= facts.at_s) & (columns["finished"] > facts.at_s) & (columns["version"] < change.version)
+    )
+    left &= columns["formed"] >= facts.history.service_begun_s(facts.at_s)
+    size, started = columns["size"][left], np.minimum(columns["started"][left], facts.at_s)
+    cost = facts.cost
+    if cost is None or not all(cost.is_sure_of(each) for each in size.tolist()):
+        return int(size.sum()), None
+    run_s = np.array([cost.batch_s(each) for each in size.tolist()])
+    return int(size.sum()), float(np.maximum(run_s - (facts.at_s - started), 0.0).sum()) / facts.places
