@@ -151,8 +151,19 @@ def _rests_on(now: Figures) -> str:
 
 
 def _predicted(prediction: Prediction, key: str, shown: _Shown) -> tuple[str, str]:
-    """A word and a predicted number; a growing queue has no steady latency, so its word is "grows to"."""
+    """A word and a predicted number; a growing queue has no steady latency, so its word is when it is reached."""
     is_growing = prediction.saturated and key in ("p50_s", "p95_s")
-    value = getattr(prediction, key).value
-    number = format_number(value, shown.decimals if value < ROOMY else shown.decimals_before)
-    return "grows to" if is_growing else "predicted", number
+    estimate = getattr(prediction, key)
+    value = None if estimate is None else estimate.value
+    number = format_number(value, shown.decimals if value is None or value < ROOMY else shown.decimals_before)
+    if is_growing:
+        return f"in {prediction.horizon_s:.0f} s", number
+    return _first(prediction) if key in ("p50_s", "p95_s") else "then", number
+
+
+def _first(prediction: Prediction) -> str:
+    """What comes before the steady latency: the time in which the backlog is worked off, if there is one."""
+    if not prediction.is_after_backlog:
+        return "then"
+    after = prediction.worked_off_s
+    return "later" if after is None else f"{after.value:.0f} s, then"
