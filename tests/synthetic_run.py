@@ -144,7 +144,7 @@ class SyntheticRun:
         batch.tokens = [member.tokens for member in batch.members]
         prompts, padding = padded(batch.members)
         batch.work = BatchWork(
-            steps=max(batch.tokens) - 1,
+            steps=max(batch.tokens),
             computed=prompts + sum(batch.tokens) - len(batch.tokens),
             padding=padding,
             vacant=sum(max(batch.tokens) - each for each in batch.tokens),

@@ -167,8 +167,19 @@ def _singles(now: Figures) -> str:
 
 
 def _predicted(prediction: Prediction, key: str) -> tuple[str, str]:
-    """A word and a predicted number; a growing queue has no steady latency, so its word is "grows to"."""
+    """A word and a predicted number; a growing queue has no steady latency, so its word is when it is reached."""
     is_latency = key in ("p50_s", "p95_s")
-    value = getattr(prediction, key).value
+    estimate = getattr(prediction, key)
+    value = None if estimate is None else estimate.value
     number = REGISTER[key].number(value, decimals_of_seconds([value]) if is_latency else None)
-    return "grows to" if prediction.saturated and is_latency else "predicted", number
+    if prediction.saturated and is_latency:
+        return f"in {prediction.horizon_s:.0f} s", number
+    return _first(prediction) if is_latency else "then", number
+
+
+def _first(prediction: Prediction) -> str:
+    """What comes before the steady latency: the time in which the backlog is worked off, if there is one."""
+    if not prediction.is_after_backlog:
+        return "then"
+    after = prediction.worked_off_s
+    return "later" if after is None else f"{after.value:.0f} s, then"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QFontMetricsF, QPainter
+from PySide6.QtGui import QFontMetricsF, QPainter, QPolygonF
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.plots.layout import Layout, Overlay
 from gui.plots.paint import bold, draw_text, font, pen, polygon, text_width
-from gui.series.prediction import GhostLevel
+from gui.series.prediction import GhostLevel, GhostPoint
 from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark, Stretch
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
@@ -240,7 +240,7 @@ def _paint_elided(painter: QPainter, x: float, room: float, text: str, ink: str)
 
 
 class GhostItem(Overlay):
-    """A dashed level on a band as high as it is unsure; a small arrow where it lies above the plot."""
+    """A dashed level, or the way to one, on a band as high as it is unsure; an arrow where it lies above the plot."""
 
     def __init__(self) -> None:
         super().__init__(z=20)
@@ -258,12 +258,20 @@ class GhostItem(Overlay):
     def _paint_level(self, painter: QPainter, layout: Layout, level: GhostLevel) -> None:
         pane, ink = layout.panes[level.pane], getattr(current(), level.ink)
         left, right = layout.right - tokens.GHOST_WIDTH, layout.right
-        low, high = (min(max(round(pane.y_of(value)), pane.top), pane.bottom) for value in (level.low, level.high))
-        painter.fillRect(QRectF(left, high, tokens.GHOST_WIDTH, low - high), colour(ink, tokens.GHOST_ALPHA))
-        y = round(pane.y_of(level.value)) + 0.5
-        if y >= pane.top:
+
+        def place(share: float, value: float) -> QPointF:
+            y = min(max(round(pane.y_of(value)), pane.top), pane.bottom)
+            return QPointF(left + share * tokens.GHOST_WIDTH, y + 0.5)
+
+        still = (GhostPoint(share, level.value, level.low, level.high) for share in (0.0, 1.0))
+        points = level.course or tuple(still)
+        lower, upper = [place(p.share, p.low) for p in points], [place(p.share, p.high) for p in points]
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour(ink, tokens.GHOST_ALPHA))
+        painter.drawPolygon(QPolygonF([*lower, *reversed(upper)]))
+        if pane.y_of(level.value) >= pane.top:
             painter.setPen(pen(ink, tokens.LINE_GHOST, tokens.DASH_GHOST))
-            painter.drawLine(QLineF(left, y, right, y))
+            painter.drawPolyline(QPolygonF([place(p.share, p.value) for p in points]))
         else:
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(colour(ink))

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gui.look.tokens import GHOST_REACH
 from service.analysis.findings.facts import Facts
 from service.analysis.predict.cost import Capacity
-from service.analysis.predict.predict import Estimate, Prediction
+from service.analysis.predict.predict import Estimate, Prediction, Trajectory
+
+
+class GhostPoint(NamedTuple):
+    """A value on the way, and its interval; `share` of the horizon has passed by then."""
+
+    share: float
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,7 @@ class GhostLevel:
     Attributes:
         pane: of the plot, counted from the top.
         ink: name of its colour.
+        course: the way there, from the present on; empty for a level that holds at once.
     """
 
     pane: int
@@ -26,17 +36,28 @@ class GhostLevel:
     low: float
     high: float
     ink: str
+    course: tuple[GhostPoint, ...] = ()
+
+    @property
+    def peak(self) -> float:
+        return max([self.value, *(point.value for point in self.course)])
 
 
 NO_GHOST: Final[Mapping[str, tuple[GhostLevel, ...]]] = {}
 
 
 def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]:
-    """The levels of each plot, by the plot's name."""
+    """The levels of each plot, by the plot's name; where a backlog is worked off first, the way there too."""
+    then, is_moving = prediction, prediction.saturated or prediction.is_after_backlog
+    comes = prediction.trajectory if is_moving else Trajectory()
     return {
-        "latency": (_level(prediction.p95_s, "p95"), _level(prediction.p50_s, "p50")),
-        "throughput": (_level(prediction.tokens_per_s, "t1"), _level(prediction.requests_per_s, "t1", pane=1)),
-        "batch-size": (_level(prediction.mean_batch, "t1"),),
+        "latency": (*_level(then.p95_s, "p95", comes.p95_s), *_level(then.p50_s, "p50", comes.p50_s)),
+        "throughput": (
+            *_level(then.tokens_per_s, "t1", comes.tokens_per_s),
+            *_level(then.requests_per_s, "t1", comes.requests_per_s, pane=1),
+        ),
+        "batch-size": _level(then.mean_batch, "t1"),
+        "queue-depth": _level(comes.present[-1], "t1", comes.present) if is_moving else (),
     }
 
 
@@ -47,13 +68,20 @@ def with_ghost(peaks: Sequence[float], levels: Sequence[GhostLevel]) -> tuple[fl
     ((1.2,), (2.0,))
     """
     return tuple(
-        max([peak, *(min(level.value, GHOST_REACH * peak) for level in levels if level.pane == pane)])
+        max([peak, *(min(level.peak, GHOST_REACH * peak) for level in levels if level.pane == pane)])
         for pane, peak in enumerate(peaks)
     )
 
 
-def _level(estimate: Estimate, ink: str, pane: int = 0) -> GhostLevel:
-    return GhostLevel(pane, estimate.value, estimate.low, estimate.high, ink)
+def _level(
+    estimate: Estimate | None, ink: str, course: Sequence[Estimate | None] = (), pane: int = 0
+) -> tuple[GhostLevel, ...]:
+    """The level with its course; none where it is not known."""
+    if estimate is None:
+        return ()
+    last = len(course) - 1
+    points = (GhostPoint(n / last, each.value, each.low, each.high) for n, each in enumerate(course) if each)
+    return (GhostLevel(pane, estimate.value, estimate.low, estimate.high, ink, tuple(points)),)
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from service.analysis.observed.history import History
 from service.analysis.predict import control
+from service.analysis.predict.load import PresentLoad
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.analysis.predict.prediction_report import PredictionReport, measured, table
 from service.commands import cli
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
+from service.messages.load import LOAD_BOUNDS
 from service.messages.pipes import ExitCode
 from service.messages.settings import Settings
 from service.messages.telemetry import TelemetryFrame
@@ -31,7 +33,7 @@ def main(argv: list[str]) -> int:
     if "--control" in argv:
         return control.main()
     options = _parser().parse_args(argv)
-    report = asyncio.run(_watch_and_predict(options.url, options.token, options.set, options.seconds))
+    report = asyncio.run(_watch_and_predict(options))
     print(table(report))
     cli.write_json(options.json, report)
     return ExitCode.DONE
@@ -40,14 +42,21 @@ def main(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.Parser(
         "predict",
-        "Watch a running service and predict latency and throughput under other settings, for the load it has now.",
+        "Watch a running service and predict latency and throughput under other settings or another load.",
         "--url http://127.0.0.1:8000 --set max_batch_size=8,allow_small_batch=off",
+        "--users 16",
     )
     cli.add_address_options(parser)
     parser.add_argument("--seconds", type=cli.seconds, default=WATCH_S, help="how long to watch the load (default: 20)")
     names = ", ".join(Settings.__struct_fields__)
     other = f"what would be different, such as max_batch_size=8; may be given again (settings: {names})"
     parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE", help=other)
+    load = parser.add_mutually_exclusive_group()
+    rate, users = cli.number(LOAD_BOUNDS["rate_per_s"]), cli.number(LOAD_BOUNDS["users"])
+    load.add_argument(
+        "--rate", type=rate, help="Poisson arrivals of such requests a second, instead of the load it has"
+    )
+    load.add_argument("--users", type=users, help="users, each asking again when answered, instead of the load it has")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--control", action="store_true", help="obey JSON lines on standard input instead")
     return parser
@@ -75,10 +84,18 @@ async def _watched(remote: RemoteService, watch_s: float) -> History:
     return history
 
 
-async def _watch_and_predict(url: str, token: str | None, changes: Sequence[str], watch_s: float) -> PredictionReport:
-    async with RemoteService(url, token) as remote:
+def _load_of(options: argparse.Namespace, present: PresentLoad) -> PresentLoad:
+    """The load to predict for: the present one, or its requests at the rate or from the users that are asked about."""
+    if options.rate is not None:
+        return present.of_rate(options.rate)
+    return present if options.users is None else present.of_users(options.users)
+
+
+async def _watch_and_predict(options: argparse.Namespace) -> PredictionReport:
+    url, watch_s = options.url, options.seconds
+    async with RemoteService(url, options.token) as remote:
         before = await remote.settings()
-        asked = cli.revised(before.settings, changes)
+        asked = cli.revised(before.settings, options.set)
         history = await _watched(remote, watch_s)
     first_s, at_s = history.first_s, history.last_s
     if first_s is None or at_s is None:
@@ -93,7 +110,8 @@ async def _watch_and_predict(url: str, token: str | None, changes: Sequence[str]
             "Send some load (python -m service load …) or watch longer with --seconds."
         )
     predictor = Predictor.of(observation)
-    expected, prediction = predictor.predict(before.settings), predictor.predict(asked)
+    other = replace(predictor, load=_load_of(options, predictor.load))
+    expected, prediction = predictor.predict(before.settings), other.predict(asked)
     if expected is None or prediction is None:
         raise UserError(
             "What batches cost that run side by side is known only where they do: change max_concurrent_batches on the "

@@ -22,7 +22,6 @@ import msgspec
 
 from service.analysis.observed.descriptions import format_length
 from service.analysis.observed.history import History
-from service.analysis.predict.cost import TERMS, CostModel
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction, Predictor
 from service.analysis.predict.prediction_report import Measured, measured
@@ -184,22 +183,9 @@ async def _generator(url: str, history: History) -> AsyncIterator[asyncio.subpro
         await task
 
 
-def machine(seen: Seen, cost: CostModel) -> float:
-    """How much longer the batches of a run took than the model that was fitted before says."""
-    executed = seen.observation.executed
-    expected = (
-        cost.overhead_s * ~executed.is_open
-        + cost.prompt_token_s * executed.prompt_tokens
-        + cost.step_s * executed.steps
-        + cost.row_s * executed.tokens
-    )
-    return float(executed.run_s.sum() / expected.sum() / cost.residuals.mean())
-
-
 def at_speed(predictor: Predictor, factor: float) -> Predictor:
     """The same predictor, had it known how fast the engine would be."""
-    prices = {term: factor * getattr(predictor.cost, term) for term in TERMS}
-    return replace(predictor, cost=replace(predictor.cost, **prices))
+    return replace(predictor, cost=predictor.cost.slower(factor))
 
 
 def compare(settings: Settings, prediction: Prediction, was: Measured, factor: float) -> bool:
@@ -219,7 +205,7 @@ def compare(settings: Settings, prediction: Prediction, was: Measured, factor: f
 
 def hold(predictor: Predictor, settings: Settings, seen: Seen) -> tuple[bool, bool]:
     """Whether what is predicted is what was measured, as predicted and at the speed that the engine then had."""
-    factor = machine(seen, predictor.cost)
+    factor = predictor.cost.factor(seen.observation.executed)
     holds = compare(settings, predictor.predict(settings), seen.measured, factor)
     if abs(factor - 1.0) <= SAME_MACHINE:
         return holds, holds
@@ -243,7 +229,7 @@ async def check(url: str, scenario: Scenario) -> list[tuple[bool, bool]]:
         for settings in scenario.unseen:
             seen = await see(url, remote, settings, scenario)
             for _ in range(REPEATS):
-                factor = machine(seen, predictor.cost)
+                factor = predictor.cost.factor(seen.observation.executed)
                 if abs(factor - 1.0) <= SAME_MACHINE:
                     break
                 print(f"(its batches took ×{factor:.2f} as long: once more)", flush=True)

@@ -7,6 +7,7 @@ import pytest
 from gui.look.tokens import GHOST_REACH
 from gui.series.prediction import GhostLevel, ghost_levels, with_ghost
 from tests.unit.test_predict import OBSERVED, predicted
+from tests.unit.test_predict_backlog import LARGE, predictor_behind_a_backlog
 
 
 def level(value: float, pane: int = 0) -> GhostLevel:
@@ -22,7 +23,20 @@ def test_that_each_plot_gets_what_it_shows() -> None:
         prediction.requests_per_s.value,
     ]
     assert [level.value for level in levels["batch-size"]] == [prediction.mean_batch.value]
-    assert "queue-depth" not in levels
+    assert not levels["queue-depth"], "nothing has to be worked off"
+    assert not any(level.course for each in levels.values() for level in each)
+
+
+def test_that_a_backlog_is_drawn_on_its_way() -> None:
+    prediction = predictor_behind_a_backlog().predict(LARGE)
+    assert prediction is not None
+    levels = ghost_levels(prediction)
+    for name in ("latency", "throughput", "queue-depth"):
+        course = levels[name][0].course
+        assert [course[0].share, course[-1].share] == [0.0, 1.0]
+    queue = levels["queue-depth"][0].course
+    assert queue[0].value > 5 * queue[-1].value
+    assert levels["queue-depth"][0].peak == max(point.value for point in queue)
 
 
 def test_that_a_scale_grows_for_a_ghost_that_is_a_little_higher() -> None:

@@ -142,7 +142,9 @@ def asked(intended_s: list[float], took_s: list[float]) -> Requests:
     """Requests that nobody but the service tells of."""
     begins = np.array(intended_s)
     nothing = np.zeros(len(begins))
-    return Requests(begins, nothing, begins + np.array(took_s), nothing, nothing.astype(int), nothing.astype(int))
+    return Requests(
+        begins, nothing, begins + np.array(took_s), nothing, nothing.astype(int), nothing.astype(int), nothing > 0
+    )
 
 
 def test_that_users_that_wait_for_their_answers_are_recognised() -> None:

@@ -69,6 +69,28 @@ def test_that_settings_are_spelled_as_in_every_command(tmp_path: Path) -> None:
     assert report.prediction.settings == NOW.revised({"allow_small_batch": False, "max_batch_size": 8})
 
 
+def test_that_another_load_can_be_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.json"
+    assert run("--users", "16", "--json", str(path)) == 0
+    of_users = msgspec.json.decode(path.read_bytes(), type=PredictionReport)
+    assert (of_users.prediction.load, of_users.prediction.users) == ("closed", 16)
+    assert of_users.prediction.requests_per_s.value > of_users.expected.requests_per_s.value
+    assert "closed loop of 16 users" in capsys.readouterr().out
+    assert run("--rate", "0.5", "--json", str(path)) == 0
+    of_rate = msgspec.json.decode(path.read_bytes(), type=PredictionReport)
+    assert of_rate.prediction.requests_per_s.value == pytest.approx(0.5, rel=0.1)
+    assert of_rate.prediction.p50_s is not None
+    assert of_rate.expected.p50_s is not None
+    assert of_rate.prediction.p50_s.value < of_rate.expected.p50_s.value
+
+
+@pytest.mark.parametrize("load", [("--rate", "0"), ("--users", "1.5"), ("--users", "4", "--rate", "2")])
+def test_that_a_load_that_cannot_be_is_refused(load: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        run(*load)
+    assert refusal.value.code == 2
+
+
 def test_that_saturation_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--set", "max_batch_size=1") == 0
     assert "Saturated: requests come faster" in capsys.readouterr().out

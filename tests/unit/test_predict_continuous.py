@@ -18,8 +18,8 @@ from service.analysis.predict.cost import CostModel, Executed
 from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
-from service.analysis.predict.replicas import SimulatedRun
-from service.analysis.predict.simulation import Start, simulate
+from service.analysis.predict.replicas import Ran, RunningBatch, SimulatedRun
+from service.analysis.predict.simulation import Held, Start, simulate
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch
 from service.messages.settings import Settings, VersionedSettings
@@ -35,13 +35,13 @@ class EngineOfSteps:
     def __init__(self, read_s: float, base_s: float, per_row_s: float = 0.0) -> None:
         self._read_s, self._base_s, self._per_row_s = read_s, base_s, per_row_s
 
-    def read_s(self, joining: Sequence[Arrival]) -> float:
+    def read_s(self, _at_s: float, joining: Sequence[Arrival]) -> float:
         return self._read_s * len(joining)
 
-    def step_s(self, rows: int) -> float:
+    def step_s(self, _at_s: float, rows: int) -> float:
         return self._base_s + self._per_row_s * rows
 
-    def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
+    def run(self, _at_s: float, members: Sequence[Arrival]) -> Ran:
         raise AssertionError("nothing runs as a whole")
 
 
@@ -71,9 +71,9 @@ async def run_by_the_batcher(
         while joining or running:
             running += joining
             told.append((list(running), reason))
-            read_s, has_left, joining = engine.read_s([Arrival(0.0, 0.0, 1)] * len(joining)), False, []
+            read_s, has_left, joining = engine.read_s(now_s(), [Arrival(0.0, 0.0, 1)] * len(joining)), False, []
             while not joining and not has_left:
-                await asyncio.sleep(read_s + engine.step_s(len(running)))
+                await asyncio.sleep(read_s + engine.step_s(now_s(), len(running)))
                 read_s = 0.0
                 for number in running:
                     left[number] -= 1
@@ -153,9 +153,20 @@ def test_that_a_full_queue_refuses_and_users_come_back_one_by_one() -> None:
     assert len({request.answered_s for request in run.requests}) > len(run.requests) / 2
 
 
+def busy(waiting: tuple[Arrival, ...]) -> Start:
+    """One replica, busy for half a second."""
+    return Start((Held(waiting, running=(RunningBatch((), 0.5),)),))
+
+
 def test_that_it_can_start_from_a_queue_and_a_running_batch() -> None:
     waiting = tuple(Arrival(-1.0 + 0.1 * n, -1.0 + 0.1 * n, 3) for n in range(3))
-    run = simulate(continuous(2, 0.0), EngineOfSteps(0.01, 0.1), arriving([]), 10, start=Start((waiting,), ((0.5,),)))
+    run = simulate(
+        continuous(2, 0.0),
+        EngineOfSteps(0.01, 0.1),
+        arriving([]),
+        10,
+        start=busy(waiting),
+    )
     assert [request.started_s for request in run.requests] == [0.5, 0.5, pytest.approx(0.82)]
 
 
@@ -221,13 +232,18 @@ def test_that_continuous_is_foretold_from_late_batches() -> None:
     assert predicted.p95_s.value == pytest.approx(np.percentile(latencies_s, 95), rel=0.25)
 
 
-def test_that_a_batch_under_way_is_half_done_on_average() -> None:
+def test_that_each_request_of_a_running_batch_needs_the_tokens_it_has_not() -> None:
     run = continuous_run()
     history, _ = filled_history(run, until_s=55.0)
     observation = Observation.of_history(history)
     assert observation is not None
-    ((running,),) = observation.backlog.running
-    assert running is not None
-    columns = history.requests.columns
-    present = (columns["started"] <= history.now_s()) & (columns["finished"] > history.now_s())
-    assert running.for_s == pytest.approx(history.now_s() - columns["started"][present].mean(), abs=0.06)
+    ((running,),) = (each.running for each in observation.backlog.replicas)
+    at_s = history.now_s() - run.start_s
+    present = [r for r in run.requests if r.started_s is not None and r.started_s <= at_s < r.ended_s]
+    assert running.is_open
+    assert running.made == tuple(request.tokens_at(at_s) for request in present)
+    cost = CostModel.of_history(history)
+    assert cost is not None
+    for member in running.as_start(cost).members:
+        assert member.left < member.arrival.tokens
+        assert member.done_s == pytest.approx(member.left * (cost.step_s + cost.row_s * len(present)), rel=0.5)

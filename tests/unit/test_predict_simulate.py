@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from ray.serve import batching
 
 from service.analysis.predict.load import Arrival, ClosedLoop, OpenLoop, ReturnDelays
-from service.analysis.predict.replicas import SimulatedRun
-from service.analysis.predict.simulation import Start, simulate
+from service.analysis.predict.replicas import Ran, RunningBatch, SimulatedRun
+from service.analysis.predict.simulation import Held, Start, simulate
 from service.batching.batcher import Batcher
 from service.messages.settings import LONGEST_WAIT_S, Settings, VersionedSettings
 from tests.virtual_time import now_s, run_in_virtual_time
@@ -31,9 +31,9 @@ class EngineOfOneTime:
     def __init__(self, base_s: float, per_member_s: float = 0.0) -> None:
         self._base_s, self._per_member_s = base_s, per_member_s
 
-    def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
+    def run(self, _at_s: float, members: Sequence[Arrival]) -> Ran:
         run_s = self._base_s + self._per_member_s * len(members)
-        return run_s, [run_s] * len(members)
+        return Ran(run_s, run_s, [run_s] * len(members))
 
 
 def arriving(times_s: Sequence[float]) -> OpenLoop:
@@ -69,7 +69,7 @@ async def formed_by_the_batcher(requests: Sequence[Arrival], rules: Settings, en
     while sum(len(members) for members, _, _ in formed) < len(requests):
         batch = await batcher.next_batch()
         formed.append(([entry.item for entry in batch.entries], batch.release_reason, batch.formed_s))
-        run_s, _ = engine.run([Arrival(0.0, 0.0, 1)] * len(batch.entries))
+        run_s, *_ = engine.run(0.0, [Arrival(0.0, 0.0, 1)] * len(batch.entries))
         loop.call_at(batch.formed_s + run_s, batcher.free_place)
     return formed
 
@@ -242,7 +242,18 @@ def test_that_a_replica_holds_no_more_than_ray_lets_it() -> None:
     assert {batch.release_reason for batch in run.batches} == {"timeout"}
 
 
+def busy(waiting: tuple[Arrival, ...]) -> Start:
+    """One replica, busy for half a second."""
+    return Start((Held(waiting, running=(RunningBatch((), 0.5),)),))
+
+
 def test_that_it_can_start_from_a_queue_that_is_there() -> None:
     waiting = tuple(Arrival(-1.0 + 0.1 * n, -1.0 + 0.1 * n, 1) for n in range(3))
-    run = simulate(late(2, 0.05), EngineOfOneTime(1.0), arriving([]), 10, start=Start((waiting,), ((0.5,),)))
+    run = simulate(
+        late(2, 0.05),
+        EngineOfOneTime(1.0),
+        arriving([]),
+        10,
+        start=busy(waiting),
+    )
     assert [(len(batch.members), batch.started_s) for batch in run.batches] == [(2, 0.5), (1, pytest.approx(1.55))]

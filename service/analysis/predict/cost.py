@@ -33,7 +33,11 @@ HALF_LIFE_S: Final = 90.0  # of a batch's weight in the fit of the prices
 LEVEL_HALF_LIFE_S: Final = 15.0  # of its weight in the speed of the machine as a whole
 LEVEL_BATCHES: Final = 4.0  # after which another speed that they show counts half
 LEAST_NOISE: Final = 0.01
-OUTLIER: Final = 3.0  # times the noise, to which larger residuals are cut down
+DRIFT_S: Final = 10.0  # run time over which a mean speed is taken
+USUAL_DRIFT: Final = 0.03
+DRIFT_SPANS: Final = 3.0  # observed spans that count as much as the usual drift
+OUTLIER: Final = 3.0  # times the noise, to which larger residuals are cut down,
+HELD_UP: Final = 2.0  # or to this: batches that are held up now and then make the long latencies
 # The prior: each term's share of a typical batch's time, and its standard deviation. It decides only what the batches
 # leave open: requests of one length do not separate overhead from steps, nor batches of one size steps from rows.
 PRIOR_SHARES: Final = np.array([0.0, 0.03, 0.6, 0.3])
@@ -111,6 +115,12 @@ class Executed:
         )
 
     @property
+    def work(self) -> Floats:
+        """What each batch is charged for, in the order of `TERMS`."""
+        begins = np.where(self.is_open, 0.0, 1.0)  # a piece of a continuous batch has no begin
+        return np.stack([begins, self.prompt_tokens, self.steps, self.tokens], axis=1)
+
+    @property
     def pieces_per_token(self) -> float:
         """Pieces of answers for each token of work: 1, unless a function streams."""
         return float(self.pieces.sum() / self.tokens.sum())
@@ -150,6 +160,7 @@ class CostModel:
         overhead_s, prompt_token_s, step_s, row_s: see the module.
         covariance: of these four, in this order.
         residuals: measured over fitted time of each batch; their spread is that of a single batch.
+        run_s: time that each of them took.
         tokens, prompt_tokens: of a request, on average.
         pieces_per_token: as in `Executed`.
         longest_over_mean: tokens of a batch's longest completion over the mean of its members.
@@ -163,6 +174,7 @@ class CostModel:
     row_s: float
     covariance: Floats
     residuals: Floats
+    run_s: Floats
     tokens: float
     prompt_tokens: float
     pieces_per_token: float
@@ -196,6 +208,7 @@ class CostModel:
             **dict(zip(TERMS, map(float, prices), strict=True)),
             covariance=covariance,
             residuals=residuals,
+            run_s=executed.run_s,
             tokens=float(executed.tokens.sum()) / requests,
             prompt_tokens=float(executed.prompt_tokens.sum()) / requests,
             pieces_per_token=executed.pieces_per_token,
@@ -234,6 +247,20 @@ class CostModel:
         """The robust standard deviation of a single batch, as a share of its time."""
         return float(np.percentile(np.abs(np.log(self.residuals)), 68.0))
 
+    @property
+    def drift(self) -> float:
+        """The standard deviation by which the engine's speed changes between spans of `DRIFT_S`, as a share of it.
+
+        That is the spread of the spans' mean residuals beyond what single batches explain, or a usual value as far as
+        too few of them were observed.
+        """
+        logs, ends_s = np.log(self.residuals), np.cumsum(self.run_s)
+        span = (ends_s // DRIFT_S).astype(int)
+        counts = np.maximum(np.bincount(span), 1)
+        means = np.bincount(span, logs) / counts
+        beyond = max(float(means.var() - (logs.var() / counts).mean()), 0.0)
+        return math.sqrt((len(means) * beyond + DRIFT_SPANS * USUAL_DRIFT**2) / (len(means) + DRIFT_SPANS))
+
     def capacity(self, max_batch_size: int, replicas: int = 1) -> Capacity:
         """The capacity line at `max_batch_size`, for requests of average length."""
         batch_s = self.batch_s(max_batch_size) * float(self.residuals.mean())
@@ -243,8 +270,19 @@ class CostModel:
     def drawn(self, random: np.random.Generator) -> CostModel:
         """A model with other likely prices, drawn from their distribution."""
         prices = random.multivariate_normal(self._prices, self.covariance, method="svd")
-        drawn = replace(self, **dict(zip(TERMS, prices.tolist(), strict=True)))
+        drawn = self._priced(prices)
         return drawn if min(drawn.batch_s(1), drawn.batch_s(BOUNDS["max_batch_size"].high)) > 0 else self
+
+    def slower(self, factor: float) -> CostModel:
+        """The model of an engine that takes `factor` times as long."""
+        return self._priced(factor * self._prices)
+
+    def factor(self, executed: Executed) -> float:
+        """How much longer these batches took than the model says."""
+        return float(executed.run_s.sum() / (executed.work @ self._prices).sum() / self.residuals.mean())
+
+    def _priced(self, prices: Floats) -> CostModel:
+        return replace(self, **dict(zip(TERMS, prices.tolist(), strict=True)))
 
     @property
     def _prices(self) -> Floats:
@@ -269,8 +307,7 @@ def _fit(executed: Executed) -> tuple[Floats, Floats, Floats]:
 
     Recent batches have more weight. The prices are in the order of `TERMS`; outliers of the times are cut down.
     """
-    begins = np.where(executed.is_open, 0.0, 1.0)  # a piece of a continuous batch has no begin
-    work = np.stack([begins, executed.prompt_tokens, executed.steps, executed.tokens], axis=1)
+    work = executed.work
     typical = np.median(work, axis=0)
     typical[typical == 0] = max(float(work.max()), 1.0)
     units = np.median(executed.run_s) / typical  # prices at which a term alone takes a typical batch's time
@@ -285,7 +322,7 @@ def _fit(executed: Executed) -> tuple[Floats, Floats, Floats]:
     covariance = np.linalg.inv(slopes.T @ slopes + np.diag(PRIOR_WIDTHS**-2))  # from the prior where slopes are flat
     level = _level(residuals, ages_s)
     units = units * level
-    most = np.exp(OUTLIER * noise)
+    most = max(math.exp(OUTLIER * noise), HELD_UP)
     return shares * units, covariance * np.outer(units, units), np.clip(residuals / level, 1 / most, most)
 
 

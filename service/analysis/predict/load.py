@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, chain, pairwise, repeat
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,12 +14,13 @@ from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import FIRST_FINAL_CODE
 from service.messages.load import ClosedLoop as ClosedPattern
-from service.messages.load import Pattern
+from service.messages.load import ConstantRate, GammaArrivals, Pattern, Poisson
 
 TOGETHER_S: Final = 0.005  # answers of one batch arrive within less
 STEADY_SHARE: Final = 0.75  # of the time all users of a closed loop without thinking are waiting
 OBSERVED_S: Final = 30.0
 LEAST_REQUESTS: Final = 8
+DECLARED_SHARE: Final = 0.95  # of the requests that come from a sender, from which on its declaration holds for all
 BLOCK: Final = 8  # intervals that stay together when arrivals are drawn anew, so that clusters remain
 
 
@@ -90,6 +91,7 @@ class ClosedLoop(Load):
     would miss some.
 
     Attributes:
+        present: of the users, those whose requests are under way when the load begins.
         make: returns the request for its intended time and its delay until the queue.
         bursts: observed delays of users that returned together.
         think_s: draws the time that a user thinks besides.
@@ -100,13 +102,14 @@ class ClosedLoop(Load):
     random: Random
     bursts: Sequence[Sequence[ReturnDelays]] = ((ReturnDelays(0.0, 0.0),),)
     think_s: Callable[[], float] = at_once
+    present: int = field(default=0, kw_only=True)
     pause_after_refusal_s: float = field(default=1.0, kw_only=True)
     _burst: Sequence[ReturnDelays] = ()
     _answered_s: float | None = None
 
     def first(self, until_s: float) -> Iterable[Arrival]:
         burst = self.random.choice(self.bursts)
-        return (self.make(0.0, self.random.choice(burst).before_s) for _ in range(self.users))
+        return (self.make(0.0, self.random.choice(burst).before_s) for _ in range(self.users - self.present))
 
     def next(self, answered_s: float) -> Arrival | None:
         if answered_s != self._answered_s:
@@ -125,6 +128,7 @@ class Requests:
         answered_s: when its client had all of it, or else when it was finished.
         return_s: delay from its end in the engine until then.
         tokens: generated, or the limit of a request under way.
+        from_sender: whether a sender has told of it.
     """
 
     intended_s: Floats
@@ -133,6 +137,7 @@ class Requests:
     return_s: Floats
     tokens: Ints
     prompt_tokens: Ints
+    from_sender: Bools
 
     def __len__(self) -> int:
         return len(self.intended_s)
@@ -154,6 +159,7 @@ def observed_requests(history: History, start_s: float, end_s: float) -> Request
         return_s=answered_s - _finite(table["finished"][rows]),
         tokens=np.where(has_ended, table["tokens"][rows], np.maximum(table["max_tokens"][rows], 1)),
         prompt_tokens=table["prompt_tokens"][rows].copy(),
+        from_sender=has_sender[rows],
     )
 
 
@@ -227,9 +233,10 @@ def thinking_s(pattern: Pattern | None) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class PresentLoad:
-    """The load as it was observed for `span_s`, to be replayed or drawn anew.
+    """The load as it was observed for `span_s`, to be drawn anew.
 
     Attributes:
+        declared: how its sender says that requests come, where all of them come from it.
         users: of a closed loop, in which requests follow from answers; 0 in an open one.
         bursts: delays of users that returned together.
         thinking_s: equally likely thinking times of a user, as the load declares them.
@@ -238,36 +245,62 @@ class PresentLoad:
     requests: Requests
     start_s: float
     span_s: float
+    declared: Pattern | None
     users: int
     bursts: tuple[tuple[ReturnDelays, ...], ...]
     thinking_s: tuple[float, ...]
 
     @property
     def rate_per_s(self) -> float:
+        """Arrivals, as declared or else as observed; as observed in a closed loop."""
+        if isinstance(self.declared, (Poisson, ConstantRate, GammaArrivals)):
+            return self.declared.rate_per_s
         return len(self.requests) / self.span_s
 
-    def replayed(self, until_s: float, random: Random) -> Load:
-        """The same arrivals, repeated until `until_s`; in a closed loop, the same users."""
-        if self.users:
-            return self._users(random)
-        offsets = self.requests.intended_s - self.start_s
-        rounds = int(until_s // self.span_s) + 1
-        times = (number * self.span_s + float(offset) for number in range(rounds) for offset in offsets)
-        rows = chain.from_iterable(repeat(range(len(self.requests)), rounds))
-        return self._arriving(zip(times, rows, strict=True), random)
+    def of_rate(self, rate_per_s: float) -> PresentLoad:
+        """Poisson arrivals of such requests."""
+        return replace(self, declared=Poisson(rate_per_s=rate_per_s), users=0, bursts=())
 
-    def resampled(self, until_s: float, random: Random) -> Load:
-        """Other arrivals of the same kind: blocks of the observed intervals, drawn with replacement."""
+    def of_users(self, users: int) -> PresentLoad:
+        """Users that send such requests, each without thinking; if there were users, such users."""
+        pattern = self.declared if self.users else ClosedPattern(users=users)
+        bursts = self.bursts or bursts_of(pattern, self.requests, users)
+        return replace(self, declared=pattern, users=users, bursts=bursts)
+
+    def resampled(self, until_s: float, random: Random, *, present: int = 0, is_likely: bool = False) -> Load:
+        """Other arrivals of the same kind: where the load does not declare how they come, blocks of observed intervals.
+
+        Args:
+            present: users whose requests are under way when the load begins.
+            is_likely: the blocks are drawn from blocks so drawn, since the true rate is as far from the observed one
+                as that is from the rate that follows.
+        """
         if self.users:
-            return self._users(random)
-        times_s = self.requests.intended_s
-        until_first_s = self.span_s - float(times_s[-1] - times_s[0])  # from the last to the first repeated
-        gaps = [*np.diff(times_s).tolist(), until_first_s]
-        count = max(int(1.5 * until_s * self.rate_per_s) + 4 * BLOCK, BLOCK)
-        starts = (random.randrange(len(gaps)) for _ in range(count // BLOCK + 1))
-        rows = [(start + place) % len(gaps) for start in starts for place in range(BLOCK)]
-        times = accumulate(gaps[row] for row in rows)
-        return self._arriving(zip(times, rows, strict=True), random)
+            return self._users(random, present)
+        rows = range(len(self.requests))
+        count = int(1.5 * until_s * self.rate_per_s) + 4 * BLOCK
+        if gaps := self._declared_gaps(random, count):
+            drawn = list(zip(gaps, random.choices(rows, k=count), strict=True))
+        else:
+            times_s = self.requests.intended_s
+            until_first_s = self.span_s - float(times_s[-1] - times_s[0])  # from the last to the first repeated
+            observed = list(zip([*np.diff(times_s).tolist(), until_first_s], rows, strict=True))
+            if is_likely:
+                observed = _in_blocks(observed, len(observed), random)
+            drawn = _in_blocks(observed, count, random)
+        times = accumulate(gap_s for gap_s, _ in drawn)
+        return self._arriving(zip(times, (row for _, row in drawn), strict=True), random)
+
+    def _declared_gaps(self, random: Random, count: int) -> list[float]:
+        """Intervals as they are declared; none where they are not."""
+        match self.declared:
+            case Poisson(rate_per_s=rate):
+                return [random.expovariate(rate) for _ in range(count)]
+            case GammaArrivals(rate_per_s=rate, shape=shape):
+                return [random.gammavariate(shape, 1.0 / (shape * rate)) for _ in range(count)]
+            case ConstantRate(rate_per_s=rate):
+                return [random.random() / rate, *[1.0 / rate] * (count - 1)]
+        return []
 
     def _arriving(self, due: Iterable[tuple[float, int]], random: Random) -> OpenLoop:
         before = filled(self.requests.before_s).tolist()
@@ -275,7 +308,7 @@ class PresentLoad:
         arrivals = [Arrival(at_s, at_s + before[row], tokens[row], prompts[row]) for at_s, row in due]
         return OpenLoop(arrivals, return_s=self._returns(random))
 
-    def _users(self, random: Random) -> ClosedLoop:
+    def _users(self, random: Random, present: int) -> ClosedLoop:
         lengths = list(zip(self.requests.tokens.tolist(), self.requests.prompt_tokens.tolist(), strict=True))
 
         def make(at_s: float, before_s: float) -> Arrival:
@@ -285,11 +318,21 @@ class PresentLoad:
             return random.choice(self.thinking_s)
 
         by_request = [burst for burst in self.bursts for _ in burst]
-        return ClosedLoop(self.users, make, random, by_request, think_s, return_s=self._returns(random))
+        begun = min(present, self.users)
+        return ClosedLoop(self.users, make, random, by_request, think_s, present=begun, return_s=self._returns(random))
 
     def _returns(self, random: Random) -> Callable[[], float]:
         known = np.maximum(filled(self.requests.return_s), 0.0).tolist()
         return lambda: random.choice(known)
+
+
+Item = TypeVar("Item")
+
+
+def _in_blocks(items: Sequence[Item], count: int, random: Random) -> list[Item]:
+    """`count` of the items in blocks of `BLOCK` that follow one another, drawn with replacement."""
+    starts = [random.randrange(len(items)) for _ in range(-(-count // BLOCK))]
+    return [items[(start + place) % len(items)] for start in starts for place in range(BLOCK)][:count]
 
 
 def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> PresentLoad | None:
@@ -304,4 +347,5 @@ def present_load(history: History, at_s: float, over_s: float = OBSERVED_S) -> P
     pattern = history.statuses.pattern_at(at_s)
     users = users_of(pattern, requests, at_s)
     bursts = bursts_of(pattern, requests, users) if users else ()
-    return PresentLoad(requests, start_s, span_s, users, bursts, thinking_s(pattern))
+    declared = pattern if requests.from_sender.mean() >= DECLARED_SHARE else None
+    return PresentLoad(requests, start_s, span_s, declared, users, bursts, thinking_s(pattern))

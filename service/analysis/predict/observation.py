@@ -12,9 +12,12 @@ import numpy as np
 from service.analysis.observed.batches import CONTINUOUS
 from service.analysis.observed.columns import Bools, Columns, Ints
 from service.analysis.observed.history import History
+from service.analysis.observed.requests import FIRST_FINAL_CODE
 from service.analysis.predict.cost import LEAST_BATCHES, CostModel, Executed
+from service.analysis.predict.engine import decoding_s, reading_s
 from service.analysis.predict.load import OBSERVED_S, Arrival, PresentLoad, present_load
-from service.analysis.predict.simulation import Start
+from service.analysis.predict.replicas import RunningBatch, Underway
+from service.analysis.predict.simulation import Held, Start
 
 TAILS: Final = 100  # latest batches from which `tail_s` is taken
 
@@ -37,28 +40,60 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Running:
-    """A batch under way: its size and its run time so far, or in `continuous` the mean of its members'."""
+    """A batch under way: its members, the tokens that each has by now, and how long it has run."""
 
-    size: int
+    members: tuple[Arrival, ...]
+    made: tuple[int, ...]
     for_s: float
+    is_open: bool
+
+    def as_start(self, cost: CostModel) -> RunningBatch:
+        """The same with the time that each member still needs by the cost model."""
+        left = [max(member.tokens - made, 1) for member, made in zip(self.members, self.made, strict=True)]
+        until_s = decoding_s(cost, left)
+        if self.members and not any(self.made):  # the prompts may still be read
+            begun_s = reading_s(cost, self.members) - self.for_s
+            until_s = {tokens: max(begun_s + each_s, 0.0) for tokens, each_s in until_s.items()}
+        members = tuple(Underway(m, n, until_s[n]) for m, n in zip(self.members, left, strict=True))
+        return RunningBatch(members, max(until_s.values(), default=0.0), self.is_open)
+
+
+@dataclass(frozen=True)
+class ReplicaBacklog:
+    """The requests and batches under way at a replica; see `Held`."""
+
+    waiting: tuple[Arrival, ...] = ()
+    sealed: tuple[tuple[Arrival, ...], ...] = ()
+    running: tuple[Running, ...] = ()
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """The requests and batches under way at each replica; times count from that moment.
+    """All that is under way; times count from that moment.
 
     Attributes:
-        waiting: requests in the queue, oldest first.
-        running: batches, as many as run at a time.
+        coming: requests that were sent and stand in no queue yet.
     """
 
-    waiting: tuple[tuple[Arrival, ...], ...]
-    running: tuple[tuple[Running, ...], ...]
+    replicas: tuple[ReplicaBacklog, ...]
+    coming: tuple[Arrival, ...] = ()
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait, in sealed batches too."""
+        return len(self.coming) + sum(len(each.waiting) + sum(map(len, each.sealed)) for each in self.replicas)
+
+    @property
+    def requests(self) -> int:
+        """The number of requests under way."""
+        return self.waiting + sum(len(batch.members) for each in self.replicas for batch in each.running)
 
     def as_start(self, cost: CostModel) -> Start:
-        """The same with the ends of the running batches, which the cost model estimates."""
-        left_s = [[max(cost.batch_s(each.size) - each.for_s, 0.0) for each in running] for running in self.running]
-        return Start(self.waiting, tuple(map(tuple, left_s)))
+        replicas = (
+            Held(each.waiting, each.sealed, tuple(batch.as_start(cost) for batch in each.running))
+            for each in self.replicas
+        )
+        return Start(tuple(replicas), self.coming)
 
 
 def _tail_s(history: History, at_s: float) -> float:
@@ -72,24 +107,64 @@ def _tail_s(history: History, at_s: float) -> float:
     return max(float(np.median(tails)), 0.0) if len(tails) else 0.0
 
 
-def _waiting(table: Columns, slot: int, at_s: float) -> Iterator[Arrival]:
-    started_s = np.minimum(table["started"], table["finished"])
-    rows = np.flatnonzero((table["slot"] == slot) & (table["queued"] <= at_s) & (started_s > at_s))
-    for row in rows[np.argsort(table["queued"][rows], kind="stable")]:
-        queued_s = float(table["queued"][row])
-        intended_s = float(min(table["intended"][row], queued_s))
-        tokens, prompt_tokens = int(table["max_tokens"][row]), int(table["prompt_tokens"][row])
-        yield Arrival(intended_s - at_s, queued_s - at_s, max(tokens, 1), max(prompt_tokens, 0))
+@dataclass(frozen=True)
+class _Underway:
+    """Reads the backlog from a history.
+
+    Attributes:
+        share: of their `max_tokens`, which requests generate.
+    """
+
+    history: History
+    at_s: float
+    share: float | None
+
+    def backlog(self, replicas: int) -> Backlog:
+        table = self.history.requests.columns
+        sent = (table["intended"] <= self.at_s) & (table["queued"] > self.at_s) & (table["prompt_tokens"] >= 0)
+        coming = np.flatnonzero(sent & (table["client_finished"] > self.at_s) & (table["finished"] > self.at_s))
+        return Backlog(tuple(map(self._replica, range(replicas))), tuple(map(self._arrival, coming.tolist())))
+
+    def _replica(self, slot: int) -> ReplicaBacklog:
+        table = self.history.requests.columns
+        started_s = np.minimum(table["started"], table["finished"])
+        present = (table["slot"] == slot) & (table["queued"] <= self.at_s) & (started_s > self.at_s)
+        rows = np.flatnonzero(present)
+        rows = rows[np.argsort(table["queued"][rows], kind="stable")]
+        is_sealed = table["formed"][rows] <= self.at_s
+        batch = table["batch"][rows]
+        sealed = (rows[is_sealed & (batch == each)] for each in np.unique(batch[is_sealed]))
+        return ReplicaBacklog(
+            waiting=tuple(map(self._arrival, rows[~is_sealed].tolist())),
+            sealed=tuple(tuple(map(self._arrival, members.tolist())) for members in sealed),
+            running=tuple(self._running(slot)),
+        )
+
+    def _running(self, slot: int) -> Iterator[Running]:
+        batches, requests = self.history.batches.columns, self.history.requests.columns
+        runs = _runs(requests, slot, self.at_s)
+        for row in np.flatnonzero(_runs(batches, slot, self.at_s)):
+            is_open = bool(batches["formation"][row] == CONTINUOUS)
+            members = np.flatnonzero(runs if is_open else runs & (requests["batch"] - batches.first == row))
+            made = requests["tokens"][members] if self.share is not None else np.zeros(len(members), int)
+            for_s = self.at_s - float(batches["started"][row])
+            yield Running(tuple(map(self._arrival, members.tolist())), tuple(made.tolist()), for_s, is_open)
+
+    def _arrival(self, row: int) -> Arrival:
+        table = self.history.requests.columns
+        queued_s = min(float(table["queued"][row]), self.at_s)
+        intended_s = float(min(table["intended"][row], table["received"][row], queued_s))
+        tokens = 1.0 if self.share is None else float(table["max_tokens"][row]) * self.share
+        prompt_tokens = max(int(table["prompt_tokens"][row]), 0)
+        return Arrival(intended_s - self.at_s, queued_s - self.at_s, max(round(tokens), 1), prompt_tokens)
 
 
-def _running(history: History, slot: int, at_s: float) -> Iterator[Running]:
-    table = history.batches.columns
-    for row in np.flatnonzero(_runs(table, slot, at_s)):
-        for_s = at_s - float(table["started"][row])
-        if table["formation"][row] == CONTINUOUS:
-            begun_s = history.requests.columns["started"][_runs(history.requests.columns, slot, at_s)]
-            for_s = float(at_s - begun_s.mean()) if len(begun_s) else for_s
-        yield Running(int(table["size"][row]), for_s)
+def _generated_share(history: History, at_s: float) -> float:
+    """What requests that ended generated, as a share of what they might have."""
+    table = history.requests.columns
+    done = (table["state"] >= FIRST_FINAL_CODE) & (table["finished"] <= at_s) & (table["tokens"] > 0)
+    most = int(table["max_tokens"][done].sum())
+    return min(float(table["tokens"][done].sum()) / most, 1.0) if most > 0 else 1.0
 
 
 def _runs(table: Columns, slot: int, at_s: float) -> Bools:
@@ -114,7 +189,8 @@ class Observation:
         load, executed = present_load(history, latest_s, over_s), Executed.of_history(history, latest_s)
         if load is None or len(executed) < LEAST_BATCHES:
             return None
-        if executed.pieces_per_token > 1.0:
+        is_call = executed.pieces_per_token > 1.0
+        if is_call:
             tokens = np.ones_like(load.requests.tokens)  # a request of a function is one call, whatever it streams
             load = replace(load, requests=replace(load.requests, tokens=tokens))
         conditions = Conditions(
@@ -123,11 +199,8 @@ class Observation:
             max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
             places=history.in_force.settings.places if history.in_force is not None else 1,
         )
-        slots = range(conditions.replicas)
-        backlog = Backlog(
-            tuple(tuple(_waiting(history.requests.columns, slot, latest_s)) for slot in slots),
-            tuple(tuple(_running(history, slot, latest_s)) for slot in slots),
-        )
+        share = None if is_call else _generated_share(history, latest_s)
+        backlog = _Underway(history, latest_s, share).backlog(conditions.replicas)
         return cls(load, executed, conditions, backlog)
 
 

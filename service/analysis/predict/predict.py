@@ -2,68 +2,119 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
+from service.analysis.predict.engine import FittedEngine
+from service.analysis.predict.figures import (
+    STEP_S,
+    Course,
+    SimulatedFigures,
+    figures_of,
+    is_growing,
+    waiting_of_nine_tenths,
+)
 from service.analysis.predict.load import OBSERVED_S, Load, PresentLoad
-from service.analysis.predict.observation import Conditions, Observation
+from service.analysis.predict.observation import Backlog, Conditions, Observation
 from service.analysis.predict.replicas import SimulatedRun
-from service.analysis.predict.simulation import FittedEngine, SimulatedFigures, Start, figures_of, is_growing, simulate
+from service.analysis.predict.simulation import Start, simulate
 from service.messages.settings import Settings
 
-REPLAYS: Final = 5
-RESAMPLES: Final = 12
-MOST_REQUESTS: Final = 1_500  # in one simulation; more take long and hardly change the figures
-LONG_RUN: Final = 1_500  # requests that show whether the queue grows without bound
-LEAST_ROUND_S: Final = 60.0
+DRAWS: Final = 24
+LEAST_DRAWS: Final = 12
+MOST_REQUESTS: Final = 2_000  # in one draw, from which on there are fewer draws
+LONG_RUN: Final = 1_500  # requests that show the steady state, and whether the queue grows without bound
+WARM_UP: Final = 0.1  # of the long run, before the steady state
 HORIZON_S: Final = 30.0
+WINDOW_S: Final = 15.0
+GROWN_S: Final = 10.0  # the end of the horizon
 BAND: Final = (5.0, 95.0)
+KNOWN_SHARE: Final = 0.5  # of the draws that must have a figure for it to be predicted
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure, and the interval of nine of ten repetitions with other arrivals and other likely costs."""
+    """A figure, and the interval that holds it with nine of ten chances when it is measured once for as long."""
 
     value: float
     low: float
     high: float
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures under `settings`.
+class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes in the next `HORIZON_S`, second by second; ``None`` where no request is answered.
 
     Attributes:
-        p50_s, p95_s: latency in the steady state; if `saturated`, of the requests of the next `horizon_s`.
+        p50_s, p95_s: of the requests answered in that second.
+        waiting: in the queue or in sealed batches, at the end of it.
+        present: these and those that run.
+    """
+
+    p50_s: tuple[Estimate | None, ...] = ()
+    p95_s: tuple[Estimate | None, ...] = ()
+    waiting: tuple[Estimate | None, ...] = ()
+    present: tuple[Estimate | None, ...] = ()
+    requests_per_s: tuple[Estimate | None, ...] = ()
+    tokens_per_s: tuple[Estimate | None, ...] = ()
+
+
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures under `settings`; ``None`` where nothing is answered.
+
+    They are those of `window_s` of the steady state, after the backlog; if `saturated`, of the last `GROWN_S` of the
+    next `HORIZON_S`.
+
+    Attributes:
+        p50_s, p95_s: latency of the requests answered.
+        ttft_p50_s, ttft_p95_s: time to the first token.
+        tpot_p50_s, tpot_p95_s: time per output token after the first.
         requests_per_s, tokens_per_s: answered.
         saturated: requests come faster than they can be served; the queue grows as long as the load lasts, or until
             `max_queued_requests` wait and more are refused.
         refused_share: of the requests.
+        backlog: the number of requests that wait now.
+        worked_off_s: when no more wait than in the steady state; ``None`` if not within the horizon.
         load: "closed" if requests follow from answers, else "open".
-        rate_per_s: observed arrivals.
+        rate_per_s: arrivals.
         users: of a closed loop, else 0.
         requests, batches: numbers that were observed.
     """
 
     settings: Settings
-    p50_s: Estimate
-    p95_s: Estimate
+    p50_s: Estimate | None
+    p95_s: Estimate | None
+    ttft_p50_s: Estimate | None
+    ttft_p95_s: Estimate | None
+    tpot_p50_s: Estimate | None
+    tpot_p95_s: Estimate | None
     requests_per_s: Estimate
     tokens_per_s: Estimate
-    mean_batch: Estimate
+    mean_batch: Estimate | None
     refused_share: Estimate
     saturated: bool
     horizon_s: float | None
+    window_s: float
+    backlog: int
+    worked_off_s: Estimate | None
+    trajectory: Trajectory
     load: str
     rate_per_s: float
     users: int
     requests: int
     batches: int
+
+    @property
+    def is_after_backlog(self) -> bool:
+        """Whether a backlog has to be worked off before the figures hold."""
+        return not self.saturated and (self.worked_off_s is None or self.worked_off_s.value >= STEP_S)
 
 
 def predict(
@@ -78,33 +129,59 @@ def predict(
 
 
 @dataclass(frozen=True)
+class Draw:
+    """One way it may come: other arrivals of the same kind, other likely prices, another speed of the engine.
+
+    Attributes:
+        usual: requests waiting at most in nine tenths of the steady time.
+    """
+
+    course: Course
+    figures: SimulatedFigures
+    usual: float
+
+
+@dataclass(frozen=True)
 class Predictor:
-    """Simulates the present load: replayed for the figures, and drawn anew for their intervals."""
+    """Simulates the present load from the present backlog, drawn anew again and again."""
 
     load: PresentLoad
     cost: CostModel
     conditions: Conditions
-    start: Start
+    backlog: Backlog
 
     @classmethod
     def of(cls, observation: Observation) -> Predictor:
         cost = CostModel.of_batches(observation.executed)
         assert cost is not None, "an observation holds enough batches"
-        return cls(observation.load, cost, observation.conditions, observation.backlog.as_start(cost))
+        return cls(observation.load, cost, observation.conditions, observation.backlog)
 
-    def predict(self, settings: Settings) -> Prediction | None:
-        """The figures; ``None`` for another number of batches at a time, since their costs side by side are unknown."""
+    def predict(self, settings: Settings, window_s: float = WINDOW_S) -> Prediction | None:
+        """The figures of `window_s` that will be measured.
+
+        ``None`` for another number of batches at a time, since their costs side by side are unknown.
+        """
         if settings.places != self.conditions.places:
             return None
-        is_saturated = self.is_saturated(settings)
-        replays = [self._figures(settings, seed, is_saturated, drawn=False) for seed in range(REPLAYS)]
-        draws = [self._figures(settings, seed, is_saturated, drawn=True) for seed in range(RESAMPLES)]
-        names = SimulatedFigures._fields
+        until_s = LONG_RUN / self.load.rate_per_s
+        long_run = self._run(settings, self.load.resampled(until_s, Random(0)), until_s, self.cost, Random(0))
+        is_saturated = not self.load.users and is_growing(long_run, until_s)  # users wait for their answers
+        steady = None if is_saturated else self._figures(long_run, WARM_UP * until_s, until_s)
+        requests = self.load.rate_per_s * (HORIZON_S + window_s)
+        count = round(min(max(DRAWS * MOST_REQUESTS / requests, LEAST_DRAWS), DRAWS))
+        draws = [self._draw(settings, seed, is_saturated, window_s) for seed in range(count)]
+        figures = zip(*(draw.figures for draw in draws), strict=True)
+        values = steady or [None] * len(SimulatedFigures._fields)
+        estimates: dict[str, Any] = dict(zip(SimulatedFigures._fields, map(_estimate, figures, values), strict=True))
         return Prediction(
             settings=settings,
-            **{name: _estimate([f[n] for f in replays], [f[n] for f in draws]) for n, name in enumerate(names)},
+            **estimates,
             saturated=is_saturated,
             horizon_s=HORIZON_S if is_saturated else None,
+            window_s=window_s,
+            backlog=self.backlog.waiting,
+            worked_off_s=None if is_saturated else _worked_off_s(draws),
+            trajectory=_trajectory([draw.course for draw in draws]),
             load="closed" if self.load.users else "open",
             rate_per_s=self.load.rate_per_s,
             users=self.load.users,
@@ -112,31 +189,25 @@ class Predictor:
             batches=len(self.cost.residuals),
         )
 
-    def is_saturated(self, settings: Settings) -> bool:
-        """Whether the queue grows in a long run; users that wait for their answers can't make it grow."""
-        if self.load.users:
-            return False
-        random = Random(0)
-        until_s = LONG_RUN / self.load.rate_per_s
-        run = self._run(settings, self.load.resampled(until_s, random), until_s, self.cost, random)
-        return is_growing(run, until_s)
+    def _figures(self, run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigures:
+        figures = figures_of(run, begin_s, end_s)
+        return figures._replace(tokens_per_s=figures.tokens_per_s * self.cost.pieces_per_token)
 
-    def _figures(self, settings: Settings, seed: int, is_saturated: bool, *, drawn: bool) -> SimulatedFigures:
-        """The figures of one simulation: of the second of two rounds, or of the horizon without a steady state."""
-        random = Random(f"{seed}-{drawn}")
-        cost = self.cost.drawn(np.random.default_rng(seed)) if drawn else self.cost
-        begin_s = 0.0 if is_saturated else self._round_s
-        end_s = HORIZON_S if is_saturated else 2 * begin_s
-        load = self.load.resampled(end_s, random) if drawn else self.load.replayed(end_s, random)
-        start = self.start if is_saturated else None
-        figures = figures_of(self._run(settings, load, end_s, cost, random, start), begin_s, end_s)
-        return figures._replace(tokens_per_s=figures.tokens_per_s * cost.pieces_per_token)
-
-    @property
-    def _round_s(self) -> float:
-        """The observed span; longer for users, which have nothing to replay and steadier figures in a longer time."""
-        span_s = max(self.load.span_s, LEAST_ROUND_S) if self.load.users else self.load.span_s
-        return min(span_s, MOST_REQUESTS / self.load.rate_per_s)
+    def _draw(self, settings: Settings, seed: int, is_saturated: bool, window_s: float) -> Draw:
+        """From the backlog through the horizon; where that was not enough for it, the steady state without it."""
+        random, chance = Random(seed), np.random.default_rng(seed)
+        cost = self.cost.drawn(chance).slower(math.exp(chance.normal(0.0, self.cost.drift)))
+        until_s = HORIZON_S if is_saturated else HORIZON_S + window_s
+        load = self.load.resampled(until_s, random, present=self.backlog.requests, is_likely=True)
+        run = self._run(settings, load, until_s, cost, random, self.backlog.as_start(cost))
+        course = Course.of(run, HORIZON_S)
+        begin_s = until_s - (GROWN_S if is_saturated else window_s)
+        usual = waiting_of_nine_tenths(run, begin_s, until_s)
+        if not is_saturated and self.backlog.waiting and _worked_off_at(course, usual) >= HORIZON_S - 1:
+            load = self.load.resampled(until_s, random, is_likely=True)
+            run = self._run(settings, load, until_s, cost, random)
+            usual = waiting_of_nine_tenths(run, begin_s, until_s)
+        return Draw(course, self._figures(run, begin_s, until_s), usual)
 
     def _run(
         self,
@@ -161,8 +232,37 @@ class Predictor:
         )
 
 
-def _estimate(replays: Sequence[float], draws: Sequence[float]) -> Estimate:
-    """The replays' median within the band of the draws."""
-    value = float(np.median(replays))
-    low, high = np.percentile(draws, BAND)
+def _worked_off_at(course: Course, usual: float) -> float:
+    """When no more than `usual` wait for the first time; infinite if that does not come."""
+    below = np.flatnonzero(course.waiting <= usual)
+    return float(below[0]) * STEP_S if len(below) else math.inf
+
+
+def _worked_off_s(draws: Sequence[Draw]) -> Estimate | None:
+    usual = float(np.median([draw.usual for draw in draws]))
+    times_s = [_worked_off_at(draw.course, usual) for draw in draws]
+    value = float(np.median(times_s))
+    if value == math.inf:
+        return None
+    low, high = np.percentile(np.minimum(times_s, HORIZON_S), BAND, method="weibull")
     return Estimate(value, min(float(low), value), max(float(high), value))
+
+
+def _estimate(values: Sequence[float] | Floats, value: float | None = None) -> Estimate | None:
+    """A value, by default the median, within the band of the draws that have it; ``None`` if that are too few.
+
+    The ranks are those within which one draw more lies with nine of ten chances (Weibull's plotting positions).
+    """
+    known = np.asarray(values, float)
+    known = known[np.isfinite(known)]
+    if len(known) < KNOWN_SHARE * len(values):
+        return None
+    low, high = np.percentile(known, BAND, method="weibull").tolist()
+    value = float(np.median(known)) if value is None or math.isnan(value) else value
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _trajectory(courses: Sequence[Course]) -> Trajectory:
+    names = Trajectory.__struct_fields__
+    columns = {name: np.stack([getattr(course, name) for course in courses]).T for name in names}
+    return Trajectory(**{name: tuple(map(_estimate, rows)) for name, rows in columns.items()})

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS, mean_size
 from service.analysis.observed.history import History
+from service.analysis.observed.requests import SAMPLED, samples_between
 from service.analysis.predict.cost import Capacity
+from service.analysis.predict.figures import percentiles
 from service.analysis.predict.load import observed_requests
-from service.analysis.predict.predict import Estimate, Prediction
+from service.analysis.predict.predict import HORIZON_S, Estimate, Prediction
 from service.messages.settings import Settings, setting_text
-from service.messages.text import format_number
+from service.messages.text import counted, format_number
 from service.messages.workload import TEXT
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Latencies of the answered requests intended within a span, and the rates and batches of that span."""
+    """The figures of the requests answered within a span, as `Prediction` has them."""
 
     p50_s: float | None
     p95_s: float | None
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    tpot_p50_s: float | None
+    tpot_p95_s: float | None
     requests_per_s: float
     tokens_per_s: float
     mean_batch: float | None
@@ -28,21 +36,23 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 def measured(history: History, start_s: float, end_s: float) -> Measured:
     """The figures of a span of time, counted as a simulation's."""
-    intended = observed_requests(history, start_s, end_s)
-    latencies_s = (intended.answered_s - intended.intended_s)[np.isfinite(intended.answered_s)]
+    samples = history.requests.samples
+    pairs = {name: percentiles(samples_between(samples, start_s, end_s, name)[1]) for name in SAMPLED}
+    known = {name: [None if math.isnan(each) else each for each in pair] for name, pair in pairs.items()}
+    answered = (samples["finished"] > start_s) & (samples["finished"] <= end_s)
     requests = observed_requests(history, -np.inf, end_s)
-    is_answered = (requests.answered_s >= start_s) & (requests.answered_s < end_s)
+    is_answered = (requests.answered_s > start_s) & (requests.answered_s <= end_s)
     batches = history.batches.columns
     ran = (batches["started"] >= start_s) & (batches["started"] < end_s)
     run_s = np.minimum(batches["finished"][ran], end_s) - batches["started"][ran]
-    p50_s, p95_s = np.percentile(latencies_s, (50.0, 95.0)).tolist() if len(latencies_s) else (None, None)
     return Measured(
-        p50_s=p50_s,
-        p95_s=p95_s,
-        requests_per_s=float(np.count_nonzero(is_answered)) / (end_s - start_s),
+        **dict(zip(("p50_s", "p95_s"), known["latency"], strict=True)),
+        **dict(zip(("ttft_p50_s", "ttft_p95_s"), known["ttft"], strict=True)),
+        **dict(zip(("tpot_p50_s", "tpot_p95_s"), known["tpot"], strict=True)),
+        requests_per_s=float(np.count_nonzero(answered)) / (end_s - start_s),
         tokens_per_s=float(requests.tokens[is_answered].sum()) / (end_s - start_s),
         mean_batch=mean_size(batches["size"][ran], run_s, batches["formation"][ran] == CONTINUOUS),
-        requests=len(latencies_s),
+        requests=int(np.count_nonzero(answered)),
     )
 
 
@@ -75,6 +85,10 @@ def table(report: PredictionReport) -> str:
     rows = [
         _row("p50 latency (s)", now.p50_s, expected.p50_s, then.p50_s, 3),
         _row("p95 latency (s)", now.p95_s, expected.p95_s, then.p95_s, 3),
+        _row("p50 TTFT (s)", now.ttft_p50_s, expected.ttft_p50_s, then.ttft_p50_s, 3),
+        _row("p95 TTFT (s)", now.ttft_p95_s, expected.ttft_p95_s, then.ttft_p95_s, 3),
+        _row("p50 TPOT (s)", now.tpot_p50_s, expected.tpot_p50_s, then.tpot_p50_s, 4),
+        _row("p95 TPOT (s)", now.tpot_p95_s, expected.tpot_p95_s, then.tpot_p95_s, 4),
         _row("requests/s", now.requests_per_s, expected.requests_per_s, then.requests_per_s, 2),
         _row(f"{report.unit}/s", now.tokens_per_s, expected.tokens_per_s, then.tokens_per_s, 1),
         _row("mean batch", now.mean_batch, expected.mean_batch, then.mean_batch, 2),
@@ -94,16 +108,26 @@ def table(report: PredictionReport) -> str:
     if then.saturated:
         refused = f" {then.refused_share.value:.0%} of them are refused." if then.refused_share.value else ""
         lines.append(
-            f"Saturated: requests come faster than these settings can serve them. The latencies are those of the next "
-            f"{then.horizon_s:g} s and grow as long as the load lasts.{refused}"
+            "Saturated: requests come faster than these settings can serve them. The latencies are those that they "
+            f"grow to in {then.horizon_s:g} s, and go on growing as long as the load lasts.{refused}"
         )
+    elif then.is_after_backlog:
+        lines.append(f"These hold once the backlog is worked off: {backlog_words(then)}.")
     return "\n".join(lines)
 
 
-def _row(name: str, now: float | None, expected: Estimate, then: Estimate, decimals: int) -> str:
-    interval = f"({then.low:.{decimals}f} to {then.high:.{decimals}f})"
-    measured_now = format_number(now, decimals)
-    return f"{name:<16}{measured_now:>14}{expected.value:>16.{decimals}f}{then.value:>12.{decimals}f} {interval:>17}"
+def backlog_words(prediction: Prediction) -> str:
+    """How long the requests that wait now take."""
+    waiting, after = counted(prediction.backlog, "request"), prediction.worked_off_s
+    if after is None:
+        return f"{waiting} waiting take longer than {HORIZON_S:.0f} s"
+    return f"{waiting} waiting take about {after.value:.0f} s, {after.low:.0f} to {after.high:.0f}"
+
+
+def _row(name: str, now: float | None, expected: Estimate | None, then: Estimate | None, decimals: int) -> str:
+    interval = "" if then is None else f"({then.low:.{decimals}f} to {then.high:.{decimals}f})"
+    simulated, predicted = (format_number(None if e is None else e.value, decimals) for e in (expected, then))
+    return f"{name:<16}{format_number(now, decimals):>14}{simulated:>16}{predicted:>12} {interval:>17}"
 
 
 def _format_settings(settings: Settings) -> str:

@@ -6,33 +6,60 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from service.analysis.predict.load import Arrival
 from service.batching.rules import Rules
 from service.messages.settings import ReleaseReason, Settings
 
+BEFORE_S: Final = -1.0  # stands for the start of a batch that runs when the simulation begins
+
+
+class Ran(NamedTuple):
+    """The times of a batch from its start: until it ends, until its first tokens, and until each member is done."""
+
+    run_s: float
+    first_s: float
+    done_s: list[float]
+
 
 class Engine(Protocol):
-    """The cost of batches, in seconds."""
+    """The cost of batches that start at `at_s`, in seconds: an engine may be slower at one time than at another."""
 
-    def run(self, members: Sequence[Arrival]) -> tuple[float, list[float]]:
-        """The time that the members run together, and each member's time from the start until it is done."""
+    def run(self, at_s: float, members: Sequence[Arrival]) -> Ran:
+        """The times of the members when they run together."""
 
-    def read_s(self, joining: Sequence[Arrival]) -> float:
+    def read_s(self, at_s: float, joining: Sequence[Arrival]) -> float:
         """The additional time of a step in which the prompts of joining requests are read."""
 
-    def step_s(self, rows: int) -> float:
+    def step_s(self, at_s: float, rows: int) -> float:
         """The time of each of the next steps with `rows` rows."""
+
+
+class Underway(NamedTuple):
+    """A request that runs when the simulation begins: the tokens it still needs, and when it has them in its batch."""
+
+    arrival: Arrival
+    left: int
+    done_s: float
+
+
+class RunningBatch(NamedTuple):
+    """A batch that runs when the simulation begins; others can join it if it `is_open`."""
+
+    members: tuple[Underway, ...]
+    ends_s: float
+    is_open: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedRequest:
-    """A request and the times of its stages; ``None`` is a stage that it did not reach."""
+    """A request and the times of its stages; ``None`` is a stage that it did not reach, or passed before the start."""
 
     arrival: Arrival
     enqueued_s: float
     started_s: float | None = None
+    first_s: float | None = None
     finished_s: float | None = None
     answered_s: float | None = None
     refused: bool = False
@@ -75,6 +102,9 @@ class Simulator(Protocol):
     def ran(self, batch: SimulatedBatch, ended: Sequence[tuple[SimulatedRequest, float]], replica: Replica) -> None:
         """Record a batch and the ends of the requests that are done with it."""
 
+    def present(self, arrival: Arrival, replica: Replica) -> SimulatedRequest:
+        """A request that the replica holds when the simulation begins."""
+
 
 class Replica:
     """An engine with places for batches and, in each formation, the requests before it."""
@@ -87,6 +117,8 @@ class Replica:
         self._number = number
         self._rules = Rules.of(settings)
         self._most_queued = settings.max_queued_requests
+        self._sealed: deque[tuple[float, list[SimulatedRequest], ReleaseReason]] = deque()
+        self._sealed_requests = 0
         self._alarm_s: float | None = None  # the one that is set; earlier ones are ignored
 
     @property
@@ -96,12 +128,32 @@ class Replica:
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         raise NotImplementedError
 
-    def occupy(self, until_s: Sequence[float]) -> None:
-        """Begin with batches that run until these times; nothing else begins before 0."""
-        ends_s = [*until_s, *[0.0] * self._free][: self._free]
+    def occupy(self, running: Sequence[RunningBatch], sealed: Sequence[Sequence[Arrival]]) -> None:
+        """Begin with batches that run, and others sealed under settings before, which run first.
+
+        Nothing else begins before 0.
+        """
+        for members in sealed:
+            present = [self._simulator.present(arrival, self) for arrival in members]
+            self._sealed.append((max(each.enqueued_s for each in present), present, "timeout"))
+            self._sealed_requests += len(members)
+        ends_s = [self._go_on(batch) for batch in running]
+        ends_s = [*ends_s, *[0.0] * self._free][: self._free]
         self._free = 0
         for each_s in ends_s:
-            self._simulator.call_at(each_s, self.on_free, None)
+            if each_s is not None:
+                self._simulator.call_at(each_s, self.on_free, None)
+
+    def _go_on(self, batch: RunningBatch) -> float | None:
+        """Let a batch that runs at the beginning run on; when its place is free, or ``None`` if that is not known."""
+        members = [self._simulator.present(each.arrival, self) for each in batch.members]
+        for member in members:
+            member.started_s = min(member.enqueued_s, 0.0)
+        if members:
+            ran = SimulatedBatch(members, "full", BEFORE_S, BEFORE_S, batch.ends_s, self._number, batch.is_open)
+            done = [(member, each.done_s) for member, each in zip(members, batch.members, strict=True)]
+            self._simulator.ran(ran, done, self)
+        return batch.ends_s
 
     def on_free(self, at_s: float, _: object) -> None:
         """Note the end of a batch."""
@@ -114,6 +166,12 @@ class Replica:
         """Start every batch that may start now, or set the alarm for the first that may start later."""
         raise NotImplementedError
 
+    def _start_sealed(self, at_s: float) -> None:
+        """Start the oldest sealed batch, which nobody can join whatever the formation is now."""
+        formed_s, members, reason = self._sealed.popleft()
+        self._sealed_requests -= len(members)
+        Replica._start(self, at_s, formed_s, members, reason)
+
     def _consider_at(self, at_s: float) -> None:
         if at_s != self._alarm_s:
             self._alarm_s = at_s
@@ -125,15 +183,15 @@ class Replica:
             self._consider(at_s)
 
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
-        assert 0 < len(members) <= self._rules.max_batch_size, "a batch holds at most as many as its cap"
+        assert members, "a batch has members"
         self._free -= 1
         self._free_since_s = at_s
-        run_s, offsets_s = self._simulator.engine.run([member.arrival for member in members])
+        ran = self._simulator.engine.run(at_s, [member.arrival for member in members])
         for member in members:
-            member.started_s = at_s
-        batch = SimulatedBatch(members, reason, formed_s, at_s, at_s + run_s, self._number)
+            member.started_s, member.first_s = at_s, at_s + ran.first_s
+        batch = SimulatedBatch(members, reason, formed_s, at_s, at_s + ran.run_s, self._number)
         self._simulator.call_at(batch.finished_s, self.on_free, None)
-        ends = [(member, at_s + offset_s) for member, offset_s in zip(members, offsets_s, strict=True)]
+        ends = [(member, at_s + done_s) for member, done_s in zip(members, ran.done_s, strict=True)]
         self._simulator.ran(batch, ends, self)
 
 
@@ -146,7 +204,7 @@ class Late(Replica):
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting) >= self._most_queued
+        return len(self._waiting) + self._sealed_requests >= self._most_queued
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         self._waiting.append(request)
@@ -154,6 +212,8 @@ class Late(Replica):
             self._consider(at_s)
 
     def _consider(self, at_s: float) -> None:
+        while self._free and self._sealed:
+            self._start_sealed(at_s)
         while self._free and (release := self._rules.release(self._waiting, self._free_since_s)):
             if release.at_s > at_s:
                 self._consider_at(release.at_s)
@@ -172,8 +232,6 @@ class Early(Replica):
         super().__init__(simulator, number, settings)
         self._forming: list[SimulatedRequest] = []
         self._forming_number = 0
-        self._sealed: deque[tuple[float, list[SimulatedRequest], ReleaseReason]] = deque()
-        self._sealed_requests = 0
 
     @property
     def is_full(self) -> bool:
@@ -201,14 +259,12 @@ class Early(Replica):
 
     def _consider(self, at_s: float) -> None:
         while self._free and self._sealed:
-            formed_s, members, reason = self._sealed[0]
+            formed_s, *_ = self._sealed[0]
             leaves_s = self._rules.tick_s(max(formed_s, self._free_since_s))
             if leaves_s > at_s:
                 self._consider_at(leaves_s)
                 return
-            self._sealed.popleft()
-            self._sealed_requests -= len(members)
-            self._start(at_s, formed_s, members, reason)
+            self._start_sealed(at_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,25 +310,37 @@ class Continuous(Late):
         if segment is not None and self._joining:
             self._end_after(segment, segment.steps_until(at_s))
 
+    def _go_on(self, batch: RunningBatch) -> float | None:
+        if not batch.is_open or not batch.members:
+            return super()._go_on(batch)
+        for each in batch.members:
+            member = self._simulator.present(each.arrival, self)
+            member.started_s = min(member.enqueued_s, 0.0)
+            self._left[member] = each.left
+        self._begin(0.0, [], "left")
+        return None
+
     def _start(self, at_s: float, formed_s: float, members: list[SimulatedRequest], reason: ReleaseReason) -> None:
         self._free -= 1
         self._begin(at_s, members, reason)
 
     def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason) -> None:
-        for request in joining:
-            request.started_s = at_s
-            self._left[request] = request.arrival.tokens
-        assert len(self._left) <= self._rules.max_batch_size, "a batch holds at most as many as its cap"
-        most = max(min(self._left.values()), 1)
         engine = self._simulator.engine
-        read_s = engine.read_s([request.arrival for request in joining])
-        self._segment = Segment(reason, at_s, read_s, engine.step_s(len(self._left)), most)
+        read_s = engine.read_s(at_s, [request.arrival for request in joining])
+        step_s = engine.step_s(at_s, len(self._left) + len(joining))
+        for request in joining:
+            request.started_s, request.first_s = at_s, at_s + read_s + step_s
+            self._left[request] = request.arrival.tokens
+        most = max(min(self._left.values()), 1)
+        self._segment = Segment(reason, at_s, read_s, step_s, most)
         self._ends_after = most + 1
         self._end_after(self._segment, 1 if self._joining else most)
 
     @property
     def _joining(self) -> int:
-        """The number of waiting requests that may join."""
+        """The number of waiting requests that may join; none as long as sealed batches wait for the engine."""
+        if self._sealed:
+            return 0
         tokens = sum(request.tokens for request in self._left) if self._rules.max_batch_tokens else 0
         return self._rules.fitting(self._waiting, len(self._left), tokens)[0]
 

@@ -1,0 +1,149 @@
+"""The figures of a simulated run, counted as the window counts those of a real one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from service.analysis.observed.batches import mean_size
+from service.analysis.observed.columns import Floats
+from service.analysis.predict.replicas import SimulatedRequest, SimulatedRun
+
+GROWTH: Final = 0.05  # a queue that keeps this share of the arrivals grows without bound
+REFUSALS: Final = 0.01
+STEP_S: Final = 1.0  # of a course
+MOMENTS: Final = 100
+
+
+class SimulatedFigures(NamedTuple):
+    """The figures of a span of time; see `Prediction`. NaN where there was nothing to count."""
+
+    p50_s: float
+    p95_s: float
+    ttft_p50_s: float
+    ttft_p95_s: float
+    tpot_p50_s: float
+    tpot_p95_s: float
+    requests_per_s: float
+    tokens_per_s: float
+    mean_batch: float
+    refused_share: float
+
+
+def figures_of(run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigures:
+    """Latencies of the requests answered within that time, and rates and batches of that time."""
+    answered = [r for r in run.requests if not r.refused and begin_s <= _answered_s(r) < end_s]
+    intended = [r for r in run.requests if begin_s <= r.arrival.intended_s < end_s]
+    ran = [batch for batch in run.batches if begin_s <= batch.started_s < end_s]
+    run_s = np.array([batch.finished_s - batch.started_s for batch in ran])
+    mean_batch = mean_size(np.array([len(b.members) for b in ran]), run_s, np.array([b.is_open for b in ran], np.bool_))
+    ttft_s, tpot_s = _token_times(answered)
+    return SimulatedFigures(
+        *percentiles([_answered_s(r) - r.arrival.intended_s for r in answered]),
+        *percentiles(ttft_s),
+        *percentiles(tpot_s),
+        requests_per_s=len(answered) / (end_s - begin_s),
+        tokens_per_s=sum(r.arrival.tokens for r in answered) / (end_s - begin_s),
+        mean_batch=math.nan if mean_batch is None else mean_batch,
+        refused_share=sum(request.refused for request in intended) / len(intended) if intended else 0.0,
+    )
+
+
+def percentiles(values: Sequence[float] | Floats) -> tuple[float, float]:
+    """The median and the 95th percentile; NaN for no values."""
+    if not len(values):
+        return math.nan, math.nan
+    p50, p95 = np.percentile(values, (50.0, 95.0)).tolist()
+    return p50, p95
+
+
+def _answered_s(request: SimulatedRequest) -> float:
+    return math.inf if request.answered_s is None else request.answered_s
+
+
+def _token_times(answered: Sequence[SimulatedRequest]) -> tuple[list[float], list[float]]:
+    """The times to the first token, and per output token; a first token takes as long to the client as the last."""
+    ttft_s, tpot_s = [], []
+    for request in answered:
+        if request.first_s is not None and request.finished_s is not None:
+            ttft_s.append(request.first_s + _answered_s(request) - request.finished_s - request.arrival.intended_s)
+            if request.arrival.tokens > 1:
+                tpot_s.append(max(request.finished_s - request.first_s, 0.0) / (request.arrival.tokens - 1))
+    return ttft_s, tpot_s
+
+
+def is_growing(run: SimulatedRun, until_s: float) -> bool:
+    """Whether the last two thirds of the arrivals left more requests than they found, or many were refused."""
+    intended_s = np.array([request.arrival.intended_s for request in run.requests])
+    ends_s = np.array([np.inf if r.answered_s is None else r.answered_s for r in run.requests])
+    refused = np.array([request.refused for request in run.requests])
+
+    def present(at_s: float) -> int:
+        return int(np.count_nonzero((intended_s <= at_s) & (ends_s > at_s)))
+
+    since_s = until_s / 3
+    arrived = np.count_nonzero(intended_s > since_s)
+    grown = present(until_s) - present(since_s)
+    return bool(grown > GROWTH * arrived or refused.mean() > REFUSALS) if arrived else False
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run in steps of `STEP_S`; a latency is NaN where no request was answered.
+
+    Attributes:
+        p50_s, p95_s: of the requests answered within each step.
+        waiting: in the queue or sealed, at the end of each step.
+        present: these and those that run.
+        requests_per_s, tokens_per_s: answered within each step.
+    """
+
+    p50_s: Floats
+    p95_s: Floats
+    waiting: Floats
+    present: Floats
+    requests_per_s: Floats
+    tokens_per_s: Floats
+
+    @classmethod
+    def of(cls, run: SimulatedRun, until_s: float) -> Course:
+        edges = np.arange(0.0, until_s + STEP_S / 2, STEP_S)
+        answered = [r for r in run.requests if not r.refused and r.answered_s is not None]
+        ends_s = np.array([_answered_s(r) for r in answered])
+        latency_s = ends_s - np.array([r.arrival.intended_s for r in answered])
+        tokens = np.array([r.arrival.tokens for r in answered], float)
+        step = np.floor(ends_s / STEP_S)
+        pairs = [percentiles(latency_s[step == number]) for number in range(len(edges) - 1)]
+        counted = [np.histogram(ends_s, edges, weights=weights)[0] / STEP_S for weights in (None, tokens)]
+        p50_s, p95_s = np.array(pairs).T
+        return cls(p50_s, p95_s, waiting_at(run, edges[1:]), present_at(run, edges[1:]), *counted)
+
+
+def waiting_at(run: SimulatedRun, times_s: Floats) -> Floats:
+    """How many requests stood in the queue or in a sealed batch at these times."""
+    return _between(run, times_s, lambda request: request.started_s)
+
+
+def present_at(run: SimulatedRun, times_s: Floats) -> Floats:
+    """How many requests waited or ran at these times."""
+    return _between(run, times_s, lambda request: request.finished_s)
+
+
+def _between(run: SimulatedRun, times_s: Floats, end_of: Callable[[SimulatedRequest], float | None]) -> Floats:
+    """How many requests had been enqueued and had not come to their `end_of`."""
+    accepted = [request for request in run.requests if not request.refused]
+    ends = (end_of(request) for request in accepted)
+    begun_s = np.sort([request.enqueued_s for request in accepted])
+    ended_s = np.sort([math.inf if end_s is None else end_s for end_s in ends])
+    within = np.searchsorted(begun_s, times_s, "right") - np.searchsorted(ended_s, times_s, "right")
+    result: Floats = within.astype(float)
+    return result
+
+
+def waiting_of_nine_tenths(run: SimulatedRun, begin_s: float, end_s: float) -> float:
+    """How many wait at most in nine tenths of that time."""
+    return float(np.percentile(waiting_at(run, np.linspace(begin_s, end_s, MOMENTS)), 90.0))
