@@ -209,7 +209,7 @@ def whose(client_id: str) -> str:
 
 def activity(history: History, present: Figures) -> str:
     """The last batch, or under continuous formation the places that are taken; a silence, while one lasts."""
-    silences = [stretch.text for stretch in history.stretches_until(history.now_s()) if stretch.end_s is None]
+    silences = [silence.text for silence in history.silences_until(history.now_s()) if silence.end_s is None]
     if silences:
         text = ", ".join(silences)
         return f"{text[0].upper()}{text[1:]}: shown as last heard"

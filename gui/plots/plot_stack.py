@@ -306,8 +306,8 @@ class PlotStack(QWidget):
     def marks(self) -> Marks:
         """What stands on every plot over time."""
         history = self._history
-        stretches = history.stretches_until(history.now_s())
-        return Marks(history.batches.marks(), history.outer_marks(), history.outages, stretches)
+        silences = history.silences_until(history.now_s())
+        return Marks(history.batches.marks(), history.outer_marks(), history.outages, silences)
 
     def moment(self) -> Moment:
         """What the common time axis shows."""

@@ -294,7 +294,7 @@ def test_that_a_late_replica_is_silent_until_it_reports_again_and_its_requests_r
     history.add_telemetry(frame(1, 11.0, requests=(running,), replicas=both))
     history.add_telemetry(frame(2, 18.0, replicas=(status("r2", 18.0),)))
     clock.now_s = 18.2
-    assert [(s.start_s, s.end_s, s.text, s.hides) for s in history.stretches_until(18.2)][-1] == (
+    assert [(s.start_s, s.end_s, s.text, s.hides) for s in history.silences_until(18.2)][-1] == (
         11.0,
         None,
         "r1 silent for 7 s",
@@ -304,7 +304,7 @@ def test_that_a_late_replica_is_silent_until_it_reports_again_and_its_requests_r
     assert history.heard_until_s(18.2) == 18.2, "the other is heard"
     assert [row.state for row in history.requests.rows()] == ["running"]
     history.add_telemetry(frame(3, 19.0, replicas=(status("r1", 19.0),)))
-    assert [(s.start_s, s.end_s, s.text) for s in history.stretches_until(19.1)][-1:] == [
+    assert [(s.start_s, s.end_s, s.text) for s in history.silences_until(19.1)][-1:] == [
         (11.0, 19.0, "r1 silent for 8 s")
     ]
     assert history.late_replicas(19.1) == ()
@@ -313,19 +313,19 @@ def test_that_a_late_replica_is_silent_until_it_reports_again_and_its_requests_r
 
 def test_that_where_nothing_is_heard_nothing_is_known_since(history: History) -> None:
     history.add_telemetry(frame(1, 11.0, replicas=(status("r1", 11.0),)))
-    assert (history.heard_until_s(12.9), history.stretches_until(12.9)) == (12.9, ())
-    (stretch,) = history.stretches_until(15.0)
-    assert (stretch.start_s, stretch.end_s, stretch.text, stretch.hides) == (11.0, None, "nothing heard for 4 s", True)
+    assert (history.heard_until_s(12.9), history.silences_until(12.9)) == (12.9, ())
+    (silence,) = history.silences_until(15.0)
+    assert (silence.start_s, silence.end_s, silence.text, silence.hides) == (11.0, None, "nothing heard for 4 s", True)
     assert history.heard_until_s(15.0) == 11.0
     history.mark_stop()
-    assert history.stretches_until(30.0) == (), "nothing is to be heard from a service that ended"
+    assert history.silences_until(30.0) == (), "nothing is to be heard from a service that ended"
 
 
 def test_that_missed_frames_are_no_silence_of_a_replica(history: History) -> None:
     history.add_telemetry(frame(1, 11.0, replicas=(status("r1", 11.0), status("r2", 11.0))))
     history.add_missed(FramesMissed(first=2, last=60))
     history.add_telemetry(frame(61, 21.0, replicas=(status("r1", 21.0),)))
-    assert history.stretches_until(21.1)[:-1] == ()
+    assert history.silences_until(21.1)[:-1] == ()
     history.add_telemetry(frame(62, 24.5, replicas=(status("r1", 24.5),)))
     assert [status.replica for status in history.replicas] == ["r1"], "the other's end may have been missed"
 

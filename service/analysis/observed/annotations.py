@@ -1,10 +1,10 @@
-"""Moments and spans that stand on every plot: changes of settings, load and replicas, drains, outages, stretches."""
+"""Moments and spans that stand on every plot: changes of settings, load and replicas, drains, outages, silences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from service.analysis.observed.descriptions import describe_change, describe_load_change
 from service.messages.load import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
@@ -215,22 +215,17 @@ class Outages:
         self._outages = [outage for outage in self._outages if outage.end_s is None or outage.end_s >= at_s]
 
 
-StretchKind: TypeAlias = Literal["silent", "slowed", "paused"]
-
-
 @dataclass(frozen=True)
-class Stretch:
-    """A span in which the service or this program was not as usual; open while `end_s` is ``None``.
+class Silence:
+    """A span in which a replica, or the whole service, reported nothing; open while `end_s` is ``None``.
 
     Attributes:
-        kind: "silent" where a replica reported nothing, "slowed" where the engine was, "paused" where this program was.
         text: "r1 silent for 7 s".
         hides: whether nothing of this span is known, not even from what was heard later.
     """
 
     start_s: float
     end_s: float | None
-    kind: StretchKind
     text: str
     hides: bool = False
 
@@ -238,24 +233,20 @@ class Stretch:
         return self.start_s < end_s and (self.end_s is None or self.end_s > start_s)
 
 
-class Stretches:
-    """The stretches of the time that is kept, in the order in which they were noted."""
+class Silences:
+    """The silences of the time that is kept, in the order in which they were noted."""
 
     def __init__(self) -> None:
-        self._stretches: list[Stretch] = []
+        self._silences: list[Silence] = []
 
-    def __iter__(self) -> Iterator[Stretch]:
-        return iter(self._stretches)
+    def __iter__(self) -> Iterator[Silence]:
+        return iter(self._silences)
 
-    def add(self, stretch: Stretch) -> None:
-        self._stretches = [*self._stretches[-MOST_KEPT:], stretch]
-
-    def between(self, start_s: float, end_s: float, kind: StretchKind) -> tuple[Stretch, ...]:
-        """The stretches of this kind that overlap the span."""
-        return tuple(each for each in self._stretches if each.kind == kind and each.overlaps(start_s, end_s))
+    def add(self, silence: Silence) -> None:
+        self._silences = [*self._silences[-MOST_KEPT:], silence]
 
     def drop_before(self, at_s: float) -> None:
-        self._stretches = [each for each in self._stretches if each.end_s is None or each.end_s >= at_s]
+        self._silences = [each for each in self._silences if each.end_s is None or each.end_s >= at_s]
 
 
 def describe_silence(replicas: Sequence[str], for_s: float) -> str:

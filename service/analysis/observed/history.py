@@ -15,8 +15,8 @@ from service.analysis.observed.annotations import (
     LoadTimeline,
     Outages,
     OuterMark,
-    Stretch,
-    Stretches,
+    Silence,
+    Silences,
     describe_silence,
 )
 from service.analysis.observed.batches import BatchTable
@@ -83,7 +83,7 @@ class History:
         self.load_timeline = LoadTimeline()
         self.deployment_timeline = DeploymentTimeline()
         self.outages = Outages()
-        self.stretches = Stretches()
+        self.silences = Silences()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
         self.unit = TEXT.unit
@@ -222,16 +222,16 @@ class History:
         late = self.late_replicas(now_s)
         return max(status.at_s for status in late) if late and len(late) == len(self.replicas) else now_s
 
-    def stretches_until(self, now_s: float) -> tuple[Stretch, ...]:
-        """The stretches that are noted, and the present silences."""
+    def silences_until(self, now_s: float) -> tuple[Silence, ...]:
+        """The silences that are over, and those that last."""
         late = self.late_replicas(now_s)
         if late and len(late) == len(self.replicas):
             heard_s = self.heard_until_s(now_s)
-            present = [Stretch(heard_s, None, "silent", describe_silence([], now_s - heard_s), hides=True)]
+            present = [Silence(heard_s, None, describe_silence([], now_s - heard_s), hides=True)]
         else:
             silent = ((each.at_s, describe_silence([each.replica], now_s - each.at_s)) for each in late)
-            present = [Stretch(heard_s, None, "silent", text) for heard_s, text in silent]
-        return (*self.stretches, *present)
+            present = [Silence(heard_s, None, text) for heard_s, text in silent]
+        return (*self.silences, *present)
 
     def percentiles_of(self, name: str) -> RollingPercentiles:
         """Of the latency or another of `SAMPLED`, rolling; kept up to date from the first time that it is asked for."""
@@ -309,7 +309,7 @@ class History:
             before = latest.get(status.replica)
             if before is not None and status.at_s - before.at_s > SILENT_S and before.at_s > missed_s:
                 text = describe_silence([status.replica], status.at_s - before.at_s)
-                self.stretches.add(Stretch(before.at_s, status.at_s, "silent", text))
+                self.silences.add(Silence(before.at_s, status.at_s, text))
             latest[status.replica] = status
         self.replicas = tuple(latest.values())
 
@@ -360,6 +360,6 @@ class History:
             self._advance_percentiles(name, rolling, at_s)
         oldest_s = at_s - self.kept_s - MARGIN_S
         tables = (self.requests, self.batches, self.gaps, self.statuses)
-        for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.stretches):
+        for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.silences):
             each.drop_before(oldest_s)
         self.revision += 1
