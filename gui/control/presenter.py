@@ -24,6 +24,7 @@ from gui.session.session import Session
 from service.analysis.findings.changed import with_change
 from service.analysis.findings.facts import Facts
 from service.analysis.findings.ranking import findings_of, nothing_found, prepare
+from service.analysis.observed.annotations import Drain, Predecessors
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures, numbers
@@ -140,11 +141,13 @@ class Presenter(QObject):
         batches, in_force = self._history.batches, self._history.in_force
         regime = batches.regimes[-1] if batches.regimes else None
         is_obeyed = regime is not None and in_force is not None and regime.version == in_force.version
-        pending = None if in_force is None else batches.pending(in_force.version, self._history.now_s())
-        drain = batches.drain(regime) if regime is not None and is_obeyed else None
-        found = pending or drain
+        found: Drain | Predecessors | None = None
+        if regime is not None and is_obeyed:
+            found = batches.drain(regime)
+        elif in_force is not None:
+            found = batches.formed_before(in_force.version, self._history.now_s())
         words, brief = ("", "") if found is None else (found.words, found.brief)
-        self._window.batching.show_drained(words, brief, is_pending=pending is not None)
+        self._window.batching.show_drained(words, brief, is_pending=isinstance(found, Predecessors))
 
     def _show_state(self) -> None:
         toolbar, session = self._window.toolbar, self._session

@@ -93,15 +93,14 @@ def test_that_a_batch_told_of_late_counts_for_its_own_settings() -> None:
 
 def test_that_settings_without_a_batch_of_their_own_wait_for_those_formed_before() -> None:
     history = told(batch(1, 1, 8.0, 12.0), batch(2, 1, 9.0, None), batch(3, 1, 9.5, None), at_s=13.0)
-    pending = history.batches.pending(2, 13.0)
+    pending = history.batches.formed_before(2, 13.0)
     assert pending is not None
     assert (pending.requests, pending.left_s) == (4, pytest.approx(0.0 + 0.5))
-    assert told(batch(1, 1, 8.0, None), batch(2, 2, 10.1, None)).batches.pending(2, 13.0) is None
-    assert told(batch(1, 1, 8.0, 12.0)).batches.pending(2, 13.0) is None
+    assert told(batch(1, 1, 8.0, 12.0), batch(2, 2, 10.1, None)).batches.formed_before(2, 13.0) is None
 
 
 def test_that_nothing_is_said_of_the_time_before_a_batch_has_ended() -> None:
-    pending = told(batch(1, 1, 9.5, None)).batches.pending(2, 13.0)
+    pending = told(batch(1, 1, 9.5, None)).batches.formed_before(2, 13.0)
     assert pending is not None
     assert pending.left_s is None
 

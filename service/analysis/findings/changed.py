@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from service.analysis.findings.facts import Facts, Finding
 from service.analysis.observed.descriptions import describe_change
-from service.messages.settings import SettingsChange
-from service.messages.text import counted, seconds
+from service.messages.text import counted, format_time, seconds
 
 SHOWN_S: Final = 15.0  # after a change, and for as long as requests of the settings before are left
 
@@ -27,13 +24,14 @@ def settings_changed(facts: Facts) -> Finding | None:
     changes = [change for change in facts.history.changes if change.in_force_s <= facts.at_s]
     if not changes or changes[-1].in_force_s < facts.history.service_begun_s(facts.at_s):
         return None
-    change, (left, left_s) = changes[-1], _left(facts, changes[-1])
-    age_s = facts.at_s - change.in_force_s
+    change, age_s = changes[-1], facts.at_s - changes[-1].in_force_s
+    before = facts.history.batches.formed_before(change.version, facts.at_s)
+    left, left_s = (0, None) if before is None else (before.requests, before.left_s)
     if not change.changed_fields or (not left and age_s > SHOWN_S):
         return None
     drains = "no batch of the settings before is left"
     if left:
-        about = "" if left_s is None else f", for about {seconds(left_s)}"
+        about = "" if left_s is None else f", for about {format_time(left_s)}"
         drains = f"{counted(left, 'request')} of the settings before still {'drains' if left == 1 else 'drain'}{about}"
     return Finding(
         "settings_changed",
@@ -44,18 +42,3 @@ def settings_changed(facts: Facts) -> Finding | None:
         change={field: getattr(change.previous, field) for field in change.changed_fields},
         undoes=change.version,
     )
-
-
-def _left(facts: Facts, change: SettingsChange) -> tuple[int, float | None]:
-    """The requests in batches that were formed before the change, and how long the engine needs for them."""
-    columns = facts.history.batches.columns
-    left = (
-        (columns["formed"] <= facts.at_s) & (columns["finished"] > facts.at_s) & (columns["version"] < change.version)
-    )
-    left &= columns["formed"] >= facts.history.service_begun_s(facts.at_s)
-    size, started = columns["size"][left], np.minimum(columns["started"][left], facts.at_s)
-    cost = facts.cost
-    if cost is None or not all(cost.is_sure_of(each) for each in size.tolist()):
-        return int(size.sum()), None
-    run_s = np.array([cost.batch_s(each) for each in size.tolist()])
-    return int(size.sum()), float(np.maximum(run_s - (facts.at_s - started), 0.0).sum()) / facts.places

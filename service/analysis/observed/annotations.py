@@ -123,8 +123,8 @@ class Drain:
 
 
 @dataclass(frozen=True)
-class Pending:
-    """Settings that every replica has adopted and no batch has obeyed: batches formed before them come first.
+class Predecessors:
+    """Batches under way that were formed under older settings.
 
     Attributes:
         requests: in these batches, formed or running.
@@ -136,8 +136,9 @@ class Pending:
 
     @property
     def words(self) -> str:
-        """
-        >>> Pending(27, 9.4).words, Pending(1, None).words
+        """What comes before the first batch under the settings in force.
+
+        >>> Predecessors(27, 9.4).words, Predecessors(1, None).words
         ('27 requests formed before it come first, about 9 s', '1 request formed before it comes first')
         """
         come = "comes" if self.requests == 1 else "come"
@@ -148,7 +149,7 @@ class Pending:
     def brief(self) -> str:
         """The same for narrow places.
 
-        >>> Pending(27, 9.4).brief, Pending(1, None).brief
+        >>> Predecessors(27, 9.4).brief, Predecessors(1, None).brief
         ('after 27 formed, ~9 s', 'after 1 formed')
         """
         return f"after {self.requests} formed" + ("" if self.left_s is None else f", ~{format_time(self.left_s)}")

@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 import numpy as np
 
-from service.analysis.observed.annotations import Drain, Pending, SettingsMark
+from service.analysis.observed.annotations import Drain, Predecessors, SettingsMark
 from service.analysis.observed.columns import Bools, Columns, Floats, Ints
 from service.analysis.observed.descriptions import describe_change
 from service.analysis.observed.rolling import Grid
@@ -131,26 +131,26 @@ class BatchTable:
             self._drains[regime.number] = found
         return found
 
-    def pending(self, version: int, at_s: float) -> Pending | None:
-        """What comes before the first batch under this version; ``None`` once one was formed or nothing is left.
+    def formed_before(self, version: int, at_s: float) -> Predecessors | None:
+        """The batches under way at `at_s` that were formed before this version; ``None`` where there are none.
 
         Batches take about as long as the last of their formation; in `continuous` that is not known, since the others
         may join.
         """
         columns = self.columns
-        is_open = np.isinf(columns["finished"]) & (columns["version"] < version)
-        if not is_open.any() or (self.regimes and self.regimes[-1].version == version):
+        finished, started = columns["finished"], columns["started"]
+        is_left = (columns["formed"] <= at_s) & (finished > at_s) & (columns["version"] < version)
+        if not is_left.any():
             return None
-        formation = columns["formation"][is_open][-1]
-        ended = np.isfinite(columns["finished"]) & np.isfinite(columns["started"]) & (columns["formation"] == formation)
-        run_s = (columns["finished"] - columns["started"])[ended][-TYPICAL:]
+        formation = columns["formation"][is_left][-1]
+        ended = (finished <= at_s) & np.isfinite(started) & (columns["formation"] == formation)
+        run_s = (finished[ended] - started[ended])[-TYPICAL:]
         left_s = None
         if len(run_s) and formation != CONTINUOUS:
-            for_s = np.maximum(at_s - columns["started"][is_open], 0.0)  # 0 for a batch that has not started
-            left_each_s = np.maximum(np.median(run_s) - for_s, 0.0)
-            engines = len(set(columns["slot"][is_open].tolist()))
-            left_s = float(left_each_s.sum()) / engines
-        return Pending(int(columns["size"][is_open].sum()), left_s)
+            for_s = np.maximum(at_s - started[is_left], 0.0)  # 0 for a batch that has not started
+            engines = len(set(columns["slot"][is_left].tolist()))
+            left_s = float(np.maximum(np.median(run_s) - for_s, 0.0).sum()) / engines
+        return Predecessors(int(columns["size"][is_left].sum()), left_s)
 
     def marks(self) -> list[SettingsMark]:
         found = [(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
