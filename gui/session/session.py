@@ -176,7 +176,7 @@ class Session(QObject):
 
     def _fail(self, reason: str) -> None:
         requests = self.history.requests
-        in_flight = [row for row in requests.rows(requests.open_rows()) if row.state not in FINAL_STATES]
+        in_flight = requests.rows(requests.under_way())
         for client in self._clients:
             client.leave()
         if self.ready is not None:  # a start that fails interrupts nothing

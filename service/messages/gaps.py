@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 GROWTH: Final = 1.05
 _LOG_GROWTH: Final = math.log(GROWTH)
@@ -49,7 +50,7 @@ GAPS_STEP_S: Final = 0.25
 """Gaps that ended in the same step of this length are counted together."""
 
 
-class Gaps(msgspec.Struct, kw_only=True):
+class Gaps(msgspec.Struct, frozen=True, kw_only=True):
     """The times between successive tokens of a request, or of many: inter-token latencies (ITL).
 
     As in vLLM's `bench serve`, every gap counts once: a chunk that brings several tokens ends one gap, and what lies
@@ -68,16 +69,18 @@ class Gaps(msgspec.Struct, kw_only=True):
     def add(self, gap_s: float) -> None:
         bin = GAP_BINS.of(gap_s)
         self.bins[bin] = self.bins.get(bin, 0) + 1
-        self.total_s += gap_s
-        if gap_s > self.longest_s:
-            self.longest_s = gap_s
+        self._count(gap_s, gap_s)
 
     def add_all(self, others: Iterable[Gaps]) -> None:
         for other in others:
             for bin, count in other.bins.items():
                 self.bins[bin] = self.bins.get(bin, 0) + count
-            self.total_s += other.total_s
-            self.longest_s = max(self.longest_s, other.longest_s)
+            self._count(other.total_s, other.longest_s)
+
+    def _count(self, total_s: float, longest_s: float) -> None:
+        """Count in place, as long as nothing has been sent: a new value a token would be many times the work."""
+        force_setattr(self, "total_s", self.total_s + total_s)
+        force_setattr(self, "longest_s", max(self.longest_s, longest_s))
 
     @property
     def count(self) -> int:

@@ -54,7 +54,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     longest_gap_at_s: float | None = None
 
 
-class TokenGaps(msgspec.Struct, kw_only=True):
+class TokenGaps(msgspec.Struct, frozen=True, kw_only=True):
     """The times between tokens of a replica's requests that ended within a step of the grid of `GAPS_STEP_S`.
 
     A step is reported when it is over.

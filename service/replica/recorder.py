@@ -76,10 +76,9 @@ class Recorder:
             step = TokenGaps(replica=self._replica, at_s=at_s, longest_at_s=at_s, request=request, gaps=Gaps())
             self._gaps.append(step)
         newest = self._gaps[-1]
-        if gap_s > newest.gaps.longest_s:
-            newest.longest_at_s, newest.request = at_s, request
+        longest = {"longest_at_s": at_s, "request": request} if gap_s > newest.gaps.longest_s else {}
         newest.gaps.add(gap_s)
-        newest.at_s = at_s
+        self._gaps[-1] = msgspec.structs.replace(newest, at_s=at_s, **longest)
 
     def take_gaps(self, at_s: float) -> tuple[TokenGaps, ...]:
         """The times between tokens of the steps that are over at `at_s`, each step once: four reports a second."""

@@ -51,7 +51,8 @@ async def test_that_a_stopped_replica_is_late_and_no_frame_calls_it_lost_or_a_re
     assert answers == [str(number + 1) for number in range(REQUESTS)]
     assert longest_silence_s(reader.frames) > SILENT_S
     assert {replica for frame in reader.frames for replica in frame.gone_replicas} == set()
-    assert {request.state for frame in reader.frames for request in frame.requests} <= {"waiting", "running", "done"}
+    states = {request.state for frame in reader.frames for request in frame.requests}
+    assert states & {"failed", "cancelled", "refused"} == set()
     assert {replica.pid for frame in reader.frames for replica in frame.replicas} == {pid}
 
 

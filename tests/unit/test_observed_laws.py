@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -179,7 +180,11 @@ def test_that_percentiles_kept_up_to_date_are_those_computed_in_the_end(
         while coming and coming[0][0] <= look_s:
             _, at_s, latency_s = coming.pop(0)
             add(samples, at_s, latency_s, change_s)
-        rolling.advance(look_s, samples, lambda at_s: (1, change_s) if at_s >= change_s else (0, -math.inf))
+        rolling.advance(
+            look_s,
+            lambda at_s: (1, change_s) if at_s >= change_s else (0, -math.inf),
+            partial(percentiles, samples),
+        )
 
     first, last = step_of(looks_s[0]), step_of(looks_s[-1])
     for step in range(first, last + 1):

@@ -76,7 +76,7 @@ class History:
         self.requests = RequestTable()
         self.batches = BatchTable(span_s)
         self._percentiles = {"latency": RollingPercentiles(span_s)}
-        self.gaps = GapTable(span_s)
+        self.gaps = GapTable()
         self.itl_percentiles = RollingPercentiles(span_s)
         self.slots = ReplicaSlots()
         self.statuses = Statuses()

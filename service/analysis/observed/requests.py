@@ -158,7 +158,8 @@ class RequestTable:
         for name in STALLS:
             put(rows, name, (getattr(r, f"{name}_s") for r in records))
         put(rows, "state", (STATE_CODES[r.state] for r in records))
-        put(rows, "tokens", (r.completion_tokens for r in records))
+        known = [self.columns.get(row, "tokens") for row in rows]  # by its sender, which may hear of a token earlier
+        put(rows, "tokens", (max(r.completion_tokens, so_far) for r, so_far in zip(records, known, strict=True)))
         put(rows, "max_tokens", (r.max_tokens for r in records))
         put(rows, "prompt_tokens", (r.prompt_tokens for r in records))
         put(rows, "batch", batches)
@@ -278,6 +279,12 @@ class RequestTable:
         is_heard = columns["outcome"] >= 0
         ended = np.where(is_heard, columns["client_finished"], columns["finished"])
         return ended, np.where(is_heard, columns["outcome"], columns["state"])
+
+    def under_way(self) -> list[int]:
+        """The rows of requests that have not ended, also those that only their sender has reported yet."""
+        ended_s, _ = self.ends()
+        rows: list[int] = (np.flatnonzero(np.isinf(ended_s)) + self.columns.first).tolist()
+        return rows
 
     def take_changed(self, most: int | None = None) -> list[RequestRow]:
         """The rows that changed since they were last taken; rows beyond `most` are left for the next call."""

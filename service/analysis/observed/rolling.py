@@ -24,11 +24,10 @@ def step_of(at_s: float) -> int:
 
 
 class Grid:
-    """A number, or `width` of them, per step of `STEP_S` for the last `span_s`; without any a step reads as `blank`."""
+    """One number per step of `STEP_S` for the last `span_s`; a step that was never written reads as `blank`."""
 
-    def __init__(self, span_s: float, blank: float, width: int | None = None) -> None:
-        self._shape = () if width is None else (width,)
-        self._values: Floats = np.full((math.ceil(span_s / STEP_S), *self._shape), blank)
+    def __init__(self, span_s: float, blank: float) -> None:
+        self._values: Floats = np.full(math.ceil(span_s / STEP_S), blank)
         self._blank = blank
         self._newest: int | None = None
 
@@ -39,7 +38,7 @@ class Grid:
         if self._reach(step):
             self._values[step % len(self._values)] = value
 
-    def add(self, step: int, amount: float | Floats) -> None:
+    def add(self, step: int, amount: float) -> None:
         if self._reach(step):
             self._values[step % len(self._values)] += amount
 
@@ -59,7 +58,7 @@ class Grid:
         """The values of the steps from `first` to `last`, both included."""
         steps: Ints = np.arange(first, last + 1)
         if self._newest is None:
-            return np.full((len(steps), *self._shape), self._blank)
+            return np.full(len(steps), self._blank)
         values = self._values[steps % len(self._values)]
         values[(steps > self._newest) | (steps <= self._newest - len(self._values))] = self._blank
         return values
@@ -67,7 +66,9 @@ class Grid:
     def _reach(self, step: int) -> bool:
         """Blank the steps between the newest and `step`; false if `step` is too old to be kept."""
         size = len(self._values)
-        if self._newest is None or step - self._newest >= size:
+        if self._newest is None:
+            self._newest = step
+        elif step - self._newest >= size:
             self._values[:] = self._blank
             self._newest = step
         elif step > self._newest:

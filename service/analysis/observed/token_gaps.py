@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from service.analysis.observed.columns import Floats
-from service.analysis.observed.rolling import LEVELS, STEP_S, Grid, step_of
-from service.messages.gaps import GAP_BINS, Gaps
+from service.analysis.observed.rolling import LEVELS, STEP_S, step_of
+from service.messages.gaps import Gaps
 from service.messages.telemetry import TokenGaps
-
-BINS: Final = GAP_BINS.count
 
 
 @dataclass(frozen=True)
@@ -39,19 +36,14 @@ class Stall:
 class GapTable:
     """How many gaps of which length ended in each step of time, and the longest of each step."""
 
-    def __init__(self, span_s: float) -> None:
-        self._counts = Grid(span_s, blank=0.0, width=BINS)
-        self._totals = Grid(span_s, blank=0.0)
-        self._longest: dict[int, Stall] = {}  # by step
+    def __init__(self) -> None:
+        self._gaps: dict[int, Gaps] = {}  # by step, as are the stalls; few steps hold more than ten lengths
+        self._longest: dict[int, Stall] = {}
 
     def add(self, reported: Iterable[TokenGaps]) -> None:
         for each in reported:
             step, gaps = step_of(each.at_s), each.gaps
-            counts = np.zeros(BINS)
-            for bin, count in gaps.bins.items():
-                counts[min(bin, BINS - 1)] += count
-            self._counts.add(step, counts)
-            self._totals.add(step, gaps.total_s)
+            self._gaps.setdefault(step, Gaps()).add_all([gaps])
             known = self._longest.get(step)
             if known is None or gaps.longest_s > known.gap_s:
                 self._longest[step] = Stall(each.longest_at_s, gaps.longest_s, each.replica, each.request)
@@ -59,16 +51,9 @@ class GapTable:
     def between(self, start_s: float, end_s: float) -> Gaps:
         """The gaps that ended from `start_s` to `end_s`, in the steps that begin there: none that ended before."""
         first, last = _steps(start_s, end_s)
-        if first > last:
-            return Gaps()
-        counts = self._counts.read(first, last).sum(axis=0)
-        held = np.flatnonzero(counts)
-        longest = self.longest(start_s, end_s)
-        return Gaps(
-            bins=dict(zip(held.tolist(), counts[held].astype(np.int64).tolist(), strict=True)),
-            total_s=float(self._totals.read(first, last).sum()),
-            longest_s=0.0 if longest is None else longest.gap_s,
-        )
+        found = Gaps()
+        found.add_all(gaps for step in range(first, last + 1) if (gaps := self._gaps.get(step)) is not None)
+        return found
 
     def longest(self, start_s: float, end_s: float) -> Stall | None:
         """The longest of the same gaps; ``None`` of none."""
@@ -83,8 +68,8 @@ class GapTable:
 
     def drop_before(self, time_s: float) -> None:
         before = step_of(time_s)
-        while self._longest and (oldest := next(iter(self._longest))) < before:
-            del self._longest[oldest]
+        while self._gaps and (oldest := next(iter(self._gaps))) < before:
+            del self._gaps[oldest], self._longest[oldest]
 
 
 def _steps(start_s: float, end_s: float) -> tuple[int, int]:
