@@ -11,6 +11,7 @@ from itertools import pairwise
 import aiohttp
 import pytest
 
+from service.commands import remote
 from service.messages.telemetry import SILENT_S, TelemetryFrame
 from tests.service import HANG_S
 from tests.service.conftest import Service, served
@@ -56,7 +57,10 @@ async def test_that_a_stopped_replica_is_late_and_no_frame_calls_it_lost_or_a_re
     assert {replica.pid for frame in reader.frames for replica in frame.replicas} == {pid}
 
 
-async def test_that_a_killed_replica_is_lost_and_another_follows(service: Service) -> None:
+async def test_that_a_killed_replica_is_lost_and_another_follows(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next replica takes its time
     async with reading(service) as reader:
         frame = await reader.read_until(lambda frame: bool(frame.replicas))
         os.kill(frame.replicas[0].pid, signal.SIGKILL)
