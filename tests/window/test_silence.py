@@ -45,4 +45,4 @@ def test_that_a_late_service_is_shown_as_last_heard_and_nothing_has_failed(
     assert states <= {"waiting", "formed", "running", "done"}
     assert batchscope.errors == []
     assert list(history.outages) == []
-    assert [stretch.text.rpartition(" for ")[0] for stretch in history.stretches] == ["r1 silent"]
+    assert [silence.text.rpartition(" for ")[0] for silence in history.silences] == ["r1 silent"]
