@@ -24,7 +24,7 @@ class MeasureChooser(Segmented):
             self.set_tip(name, MEANINGS[each.words])
 
     def offer(self, unit: str) -> None:
-        """Be there only for a workload that answers in tokens, which is told by the unit that it counts."""
+        """Show the chooser only for a workload whose unit is tokens."""
         self.setVisible(unit == TEXT.unit)
 
     def take(self, left: int, room: int, height: int) -> None:

@@ -70,7 +70,7 @@ class Recorder:
         self.news.set()
 
     def note_gap(self, request: str, gap_s: float, at_s: float) -> None:
-        """The request with that id got a token at `at_s`, so long after the one before."""
+        """The request with that id got a token at `at_s`, `gap_s` after the one before."""
         if not self._gaps or at_s >= self._gaps_end_s:
             self._gaps_end_s = (at_s // GAPS_STEP_S + 1) * GAPS_STEP_S
             step = TokenGaps(replica=self._replica, at_s=at_s, longest_at_s=at_s, request=request, gaps=Gaps())

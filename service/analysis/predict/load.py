@@ -128,7 +128,7 @@ class Requests:
         answered_s: when its client had all of it, or else when it was finished.
         return_s: delay from its end in the engine until then.
         tokens: generated, or the limit of a request under way.
-        from_sender: whether a sender has told of it.
+        from_sender: whether its sender has reported it.
     """
 
     intended_s: Floats

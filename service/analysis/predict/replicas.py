@@ -222,6 +222,7 @@ class Late(Replica):
 
     def _take(self, count: int) -> list[SimulatedRequest]:
         """The oldest that wait."""
+        assert count <= self._rules.max_batch_size, "a batch holds at most as many as its cap"
         return [self._waiting.popleft() for _ in range(count)]
 
 
@@ -251,6 +252,7 @@ class Early(Replica):
     def _seal(self, at_s: float) -> None:
         is_full = len(self._forming) >= self._rules.max_batch_size
         for members, reason in self._rules.divided(self._forming, is_full=is_full):
+            assert len(members) <= self._rules.max_batch_size, "a batch is sealed with at most as many as its cap"
             self._sealed.append((at_s, list(members), reason))
         self._sealed_requests += len(self._forming)
         self._forming = []
@@ -325,6 +327,8 @@ class Continuous(Late):
         self._begin(at_s, members, reason)
 
     def _begin(self, at_s: float, joining: list[SimulatedRequest], reason: ReleaseReason) -> None:
+        is_within = len(self._left) + len(joining) <= self._rules.max_batch_size
+        assert is_within or not joining, "a request joins only where the cap leaves room"
         engine = self._simulator.engine
         read_s = engine.read_s(at_s, [request.arrival for request in joining])
         step_s = engine.step_s(at_s, len(self._left) + len(joining))

@@ -190,6 +190,6 @@ def _advice(facts: Facts, effect: WaitEffect) -> Advice:
         expected = f"Answers about {seconds(-effect.gained_s)} earlier."
         return Advice("Set batch_wait_timeout_s to 0.", "batch_wait_timeout_s", change, expected)
     if effect.gained_s is None or not gained_s:
-        return Advice("Whether this pays cannot be told from these batches.", "batch_wait_timeout_s")
+        return Advice("These batches do not show whether this pays.", "batch_wait_timeout_s")
     does = "gains" if gained_s > 0 else "costs"
     return Advice(f"It {does} a request about {seconds(abs(effect.gained_s))}: too little to matter.")
