@@ -38,6 +38,16 @@ def model_folder() -> ModelFolder:
     return resolve(DEFAULT_MODEL)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each process of tests, with its services, a share of the processor as a program of its own has it.
+
+    Linux shares it out among sessions first. In one session the niceness of an engine's threads would count against the
+    tests of the other processes, and a start of half a minute would take ten.
+    """
+    if hasattr(config, "workerinput") and hasattr(os, "setsid"):
+        os.setsid()
+
+
 def pytest_collection_finish() -> None:
     """Set aside the million objects of the imported modules, which each search for things left behind would visit."""
     gc.freeze()

@@ -102,7 +102,6 @@ class EngineThreads:
 logger = logging.getLogger(__name__)
 
 NICENESS = 10
-LOWEST_PRIORITY = 19
 
 
 def prepare_engine_thread(device: str, cores: int) -> None:
@@ -110,7 +109,8 @@ def prepare_engine_thread(device: str, cores: int) -> None:
 
     On the CPU torch gets `cores` threads, whatever ``OMP_NUM_THREADS`` says: Ray sets it to 1 in an actor. The thread
     is made nice, and torch's threads, which it spawns at its first computation, inherit that, so that the event loop,
-    the proxy and the window are served before the model.
+    the proxy and the window are served before the model. A process that is as nice itself, as the workers of a Ray
+    that is not ours are, stays as it is: nicer still, its engine would starve beside any other program.
     """
     if device != "cpu":
         return
@@ -125,12 +125,12 @@ def _use_cores(count: int) -> None:
 
 
 def _be_nice() -> None:
-    """Lower the priority of this thread below its process's; only Linux has one for each thread."""
+    """Give this thread a niceness of at least `NICENESS`; only Linux has one for each thread."""
     if sys.platform != "linux":
         return
     thread = threading.get_native_id()
-    niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + NICENESS
+    niceness = max(os.getpriority(os.PRIO_PROCESS, os.getpid()), NICENESS)
     try:
-        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, LOWEST_PRIORITY))
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)
     except OSError as error:
         logger.warning("The engine's thread keeps its priority: %s", error)
