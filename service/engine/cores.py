@@ -15,7 +15,7 @@ SPINS = 5_000_000  # a tenth of a second or two, after which an engine that is i
 COUNTED_S: Final = 1.0  # counted in steps of 10 ms
 LEAST_FREE: Final = 0.75  # of a core, for a thread that computes all the time beside short work of others
 
-_CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores() -> int:
@@ -27,7 +27,7 @@ def usable_cores() -> int:
         return psutil.cpu_count(logical=False) or 1
     logical = len(os.sched_getaffinity(0))
     share = (psutil.cpu_count(logical=False) or logical) / (psutil.cpu_count() or logical)
-    return max(1, min(round(logical * share), _quota_cores() or logical))
+    return max(1, min(round(logical * share), quota_cores() or logical))
 
 
 def bind_openmp_threads() -> None:
@@ -82,9 +82,9 @@ class ProcessorTime(NamedTuple):
         return (self.idle_s - before.idle_s + self.own_s - before.own_s) / (self.at_s - before.at_s)
 
 
-def _quota_cores() -> int | None:
+def quota_cores() -> int | None:
     """Cores that the control group grants, rounded up; ``None`` if it sets no limit."""
     with contextlib.suppress(OSError, ValueError):
-        quota_us, period_us = _CGROUP_QUOTA.read_text().split()
+        quota_us, period_us = CGROUP_QUOTA.read_text().split()
         return -(-int(quota_us) // int(period_us))
     return None

@@ -79,13 +79,13 @@ def test_that_a_control_groups_quota_counts(
 ) -> None:
     quota = tmp_path / "cpu.max"
     quota.write_text(text)
-    monkeypatch.setattr(cores, "_CGROUP_QUOTA", quota)
-    assert cores._quota_cores() == granted
+    monkeypatch.setattr(cores, "CGROUP_QUOTA", quota)
+    assert cores.quota_cores() == granted
 
 
 def test_that_no_control_group_is_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "_CGROUP_QUOTA", tmp_path / "missing")
-    assert cores._quota_cores() is None
+    monkeypatch.setattr(cores, "CGROUP_QUOTA", tmp_path / "missing")
+    assert cores.quota_cores() is None
     assert cores.usable_cores() >= 1
 
 

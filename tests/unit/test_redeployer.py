@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
@@ -209,9 +210,10 @@ async def test_that_looking_on_ends_when_serve_is_done() -> None:
     serve = FakeServe(1)
     serve.starting = ["n0"]
     watched = Watched(serve)
+    others = asyncio.all_tasks()
     watched.redeployer.watch()
-    assert watched.redeployer._work is not None
-    await watched.redeployer._work
+    (looking_on,) = asyncio.all_tasks() - others
+    await looking_on
     assert watched.redeployer.deployment is not None
     assert (watched.redeployer.deployment.running, watched.redeployer.deployment.is_settled) == (2, True)
 
