@@ -22,9 +22,9 @@ from service.analysis.compare.progress import Compared, CompareEvent, Progress, 
 from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
-from service.analysis.observed.descriptions import load_text
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad
+from service.messages.objectives import Objectives
 from service.messages.settings import SettingError, Settings
 
 NEEDS_SERVICE: Final = "Waits for the service."
@@ -48,7 +48,7 @@ class CompareController(QObject):
         self._load = load
         self._process = CompareProcess(self)
         self._pinned: Side | None = None
-        self._shown: tuple[Side | None, Side | None] = (None, None)
+        self._shown: tuple[Side | None, Side | None, Objectives] | None = None
         self._sweep: Sweep | None = None
         self._running: RunControls | None = None
         self._complaint = ""
@@ -66,12 +66,12 @@ class CompareController(QObject):
         """Show the settings in force and the load, where they have changed."""
         if not self._view.isVisible() or self.is_busy:
             return
-        sides = self._pinned, self._present
-        if sides == self._shown:
+        shown = self._pinned, self._present, self._history.objectives
+        if shown == self._shown:
             return
-        self._shown = sides
-        self._view.setup.show_sides(*sides)
-        self._view.sweep_setup.load.setText(f"Load: {load_text(self._load())}")
+        self._shown = shown
+        self._view.setup.show_sides(self._pinned, self._present)
+        self._view.sweep_setup.show_load(self._load(), self._history.objectives)
         self._show_points()
         self._show_what_can_be_done()
 
@@ -105,7 +105,7 @@ class CompareController(QObject):
         b, setup = self._present, self._view.setup
         if self._pinned is None or b is None:
             return
-        plan = setup.plan(self._pinned, b, _new_seed())
+        plan = setup.plan(self._pinned, b, self._history.objectives, _new_seed())
         self._view.results.show_comparison(None)
         self._start(plan, setup.controls)
 
@@ -128,7 +128,7 @@ class CompareController(QObject):
         if points is None:
             return
         setup = self._view.sweep_setup
-        plan = setup.plan(points, self._load(), _new_seed())
+        plan = setup.plan(points, self._load(), self._history.objectives, _new_seed())
         self._sweep = None
         self._view.sweep_results.show_sweep(None)
         self._start(SweepTask(plan=plan), setup.controls)

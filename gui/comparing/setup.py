@@ -17,9 +17,10 @@ from gui.widgets.layouts import box, column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
 from service.analysis.compare.progress import SETTLE_S, Progress
-from service.analysis.compare.run_plan import ComparePlan, Objective, Side, SweepPlan, batching_plan, can_match
+from service.analysis.compare.run_plan import ComparePlan, Side, SweepPlan, batching_plan, can_match
 from service.analysis.observed.descriptions import load_text
 from service.messages.load import RunLoad
+from service.messages.objectives import Objectives
 from service.messages.settings import Bounds, Settings, setting_text, setting_value
 from service.messages.text import UNKNOWN, format_time
 
@@ -122,13 +123,14 @@ class CompareSetup(QWidget):
         self.load.setText(_loads(a, b))
         self._rate_field.setVisible(a is not None and b is not None and can_match(a.load, b.load))
 
-    def plan(self, a: Side, b: Side, seed: int) -> ComparePlan:
+    def plan(self, a: Side, b: Side, objectives: Objectives, seed: int) -> ComparePlan:
         return ComparePlan(
             a=a,
             b=b,
             duration_s=self.duration.number,
             rounds=int(self.rounds.number),
             seed=seed,
+            objectives=objectives,
             matches_throughput=self.matches_throughput,
         )
 
@@ -146,13 +148,12 @@ def _loads(a: Side | None, b: Side | None) -> str:
 
 
 SWEEP_ROUNDS: Final = Bounds(1, 100, integral=True)
-LIMIT: Final = Bounds(0.01, 600, integral=False)
 USUAL: Final = {"max_batch_size": "1, 4, 16, 32", "batch_wait_timeout_s": "0, 0.05"}
 AS_IT_IS: Final = "as it is"
 
 
 class SweepSetup(QWidget):
-    """The values of each setting, and the objective that the best must keep."""
+    """The values of each setting; the best must keep the objectives that are set under Load."""
 
     changed = Signal()  # the user entered other values, rounds or seconds
 
@@ -161,12 +162,11 @@ class SweepSetup(QWidget):
         self.values = {name: _values_field(name) for name in Settings.__struct_fields__}
         self.rounds = NumberField(SWEEP_ROUNDS, "rounds")
         self.duration = NumberField(DURATION, "seconds a run", unit="s")
-        self.limit = NumberField(LIMIT, "p95 at most", decimals=1, unit="s")
         self.load = label("", "caption", wrap=True)
         self.points = label("", "caption", wrap=True)
         self.controls = RunControls("Run the sweep")
         self.resume = Button("Go on", "ph.play-fill")
-        for number, usual in ((self.rounds, 1), (self.duration, 10), (self.limit, 1.0)):
+        for number, usual in ((self.rounds, 1), (self.duration, 10)):
             number.set_number(usual)
         self._lay_out()
         for edit in self.values.values():
@@ -184,14 +184,21 @@ class SweepSetup(QWidget):
             if text.strip(" ,")
         }
 
-    def plan(self, points: tuple[Settings, ...], load: RunLoad, seed: int) -> SweepPlan:
+    def show_load(self, load: RunLoad, objectives: Objectives) -> None:
+        """Show what every setting gets, and what the best must keep."""
+        bound = (
+            f"Best: {objectives.share_words}" if objectives else "Best: the most requests/s; set objectives under Load"
+        )
+        self.load.setText(f"Load: {load_text(load)}\n{bound}")
+
+    def plan(self, points: tuple[Settings, ...], load: RunLoad, objectives: Objectives, seed: int) -> SweepPlan:
         return SweepPlan(
             points=points,
             load=load,
             duration_s=self.duration.number,
             rounds=int(self.rounds.number),
             seed=seed,
-            objective=Objective("p95_s", self.limit.number),
+            objectives=objectives,
         )
 
     def show_points(self, count: int) -> None:
@@ -209,7 +216,7 @@ class SweepSetup(QWidget):
 
     def _lay_out(self) -> None:
         values = [column(label(name, "name"), edit, gap=tokens.GAP_1) for name, edit in self.values.items()]
-        limits = (("rounds", self.rounds), ("seconds a run", self.duration), ("p95 at most", self.limit))
+        limits = (("rounds", self.rounds), ("seconds a run", self.duration))
         fields = [field(name, number) for name, number in limits]
         numbers = column(*fields, self.load, self.points, gap=tokens.GAP_2)
         grid = column(*values, gap=tokens.GAP_3)

@@ -13,7 +13,7 @@ from service.analysis.compare.progress import Compared, CompareEvent
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, MeasuredRun
 from service.analysis.compare.run_plan import ComparePlan, PlanError, PlannedRun, Side
 from service.commands import cli, runs
-from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of
+from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of, objectives_of
 from service.messages.files import write_whole
 from service.messages.load import RunLoad
 from service.messages.settings import Settings, setting_value
@@ -80,6 +80,7 @@ def _plan(options: argparse.Namespace) -> ComparePlan:
         seed=options.seed,
         warm_up_s=options.warm_up,
         figure=FIGURE_BY_OPTION[options.figure].name,
+        objectives=objectives_of(options),
         matches_throughput=options.match_throughput,
     )
     plan.check()
@@ -109,7 +110,7 @@ async def compare(server: cli.Server, plan: ComparePlan, notify: Callable[[Compa
     """Carry out `plan`; from the second round on, each round ends with a `Compared` of all rounds so far."""
     measured: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
     plan.check()
-    async with runs.MeasuredService.at(server, notify) as service:
+    async with runs.MeasuredService.at(server, notify, plan.objectives) as service:
         facts = await service.facts()
         await service.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
         if plan.matches_throughput:

@@ -27,12 +27,13 @@ from service.analysis.compare.run import MeasuredRun
 from service.analysis.compare.run_plan import WARM_UP_S, PlannedRun, Side
 from service.analysis.observed.batches import mean_size
 from service.commands import cli
-from service.commands.load_options import add_load_options
+from service.commands.load_options import add_load_options, add_objective_option
 from service.commands.remote import RemoteService, ServiceWatch
 from service.load.process import allow_connections, on_signals, run_undisturbed
 from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
+from service.messages.objectives import NO_OBJECTIVES, Objectives
 from service.messages.pipes import ExitCode
 from service.messages.settings import Bounds, SettingError, Settings
 from service.messages.telemetry import COMPARISON, BatchRecord
@@ -70,19 +71,22 @@ async def put_in_force(server: cli.Server, settings: Settings) -> None:
 class MeasuredService:
     """One service that is measured. Its settings are as they were before when it is left, however that happens."""
 
-    def __init__(self, remote: RemoteService, server: cli.Server, notify: Notify) -> None:
+    def __init__(self, remote: RemoteService, server: cli.Server, notify: Notify, objectives: Objectives) -> None:
         self._remote = remote
+        self._objectives = objectives
         self._server = server
         self._notify = notify
         self._watch = ServiceWatch(remote)
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, server: cli.Server, notify: Notify) -> AsyncIterator[Self]:
-        """That service; raises `ServiceUnreachableError`."""
+    async def at(
+        cls, server: cli.Server, notify: Notify, objectives: Objectives = NO_OBJECTIVES
+    ) -> AsyncIterator[Self]:
+        """That service, whose requests are to meet `objectives`; raises `ServiceUnreachableError`."""
         async with RemoteService(server.url, server.token) as remote:
             before = await remote.settings()
-            service = cls(remote, server, notify)
+            service = cls(remote, server, notify, objectives)
             try:
                 async with service._watch:
                     yield service
@@ -165,6 +169,7 @@ class MeasuredService:
             on_progress=on_progress,
             finish_within_s=finish_within_s,
             id_prefix=COMPARISON,
+            objectives=self._objectives,
         )
         await self._watch.until_idle()
         return report, self._watch.batches()
@@ -189,12 +194,16 @@ def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
         for request in requests
         if request.outcome in ("ok", "cancelled") and request.finished_s is not None
     ]
+    answered = [request for request in requests if request.outcome == "ok"]
     lag_ms = report.lag_ms
     return MeasuredRun(
         seed=report.seed,
         ran_s=report.ran_s,
         latencies_s=tuple(latencies_s),
-        tokens=sum(request.tokens for request in requests if request.outcome == "ok"),
+        ttfts_s=tuple([request.ttft_s for request in answered if request.ttft_s is not None]),
+        tpots_s=tuple([request.tpot_s for request in answered if request.tpot_s is not None]),
+        tokens=sum(request.tokens for request in answered),
+        good=sum(request.has_met(report.objectives) for request in answered) if report.objectives else None,
         broken_off=totals.cancelled,
         refused=totals.refused,
         failed=totals.failed,
@@ -225,6 +234,7 @@ def add_measuring_options(parser: argparse.ArgumentParser, usual_rounds: int) ->
     add("--json", type=Path, help="file for the result: plan, every run, and what they say")
     add("--html", type=Path, help="file for a report with plots, a page that needs nothing else")
     add("--control", action="store_true", help="plan in on standard input, events out: for the window")
+    add_objective_option(parser)
     add_load_options(parser)
 
 

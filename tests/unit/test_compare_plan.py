@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from service.analysis.compare.progress import RemainingTime
-from service.analysis.compare.run_plan import ComparePlan, Objective, PlanError, Side, SweepPlan, grid
+from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, SweepPlan, grid
 from service.messages.load import Poisson, RunLoad
+from service.messages.objectives import Objectives
 from service.messages.settings import SettingError, Settings
 
 LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",))
@@ -68,15 +69,10 @@ def test_that_a_grid_that_nobody_would_wait_for_is_refused() -> None:
         grid(LATE, {"max_batch_size": range(1, 200), "max_queued_requests": range(1, 200)})
 
 
-@pytest.mark.parametrize("text", ["p95", "p95<=", "p95<=-1", "p95<=nan", "p42<=1", "requests_per_s<=1"])
-def test_that_an_objective_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(PlanError, match=r"p95<=1\.0"):
-        Objective.parse(text)
-
-
-@pytest.mark.parametrize("text", ["p95<=1.5", "p95 <= 1.5 s", "p95 ≤ 1.5"])
-def test_that_an_objective_is_read_however_it_is_written(text: str) -> None:
-    assert Objective.parse(text) == Objective("p95_s", 1.5)
+def test_that_goodput_is_compared_where_there_are_objectives() -> None:
+    compare_plan(figure="goodput_per_s", objectives=Objectives(latency_s=1.0)).check()
+    with pytest.raises(PlanError, match="needs objectives"):
+        compare_plan(figure="goodput_per_s").check()
 
 
 def test_that_time_left_is_told_from_the_plan_until_something_has_been_measured() -> None:

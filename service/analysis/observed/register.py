@@ -13,6 +13,7 @@ from service.messages.text import UNKNOWN, format_number
 
 LAST: Final = "In the last 10 s, never across a change of settings"
 NOW: Final = "Now"
+RUN: Final = "Over the requests of a whole run"
 FIVE_MINUTES: Final = "In the last 10 s, against batches of one of the last 5 min"
 LONG: Final = 9.995  # seconds, from which on a percentile has room for one decimal
 MANY: Final = 999.95  # from which on a number needs no decimals
@@ -178,6 +179,44 @@ REGISTER: Final[Mapping[str, Entry]] = {
     "refused": Entry("ended refused", "Requests that were refused", decimals=0),
     "cancelled": Entry("ended cancelled", "Requests that were cancelled", decimals=0),
 }
+_TTFT: Final = "Time to first token: from the intended send to the first token, which"
+_TPOT: Final = (
+    "Time per output token of a request: from its first token to its last, divided by the tokens after the first, which"
+)
+_ANSWERED: Final = "Counts answered requests"
+
+OF_A_RUN: Final[Mapping[str, Entry]] = {
+    "latency_s": Entry("latency", "From the intended send to the last token", RUN, _ANSWERED, unit="s", decimals=3),
+    "mean_s": Entry("mean latency", "From the intended send to the last token, on average", RUN, _ANSWERED, unit="s"),
+    "time_to_first_token_s": Entry(
+        "TTFT", "Time to first token: from the intended send to it", RUN, _ANSWERED, unit="s", decimals=3
+    ),
+    "ttft_p50_s": Entry("TTFT p50", f"{_TTFT} half of the requests did not exceed", RUN, _ANSWERED, unit="s"),
+    "ttft_p95_s": Entry("TTFT p95", f"{_TTFT} 95 of 100 requests did not exceed", RUN, _ANSWERED, unit="s"),
+    "time_per_output_token_s": Entry(
+        "TPOT",
+        "Time per output token of a request: from its first token to its last, divided by the tokens after the first",
+        RUN,
+        f"{_ANSWERED} of two tokens or more",
+        unit="ms",
+        decimals=2,
+    ),
+    "tpot_p50_s": Entry("TPOT p50", f"{_TPOT} half of the requests did not exceed", RUN, _ANSWERED, unit="s"),
+    "tpot_p95_s": Entry("TPOT p95", f"{_TPOT} 95 of 100 requests did not exceed", RUN, _ANSWERED, unit="s"),
+    "inter_token_latency_s": Entry(
+        "ITL",
+        "Inter-token latency: between two successive chunks that bring tokens of a request",
+        RUN,
+        f"{_ANSWERED}, a value for each gap",
+        unit="ms",
+        decimals=2,
+    ),
+    "lag_ms": Entry(
+        "own lag", "How late the load generator itself sent", RUN, "Counts requests", unit="ms", decimals=2
+    ),
+}
+"""Of a run of load as a whole, and not in the row of figures; the rest of what a run shows is in `REGISTER`."""
+ENTRIES: Final[Mapping[str, Entry]] = {**REGISTER, **OF_A_RUN}
 PERCENTILES: Final = ("p50_s", "p95_s", "p99_s")
 STAGES: Final = ("waiting", "formed", "running")
 
