@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from service.analysis.compare.comparison import Comparison, concluded
 from service.analysis.compare.html import comparison_page
-from service.analysis.compare.progress import Compared, CompareEvent
+from service.analysis.compare.progress import Compared, CompareEvent, Duration
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, MeasuredRun
 from service.analysis.compare.run_plan import ComparePlan, PlanError, PlannedRun, Side
 from service.commands import cli, runs
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     cli.check_folders(options.json, options.html)
     plan = _plan(options)
     latest: Comparison | None = None
-    with runs.TerminalBar() as bar:
+    with runs.TerminalBar(Duration.of(plan)) as bar:
 
         def notify(event: CompareEvent) -> None:
             nonlocal latest
@@ -112,9 +112,10 @@ async def compare(server: cli.Server, plan: ComparePlan, notify: Callable[[Compa
     plan.check()
     async with runs.MeasuredService.at(server, notify, plan.objectives) as service:
         facts = await service.facts()
-        await service.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
+        sides = [(side.settings, side.load) for side in (plan.a, plan.b)]
+        left_s = await service.warm_up(sides, plan.warm_up_s, Duration.of(plan).total_s)
         if plan.matches_throughput:
-            plan = plan.matched(await service.throughput(plan.a, plan.duration_s))
+            plan = plan.matched(await service.throughput(plan.a, plan.duration_s, left_s))
 
         def take(planned: PlannedRun, run: MeasuredRun) -> None:
             a, b = measured["A"], measured["B"]

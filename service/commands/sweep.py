@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from service.analysis.compare.html import sweep_page
-from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
+from service.analysis.compare.progress import CompareEvent, Duration, SweepTask, Swept
 from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun
 from service.analysis.compare.run_plan import MOST_POINTS, PlanError, PlannedRun, SweepPlan, grid
 from service.analysis.compare.serve_config import measured_config
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     cli.check_folders(options.json, options.html, options.config)
     plan = _plan(options)
     before = latest = _before(options.json, options.resume)
-    with runs.TerminalBar() as bar:
+    with runs.TerminalBar(Duration.of(plan, len(before.to_come()) if before else None)) as bar:
 
         def notify(event: CompareEvent) -> None:
             nonlocal latest
@@ -131,7 +131,7 @@ async def sweep(
         facts = await service.facts()
         swept = before or Sweep.begun(facts, plan)
         swept.refuse_other(plan, facts)
-        to_come = [run for run in plan.runs() if run.round >= len(swept.points[int(run.key)].runs)]
+        to_come = swept.to_come()
 
         def take(planned: PlannedRun, run: MeasuredRun) -> None:
             nonlocal swept
@@ -139,7 +139,8 @@ async def sweep(
             notify(Swept(sweep=swept))
 
         if to_come:
-            await service.warm_up([(plan.points[0], plan.load)], plan.warm_up_s)
+            expected = Duration.of(plan, len(to_come))
+            await service.warm_up([(plan.points[0], plan.load)], plan.warm_up_s, expected.total_s)
         await service.measure(to_come, plan.duration_s, take, done=len(list(plan.runs())) - len(to_come))
         notify(Swept(sweep=swept))
 

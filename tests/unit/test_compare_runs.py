@@ -100,6 +100,20 @@ async def test_that_a_replica_that_was_lost_is_not_waited_for(told: ToldService,
     assert await settled(waiting)
 
 
+async def test_that_a_backlog_is_waited_for_as_long_as_it_becomes_less(told: ToldService, watch: ServiceWatch) -> None:
+    told.say(status("r1"), status("r2"))
+    await watch.replicas()
+    held: list[int] = []
+
+    waiting = asyncio.create_task(watch.until_idle(held.append))
+    for first, second in ((30, 11), (30, 9), (31, 8), (0, 4), (0, 0)):
+        told.say(status("r1", running=first), status("r2", running=second))
+        await settled(waiting)
+
+    assert waiting.done()
+    assert held == [41, 39, 4]
+
+
 async def test_that_somebody_elses_load_is_named(
     told: ToldService, watch: ServiceWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

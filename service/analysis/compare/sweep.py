@@ -9,7 +9,7 @@ import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, MeasuredRun
-from service.analysis.compare.run_plan import PlanError, SweepPlan
+from service.analysis.compare.run_plan import PlanError, PlannedRun, SweepPlan
 from service.analysis.observed.descriptions import settings_text
 from service.messages.objectives import Objectives
 from service.messages.settings import Settings
@@ -95,6 +95,10 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
     @property
     def is_finished(self) -> bool:
         return all(len(point.runs) == self.plan.rounds for point in self.points)
+
+    def to_come(self) -> list[PlannedRun]:
+        """The runs of the plan that are not made yet."""
+        return [run for run in self.plan.runs() if run.round >= len(self.points[int(run.key)].runs)]
 
     def refuse_other(self, plan: SweepPlan, service: ServiceFacts) -> None:
         """Raise `PlanError` unless going on with `plan` on `service` is the same sweep."""
