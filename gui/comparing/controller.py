@@ -18,13 +18,14 @@ from gui.session.processes.analysis import CompareProcess
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_where_to_save
 from service.analysis.compare.html import comparison_page, sweep_page
-from service.analysis.compare.progress import Compared, CompareEvent, Progress, Refused, SweepTask, Swept
+from service.analysis.compare.progress import Compared, CompareEvent, Duration, Progress, Refused, SweepTask, Swept
 from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
-from service.analysis.observed.descriptions import load_text
+from service.analysis.observed.statistics import figures
 from service.messages.files import NotWrittenError, write_whole
 from service.messages.load import RunLoad
+from service.messages.objectives import Objectives
 from service.messages.settings import SettingError, Settings
 
 NEEDS_SERVICE: Final = "Waits for the service."
@@ -48,7 +49,8 @@ class CompareController(QObject):
         self._load = load
         self._process = CompareProcess(self)
         self._pinned: Side | None = None
-        self._shown: tuple[Side | None, Side | None] = (None, None)
+        self._shown: tuple[Side | None, Side | None, Objectives] | None = None
+        self._shown_answer_s = 0
         self._sweep: Sweep | None = None
         self._running: RunControls | None = None
         self._complaint = ""
@@ -66,14 +68,15 @@ class CompareController(QObject):
         """Show the settings in force and the load, where they have changed."""
         if not self._view.isVisible() or self.is_busy:
             return
-        sides = self._pinned, self._present
-        if sides == self._shown:
-            return
-        self._shown = sides
-        self._view.setup.show_sides(*sides)
-        self._view.sweep_setup.load.setText(f"Load: {load_text(self._load())}")
-        self._show_points()
-        self._show_what_can_be_done()
+        shown = self._pinned, self._present, self._history.objectives
+        if shown != self._shown:
+            self._shown = shown
+            self._view.setup.show_sides(self._pinned, self._present)
+            self._view.sweep_setup.show_load(self._load(), self._history.objectives)
+            self._show_points()
+            self._show_what_can_be_done()
+        if round(self._answer_s) != self._shown_answer_s:
+            self._show_durations()
 
     def finish(self) -> None:
         """Kill the measuring process: the window closes."""
@@ -88,10 +91,11 @@ class CompareController(QObject):
         view.setup.controls.run_wanted.connect(self._compare)
         view.sweep_setup.controls.run_wanted.connect(self._sweep_anew)
         view.sweep_setup.resume.clicked.connect(self._resume)
-        view.sweep_setup.changed.connect(self._show_points)
         view.sweep_results.apply.clicked.connect(self._apply)
         for setup in (view.setup, view.sweep_setup):
             setup.controls.stop_wanted.connect(self._process.stop)
+            setup.controls.backlog_unwanted.connect(lambda: self._session.cancel(None))
+            setup.changed.connect(self._show_points)
         view.results.report.clicked.connect(self._save_comparison)
         view.results.config.clicked.connect(self._save_b)
         view.sweep_results.report.clicked.connect(self._save_sweep)
@@ -105,7 +109,7 @@ class CompareController(QObject):
         b, setup = self._present, self._view.setup
         if self._pinned is None or b is None:
             return
-        plan = setup.plan(self._pinned, b, _new_seed())
+        plan = setup.plan(self._pinned, b, self._history.objectives, _new_seed())
         self._view.results.show_comparison(None)
         self._start(plan, setup.controls)
 
@@ -128,7 +132,7 @@ class CompareController(QObject):
         if points is None:
             return
         setup = self._view.sweep_setup
-        plan = setup.plan(points, self._load(), _new_seed())
+        plan = setup.plan(points, self._load(), self._history.objectives, _new_seed())
         self._sweep = None
         self._view.sweep_results.show_sweep(None)
         self._start(SweepTask(plan=plan), setup.controls)
@@ -193,7 +197,8 @@ class CompareController(QObject):
     def _on_event(self, event: CompareEvent) -> None:
         match event:
             case Progress() if self._running is not None:
-                self._running.show_progress(event)
+                load = self._history.load
+                self._running.show_progress(event, load is not None and load.totals.outstanding > 0)
             case Compared(comparison=comparison):
                 self._view.results.show_comparison(comparison)
             case Swept(sweep=sweep):
@@ -238,11 +243,25 @@ class CompareController(QObject):
             setup.show_refusal("", str(error))
             return None
         setup.show_refusal("", "")
-        setup.show_points(len(points))
         return points
 
+    def _show_durations(self) -> None:
+        """How long either takes, where the last answers of a run take as long as answers do now."""
+        view, objectives, present = self._view, self._history.objectives, self._present
+        answer_s = self._shown_answer_s = round(self._answer_s)
+        if present is not None:
+            compared = view.setup.plan(self._pinned or present, present, objectives, seed=0)
+            view.setup.controls.show_duration(Duration.of(compared, answer_s=answer_s))
+        points = self._points()
+        swept = None if points is None else view.sweep_setup.plan(points, self._load(), objectives, seed=0)
+        view.sweep_setup.controls.show_duration(None if swept is None else Duration.of(swept, answer_s=answer_s))
+
+    @property
+    def _answer_s(self) -> float:
+        return figures(self._history).p95_s or 0.0
+
     def _show_points(self) -> None:
-        self._points()
+        self._show_durations()
         self._show_what_can_be_done()
 
     def _show_what_can_be_done(self) -> None:

@@ -16,7 +16,7 @@ from gui.widgets.buttons import Button
 from gui.widgets.labels import label
 from gui.widgets.layouts import column, row
 from service.analysis.compare.comparison import Comparison
-from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, pooled_latencies_s, spoiling
+from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, pooled, spoiling
 from service.analysis.compare.sweep import Sweep
 from service.messages.settings import Settings
 from service.messages.text import format_figure
@@ -58,7 +58,7 @@ class CompareResults(QWidget):
             button.setEnabled(comparison is not None)
         self.curves.set_empty(comparison is None)
         if comparison is not None:
-            a, b = (np.sort(pooled_latencies_s(runs)) for runs in (comparison.a, comparison.b))
+            a, b = (np.sort(pooled(runs)) for runs in (comparison.a, comparison.b))
             self.curves.show_samples(Sample("B", b), Sample("A", a))
             self._show_figures(comparison)
 
@@ -78,8 +78,8 @@ def _subject(comparison: Comparison) -> str:
     return f"{comparison.title} · A dashed, B solid · {rounds}"
 
 
-NO_SWEEP_YET: Final = "Every setting gets the same load; the verdict names the best that meets the objective."
-SHOWN: Final = ("requests_per_s", "p50_s", "p95_s", "mean_batch")
+NO_SWEEP_YET: Final = "Every setting gets the same load; the verdict names the best that meets the objectives."
+SHOWN: Final = ("requests_per_s", "p50_s", "p95_s", "ttft_p95_s", "tpot_p95_s", "goodput_per_s", "mean_batch")
 
 
 class SweepResults(QWidget):
@@ -157,6 +157,8 @@ class SweepResults(QWidget):
 def _figures(sweep: Sweep, place: int) -> str:
     point = sweep.points[place]
     shown = [
-        f"{each.title} {format_figure(point.figure(each.name), each.unit)}" for each in FIGURES if each.name in SHOWN
+        f"{each.title} {format_figure(value, each.unit)}"
+        for each in FIGURES
+        if each.name in SHOWN and (value := point.figure(each.name)) is not None
     ]
     return ", ".join(shown) + "".join(f" {sentence}" for sentence in spoiling(point.runs))

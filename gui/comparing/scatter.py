@@ -27,7 +27,7 @@ from service.analysis.observed.columns import Floats
 SCATTER: Final = Declaration(
     name="sweep",
     title="Throughput over latency",
-    unit="req/s",
+    unit=FIGURE_BY_NAME["requests_per_s"].title,
     entries=(
         Entry("on the front", "circle", "t2"),
         Entry("best", "circle", "t1"),
@@ -67,8 +67,8 @@ class SweepPlot(Chart):
         self._chosen = chosen
         self._axis = value_axis(np.sort(np.append(self._dots.latencies_s, self._dots.limits_s)) * HEADROOM)
         self._y_axis = axis_for(float(self._dots.rates.max(initial=0.0)), MOST_TICKS, 0.1)
-        latency = "" if sweep is None else FIGURE_BY_NAME[sweep.latency].title
-        self.header.declare(replace(SCATTER, unit=f"req/s over {latency}" if latency else "req/s"))
+        over = "" if sweep is None else f" over {FIGURE_BY_NAME[sweep.latency].title}"
+        self.header.declare(replace(SCATTER, unit=f"{SCATTER.unit}{over}"))
         self.set_empty(not len(self._dots.places))
         self.draw_anew()
 

@@ -16,19 +16,21 @@ from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import box, column, row
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
-from service.analysis.compare.progress import SETTLE_S, Progress
-from service.analysis.compare.run_plan import ComparePlan, Objective, Side, SweepPlan, batching_plan, can_match
+from service.analysis.compare.progress import Duration, Progress
+from service.analysis.compare.run_plan import ComparePlan, Side, SweepPlan, batching_plan, can_match
 from service.analysis.observed.descriptions import load_text
 from service.messages.load import RunLoad
+from service.messages.objectives import Objectives
 from service.messages.settings import Bounds, Settings, setting_text, setting_value
 from service.messages.text import UNKNOWN, format_time
 
 
 class RunControls(QWidget):
-    """A button that runs or cancels, a bar of progress, and a note."""
+    """A button that runs or cancels, how long a run takes, a bar of progress, and a note."""
 
     run_wanted = Signal()  # a click on the button while nothing runs
     stop_wanted = Signal()  # and while something does
+    backlog_unwanted = Signal()  # the requests of this window that are waited for
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -36,10 +38,21 @@ class RunControls(QWidget):
         self._is_running = False
         self.button = Button(title, "ph.play-fill", large=True)
         self._bar = Bar()
+        self.duration = label("", "caption", wrap=True)
         self.note = label("", "caption", wrap=True)
-        self.setLayout(column(self.button, self._bar, self.note, gap=tokens.GAP_2))
+        self.cancel_backlog = Button("Cancel these requests", "ph.x")
+        self.cancel_backlog.setToolTip("Cancels the requests of this window; those of other clients go on")
+        parts = (self.duration, self.button, self._bar, self.note, self.cancel_backlog)
+        self.setLayout(column(*parts, gap=tokens.GAP_2))
         self.button.clicked.connect(self._on_clicked)
-        self._bar.hide()
+        self.cancel_backlog.clicked.connect(self.backlog_unwanted)
+        for part in (self._bar, self.cancel_backlog):
+            part.hide()
+
+    def show_duration(self, expected: Duration | None) -> None:
+        """Show beforehand how long a run takes."""
+        text = "" if expected is None else expected.text
+        self.duration.setText(text[:1].upper() + text[1:])
 
     def set_can_run(self, can_run: bool, why: str = "") -> None:
         """Enable the button; `why` says what it waits for."""
@@ -51,13 +64,16 @@ class RunControls(QWidget):
         self.button.setText("Cancel" if is_running else self._title)
         self.button.set_icon("ph.stop-fill" if is_running else "ph.play-fill")
         self._bar.setVisible(is_running)
+        self.duration.setVisible(not is_running)
+        self.cancel_backlog.hide()
         self._bar.show_fraction(0.0)
         self.set_note("")
 
-    def show_progress(self, progress: Progress) -> None:
-        """Show the share of finished runs, the present run, and the time left."""
+    def show_progress(self, progress: Progress, is_backlog_ours: bool) -> None:
+        """Show the share of finished runs, the present run, and the time left; and what can be done about a backlog."""
         self._bar.show_fraction(progress.done / progress.total if progress.total else 0.0)
-        left = f", {format_time(progress.left_s)} left" if progress.left_s else ""
+        self.cancel_backlog.setVisible(bool(progress.backlog) and is_backlog_ours)
+        left = f", {format_time(progress.left_s)} left" if progress.left_s and not progress.backlog else ""
         self.set_note(f"{progress.doing}{left}")
 
     def set_note(self, text: str) -> None:
@@ -82,6 +98,8 @@ def field(name: str, number: NumberField) -> QHBoxLayout:
 class CompareSetup(QWidget):
     """The settings and loads of A and B, and how long they are measured."""
 
+    changed = Signal()  # the user entered other rounds or seconds
+
     def __init__(self) -> None:
         super().__init__()
         self.sides = TextTable(("", "A", "B"), "Settings of A and B")
@@ -99,6 +117,8 @@ class CompareSetup(QWidget):
         self.controls = RunControls("Compare A and B")
         self.rounds.set_number(4)
         self.duration.set_number(10)
+        for number in (self.rounds, self.duration):
+            number.entered.connect(lambda _: self.changed.emit())
         fields = (field("rounds", self.rounds), field("seconds a run", self.duration))
         numbers = column(self.load, self._rate_field, *fields, gap=tokens.GAP_2)
         buttons = column(self.pin, self.batching, gap=tokens.GAP_2)
@@ -122,13 +142,14 @@ class CompareSetup(QWidget):
         self.load.setText(_loads(a, b))
         self._rate_field.setVisible(a is not None and b is not None and can_match(a.load, b.load))
 
-    def plan(self, a: Side, b: Side, seed: int) -> ComparePlan:
+    def plan(self, a: Side, b: Side, objectives: Objectives, seed: int) -> ComparePlan:
         return ComparePlan(
             a=a,
             b=b,
             duration_s=self.duration.number,
             rounds=int(self.rounds.number),
             seed=seed,
+            objectives=objectives,
             matches_throughput=self.matches_throughput,
         )
 
@@ -146,13 +167,12 @@ def _loads(a: Side | None, b: Side | None) -> str:
 
 
 SWEEP_ROUNDS: Final = Bounds(1, 100, integral=True)
-LIMIT: Final = Bounds(0.01, 600, integral=False)
 USUAL: Final = {"max_batch_size": "1, 4, 16, 32", "batch_wait_timeout_s": "0, 0.05"}
 AS_IT_IS: Final = "as it is"
 
 
 class SweepSetup(QWidget):
-    """The values of each setting, and the objective that the best must keep."""
+    """The values of each setting; the best must keep the objectives that are set under Load."""
 
     changed = Signal()  # the user entered other values, rounds or seconds
 
@@ -161,12 +181,11 @@ class SweepSetup(QWidget):
         self.values = {name: _values_field(name) for name in Settings.__struct_fields__}
         self.rounds = NumberField(SWEEP_ROUNDS, "rounds")
         self.duration = NumberField(DURATION, "seconds a run", unit="s")
-        self.limit = NumberField(LIMIT, "p95 at most", decimals=1, unit="s")
         self.load = label("", "caption", wrap=True)
         self.points = label("", "caption", wrap=True)
         self.controls = RunControls("Run the sweep")
         self.resume = Button("Go on", "ph.play-fill")
-        for number, usual in ((self.rounds, 1), (self.duration, 10), (self.limit, 1.0)):
+        for number, usual in ((self.rounds, 1), (self.duration, 10)):
             number.set_number(usual)
         self._lay_out()
         for edit in self.values.values():
@@ -184,32 +203,34 @@ class SweepSetup(QWidget):
             if text.strip(" ,")
         }
 
-    def plan(self, points: tuple[Settings, ...], load: RunLoad, seed: int) -> SweepPlan:
+    def show_load(self, load: RunLoad, objectives: Objectives) -> None:
+        """Show what every setting gets, and what the best must keep."""
+        bound = (
+            f"Best: {objectives.share_words}" if objectives else "Best: the most requests/s; set objectives under Load"
+        )
+        self.load.setText(f"Load: {load_text(load)}\n{bound}")
+
+    def plan(self, points: tuple[Settings, ...], load: RunLoad, objectives: Objectives, seed: int) -> SweepPlan:
         return SweepPlan(
             points=points,
             load=load,
             duration_s=self.duration.number,
             rounds=int(self.rounds.number),
             seed=seed,
-            objective=Objective("p95_s", self.limit.number),
+            objectives=objectives,
         )
-
-    def show_points(self, count: int) -> None:
-        """Show the number of settings, and how long they take at least."""
-        seconds = count * self.rounds.number * (self.duration.number + SETTLE_S)
-        self.points.setText(f"{count} settings, at least {format_time(seconds)}")
 
     def show_refusal(self, name: str, rule: str) -> None:
         """Say under the values which rule one of them breaks; an empty rule takes it back."""
         for each, edit in self.values.items():
             edit.setProperty("refused", bool(rule) and each == name)
             repolish(edit)
-        if rule:
-            self.points.setText(f"{name}: {rule}")
+        self.points.setText(f"{name}: {rule}" if name else rule)
+        self.points.setVisible(bool(rule))
 
     def _lay_out(self) -> None:
         values = [column(label(name, "name"), edit, gap=tokens.GAP_1) for name, edit in self.values.items()]
-        limits = (("rounds", self.rounds), ("seconds a run", self.duration), ("p95 at most", self.limit))
+        limits = (("rounds", self.rounds), ("seconds a run", self.duration))
         fields = [field(name, number) for name, number in limits]
         numbers = column(*fields, self.load, self.points, gap=tokens.GAP_2)
         grid = column(*values, gap=tokens.GAP_3)

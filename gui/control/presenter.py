@@ -30,13 +30,14 @@ from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures, numbers
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
-from service.messages.telemetry import COMPARISON, FIRST_REQUEST
+from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, FIRST_REQUEST
 
 ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
 FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
 FIRST: Final = "The start's first request"  # telemetry carries no texts
+OF_A_WARM_UP: Final = "A comparison's warm-up"
 OF_A_COMPARISON: Final = "A comparison's request"
 NOT_OURS: Final = "Another client's request"
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
@@ -202,9 +203,11 @@ def shown(row: RequestRow, is_late: bool = False) -> TableRow:
 def whose(client_id: str) -> str:
     """What stands in the place of a prompt that the window does not know.
 
-    >>> whose("start"), whose("compare-1a2b3c4d-7"), whose("")
-    ("The start's first request", "A comparison's request", "Another client's request")
+    >>> whose("start"), whose("compare-warm-up-1a2b-7"), whose("compare-1a2b3c4d-7"), whose("")
+    ("The start's first request", "A comparison's warm-up", "A comparison's request", "Another client's request")
     """
+    if client_id.startswith(COMPARISON_WARM_UP):
+        return OF_A_WARM_UP
     if client_id.startswith(COMPARISON):
         return OF_A_COMPARISON
     return FIRST if client_id == FIRST_REQUEST else NOT_OURS

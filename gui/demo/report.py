@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from gui.control.clocks import FrameTimes
+from service.analysis.observed.batches import mean_size_of
 from service.messages.life import Ready
 from service.messages.load import ClientRequest, ClientTotals
 from service.messages.settings import SettingsChange
 from service.messages.telemetry import BatchRecord
+
+FIGURES: Final[Mapping[str, str]] = {
+    "requests.sent": "sent",
+    "requests.ok": "answered",
+    "requests.failed": "unanswered",
+    "latency_s.p50": "p50_s",
+    "latency_s.p95": "p95_s",
+    "latency_s.p99": "p99_s",
+    "throughput.requests_per_s": "requests_per_s",
+    "throughput.tokens_per_s": "tokens_per_s",
+    "batches.count": "batches",
+    "batches.mean_size": "mean_batch",
+    "batches.max_size": "largest_batch",
+}
+"""What the report's figures are called in the register, which defines them."""
 
 
 class Requests(msgspec.Struct, frozen=True):
@@ -129,8 +146,9 @@ class Measurements:
         return Throughput(_rounded(len(answered) / span_s), _rounded(tokens / span_s))
 
     def _sizes(self) -> Batches:
-        sizes = [batch.size for batch in self._batches.values()]
-        return Batches(len(sizes), _rounded(sum(sizes) / len(sizes)), max(sizes)) if sizes else Batches()
+        ran = list(self._batches.values())
+        sizes = [batch.size for batch in ran]
+        return Batches(len(ran), _rounded(mean_size_of(ran)), max(sizes)) if ran else Batches()
 
 
 def _fields_of(change: SettingsChange) -> list[Change]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from service.analysis.observed.register import REGISTER
+from service.analysis.observed.register import ENTRIES, REGISTER
 
 FORMATIONS: Final[Mapping[str, str]] = {
     "late": "A batch is formed when the engine is free for it; a request that arrives before can still join",
@@ -50,11 +50,11 @@ TERMS: Final[Mapping[str, str]] = {
     "open loop": "Arrivals do not wait for answers",
     "closed loop": "Users wait for their answer before they send the next request",
     "objectives": "The times that a request may take, as set under Load; goodput counts the requests that meet them",
-    "latency": "From the intended send to the last token",
-    "ttft": "Time to first token: from the intended send to it",
-    "tpot": "Time per output token after the first, on average over a request",
-    "own lag": "How late the load generator itself sent 99 of 100 requests; where it grows, the generator is the "
-    "limit, not the service",
+    "latency": ENTRIES["latency_s"].definition,
+    "ttft": ENTRIES["time_to_first_token_s"].definition,
+    "tpot": ENTRIES["time_per_output_token_s"].definition,
+    "own lag": f"{ENTRIES['lag_ms'].definition} 99 of 100 requests; where it grows, the generator is the limit, not "
+    "the service",
     "ghost": "The prediction for the value at which a slider is held, drawn at the right edge of the plots",
     "replica": "A copy of the model with its own queue and engine, named r1, r2 …",
     "version": "The number of the settings in force, v1, v2 …; each batch carries the one it was formed under",

@@ -52,7 +52,6 @@ def dots_of(sweep: Sweep | None) -> Dots:
     known = sweep.measured()
     places = np.array([dot.place for dot in known], dtype=np.int64)
     front, best = sweep.front(), sweep.best()
-    objective = sweep.plan.objective
     is_best = places == (-1 if best is None else best)
     is_front = np.isin(places, front)
     return Dots(
@@ -62,7 +61,7 @@ def dots_of(sweep: Sweep | None) -> Dots:
         front=np.flatnonzero(is_front),
         best=np.flatnonzero(is_best),
         beaten=np.flatnonzero(~is_front & ~is_best),
-        limits_s=np.array([objective.limit_s] if objective else []),
+        limits_s=np.array([] if sweep.limit_s is None else [sweep.limit_s]),
     )
 
 

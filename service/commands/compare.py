@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from service.analysis.compare.comparison import Comparison, concluded
 from service.analysis.compare.html import comparison_page
-from service.analysis.compare.progress import Compared, CompareEvent
+from service.analysis.compare.progress import Compared, CompareEvent, Duration
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, MeasuredRun
 from service.analysis.compare.run_plan import ComparePlan, PlanError, PlannedRun, Side
 from service.commands import cli, runs
-from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of
+from service.commands.load_options import CHOICES, add_load_options, ask_workload, load_of, objectives_of
 from service.messages.files import write_whole
 from service.messages.load import RunLoad
 from service.messages.settings import Settings, setting_value
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     cli.check_folders(options.json, options.html)
     plan = _plan(options)
     latest: Comparison | None = None
-    with runs.TerminalBar() as bar:
+    with runs.TerminalBar(Duration.of(plan)) as bar:
 
         def notify(event: CompareEvent) -> None:
             nonlocal latest
@@ -80,6 +80,7 @@ def _plan(options: argparse.Namespace) -> ComparePlan:
         seed=options.seed,
         warm_up_s=options.warm_up,
         figure=FIGURE_BY_OPTION[options.figure].name,
+        objectives=objectives_of(options),
         matches_throughput=options.match_throughput,
     )
     plan.check()
@@ -109,11 +110,12 @@ async def compare(server: cli.Server, plan: ComparePlan, notify: Callable[[Compa
     """Carry out `plan`; from the second round on, each round ends with a `Compared` of all rounds so far."""
     measured: dict[str | int, list[MeasuredRun]] = {"A": [], "B": []}
     plan.check()
-    async with runs.MeasuredService.at(server, notify) as service:
+    async with runs.MeasuredService.at(server, notify, plan.objectives) as service:
         facts = await service.facts()
-        await service.warm_up(((side.settings, side.load) for side in (plan.a, plan.b)), plan.warm_up_s)
+        sides = [(side.settings, side.load) for side in (plan.a, plan.b)]
+        left_s = await service.warm_up(sides, plan.warm_up_s, Duration.of(plan).total_s)
         if plan.matches_throughput:
-            plan = plan.matched(await service.throughput(plan.a, plan.duration_s))
+            plan = plan.matched(await service.throughput(plan.a, plan.duration_s, left_s))
 
         def take(planned: PlannedRun, run: MeasuredRun) -> None:
             a, b = measured["A"], measured["B"]

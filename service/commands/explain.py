@@ -14,6 +14,8 @@ import msgspec
 
 from service.analysis.findings.facts import Facts, Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time, nothing_found
+from service.analysis.observed.register import PERCENTILES, written
+from service.analysis.observed.statistics import figures
 from service.analysis.recording.reader import Recording, open_recording
 from service.commands import cli
 from service.messages.pipes import ExitCode
@@ -22,6 +24,8 @@ from service.messages.settings import Bounds
 SIGNS: Final[Mapping[Severity, str]] = {"warning": "!", "check": "✓", "info": "·"}
 WIDTH: Final = 100
 LONGEST_S: Final = 1e9
+RATES: Final = ("requests_per_s", "tokens_per_s", "goodput_per_s")
+FIGURES: Final = (*RATES, *PERCENTILES, "mean_batch", "queue", "running", "failed_share")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         damage: what of the recording could not be read, as a sentence.
         hears_load: whether the load's own figures were recorded; without them it is unknown whether its sender kept up.
         judged_by: what the judgement at the end rests on, as a sentence; "" where nothing ran.
+        figures: those of that moment, or of the end, by their names in the register, written as the window writes them.
         clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
     """
 
@@ -53,6 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     hears_load: bool
     judged_by: str
     clock_error_ms: float | None
+    figures: dict[str, str]
     findings: tuple[Explained, ...]
 
 
@@ -90,6 +96,7 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         hears_load=history.load is not None,
         judged_by="" if facts is None else nothing_found(facts),
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
+        figures=written(figures(history, end_s if at_s is None else begin_s + at_s), FIGURES),
         findings=tuple(_explained(found, begin_s) for found in held),
     )
 
@@ -112,6 +119,10 @@ def as_text(explanation: Explanation) -> str:
         )
     if not explanation.hears_load and explanation.requests:
         remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
+    told = ", ".join(f"{name} {number}" for name, number in explanation.figures.items())
+    if told:
+        ends = f"at {explanation.duration_s:.0f} s" if explanation.at_s is None else f"at {explanation.at_s:g} s"
+        remarks.append(f"The figures that the window shows {ends}: {told}.")
     found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
     return "\n".join(
         [head, *remarks, *moment, *(found or ["", explanation.judged_by or "Nothing to remark: no batch ran."])]

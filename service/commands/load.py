@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from service.analysis.observed.descriptions import format_length
+from service.analysis.observed.register import ENTRIES
 from service.commands import cli
 from service.commands.load_options import (
     PATTERNS,
@@ -29,6 +30,8 @@ from service.messages.workload import TEXT
 
 USUAL_DURATION_S: Final = 20.0
 AFTER_THE_LAST_S: Final = 1.0
+OF_TOKENS: Final = ("time_to_first_token_s", "time_per_output_token_s", "inter_token_latency_s")
+SPREADS: Final = ("latency_s", *OF_TOKENS, "lag_ms")
 
 
 @cli.command
@@ -118,19 +121,11 @@ def table(report: LoadReport) -> str:
         f"{totals.sent:,} sent, {totals.ok:,} answered{losses} in {report.ran_s:.1f} s",
     ]
     if report.requests_per_s is not None and report.tokens_per_s is not None:
-        lines.append(f"{report.requests_per_s:.2f} requests/s, {report.tokens_per_s:.1f} {report.unit}/s")
+        rate = ENTRIES["requests_per_s"].name
+        lines.append(f"{report.requests_per_s:.2f} {rate}, {report.tokens_per_s:.1f} {report.unit}/s")
     lines += _goodput(report)
     lines += ["", " " * 16 + "".join(f"{name:>9}" for name in Spread.__struct_fields__)]
-    lines += [
-        _row("latency (s)", report.latency_s, 3),
-        _row("TTFT (s)" if is_text else "first piece (s)", report.time_to_first_token_s, 3),
-    ]
-    if is_text:
-        lines += [
-            _row("TPOT (ms)", report.time_per_output_token_s, 2, 1e3),
-            _row("ITL (ms)", report.inter_token_latency_s, 2, 1e3),
-        ]
-    lines.append(_row("own lag (ms)", report.lag_ms, 2))
+    lines += [_row(key, getattr(report, key)) for key in SPREADS if is_text or key not in OF_TOKENS]
     lines += _longest_stall(report)
     return "\n".join([*lines, *([""] if report.warnings else []), *report.warnings])
 
@@ -140,8 +135,9 @@ def _goodput(report: LoadReport) -> list[str]:
         return []
     wanted = report.objectives
     verdict = "met" if report.good_share >= wanted.share else "missed"
+    rates = [ENTRIES[key].name for key in ("goodput_per_s", "requests_per_s")]
     return [
-        f"goodput {report.goodput_per_s:.2f} requests/s: {percent(report.good_share)} met {wanted.words}; "
+        f"{rates[0]} {report.goodput_per_s:.2f} {rates[1]}: {percent(report.good_share)} met {wanted.words}; "
         f"{percent(wanted.share)} are to: {verdict}"
     ]
 
@@ -154,6 +150,9 @@ def _longest_stall(report: LoadReport) -> list[str]:
     return [f"longest stall {seconds(longest_s)}, in {id}"]
 
 
-def _row(name: str, spread: Spread | None, decimals: int, factor: float = 1.0) -> str:
+def _row(key: str, spread: Spread | None) -> str:
+    entry = ENTRIES[key]
+    factor = 1e3 if entry.unit == "ms" and key.endswith("_s") else 1.0
     values = [None if spread is None else factor * getattr(spread, field) for field in Spread.__struct_fields__]
-    return f"{name:<16}" + "".join(f"{format_number(value, decimals):>9}" for value in values)
+    numbers = "".join(f"{format_number(value, entry.decimals):>9}" for value in values)
+    return f"{f'{entry.name} ({entry.unit})':<16}{numbers}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Self
@@ -147,15 +148,27 @@ class ServiceWatch:
             raise ServiceUnreachableError(f"{self._remote.url} reports no replica. Restart it.")
         return list(self._replicas.values())
 
-    async def until_idle(self) -> None:
-        """Wait until every replica has said, from now on, that it holds no request."""
+    async def until_idle(self, waits: Callable[[int], None] | None = None) -> None:
+        """Wait until every replica has said, from now on, that it holds no request.
+
+        `waits` is called with the number that they hold whenever it has become less. Raises `NotIdleError` where it
+        becomes no less.
+        """
         self._heard.clear()
-        if not await self._comes_true(self._is_idle, IDLE_WITHIN_S):
-            held = sum(map(_held, self._replicas.values()))
-            raise NotIdleError(
-                f"The service still holds {held} requests after {IDLE_WITHIN_S:.0f} s. "
-                "To compare it must be alone: stop the other load."
-            )
+        least = math.inf
+
+        def has_moved() -> bool:
+            return self._heard_all and self._held < least
+
+        while least > 0:
+            if not await self._comes_true(has_moved, IDLE_WITHIN_S):
+                raise NotIdleError(
+                    f"The service still holds {self._held} requests after {IDLE_WITHIN_S:.0f} s. "
+                    "To compare it must be alone: stop the other load."
+                )
+            least = self._held
+            if least and waits is not None:
+                waits(least)
 
     def forget(self) -> None:
         """What follows is another run."""
@@ -166,10 +179,13 @@ class ServiceWatch:
         """The batches reported since the last `forget`."""
         return list(self._batches.values())
 
-    def _is_idle(self) -> bool:
-        return (
-            bool(self._heard) and self._heard >= self._replicas.keys() and not any(map(_held, self._replicas.values()))
-        )
+    @property
+    def _heard_all(self) -> bool:
+        return bool(self._heard) and self._heard >= self._replicas.keys()
+
+    @property
+    def _held(self) -> int:
+        return sum(map(_held, self._replicas.values()))
 
     async def _comes_true(self, is_so: Callable[[], bool], within_s: float) -> bool:
         """Whether frames make it so in time; raises what ended the telemetry."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import operator
 import os
 import sys
 import threading
@@ -19,23 +20,31 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
-import numpy as np
 
 from service.analysis.compare.comparison import ServiceFacts
-from service.analysis.compare.progress import CompareEvent, Progress, Refused, RemainingTime
+from service.analysis.compare.progress import (
+    SETTLE_S,
+    Backlog,
+    CompareEvent,
+    Duration,
+    Progress,
+    Refused,
+    RemainingTime,
+)
 from service.analysis.compare.run import MeasuredRun
 from service.analysis.compare.run_plan import WARM_UP_S, PlannedRun, Side
-from service.analysis.observed.batches import mean_size
+from service.analysis.observed.batches import mean_size_of
 from service.commands import cli
-from service.commands.load_options import add_load_options
+from service.commands.load_options import add_load_options, add_objective_option
 from service.commands.remote import RemoteService, ServiceWatch
 from service.load.process import allow_connections, on_signals, run_undisturbed
 from service.load.report import LoadReport
 from service.load.run import FINISH_WITHIN_S, LoadProgress, run_load
 from service.messages.load import RunLoad
+from service.messages.objectives import NO_OBJECTIVES, Objectives
 from service.messages.pipes import ExitCode
 from service.messages.settings import Bounds, SettingError, Settings
-from service.messages.telemetry import COMPARISON, BatchRecord
+from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, BatchRecord
 from service.messages.text import UserError, counted, format_time
 
 Notify = Callable[[Progress], None]
@@ -70,19 +79,23 @@ async def put_in_force(server: cli.Server, settings: Settings) -> None:
 class MeasuredService:
     """One service that is measured. Its settings are as they were before when it is left, however that happens."""
 
-    def __init__(self, remote: RemoteService, server: cli.Server, notify: Notify) -> None:
+    def __init__(self, remote: RemoteService, server: cli.Server, notify: Notify, objectives: Objectives) -> None:
         self._remote = remote
+        self._objectives = objectives
+        self._rest_s = SETTLE_S
         self._server = server
         self._notify = notify
         self._watch = ServiceWatch(remote)
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, server: cli.Server, notify: Notify) -> AsyncIterator[Self]:
-        """That service; raises `ServiceUnreachableError`."""
+    async def at(
+        cls, server: cli.Server, notify: Notify, objectives: Objectives = NO_OBJECTIVES
+    ) -> AsyncIterator[Self]:
+        """That service, whose requests are to meet `objectives`; raises `ServiceUnreachableError`."""
         async with RemoteService(server.url, server.token) as remote:
             before = await remote.settings()
-            service = cls(remote, server, notify)
+            service = cls(remote, server, notify, objectives)
             try:
                 async with service._watch:
                     yield service
@@ -102,19 +115,25 @@ class MeasuredService:
         """Of all replicas, during the last run."""
         return self._watch.most_memory_bytes
 
-    async def throughput(self, side: Side, duration_s: float) -> float:
-        """What this side reaches, in requests a second."""
-        self._notify(Progress(done=0, total=0, doing=MATCHING, left_s=0.0))
-        report, batches = await self.run(side.settings, side.load, duration_s)
+    async def throughput(self, side: Side, duration_s: float, left_s: float = 0.0) -> float:
+        """What this side reaches, in requests a second; `left_s` is what all of it takes from here on."""
+        stretch = Stretch(self._notify, MATCHING, partial(operator.sub, left_s))
+        report, batches = await self.run(side.settings, side.load, duration_s, stretch)
         run = run_of(report, batches)
         return run.answered / run.ran_s
 
-    async def warm_up(self, sides: Iterable[tuple[Settings, RunLoad]], seconds: float) -> None:
-        """A short run of each side, so that nothing is computed or connected for the first time in a round."""
+    async def warm_up(self, sides: Iterable[tuple[Settings, RunLoad]], seconds: float, left_s: float = 0.0) -> float:
+        """A short run of each side, so that nothing is computed or connected for the first time in a round.
+
+        `left_s` is what all of it takes from here on; returns what it then takes.
+        """
         for settings, load in sides:
             if seconds > 0:
-                self._notify(Progress(done=0, total=0, doing=WARM_UP, left_s=0.0))
-                await self.run(settings, load, seconds, finish_within_s=WARM_UP_ENDS_WITHIN_S)
+                stretch = Stretch(self._notify, WARM_UP, partial(operator.sub, left_s))
+                await self.run(settings, load, seconds, stretch, WARM_UP_ENDS_WITHIN_S, COMPARISON_WARM_UP)
+                self._rest_s = max(self._rest_s, stretch.ran_s - seconds)
+                left_s -= stretch.ran_s
+        return left_s
 
     async def measure(
         self,
@@ -124,35 +143,30 @@ class MeasuredService:
         done: int = 0,
     ) -> None:
         """Make `runs` and call `take` with each and its figures; `done` runs were made before. Progress is notified."""
-        pace = RemainingTime(duration_s)
+        pace = RemainingTime(duration_s, self._rest_s)
         for place, planned in enumerate(runs):
-            begun_s = time.monotonic()
 
-            def notify(doing: str, place: int = place, begun_s: float = begun_s) -> None:
-                left_s = pace.left_s(runs[place:], time.monotonic() - begun_s)
-                self._notify(Progress(done=done + place, total=done + len(runs), doing=doing, left_s=left_s))
+            def left_s(ran_s: float, place: int = place) -> float:
+                return pace.left_s(runs[place:], ran_s)
 
-            run = await self._run_planned(planned, duration_s, notify)
-            pace.note(planned.key, time.monotonic() - begun_s)
-            take(planned, run)
-
-    async def _run_planned(self, planned: PlannedRun, duration_s: float, notify: Callable[[str], None]) -> MeasuredRun:
-        notify(planned.title)
-        report, batches = await self.run(
-            planned.settings, planned.load, duration_s, lambda progress: notify(_doing(planned, progress))
-        )
-        return run_of(report, batches)
+            stretch = Stretch(self._notify, planned.title, left_s, done + place, done + len(runs))
+            report, batches = await self.run(planned.settings, planned.load, duration_s, stretch)
+            pace.note(planned.key, stretch.ran_s)
+            take(planned, run_of(report, batches))
 
     async def run(
         self,
         settings: Settings,
         load: RunLoad,
         duration_s: float,
-        on_progress: Callable[[LoadProgress], None] | None = None,
+        stretch: Stretch | None = None,
         finish_within_s: float = FINISH_WITHIN_S,
+        id_prefix: str = COMPARISON,
     ) -> tuple[LoadReport, list[BatchRecord]]:
         """Send `load` under these settings, from an idle service to an idle one: its report, and what was executed."""
-        await self._watch.until_idle()
+        if stretch is not None:
+            stretch.begin()
+        await self._watch.until_idle(None if stretch is None else stretch.wait)
         await self._remote.change(msgspec.structs.asdict(settings))
         self._watch.forget()
         url, token, model = self._server
@@ -162,19 +176,55 @@ class MeasuredService:
             duration_s,
             token=token,
             model=model,
-            on_progress=on_progress,
+            on_progress=None if stretch is None else stretch.advance,
             finish_within_s=finish_within_s,
-            id_prefix=COMPARISON,
+            id_prefix=id_prefix,
+            objectives=self._objectives,
         )
         await self._watch.until_idle()
         return report, self._watch.batches()
 
 
-def _doing(planned: PlannedRun, progress: LoadProgress) -> str:
-    totals = progress.totals
-    if progress.elapsed_s < progress.duration_s:
-        return f"{planned.title}, {totals.sent} sent"
-    return f"{planned.title}, waiting for {counted(totals.outstanding, 'answer')}"
+class Stretch:
+    """The time of one run as it is notified; how long it waits for other load before is no part of it."""
+
+    def __init__(
+        self, notify: Notify, title: str, left_s: Callable[[float], float], done: int = 0, total: int = 0
+    ) -> None:
+        """`left_s` says how long all takes from here on, once the run has lasted for so many seconds."""
+        self._notify = notify
+        self._title = title
+        self._left_s = left_s
+        self._done, self._total = done, total
+        self._backlog = Backlog()
+        self._begun_s = 0.0
+
+    @property
+    def ran_s(self) -> float:
+        return time.monotonic() - self._begun_s
+
+    def begin(self) -> None:
+        self._begun_s = time.monotonic()
+        self._say(self._title)
+
+    def wait(self, held: int) -> None:
+        """The service still holds `held` requests that are not of this run."""
+        self._begun_s = time.monotonic()
+        self._say(self._backlog.text(self._begun_s, held), held)
+
+    def advance(self, progress: LoadProgress) -> None:
+        """The run's own load has come so far."""
+        totals = progress.totals
+        sends = progress.elapsed_s < progress.duration_s
+        self._say(
+            f"{self._title}, {totals.sent} sent"
+            if sends
+            else f"{self._title}, waiting for {counted(totals.outstanding, 'answer')}"
+        )
+
+    def _say(self, doing: str, backlog: int = 0) -> None:
+        left_s = max(self._left_s(self.ran_s), 0.0)
+        self._notify(Progress(done=self._done, total=self._total, doing=doing, left_s=left_s, backlog=backlog))
 
 
 def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
@@ -189,26 +239,23 @@ def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
         for request in requests
         if request.outcome in ("ok", "cancelled") and request.finished_s is not None
     ]
+    answered = [request for request in requests if request.outcome == "ok"]
     lag_ms = report.lag_ms
     return MeasuredRun(
         seed=report.seed,
         ran_s=report.ran_s,
         latencies_s=tuple(latencies_s),
-        tokens=sum(request.tokens for request in requests if request.outcome == "ok"),
+        ttfts_s=tuple([request.ttft_s for request in answered if request.ttft_s is not None]),
+        tpots_s=tuple([request.tpot_s for request in answered if request.tpot_s is not None]),
+        tokens=sum(request.tokens for request in answered),
+        good=sum(request.has_met(report.objectives) for request in answered) if report.objectives else None,
         broken_off=totals.cancelled,
         refused=totals.refused,
         failed=totals.failed,
         dropped=totals.dropped,
-        mean_batch=_mean_batch(batches),
+        mean_batch=mean_size_of(batches),
         lag_p99_ms=None if lag_ms is None else lag_ms.p99,
     )
-
-
-def _mean_batch(batches: Sequence[BatchRecord]) -> float | None:
-    ran = [(batch, batch.started_s) for batch in batches if batch.started_s is not None]
-    size = np.array([float(batch.size) for batch, _ in ran])
-    run_s = np.array([(batch.finished_s or started_s) - started_s for batch, started_s in ran])
-    return mean_size(size, run_s, np.array([batch.formation == "continuous" for batch, _ in ran], np.bool_))
 
 
 # -- what `compare` and `sweep` have in common ------------------------------------------------------------------------
@@ -225,21 +272,28 @@ def add_measuring_options(parser: argparse.ArgumentParser, usual_rounds: int) ->
     add("--json", type=Path, help="file for the result: plan, every run, and what they say")
     add("--html", type=Path, help="file for a report with plots, a page that needs nothing else")
     add("--control", action="store_true", help="plan in on standard input, events out: for the window")
+    add_objective_option(parser)
     add_load_options(parser)
 
 
 class TerminalBar(cli.ProgressBar):
-    """A progress bar of runs on standard error; a refusal as a sentence above it."""
+    """A progress bar of runs on standard error; above it how long they take, what they wait for, and a refusal."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: Duration | None = None) -> None:
         super().__init__(self.RUNS, leaves=False)
         self._done = -1
+        self._waits = False
+        if expected is not None:
+            self.say(f"It takes {expected.text}.")
 
     def take(self, event: CompareEvent) -> None:
         match event:
             case Progress():
                 remark = f"{format_time(event.left_s)} left" if event.left_s else ""
                 is_further, self._done = event.done != self._done, event.done
+                if event.backlog and not self._waits:
+                    self.say(f"{event.doing}.")
+                self._waits = bool(event.backlog)
                 self.show(event.done, max(event.total, 1), event.doing, remark, at_once=is_further)
             case Refused(reason=reason):
                 self.say(reason)

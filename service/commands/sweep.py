@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 
 from service.analysis.compare.html import sweep_page
-from service.analysis.compare.progress import CompareEvent, SweepTask, Swept
+from service.analysis.compare.progress import CompareEvent, Duration, SweepTask, Swept
 from service.analysis.compare.run import FIGURE_BY_NAME, MeasuredRun
-from service.analysis.compare.run_plan import MOST_POINTS, Objective, PlanError, PlannedRun, SweepPlan, grid
+from service.analysis.compare.run_plan import MOST_POINTS, PlanError, PlannedRun, SweepPlan, grid
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
 from service.commands import cli, runs
-from service.commands.load_options import ask_workload, load_of
+from service.commands.load_options import ask_workload, load_of, objectives_of
 from service.messages.files import write_whole
 from service.messages.settings import Settings, setting_value
 from service.messages.text import format_figure
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     cli.check_folders(options.json, options.html, options.config)
     plan = _plan(options)
     before = latest = _before(options.json, options.resume)
-    with runs.TerminalBar() as bar:
+    with runs.TerminalBar(Duration.of(plan, len(before.to_come()) if before else None)) as bar:
 
         def notify(event: CompareEvent) -> None:
             nonlocal latest
@@ -54,12 +54,11 @@ def _parser() -> argparse.ArgumentParser:
         "Measure many settings of a running service under one load: throughput over latency, and the best settings "
         "that keep an objective. With --json every run is kept as soon as it is done; after an interruption --resume "
         "goes on.",
-        "--url http://127.0.0.1:8000 --grid max_batch_size=1,4,16 --objective 'p95<=1.0' --json sweep.json",
+        "--url http://127.0.0.1:8000 --grid max_batch_size=1,4,16 --objective p95=1.0 --json sweep.json",
     )
     runs.add_measuring_options(parser, 1)
     parser.add_argument("--grid", action="append", default=[], help="a setting's values, such as max_batch_size=1,4,16")
     parser.add_argument("--list", type=Path, help="file with settings, a JSON object a line, instead of a grid")
-    parser.add_argument("--objective", help="what the best must keep, such as p95<=1.0 (seconds)")
     parser.add_argument("--resume", action="store_true", help="go on with the sweep that --json names")
     parser.add_argument("--apply", action="store_true", help="leave the service with the best settings")
     parser.add_argument("--config", type=Path, help="file for the best settings, for `serve run` and `serve deploy`")
@@ -72,7 +71,6 @@ def _plan(options: argparse.Namespace) -> SweepPlan:
         raise PlanError(
             "Give either values with --grid, such as --grid max_batch_size=1,4,16, or a --list of settings."
         )
-    objective = Objective.parse(options.objective) if options.objective else None
     base = asyncio.run(runs.settings_in_force(cli.server_of(options)))
     return SweepPlan(
         points=grid(base, _axes(options.grid)) if options.grid else _listed(options.list, base),
@@ -81,7 +79,7 @@ def _plan(options: argparse.Namespace) -> SweepPlan:
         rounds=options.rounds,
         seed=options.seed,
         warm_up_s=options.warm_up,
-        objective=objective,
+        objectives=objectives_of(options),
     )
 
 
@@ -129,11 +127,11 @@ async def sweep(
     server: cli.Server, plan: SweepPlan, before: Sweep | None, notify: Callable[[CompareEvent], None]
 ) -> None:
     """Measure what `before` lacks of `plan`; each run ends with a `Swept` of everything measured so far."""
-    async with runs.MeasuredService.at(server, notify) as service:
+    async with runs.MeasuredService.at(server, notify, plan.objectives) as service:
         facts = await service.facts()
         swept = before or Sweep.begun(facts, plan)
         swept.refuse_other(plan, facts)
-        to_come = [run for run in plan.runs() if run.round >= len(swept.points[int(run.key)].runs)]
+        to_come = swept.to_come()
 
         def take(planned: PlannedRun, run: MeasuredRun) -> None:
             nonlocal swept
@@ -141,7 +139,8 @@ async def sweep(
             notify(Swept(sweep=swept))
 
         if to_come:
-            await service.warm_up([(plan.points[0], plan.load)], plan.warm_up_s)
+            expected = Duration.of(plan, len(to_come))
+            await service.warm_up([(plan.points[0], plan.load)], plan.warm_up_s, expected.total_s)
         await service.measure(to_come, plan.duration_s, take, done=len(list(plan.runs())) - len(to_come))
         notify(Swept(sweep=swept))
 
@@ -166,9 +165,11 @@ def _lines(swept: Sweep) -> Sequence[str]:
     labels = [swept.label(place) or "as it is" for place in range(len(swept.points))]
     width = max(len("settings"), *map(len, labels))
     front, best = swept.front(), swept.best()
-    lines = [f"{'settings':<{width}}{rate.unit:>10}{latency.title + ' (s)':>10}"]
+    lines = [f"{'settings':<{width}}{rate.title:>12}{latency.title + ' (s)':>14}"]
     for place, (label, point) in enumerate(zip(labels, swept.points, strict=True)):
-        values = "".join(f"{format_figure(point.figure(each.name)):>10}" for each in (rate, latency))
+        values = "".join(
+            f"{format_figure(point.figure(each.name)):>{wide}}" for each, wide in ((rate, 12), (latency, 14))
+        )
         remark = "   best" if place == best else "   on the front" if place in front else ""
         lines.append(f"{label:<{width}}{values}{remark}")
     return [*lines, "", swept.verdict()]

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from service.messages.text import UserError, parse_number
+from service.messages.text import UserError, parse_number, percent
 
 MOST_S: Final = 600.0
 SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -58,6 +58,7 @@ class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """
         fields: dict[str, float] = {}
         for text in texts:
+            _refuse_old_spelling(text)
             name, separator, number = text.partition("=")
             if not separator or (name not in TIMES and name not in SHARES):
                 raise UserError(f"{text}: {RULE}")
@@ -78,6 +79,16 @@ class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return ", ".join(f"{name} ≤ {value:g} s" for name, value in self._asked.items()) or "none"
 
     @property
+    def share_words(self) -> str:
+        """What holds where the objectives are held.
+
+        >>> Objectives(latency_s=1).share_words, Objectives(ttft_s=0.3, share=1).share_words
+        ('95 % of the requests keep latency ≤ 1 s', 'all requests keep ttft ≤ 0.3 s')
+        """
+        requests = "all requests" if self.share == 1 else f"{percent(self.share)} of the requests"
+        return f"{requests} keep {self.words}"
+
+    @property
     def brief(self) -> str:
         """
         >>> Objectives(latency_s=1).brief, Objectives(tpot_s=0.05).brief, Objectives(latency_s=1, ttft_s=0.3).brief
@@ -95,6 +106,13 @@ class Objectives(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         taken = (latency_s, ttft_s, tpot_s)
         wanted = (self.latency_s, self.ttft_s, self.tpot_s)
         return all(a is None or w is None or a <= w for a, w in zip(taken, wanted, strict=True))
+
+
+def _refuse_old_spelling(text: str) -> None:
+    """Raise `UserError` for `p95<=1.0`, as sweeps once wrote an objective."""
+    name, sign, number = text.replace("≤", "<=").replace(" ", "").partition("<=")
+    if sign and (name in TIMES or name in SHARES):
+        raise UserError(f"{text}: write {name}={number.removesuffix('s')}, without < or ≤.")
 
 
 NO_OBJECTIVES: Final = Objectives()

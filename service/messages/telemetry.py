@@ -18,6 +18,7 @@ from service.messages.workload import TEXT
 RequestState: TypeAlias = Literal["waiting", "formed", "running", "done", "failed", "cancelled", "refused"]
 FIRST_REQUEST: Final = "start"
 COMPARISON: Final = "compare-"
+COMPARISON_WARM_UP: Final = f"{COMPARISON}warm-up-"
 SILENT_S: Final = 2.0
 """A replica reports twice a second, also when nothing happens; what has not been heard for this time is late."""
 

@@ -26,6 +26,17 @@ def format_time(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def about_time(seconds: float) -> str:
+    """Of an estimate, which knows no seconds once there are minutes.
+
+    >>> about_time(9.6), about_time(99.0), about_time(236.0), about_time(3725.0)
+    ('10 s', '99 s', '4 min', '1 h 2 min')
+    """
+    if seconds < 120:
+        return f"{round(seconds)} s"
+    return f"{round(seconds / 60)} min" if seconds < 3570 else format_time(60 * round(seconds / 60))
+
+
 def format_ms(milliseconds: float) -> str:
     """
     >>> format_ms(3.2), format_ms(0.4), format_ms(1530)

@@ -11,10 +11,12 @@ import pytest
 from service.analysis.compare.comparison import Comparison, ServiceFacts, concluded
 from service.analysis.compare.html import comparison_page, sweep_page
 from service.analysis.compare.run import MeasuredRun
-from service.analysis.compare.run_plan import ComparePlan, Objective, Side, SweepPlan
+from service.analysis.compare.run_plan import ComparePlan, Side, SweepPlan
 from service.analysis.compare.svg import Axis
 from service.analysis.compare.sweep import Sweep
+from service.analysis.observed.register import ENTRIES
 from service.messages.load import Poisson, RunLoad
+from service.messages.objectives import Objectives
 from service.messages.settings import Settings
 
 LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once <upon> a time",))
@@ -25,7 +27,17 @@ VOID = {"meta"}
 def run(seed: int, slowness: float, **counts: int) -> MeasuredRun:
     draw = random.Random(f"{seed}-{slowness}")
     latencies = tuple(slowness * draw.lognormvariate(0, 0.3) for _ in range(40))
-    return MeasuredRun(seed=seed, ran_s=10.0, latencies_s=latencies, tokens=960, mean_batch=2.0, **counts)
+    return MeasuredRun(
+        seed=seed,
+        ran_s=10.0,
+        latencies_s=latencies,
+        ttfts_s=tuple([each / 4 for each in latencies]),
+        tpots_s=tuple([each / 32 for each in latencies]),
+        tokens=960,
+        good=40 - sum(each > 2.0 for each in latencies),
+        mean_batch=2.0,
+        **counts,
+    )
 
 
 def comparison(b: float = 3.0, **counts: int) -> Comparison:
@@ -37,7 +49,7 @@ def comparison(b: float = 3.0, **counts: int) -> Comparison:
 
 def sweep(measured: int = 3) -> Sweep:
     points = tuple(Settings(max_batch_size=size) for size in (1, 4, 16))
-    swept = Sweep.begun(FACTS, SweepPlan(points=points, load=LOAD, objective=Objective("p95_s", 2.0)))
+    swept = Sweep.begun(FACTS, SweepPlan(points=points, load=LOAD, objectives=Objectives(latency_s=2.0)))
     for place in range(measured):
         swept = swept.with_run(place, run(0, 0.5 + place), 1.7e9)
     return swept
@@ -95,6 +107,16 @@ def test_that_a_comparison_says_what_spoils_it() -> None:
     texts = Balance(comparison_page(comparison(refused=2))).texts
 
     assert "B: 6 of 126 requests were refused (503), so the latencies are of those that got in." in texts
+
+
+def test_that_time_to_first_token_and_between_tokens_stand_beside_the_latency_with_their_intervals() -> None:
+    result = comparison()
+    texts = Balance(comparison_page(result)).texts
+
+    for name in ("ttft_p50_s", "ttft_p95_s", "tpot_p50_s", "tpot_p95_s", "goodput_per_s"):
+        found = next(each for each in result.differences if each.figure == name)
+        assert found.low < found.ratio < found.high
+        assert {ENTRIES[name].name, found.interval_text, f"{ENTRIES[name].definition}."} <= set(texts)
 
 
 def test_that_a_sweep_shows_its_best_and_a_dot_a_point() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.analysis.compare.progress import RemainingTime
-from service.analysis.compare.run_plan import ComparePlan, Objective, PlanError, Side, SweepPlan, grid
+from service.analysis.compare.progress import Backlog, Duration, RemainingTime
+from service.analysis.compare.run_plan import ComparePlan, PlanError, Side, SweepPlan, grid
 from service.messages.load import Poisson, RunLoad
+from service.messages.objectives import Objectives
 from service.messages.settings import SettingError, Settings
 
 LOAD = RunLoad(pattern=Poisson(rate_per_s=4), prompts=("Once",))
@@ -68,15 +69,36 @@ def test_that_a_grid_that_nobody_would_wait_for_is_refused() -> None:
         grid(LATE, {"max_batch_size": range(1, 200), "max_queued_requests": range(1, 200)})
 
 
-@pytest.mark.parametrize("text", ["p95", "p95<=", "p95<=-1", "p95<=nan", "p42<=1", "requests_per_s<=1"])
-def test_that_an_objective_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(PlanError, match=r"p95<=1\.0"):
-        Objective.parse(text)
+def test_that_goodput_is_compared_where_there_are_objectives() -> None:
+    compare_plan(figure="goodput_per_s", objectives=Objectives(latency_s=1.0)).check()
+    with pytest.raises(PlanError, match="needs objectives"):
+        compare_plan(figure="goodput_per_s").check()
 
 
-@pytest.mark.parametrize("text", ["p95<=1.5", "p95 <= 1.5 s", "p95 ≤ 1.5"])
-def test_that_an_objective_is_read_however_it_is_written(text: str) -> None:
-    assert Objective.parse(text) == Objective("p95_s", 1.5)
+def test_that_how_long_it_takes_is_said_beforehand_with_what_it_consists_of() -> None:
+    sweep = SweepPlan(points=grid(LATE, {"max_batch_size": [1, 2, 4, 8, 16, 32]}), load=LOAD, duration_s=30.0)
+    again = msgspec.structs.replace(sweep, rounds=2)
+
+    assert Duration.of(sweep, answer_s=6.5).text == "about 4 min: 6 settings × 30 s + 8 s each, after 2 s of warm-up"
+    assert Duration.of(again).text.startswith("about 6 min: 12 runs × 30 s + 1.5 s each")
+    assert Duration.of(sweep, to_come=2).text.startswith("about 66 s: 2 runs × 30 s")
+    assert Duration.of(compare_plan(rounds=4)).text == "about 99 s: 8 runs × 10 s + 1.5 s each, after 4 s of warm-up"
+
+
+def test_that_a_run_to_match_the_throughput_takes_its_time_too() -> None:
+    assert Duration.of(compare_plan(rounds=4, matches_throughput=True)).runs == 9
+
+
+def test_that_a_sweep_that_is_done_takes_no_time() -> None:
+    assert Duration.of(SweepPlan(points=(LATE, EARLY), load=LOAD), to_come=0).total_s == 0.0
+
+
+def test_that_a_backlog_that_grows_has_no_end_that_is_said() -> None:
+    backlog = Backlog()
+    backlog.text(0.0, 5)
+
+    assert backlog.text(10.0, 9).endswith("starts when they are answered")
+    assert backlog.text(11.0, 1).startswith("1 request of other load is under way: the next run starts when it is")
 
 
 def test_that_time_left_is_told_from_the_plan_until_something_has_been_measured() -> None:

@@ -14,6 +14,7 @@ from service.commands.remote import NotIdleError, RemoteService, ServiceUnreacha
 from service.commands.runs import MeasuringError, run_of
 from service.load.report import LoadReport, ReportedRequest, load_figures
 from service.messages.load import ClientOutcome, ClientTotals, Poisson
+from service.messages.objectives import Objectives
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, ReplicaStatus, TelemetryFrame
 
@@ -99,6 +100,20 @@ async def test_that_a_replica_that_was_lost_is_not_waited_for(told: ToldService,
     assert await settled(waiting)
 
 
+async def test_that_a_backlog_is_waited_for_as_long_as_it_becomes_less(told: ToldService, watch: ServiceWatch) -> None:
+    told.say(status("r1"), status("r2"))
+    await watch.replicas()
+    held: list[int] = []
+
+    waiting = asyncio.create_task(watch.until_idle(held.append))
+    for first, second in ((30, 11), (30, 9), (31, 8), (0, 4), (0, 0)):
+        told.say(status("r1", running=first), status("r2", running=second))
+        await settled(waiting)
+
+    assert waiting.done()
+    assert held == [41, 39, 4]
+
+
 async def test_that_somebody_elses_load_is_named(
     told: ToldService, watch: ServiceWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,3 +195,13 @@ def test_that_where_requests_join_and_leave_the_mean_batch_is_one_over_time() ->
 def test_that_a_run_without_an_answer_says_why_nothing_can_be_compared() -> None:
     with pytest.raises(MeasuringError, match="No request was answered"):
         run_of(report(("refused", 0.01)), [])
+
+
+def test_that_a_run_has_the_times_of_its_answers_and_those_that_met_the_objectives() -> None:
+    found = report(("ok", 0.5), ("ok", 4.0), ("refused", 0.01))
+    run = run_of(msgspec.structs.replace(found, objectives=Objectives(latency_s=1.0)), [batch(1, 2)])
+
+    assert run.ttfts_s == pytest.approx((0.25, 2.0))
+    assert run.tpots_s == pytest.approx((0.25 / 7, 2.0 / 7))
+    assert (run.good, run.sent) == (1, 3)
+    assert run_of(found, [batch(1, 2)]).good is None

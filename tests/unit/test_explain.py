@@ -9,6 +9,10 @@ import pytest
 
 from service.__main__ import main
 from service.analysis.findings.ranking import findings, findings_over_time
+from service.analysis.observed.register import written
+from service.analysis.observed.statistics import figures
+from service.analysis.recording.reader import open_recording
+from service.commands.explain import FIGURES
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings
 from tests.recorded import entries_of, write_recording
@@ -51,6 +55,16 @@ def test_that_each_finding_is_told_with_the_time_in_which_it_held(
     )
     assert f"! Batches are sealed too early ({begin_s:.0f} to {end_s:.0f} s)" in out
     assert "→ Set formation to late" in out
+
+
+def test_that_the_figures_are_those_that_the_window_shows_at_the_end(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = explained(capsys, story, "--json", tmp_path / "out.json")
+    shown = json.loads((tmp_path / "out.json").read_text())["figures"]
+    recording = open_recording(story)
+    assert shown == written(figures(recording.history, recording.history.now_s()), FIGURES)
+    assert f"The figures that the window shows at 70 s: requests/s {shown['requests/s']}, " in out
 
 
 def test_that_a_moment_is_explained_as_it_was_then(

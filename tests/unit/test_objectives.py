@@ -20,6 +20,14 @@ def test_that_what_cannot_be_met_or_read_is_refused_with_the_rule(text: str) -> 
         Objectives.parse([text])
 
 
+@pytest.mark.parametrize(
+    ("text", "form"), [("p95<=1.0", "p95=1.0"), ("p99 <= 2 s", "p99=2"), ("latency≤1", "latency=1")]
+)
+def test_that_the_old_spelling_is_refused_with_the_present_one(text: str, form: str) -> None:
+    with pytest.raises(UserError, match=f"write {form}, without"):
+        Objectives.parse([text])
+
+
 def test_that_a_request_is_good_if_it_meets_every_objective_that_is_set() -> None:
     objectives = Objectives(latency_s=1.0, tpot_s=0.05)
     assert objectives.are_met(1.0, 9.0, 0.05)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import fields
+from typing import get_args
 
+import msgspec
 import pytest
 
-from gui.look.glossary import FIGURES
+from gui.demo import report as demo
+from gui.look.glossary import FIGURES, TERMS
+from gui.panels import figures_row
+from service.analysis.compare.run import FIGURES as COMPARED
+from service.analysis.compare.run import FigureName
 from service.analysis.observed.history import History
-from service.analysis.observed.register import PERCENTILES, REGISTER, STAGES, Figures, numbers
+from service.analysis.observed.register import ENTRIES, PERCENTILES, REGISTER, STAGES, Figures, numbers
 from service.analysis.observed.statistics import figures
+from service.analysis.predict import prediction_report
+from service.commands import explain, load
+from service.load.report import LoadFigures
 from service.messages.load import ClientOutcome, ClientRequest, ClientTotals, LoadFrame
 from service.messages.objectives import Objectives
 from service.messages.settings import Settings
@@ -21,6 +31,46 @@ def test_that_every_figure_stands_in_the_register_with_its_time_and_the_requests
     assert all(entry.definition and entry.window in entry.sentence for entry in REGISTER.values())
     assert len({entry.name for entry in REGISTER.values()}) == len(REGISTER), "two figures have two names"
     assert {entry.name: entry.sentence for entry in REGISTER.values()} == FIGURES
+
+
+NO_FIGURES = {"model", "device", "settings_changes", "frames", "startup_s"}  # of a demo's report
+
+
+def leaves(kind: type[msgspec.Struct], path: str = "") -> Iterator[str]:
+    """The paths of a struct's numbers."""
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from leaves(field.type, f"{path}{field.name}.")
+        else:
+            yield f"{path}{field.name}"
+
+
+SHOWN: dict[str, Collection[str]] = {
+    "figures row": figures_row.KEYS,
+    "compare and sweep": get_args(FigureName),
+    "load report": [field.name for field in msgspec.structs.fields(LoadFigures)],
+    "rows of the load report": load.SPREADS,
+    "prediction": prediction_report.SHOWN,
+    "explain": explain.FIGURES,
+    "demo": demo.FIGURES.values(),
+}
+
+
+@pytest.mark.parametrize("place", SHOWN)
+def test_that_whatever_shows_a_figure_has_it_from_the_register(place: str) -> None:
+    assert set(SHOWN[place]) <= set(ENTRIES)
+
+
+def test_that_a_name_means_one_thing_everywhere() -> None:
+    assert len({entry.name for entry in ENTRIES.values()}) == len(ENTRIES)
+    assert all(entry.definition for entry in ENTRIES.values())
+    assert {figure.title for figure in COMPARED} <= {entry.name for entry in ENTRIES.values()}
+    of_objectives = {"latency": "latency_s", "ttft": "time_to_first_token_s", "tpot": "time_per_output_token_s"}
+    assert {name: TERMS[name] for name in of_objectives} == {n: ENTRIES[k].definition for n, k in of_objectives.items()}
+
+
+def test_that_no_number_of_a_demo_s_report_is_without_a_name_in_the_register() -> None:
+    assert {path for path in leaves(demo.Report) if path.partition(".")[0] not in NO_FIGURES} == set(demo.FIGURES)
 
 
 @pytest.mark.parametrize(("longest_s", "written"), [(9.99, "7.27"), (10.4, "7.3")])

@@ -48,6 +48,7 @@ def batch(name: str, size: int) -> BatchRecord:
         cap=16,
         release_reason="full",
         formed_s=0.0,
+        started_s=0.1,
     )
 
 

@@ -52,12 +52,16 @@ def present(batchscope: Batchscope) -> Settings:
     return in_force.settings
 
 
+def outstanding(batchscope: Batchscope) -> int:
+    load = batchscope.composition.history.load
+    return load.totals.outstanding if load is not None else 0
+
+
 def started_sweep(qtbot: QtBot, batchscope: Batchscope, sizes: str) -> CompareView:
     view = compare_view(batchscope)
     view.show_kind(SWEEP)
     view.sweep_setup.values["batch_wait_timeout_s"].clear()
     view.sweep_setup.values["max_batch_size"].setText(sizes)
-    view.sweep_setup.limit.set_number(600)
     qtbot.mouseClick(view.sweep_setup.controls.button, Qt.MouseButton.LeftButton)
     return view
 
@@ -119,13 +123,43 @@ def test_that_a_comparison_ends_with_a_verdict_and_the_settings_as_they_were(qtb
     assert running.errors == []
 
 
+def test_that_the_time_it_takes_is_said_beforehand(qtbot: QtBot, running: Batchscope) -> None:
+    view = compare_view(running)
+    qtbot.mouseClick(view.setup.pin, Qt.MouseButton.LeftButton)
+    assert view.setup.controls.duration.text().startswith("About 17 s: 4 runs × 1 s + 1.5 s each")
+
+    view.setup.rounds.set_number(3)
+    view.setup.rounds.entered.emit(3.0)
+    assert "6 runs" in view.setup.controls.duration.text()
+    view.show_kind(SWEEP)
+    view.sweep_setup.values["max_batch_size"].setText("1, 2, 4")
+    assert "6 settings × 1 s" in view.sweep_setup.controls.duration.text()
+
+
+def test_that_a_backlog_of_ours_is_named_and_can_be_cancelled(qtbot: QtBot, running: Batchscope) -> None:
+    window, controls = running.window, compare_view(running).setup.controls
+    change(qtbot, running, max_batch_size=2)
+    window.load.set_load(ClosedLoop(users=64), 256)
+    qtbot.mouseClick(window.load.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: outstanding(running) == 64)
+    QTest.mouseClick(compare_view(running).setup.batching, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(controls.cancel_backlog.isVisible)
+    assert "requests of other load are under way: the next run starts when" in controls.note.text()
+
+    qtbot.mouseClick(controls.cancel_backlog, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not controls.cancel_backlog.isVisible())
+    qtbot.waitUntil(lambda: outstanding(running) == 0)
+    qtbot.mouseClick(controls.button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not running.composition.compare.is_busy)
+
+
 def test_that_one_click_measures_what_batching_gives(qtbot: QtBot, running: Batchscope) -> None:
     setup = compare_view(running).setup
     QTest.mouseClick(setup.batching, Qt.MouseButton.LeftButton)
     assert ["max_batch_size", "1", "16"] in setup.sides.texts()
     results = compare_view(running).results
     qtbot.waitUntil(lambda: not running.composition.compare.is_busy)
-    assert results.verdict.text().startswith(("B's throughput is", "No difference is certain: B's throughput is"))
+    assert results.verdict.text().startswith(("B's requests/s is", "No difference is certain: B's requests/s is"))
     qtbot.waitUntil(lambda: present(running).max_batch_size == 16)
 
 

@@ -6,7 +6,7 @@ The page's form and look are in `report.html`, a Jinja2 template; this module gi
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,10 +15,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service.analysis.compare.comparison import Comparison, ServiceFacts
-from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, MeasuredRun, spoiling
+from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, FigureName, MeasuredRun, spoiling
 from service.analysis.compare.svg import cumulative_plot, ratio_plot, sweep_plot
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.descriptions import load_text
+from service.analysis.observed.register import RUN
+from service.messages.objectives import Objectives
 from service.messages.settings import Settings
 from service.messages.text import format_figure
 
@@ -30,7 +32,9 @@ METHOD: Final = (
     "chosen before; the other intervals are evidence, not verdicts."
 )
 ROUND_FIGURES: Final = tuple(
-    figure for figure in FIGURES if figure.name in ("p50_s", "p95_s", "mean_s", "requests_per_s", "mean_batch")
+    figure
+    for figure in FIGURES
+    if figure.name in ("p50_s", "p95_s", "mean_s", "ttft_p95_s", "tpot_p95_s", "requests_per_s", "mean_batch")
 )
 ROUND_TITLES: Final = tuple(f"{figure.title} ({figure.unit})".removesuffix(" ()") for figure in ROUND_FIGURES)
 
@@ -59,12 +63,14 @@ def comparison_page(comparison: Comparison) -> str:
     sides = {"A": plan.a, "B": plan.b}
     method = (SAME_LOAD if plan.a.load == plan.b.load else OWN_LOADS) + METHOD
     loads = {f"load of {name}": load_text(side.load) for name, side in sides.items()}
+    loads["objectives"] = _wanted(plan.objectives)
     rounds = f"{len(comparison.a)} of {plan.duration_s:g} s each side, seeds from {plan.seed}"
     sections = [
         Section("Cumulative latency", cumulative_plot(comparison), legend=tuple(sides)),
         Section("B over A", ratio_plot(differences, plan.figure)) if differences else None,
         _differences(comparison),
         _rounds(comparison),
+        _definitions(each.figure for each in differences),
         _settings("Settings", {name: side.settings for name, side in sides.items()}),
         _measurement(comparison.service, comparison.measured_at, loads, rounds, method),
     ]
@@ -75,18 +81,23 @@ def sweep_page(sweep: Sweep) -> str:
     """The report of `sweep`."""
     plan, best = sweep.plan, sweep.best()
     is_measured = any(point.runs for point in sweep.points)
-    plot_title = f"Throughput (req/s) over {FIGURE_BY_NAME[sweep.latency].title} (s)"
-    loads = {"load": load_text(plan.load), "objective": plan.objective.text if plan.objective else "none"}
+    plot_title = f"{FIGURE_BY_NAME['requests_per_s'].title} over {FIGURE_BY_NAME[sweep.latency].title} (s)"
+    loads = {"load": load_text(plan.load), "objectives": _wanted(plan.objectives)}
     rounds = f"{plan.rounds} of {plan.duration_s:g} s each point, seeds from {plan.seed}"
     sections = [
         Section(plot_title, sweep_plot(sweep)) if is_measured else None,
         _points(sweep),
+        _definitions(each.name for each in ROUND_FIGURES),
         _settings("Settings of the best", {"best": sweep.points[best].settings}) if best is not None else None,
         _measurement(sweep.service, sweep.measured_at, loads, rounds),
     ]
     spoilt = [(sweep.label(place), spoiling(point.runs)) for place, point in enumerate(sweep.points)]
     caveats = [f"{label}: {sentence}" for label, sentences in spoilt for sentence in sentences]
     return _page("Settings swept", ", ".join(sweep.varied()), sweep.verdict(), caveats, sections)
+
+
+def _wanted(objectives: Objectives) -> str:
+    return objectives.share_words if objectives else objectives.words
 
 
 def _page(kind: str, title: str, verdict: str, warnings: Sequence[str], sections: Sequence[Section | None]) -> str:
@@ -125,6 +136,13 @@ def _points(sweep: Sweep) -> Section:
         remark = "best" if place == best else "on the front" if place in front else ""
         rows.append((sweep.label(place), *_figures(point.runs), remark))
     return Section("Points", header=("settings", *ROUND_TITLES, ""), rows=rows)
+
+
+def _definitions(names: Iterable[FigureName]) -> Section:
+    """What the figures are, in the words of the register."""
+    entries = [FIGURE_BY_NAME[name].entry for name in names]
+    rows = [(entry.name, f"{entry.definition}.") for entry in entries]
+    return Section("What the figures are", text=f"{RUN}, from an idle service to an idle one.", rows=rows)
 
 
 def _figures(runs: Sequence[MeasuredRun]) -> list[str]:

@@ -10,9 +10,23 @@ import msgspec
 import numpy as np
 
 from service.analysis.observed.columns import Floats
+from service.analysis.observed.register import ENTRIES, Entry
 from service.messages.load import spoiling_lag_ms
 
-FigureName: TypeAlias = Literal["p50_s", "p95_s", "p99_s", "mean_s", "requests_per_s", "tokens_per_s", "mean_batch"]
+FigureName: TypeAlias = Literal[
+    "p50_s",
+    "p95_s",
+    "p99_s",
+    "mean_s",
+    "ttft_p50_s",
+    "ttft_p95_s",
+    "tpot_p50_s",
+    "tpot_p95_s",
+    "requests_per_s",
+    "tokens_per_s",
+    "goodput_per_s",
+    "mean_batch",
+]
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +37,10 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
         ran_s: from the start to the last answer.
         latencies_s: from the intended send time to the last token, in order of the intended send times; of a request
             that was broken off, the time until then.
+        ttfts_s, tpots_s: TTFT and TPOT of the answered requests that have one: an answer in one piece has neither, one
+            token has no TPOT.
         tokens: generated.
+        good: answered requests that met the plan's objectives; ``None`` without any.
         broken_off, refused, failed, dropped: requests without an answer; see `ClientTotals`.
         mean_batch: mean size of the batches; ``None`` if none ran.
         lag_p99_ms: lag of the load generator itself.
@@ -32,7 +49,10 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     ran_s: float
     latencies_s: tuple[float, ...]
+    ttfts_s: tuple[float, ...] = ()
+    tpots_s: tuple[float, ...] = ()
     tokens: int = 0
+    good: int | None = None
     broken_off: int = 0
     refused: int = 0
     failed: int = 0
@@ -44,43 +64,67 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     def answered(self) -> int:
         return len(self.latencies_s) - self.broken_off
 
+    @property
+    def sent(self) -> int:
+        return len(self.latencies_s) + self.refused + self.failed
+
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of one or more runs.
+    """A figure of one or more runs, called as in the register of figures.
 
     Attributes:
-        title: for use within a sentence.
-        option: name on the command line.
         of: returns its value over several runs as one; ``None`` where it is unknown.
     """
 
     name: FigureName
-    title: str
-    unit: str
     of: Callable[[Sequence[MeasuredRun]], float | None]
 
     @property
-    def is_latency(self) -> bool:
-        return self.unit == "s"
+    def entry(self) -> Entry:
+        return ENTRIES[self.name]
+
+    @property
+    def title(self) -> str:
+        """For use within a sentence."""
+        return self.entry.name
+
+    @property
+    def unit(self) -> str:
+        """Stands after the number; a rate has it in its name."""
+        return self.entry.unit
 
     @property
     def option(self) -> str:
-        return self.name.removesuffix("_s") if self.is_latency else self.name
+        """Its name on the command line."""
+        return self.name.removesuffix("_s") if self.unit == "s" else self.name
 
 
-def _of_latencies(statistic: Callable[[Floats], np.floating[Any]]) -> Callable[[Sequence[MeasuredRun]], float | None]:
+Of: TypeAlias = Callable[[Sequence[MeasuredRun]], float | None]
+Times: TypeAlias = Callable[[MeasuredRun], tuple[float, ...]]
+
+
+def _latencies_s(run: MeasuredRun) -> tuple[float, ...]:
+    return run.latencies_s
+
+
+def _percentile(level: int, times_s: Times) -> Of:
+    return _over(times_s, lambda pooled_s: np.percentile(pooled_s, level))
+
+
+def _over(times_s: Times, statistic: Callable[[Floats], np.floating[Any]]) -> Of:
     def of(runs: Sequence[MeasuredRun]) -> float | None:
-        latencies_s = pooled_latencies_s(runs)
-        return float(statistic(latencies_s)) if len(latencies_s) else None
+        pooled_s = pooled(runs, times_s)
+        return float(statistic(pooled_s)) if len(pooled_s) else None
 
     return of
 
 
-def _rate(count: Callable[[MeasuredRun], int]) -> Callable[[Sequence[MeasuredRun]], float | None]:
+def _rate(count: Callable[[MeasuredRun], int | None]) -> Of:
     def of(runs: Sequence[MeasuredRun]) -> float | None:
         ran_s = sum(run.ran_s for run in runs)
-        return sum(count(run) for run in runs) / ran_s if ran_s > 0 else None
+        counts = [counted for run in runs if (counted := count(run)) is not None]
+        return sum(counts) / ran_s if ran_s > 0 and len(counts) == len(runs) else None
 
     return of
 
@@ -90,19 +134,24 @@ def _mean_batch(runs: Sequence[MeasuredRun]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def pooled_latencies_s(runs: Sequence[MeasuredRun]) -> Floats:
-    """All latencies of these runs, in seconds."""
-    return np.fromiter((latency_s for run in runs for latency_s in run.latencies_s), dtype=np.float64)
+def pooled(runs: Sequence[MeasuredRun], times_s: Times = _latencies_s) -> Floats:
+    """All latencies of these runs, or other times of them, in seconds."""
+    return np.fromiter((time_s for run in runs for time_s in times_s(run)), dtype=np.float64)
 
 
 FIGURES: Final[tuple[Figure, ...]] = (
-    Figure("p50_s", "p50", "s", _of_latencies(lambda latencies_s: np.percentile(latencies_s, 50))),
-    Figure("p95_s", "p95", "s", _of_latencies(lambda latencies_s: np.percentile(latencies_s, 95))),
-    Figure("p99_s", "p99", "s", _of_latencies(lambda latencies_s: np.percentile(latencies_s, 99))),
-    Figure("mean_s", "mean latency", "s", _of_latencies(np.mean)),
-    Figure("requests_per_s", "throughput", "req/s", _rate(lambda run: run.answered)),
-    Figure("tokens_per_s", "tokens a second", "tok/s", _rate(lambda run: run.tokens)),
-    Figure("mean_batch", "mean batch", "", _mean_batch),
+    Figure("p50_s", _percentile(50, _latencies_s)),
+    Figure("p95_s", _percentile(95, _latencies_s)),
+    Figure("p99_s", _percentile(99, _latencies_s)),
+    Figure("mean_s", _over(_latencies_s, np.mean)),
+    Figure("ttft_p50_s", _percentile(50, lambda run: run.ttfts_s)),
+    Figure("ttft_p95_s", _percentile(95, lambda run: run.ttfts_s)),
+    Figure("tpot_p50_s", _percentile(50, lambda run: run.tpots_s)),
+    Figure("tpot_p95_s", _percentile(95, lambda run: run.tpots_s)),
+    Figure("requests_per_s", _rate(lambda run: run.answered)),
+    Figure("tokens_per_s", _rate(lambda run: run.tokens)),
+    Figure("goodput_per_s", _rate(lambda run: run.good)),
+    Figure("mean_batch", _mean_batch),
 )
 FIGURE_BY_NAME: Final = {figure.name: figure for figure in FIGURES}
 FIGURE_BY_OPTION: Final = {figure.option: figure for figure in FIGURES}
@@ -110,7 +159,7 @@ FIGURE_BY_OPTION: Final = {figure.option: figure for figure in FIGURES}
 
 def spoiling(runs: Sequence[MeasuredRun]) -> list[str]:
     """Sentences on what distorts the latencies of these runs."""
-    sent = sum(len(run.latencies_s) + run.refused + run.failed for run in runs)
+    sent = sum(run.sent for run in runs)
     counts = (
         ("were refused (503), so the latencies are of those that got in", sum(run.refused for run in runs)),
         ("failed", sum(run.failed for run in runs)),

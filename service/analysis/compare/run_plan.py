@@ -10,8 +10,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from service.analysis.compare.run import FIGURE_BY_NAME, FIGURE_BY_OPTION, FigureName
+from service.analysis.compare.run import FigureName
 from service.messages.load import ClosedLoop, RunLoad
+from service.messages.objectives import NO_OBJECTIVES, Objectives
 from service.messages.settings import Settings
 from service.messages.text import UserError
 
@@ -47,8 +48,9 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         duration_s: time during which requests are sent in a run; the run ends when all are answered.
         seed: of both sides of the first round; each later round has the next one.
         warm_up_s: of each side's load before the first round, not counted.
-        figure: subject of the verdict, chosen beforehand: among seven figures, nearly every third comparison of a thing
-            with itself shows a difference at 95 %.
+        figure: subject of the verdict, chosen beforehand: among a dozen figures, many a comparison of a thing with
+            itself shows a difference at 95 %.
+        objectives: what a request is to meet to count for goodput.
         matches_throughput: B, an open loop, gets the rate that A, a closed one, reaches when it is measured first. The
             difference of their latencies is then the waiting that closed loops leave out ("coordinated omission").
     """
@@ -60,12 +62,15 @@ class ComparePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed: int = 0
     warm_up_s: float = WARM_UP_S
     figure: FigureName = "p95_s"
+    objectives: Objectives = NO_OBJECTIVES
     matches_throughput: bool = False
 
     def check(self) -> None:
         """Raise `PlanError` if the plan can't be carried out."""
         if self.rounds < LEAST_ROUNDS:
             raise PlanError("One round does not show chance: compare over at least two, better four.")
+        if self.figure == "goodput_per_s" and not self.objectives:
+            raise PlanError("Goodput needs objectives: give them with --objective, such as latency=1 ttft=0.3.")
         if self.matches_throughput and not can_match(self.a.load, self.b.load):
             raise PlanError("To match the throughput A must be a closed loop, and B an open one with a rate.")
 
@@ -106,46 +111,13 @@ def batching_plan(present: Side, *, duration_s: float, rounds: int, seed: int) -
     )
 
 
-@dataclass(frozen=True)
-class Objective:
-    """A bound on a latency, such as p95 ≤ 1 s."""
-
-    figure: FigureName
-    limit_s: float
-
-    @classmethod
-    def parse(cls, text: str) -> Objective:
-        """Read "p95<=1.0"; raises `PlanError`.
-
-        >>> Objective.parse("p95 <= 1")
-        Objective(figure='p95_s', limit_s=1.0)
-        """
-        name, sign, limit = text.replace("≤", "<=").replace(" ", "").partition("<=")
-        figure = FIGURE_BY_OPTION.get(name)
-        try:
-            limit_s = float(limit.removesuffix("s"))
-        except ValueError:
-            limit_s = -1.0
-        if figure is None or not figure.is_latency or not sign or not 0 < limit_s < float("inf"):
-            raise PlanError(f"{text!r} is no objective. Write one such as p95<=1.0 (or p50, p99, mean; in seconds).")
-        return cls(figure.name, limit_s)
-
-    @property
-    def text(self) -> str:
-        """
-        >>> Objective("p95_s", 1.0).text
-        'p95 ≤ 1 s'
-        """
-        return f"{FIGURE_BY_NAME[self.figure].title} ≤ {self.limit_s:g} s"
-
-
 class SweepPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Several settings under one load.
 
     Attributes:
         points: the settings, each measured once a round.
         duration_s, seed, warm_up_s: as in `ComparePlan`.
-        objective: bound that the best must keep; without one the highest throughput is best.
+        objectives: what the requests of the best must meet; without any the highest throughput is best.
     """
 
     points: tuple[Settings, ...]
@@ -154,7 +126,7 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rounds: Rounds = 1
     seed: int = 0
     warm_up_s: float = WARM_UP_S
-    objective: Objective | None = None
+    objectives: Objectives = NO_OBJECTIVES
 
     def runs(self) -> Iterator[PlannedRun]:
         """All points once a round, there and back, with the same arrivals for all of a round."""

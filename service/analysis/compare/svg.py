@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from service.analysis.compare.comparison import Comparison, Difference
-from service.analysis.compare.run import FIGURE_BY_NAME, pooled_latencies_s
+from service.analysis.compare.run import FIGURE_BY_NAME, pooled
 from service.analysis.compare.sweep import Sweep
 from service.analysis.observed.columns import Floats
 
@@ -79,7 +79,7 @@ def seconds_axis(values: Floats, begin: float, end: float) -> Axis:
 
 def cumulative_plot(comparison: Comparison) -> Markup:
     """The share of requests answered within each time, and the gap between A and B."""
-    a, b = (np.sort(pooled_latencies_s(runs)) for runs in (comparison.a, comparison.b))
+    a, b = (np.sort(pooled(runs)) for runs in (comparison.a, comparison.b))
     x = seconds_axis(np.concatenate((a, b)), LEFT, WIDTH - RIGHT)
     y = Axis(0.0, 100.0, HEIGHT - BOTTOM, TOP)
     values = x.values(COLUMNS)
@@ -118,8 +118,8 @@ def ratio_plot(differences: Sequence[Difference], decisive: str) -> Markup:
 def sweep_plot(sweep: Sweep) -> Markup:
     """A dot a setting: throughput over latency, the Pareto front as a line, the objective, the best."""
     dots = sweep.measured()
-    objective = sweep.plan.objective
-    latencies = [dot.latency_s for dot in dots] + ([objective.limit_s] if objective else [])
+    limit_s = sweep.limit_s
+    latencies = [dot.latency_s for dot in dots] + ([] if limit_s is None else [limit_s])
     x = seconds_axis(np.array(latencies), LEFT, WIDTH - RIGHT)
     y = Axis(0.0, 1.15 * max(dot.requests_per_s for dot in dots), HEIGHT - BOTTOM, TOP)
     front, best = sweep.front(), sweep.best()
@@ -128,11 +128,21 @@ def sweep_plot(sweep: Sweep) -> Markup:
         _element("polyline", points=_points(*zip(*(at[place] for place in front), strict=True)), class_="front"),
         *[_dot(sweep, place, *at[place], place in front, place == best) for place in sorted(at)],
     ]
-    if objective:
-        line = x.at(objective.limit_s)
+    if limit_s is not None:
+        line = x.at(limit_s)
         marks.insert(0, _element("line", x1=line, x2=line, y1=TOP, y2=HEIGHT - BOTTOM, class_="objective"))
-        marks.insert(1, _element("text", objective.text, x=line - 6, y=TOP + 10, text_anchor="end", class_="note"))
-    titles = (FIGURE_BY_NAME[sweep.latency].title, "throughput, req/s")
+        marks.insert(
+            1,
+            _element(
+                "text",
+                f"{FIGURE_BY_NAME[sweep.latency].title} ≤ {limit_s:g} s",
+                x=line - 6,
+                y=TOP + 10,
+                text_anchor="end",
+                class_="note",
+            ),
+        )
+    titles = (FIGURE_BY_NAME[sweep.latency].title, FIGURE_BY_NAME["requests_per_s"].title)
     return _svg(
         HEIGHT,
         f"{titles[1]} over {titles[0]}",

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.run import FIGURE_BY_NAME, FigureName, MeasuredRun
-from service.analysis.compare.run_plan import Objective, PlanError, SweepPlan
+from service.analysis.compare.run_plan import PlanError, PlannedRun, SweepPlan
 from service.analysis.observed.descriptions import settings_text
+from service.messages.objectives import Objectives
 from service.messages.settings import Settings
+from service.messages.text import format_figure
 
 SAME_SERVICE: Final = ("model", "device", "dtype", "replicas")  # its address may have changed
 ALIKE: Final = 0.03  # throughputs this close count as equal, since runs of one setting differ by as much
-LATENCY: Final[FigureName] = "p95_s"  # plotted against throughput where there is no objective
+LATENCY: Final[FigureName] = "p95_s"  # plotted against throughput unless the objectives are about another time
+PERCENTILES: Final[Mapping[str, Mapping[float, FigureName]]] = {
+    "latency_s": {0.5: "p50_s", 0.95: "p95_s", 0.99: "p99_s"},
+    "ttft_s": {0.5: "ttft_p50_s", 0.95: "ttft_p95_s"},
+    "tpot_s": {0.5: "tpot_p50_s", 0.95: "tpot_p95_s"},
+}
 
 
 class Dot(NamedTuple):
@@ -35,12 +43,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         """The value of a figure over all rounds; ``None`` as long as it is unknown."""
         return FIGURE_BY_NAME[name].of(self.runs) if self.runs else None
 
-    def has_met(self, objective: Objective | None) -> bool:
-        """Whether it was measured, lost no request, and kept the objective."""
+    def has_met(self, objectives: Objectives) -> bool:
+        """Whether it was measured, lost no request, and enough of its requests met the objectives."""
         if not self.runs or any(run.failed or run.refused or run.dropped or run.broken_off for run in self.runs):
             return False
-        value = self.figure(objective.figure) if objective else 0.0
-        return value is not None and (objective is None or value <= objective.limit_s)
+        good, sent = sum(run.good or 0 for run in self.runs), sum(run.sent for run in self.runs)
+        return not objectives or good >= objectives.share * sent
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sweep"):
@@ -51,7 +59,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
         points: in the order of the plan's.
     """
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     service: ServiceFacts
     measured_at: float
     plan: SweepPlan
@@ -66,12 +74,31 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
 
     @property
     def latency(self) -> FigureName:
-        """The latency that throughput is compared with."""
-        return self.plan.objective.figure if self.plan.objective else LATENCY
+        """The percentile that throughput is compared with: of the first time that the objectives are about."""
+        return self._axis[0]
+
+    @property
+    def limit_s(self) -> float | None:
+        """The objective on that percentile, where there is one."""
+        return self._axis[1]
+
+    @property
+    def _axis(self) -> tuple[FigureName, float | None]:
+        objectives = self.plan.objectives
+        for time, figures in PERCENTILES.items():
+            limit_s = getattr(objectives, time)
+            if limit_s is not None:
+                figure = figures.get(objectives.share)
+                return (figures[0.95], None) if figure is None else (figure, limit_s)
+        return LATENCY, None
 
     @property
     def is_finished(self) -> bool:
         return all(len(point.runs) == self.plan.rounds for point in self.points)
+
+    def to_come(self) -> list[PlannedRun]:
+        """The runs of the plan that are not made yet."""
+        return [run for run in self.plan.runs() if run.round >= len(self.points[int(run.key)].runs)]
 
     def refuse_other(self, plan: SweepPlan, service: ServiceFacts) -> None:
         """Raise `PlanError` unless going on with `plan` on `service` is the same sweep."""
@@ -114,7 +141,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
 
         The best has the lowest latency of those whose throughput is about the highest.
         """
-        candidates = [dot for dot in self.measured() if self.points[dot.place].has_met(self.plan.objective)]
+        candidates = [dot for dot in self.measured() if self.points[dot.place].has_met(self.plan.objectives)]
         most = max((dot.requests_per_s for dot in candidates), default=0.0)
         alike = [(dot.latency_s, dot.place) for dot in candidates if dot.requests_per_s >= most * (1 - ALIKE)]
         return min(alike)[1] if alike else None
@@ -131,17 +158,18 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sw
     def verdict(self) -> str:
         """A sentence that names the best setting."""
         best = self.best()
-        objective = self.plan.objective
-        bound = f" keeps {objective.text}" if objective else ""
+        objectives = self.plan.objectives
         measured, total = sum(bool(point.runs) for point in self.points), len(self.points)
         of = f"Of {total} settings" if measured == total else f"Of the first {measured} of {total} settings"
         if best is None:
-            return f"{of} none{bound or ' answered every request'}."
+            none = f"there is none in which {objectives.share_words}" if objectives else "none answered every request"
+            return f"{of} {none}."
         point = self.points[best]
         rate = FIGURE_BY_NAME["requests_per_s"]
         latency = FIGURE_BY_NAME[self.latency]
+        bound = f" in which {objectives.share_words}" if objectives else ""
         return (
-            f"{of} the best{' that' + bound if bound else ''} is {self.label(best) or 'the only one'}: "
-            f"{point.figure('requests_per_s') or 0:.2f} {rate.unit} at a {latency.title} of "
-            f"{point.figure(self.latency) or 0:.2f} s."
+            f"{of} the best{bound} is {self.label(best) or 'the only one'}: "
+            f"{point.figure('requests_per_s') or 0:.2f} {rate.title} at a {latency.title} of "
+            f"{format_figure(point.figure(self.latency), latency.unit)}."
         )

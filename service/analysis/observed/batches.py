@@ -257,3 +257,11 @@ def mean_size(size: Floats | Ints, run_s: Floats, is_open: Bools) -> float | Non
         return None
     weights = run_s if is_open.mean() > 0.5 and run_s.any() else None
     return float(np.average(size, weights=weights))
+
+
+def mean_size_of(batches: Sequence[BatchRecord]) -> float | None:
+    """The same of the batches that a client has heard of, as far as they have started."""
+    ran = [(batch, batch.started_s) for batch in batches if batch.started_s is not None]
+    size = np.array([float(batch.size) for batch, _ in ran])
+    run_s = np.array([(batch.finished_s or started_s) - started_s for batch, started_s in ran])
+    return mean_size(size, run_s, np.array([batch.formation == "continuous" for batch, _ in ran], np.bool_))

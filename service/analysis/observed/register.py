@@ -13,6 +13,7 @@ from service.messages.text import UNKNOWN, format_number
 
 LAST: Final = "In the last 10 s, never across a change of settings"
 NOW: Final = "Now"
+RUN: Final = "Over the requests of a whole run"
 FIVE_MINUTES: Final = "In the last 10 s, against batches of one of the last 5 min"
 LONG: Final = 9.995  # seconds, from which on a percentile has room for one decimal
 MANY: Final = 999.95  # from which on a number needs no decimals
@@ -178,6 +179,46 @@ REGISTER: Final[Mapping[str, Entry]] = {
     "refused": Entry("ended refused", "Requests that were refused", decimals=0),
     "cancelled": Entry("ended cancelled", "Requests that were cancelled", decimals=0),
 }
+_OF_A_REQUEST: Final = "From the intended send of a request to"
+_TTFT: Final = f"Time to first token: {_OF_A_REQUEST[0].lower()}{_OF_A_REQUEST[1:]} its first token"
+_TPOT: Final = (
+    "Time per output token: from the first token of a request to its last, divided by the tokens after the first"
+)
+_HALF, _MOST = "which half of the requests did not exceed", "which 95 of 100 requests did not exceed"
+_ANSWERED: Final = "Counts answered requests"
+
+
+def _time(name: str, definition: str, counts: str = _ANSWERED, unit: str = "s", decimals: int = 3) -> Entry:
+    return Entry(name, definition, RUN, counts, unit=unit, decimals=decimals)
+
+
+OF_A_RUN: Final[Mapping[str, Entry]] = {
+    "latency_s": _time("latency", f"{_OF_A_REQUEST} its last token"),
+    "mean_s": _time("mean latency", f"{_OF_A_REQUEST} its last token, on average"),
+    "time_to_first_token_s": _time("TTFT", _TTFT),
+    "ttft_p50_s": _time("TTFT p50", f"{_TTFT}, {_HALF}"),
+    "ttft_p95_s": _time("TTFT p95", f"{_TTFT}, {_MOST}"),
+    "time_per_output_token_s": _time("TPOT", _TPOT, f"{_ANSWERED} of two tokens or more", "ms", 2),
+    "tpot_p50_s": _time("TPOT p50", f"{_TPOT}, {_HALF}"),
+    "tpot_p95_s": _time("TPOT p95", f"{_TPOT}, {_MOST}"),
+    "inter_token_latency_s": _time(
+        "ITL",
+        "Inter-token latency: between two successive chunks of an answer that bring tokens",
+        f"{_ANSWERED}, a value for each gap",
+        "ms",
+        2,
+    ),
+    "lag_ms": _time("own lag", "How late the load generator itself sent", "Counts requests", "ms", 2),
+    "good_share": Entry("good", "Share of the requests that met the objectives", RUN, "Counts requests", unit="%"),
+    "ran_s": Entry("ran", "From the start of a run to the last answer", RUN, unit="s"),
+    "sent": Entry("sent", "Requests that were sent", RUN, decimals=0),
+    "answered": Entry("answered", "Requests that were answered", RUN, decimals=0),
+    "unanswered": Entry("unanswered", "Requests that failed, or were refused or cancelled", RUN, decimals=0),
+    "batches": Entry("batches", "Batches that ran", RUN, decimals=0),
+    "largest_batch": Entry("largest batch", "Requests of the largest batch", RUN, decimals=0),
+}
+"""Of a run of load as a whole, and not in the row of figures; the rest of what a run shows is in `REGISTER`."""
+ENTRIES: Final[Mapping[str, Entry]] = {**REGISTER, **OF_A_RUN}
 PERCENTILES: Final = ("p50_s", "p95_s", "p99_s")
 STAGES: Final = ("waiting", "formed", "running")
 
@@ -191,6 +232,17 @@ def numbers(figures: Figures) -> Mapping[str, str]:
     values = {key: getattr(figures, key) for key in REGISTER}
     decimals = decimals_of_seconds(values[key] for key in PERCENTILES)
     return {key: e.number(values[key], decimals if key in PERCENTILES else None) for key, e in REGISTER.items()}
+
+
+def written(figures: Figures, keys: Iterable[str]) -> dict[str, str]:
+    """Names and numbers with their units of those figures that are known.
+
+    >>> written(Figures(requests_per_s=3.84, p50_s=7.27), ["requests_per_s", "p50_s", "p95_s"])
+    {'requests/s': '3.8', 'p50': '7.27 s'}
+    """
+    found = numbers(figures)
+    known = [key for key in keys if found[key] != UNKNOWN]
+    return {REGISTER[key].name: f"{found[key]} {REGISTER[key].unit}".rstrip() for key in known}
 
 
 def readout(figures: Figures, keys: Iterable[str]) -> dict[str, str]:

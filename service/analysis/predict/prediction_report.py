@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS, mean_size
 from service.analysis.observed.history import History
+from service.analysis.observed.register import ENTRIES
 from service.analysis.observed.requests import SAMPLED, samples_between
 from service.analysis.predict.cost import Capacity
 from service.analysis.predict.figures import percentiles
@@ -17,6 +19,15 @@ from service.analysis.predict.predict import HORIZON_S, Estimate, Prediction
 from service.messages.settings import Settings, setting_text
 from service.messages.text import counted, format_number
 from service.messages.workload import TEXT
+
+SHOWN: Final = {
+    **dict.fromkeys(("p50_s", "p95_s", "ttft_p50_s", "ttft_p95_s"), 3),
+    **dict.fromkeys(("tpot_p50_s", "tpot_p95_s"), 4),
+    "requests_per_s": 2,
+    "tokens_per_s": 1,
+    "mean_batch": 2,
+}
+"""The figures of the table, by their keys in the register, with their decimals."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,15 +94,8 @@ def table(report: PredictionReport) -> str:
     """A table of the figures as measured now, simulated now, and predicted for the settings asked for."""
     now, expected, then = report.measured, report.expected, report.prediction
     rows = [
-        _row("p50 latency (s)", now.p50_s, expected.p50_s, then.p50_s, 3),
-        _row("p95 latency (s)", now.p95_s, expected.p95_s, then.p95_s, 3),
-        _row("p50 TTFT (s)", now.ttft_p50_s, expected.ttft_p50_s, then.ttft_p50_s, 3),
-        _row("p95 TTFT (s)", now.ttft_p95_s, expected.ttft_p95_s, then.ttft_p95_s, 3),
-        _row("p50 TPOT (s)", now.tpot_p50_s, expected.tpot_p50_s, then.tpot_p50_s, 4),
-        _row("p95 TPOT (s)", now.tpot_p95_s, expected.tpot_p95_s, then.tpot_p95_s, 4),
-        _row("requests/s", now.requests_per_s, expected.requests_per_s, then.requests_per_s, 2),
-        _row(f"{report.unit}/s", now.tokens_per_s, expected.tokens_per_s, then.tokens_per_s, 1),
-        _row("mean batch", now.mean_batch, expected.mean_batch, then.mean_batch, 2),
+        _row(_title(key, report.unit), getattr(now, key), getattr(expected, key), getattr(then, key), decimals)
+        for key, decimals in SHOWN.items()
     ]
     load = f"closed loop of {then.users} users" if then.users else f"open loop of {then.rate_per_s:.2f} requests/s"
     lines = [
@@ -122,6 +126,13 @@ def backlog_words(prediction: Prediction) -> str:
     if after is None:
         return f"{waiting} waiting take longer than {HORIZON_S:.0f} s"
     return f"{waiting} waiting take about {after.value:.0f} s, {after.low:.0f} to {after.high:.0f}"
+
+
+def _title(key: str, unit: str) -> str:
+    """The name of the figure in the register, with its unit, or the rate of the workload's unit."""
+    if key == "tokens_per_s":
+        return f"{unit}/s"
+    return f"{ENTRIES[key].name} ({ENTRIES[key].unit})".removesuffix(" ()")
 
 
 def _row(name: str, now: float | None, expected: Estimate | None, then: Estimate | None, decimals: int) -> str:
