@@ -12,8 +12,10 @@ from typing import Final
 
 import msgspec
 
+from service.analysis.findings.changed import with_change
 from service.analysis.findings.facts import Facts, Finding, Severity
-from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time, nothing_found
+from service.analysis.findings.ranking import HeldFinding, findings, findings_of, findings_over_time, nothing_found
+from service.analysis.findings.verdict import Situation, verdict
 from service.analysis.observed.register import PERCENTILES, written
 from service.analysis.observed.statistics import figures
 from service.analysis.recording.reader import Recording, open_recording
@@ -43,6 +45,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         at_s: the moment that was asked for; ``None`` for the whole recording.
         damage: what of the recording could not be read, as a sentence.
         hears_load: whether the load's own figures were recorded; without them it is unknown whether its sender kept up.
+        verdict: the state at the end, or at the moment that was asked for, as a sentence.
         judged_by: what the judgement at the end rests on, as a sentence; "" where nothing ran.
         figures: those of that moment, or of the end, by their names in the register, written as the window writes them.
         clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
@@ -56,6 +59,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float | None
     damage: str | None
     hears_load: bool
+    verdict: str
     judged_by: str
     clock_error_ms: float | None
     figures: dict[str, str]
@@ -79,12 +83,15 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
     history = recording.history
     end_s = history.now_s()
     begin_s = end_s - recording.duration_s
+    moment_s = end_s if at_s is None else begin_s + at_s
     if at_s is None:
         held: Sequence[HeldFinding] = findings_over_time(history, begin_s, end_s)
     else:
-        moment_s = begin_s + at_s
         held = [HeldFinding(finding, ((moment_s, moment_s),)) for finding in findings(history, moment_s)]
-    facts = Facts.at(history, end_s if at_s is None else begin_s + at_s)
+    facts = Facts.at(history, moment_s)
+    found = () if facts is None else with_change(facts, findings_of(facts))
+    shown = figures(history, moment_s)
+    judged = verdict(Situation(history, moment_s, facts, shown, found))
     return Explanation(
         recording=str(recording.path),
         model=recording.model,
@@ -94,9 +101,10 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         at_s=at_s,
         damage=recording.damage,
         hears_load=history.load is not None,
+        verdict=judged.text,
         judged_by="" if facts is None else nothing_found(facts),
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
-        figures=written(figures(history, end_s if at_s is None else begin_s + at_s), FIGURES),
+        figures=written(shown, FIGURES),
         findings=tuple(_explained(found, begin_s) for found in held),
     )
 
@@ -111,7 +119,7 @@ def as_text(explanation: Explanation) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(explanation.recorded_at))
     head = f"{explanation.recording}: {explanation.model or 'unknown model'}, {when}, {explanation.duration_s:.0f} s, "
     head += f"{explanation.requests} requests"
-    moment = [] if explanation.at_s is None else [f"At {explanation.at_s:g} s:"]
+    moment = "At the end" if explanation.at_s is None else f"At {explanation.at_s:g} s"
     remarks = [explanation.damage] if explanation.damage else []
     if explanation.clock_error_ms:
         remarks.append(
@@ -119,13 +127,17 @@ def as_text(explanation: Explanation) -> str:
         )
     if not explanation.hears_load and explanation.requests:
         remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
-    told = ", ".join(f"{name} {number}" for name, number in explanation.figures.items())
-    if told:
-        ends = f"at {explanation.duration_s:.0f} s" if explanation.at_s is None else f"at {explanation.at_s:g} s"
-        remarks.append(f"The figures that the window shows {ends}: {told}.")
+    row = ", ".join(f"{name} {number}" for name, number in explanation.figures.items())
     found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
     return "\n".join(
-        [head, *remarks, *moment, *(found or ["", explanation.judged_by or "Nothing to remark: no batch ran."])]
+        [
+            head,
+            *remarks,
+            "",
+            f"{moment}: {explanation.verdict}",
+            *([f"The figures that the window shows then: {row}."] if row else []),
+            *(found or ["", explanation.judged_by or "Nothing to remark: no batch ran."]),
+        ]
     )
 
 

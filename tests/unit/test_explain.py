@@ -64,7 +64,7 @@ def test_that_the_figures_are_those_that_the_window_shows_at_the_end(
     shown = json.loads((tmp_path / "out.json").read_text())["figures"]
     recording = open_recording(story)
     assert shown == written(figures(recording.history, recording.history.now_s()), FIGURES)
-    assert f"The figures that the window shows at 70 s: requests/s {shown['requests/s']}, " in out
+    assert f"The figures that the window shows then: requests/s {shown['requests/s']}, " in out
 
 
 def test_that_a_moment_is_explained_as_it_was_then(
@@ -75,13 +75,21 @@ def test_that_a_moment_is_explained_as_it_was_then(
     history, _ = filled_history(STORY, 20.0)
     assert [f["rule"] for f in told["findings"]] == [f.rule for f in findings(history)]
     assert told["at_s"] == 20.0
-    assert "At 20 s:" in out
+    assert f"At 20 s: {told['verdict']}" in out
+    assert told["verdict"].startswith("More arrives than can be answered: ")
     assert "sealed too early" not in out
 
 
 def test_that_a_moment_outside_is_refused_with_what_there_is(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(story), "--at", "71"]) == 2
     assert capsys.readouterr().err == "--at must be from 0 to 70.0, the seconds that were recorded.\n"
+
+
+def test_that_the_verdict_comes_before_the_findings(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = explained(capsys, story)
+    [stated] = [line for line in out.splitlines() if line.startswith("At the end: ")]
+    assert stated.startswith("At the end: Batches are sealed too early: p95 ")
+    assert out.index(stated) < out.index("! ")
 
 
 def test_that_a_foreign_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def settings_changed(facts: Facts) -> Finding | None:
         "check",
         f"v{change.version}: {describe_change(change.previous, change.settings)}",
         evidence=f"In force for {seconds(age_s)}; {drains}.",
-        data={"version": change.version, "age_s": age_s, "left": left},
+        data={"version": change.version, "age_s": age_s, "left": left} | ({} if left_s is None else {"left_s": left_s}),
         change={field: getattr(change.previous, field) for field in change.changed_fields},
         undoes=change.version,
     )

@@ -318,6 +318,13 @@ class Facts:
         return int(np.count_nonzero((arrived > since_s) & (arrived <= self.at_s)))
 
     @property
+    def arriving_per_s(self) -> float:
+        """The declared rate, or what arrived in the last five seconds."""
+        if self.declared_per_s is not None:
+            return self.declared_per_s
+        return self._arrivals_since(self.at_s - WINDOW_S / 2) / (WINDOW_S / 2)
+
+    @property
     def offered_per_s(self) -> float | None:
         """The declared rate, or arrivals since `steady_since_s`; ``None`` where that is less than five seconds ago."""
         return None if self.offered is None else self.offered.per_s

@@ -13,7 +13,7 @@ from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
 from service.analysis.findings.rules import formation, load, queueing, sizes, timeouts
 from service.analysis.observed.history import History
 from service.analysis.observed.rolling import WINDOW_S
-from service.messages.text import counted
+from service.messages.text import counted, seconds
 
 Rule = Callable[[Facts], Finding | None]
 
@@ -103,7 +103,8 @@ def nothing_found(facts: Facts) -> str:
         return f"Nothing to judge: no batch in the last {WINDOW_S:.0f} s."
     if count < LEAST_BATCHES:
         return f"Too few to judge: {counted(count, 'batch')} of the {LEAST_BATCHES} it takes under these settings."
-    return f"Nothing to change, judged by the last {count} batches."
+    requests, span_s = counted(len(facts.begun), "request"), seconds(facts.at_s - facts.since_s)
+    return f"All is well, judged by {counted(count, 'batch')} and {requests} that ran in the last {span_s}."
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,235 @@
+"""The verdict: which state is said, in which sentence, with the numbers of the row of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from service.analysis.findings.changed import with_change
+from service.analysis.findings.facts import Facts
+from service.analysis.findings.ranking import findings_of
+from service.analysis.findings.verdict import LONGEST, STANDS_S, WORST_FIRST, Situation, Standing, Verdict, verdict
+from service.analysis.observed.history import History
+from service.analysis.observed.register import numbers
+from service.analysis.observed.statistics import figures
+from service.analysis.predict.predict import Prediction, predict
+from service.messages.load import ClientOutcome, ClientRequest, ClosedLoop, LoadFrame
+from service.messages.objectives import Objectives
+from service.messages.settings import Settings
+from service.messages.telemetry import TelemetryFrame
+from tests.synthetic_run import (
+    CLOCK,
+    FakeClock,
+    Step,
+    SyntheticRun,
+    continuous_run,
+    early_run,
+    filled_history,
+    picture_run,
+)
+
+changed = msgspec.structs.replace
+CALM = SyntheticRun(40.0, (Step(0.0, 4.0, Settings()),))
+DRAINS = SyntheticRun(  # more than batches of 2 can answer; then batches of 16
+    90.0, (Step(0.0, 6.4, Settings(max_batch_size=2)), Step(30.0, settings=Settings(max_batch_size=16)))
+)
+
+
+def situation(history: History, at_s: float | None = None, prediction: Prediction | None = None) -> Situation:
+    moment_s = history.now_s() if at_s is None else at_s
+    facts = Facts.at(history, moment_s)
+    found = () if facts is None else with_change(facts, findings_of(facts))
+    return Situation(history, moment_s, facts, figures(history, at_s), found, prediction)
+
+
+def said(run: SyntheticRun, until_s: float | None = None) -> Verdict:
+    return verdict(situation(filled_history(run, until_s)[0]))
+
+
+def said_at(run: SyntheticRun, *moments_s: float) -> list[Verdict]:
+    """What is said of these moments, looking back."""
+    history, _ = filled_history(run)
+    return [verdict(situation(history, run.start_s + at_s)) for at_s in moments_s]
+
+
+def told(
+    run: SyntheticRun,
+    load: Callable[[LoadFrame], LoadFrame],
+    telemetry: Callable[[TelemetryFrame], TelemetryFrame] = lambda frame: frame,
+    until_s: float | None = None,
+) -> History:
+    """The history of a run whose frames were changed on their way."""
+    history = History(CLOCK, clock := FakeClock())
+    for telemetry_frame, load_frame in run.frames(until_s):
+        clock.now_s = telemetry_frame.at_s
+        history.add_telemetry(telemetry(telemetry_frame))
+        history.add_load(load(load_frame))
+    return history
+
+
+def ending(outcome: ClientOutcome, every: int) -> Callable[[LoadFrame], LoadFrame]:
+    """Lets some of the requests end in this way."""
+
+    def ends(request: ClientRequest) -> ClientRequest:
+        is_chosen = request.outcome is not None and sum(map(ord, request.id)) % every == 0
+        return changed(request, outcome=outcome) if is_chosen else request
+
+    return lambda frame: changed(frame, requests=tuple(map(ends, frame.requests)))
+
+
+def test_that_a_calm_service_is_well_by_the_figures_of_the_row() -> None:
+    history, _ = filled_history(CALM)
+    found, row = verdict(situation(history)), numbers(figures(history))
+    assert (found.state, found.number) == ("well", row["requests_per_s"])
+    assert found.text.startswith(f"All well: {row['requests_per_s']}")
+    assert found.text.endswith(f" requests/s, p95 {row['p95_s']} s.")
+
+
+def test_that_the_capacity_is_named_and_never_one_below_what_is_answered() -> None:
+    history, _ = filled_history(CALM)
+    facts = situation(history).facts
+    assert facts is not None
+    capacity = facts.rate(facts.settings)
+    assert capacity is not None
+    assert f" of {capacity.per_s:.1f} requests/s" in verdict(situation(history)).text
+    [drained] = said_at(DRAINS, 52.0)
+    assert drained.state == "well"
+    assert " of " not in drained.text
+
+
+def test_that_before_any_load_it_says_what_to_do() -> None:
+    idle = SyntheticRun(5.0, (Step(0.0, 0.0, Settings()),))
+    assert said(idle).text == "No load yet: run a load, or fire your prompts."
+
+
+def test_that_a_load_that_has_stopped_is_named_with_its_age() -> None:
+    stopped = SyntheticRun(60.0, (Step(0.0, 4.0, Settings()), Step(30.0, 0.0)))
+    found = said(stopped)
+    assert found.state == "idle"
+    assert found.text == f"No load: the last request ended {found.number} ago."
+
+
+def test_that_the_first_requests_are_too_few_to_call_it_well() -> None:
+    found = said(CALM, 0.6)
+    assert found.state == "unjudged"
+    assert found.text.startswith("Too early to judge: ")
+
+
+def test_that_a_failure_is_said_before_all_else() -> None:
+    history, clock = filled_history(DRAINS, 25.0)
+    history.mark_failure()
+    clock.now_s += 12.0
+    found = verdict(situation(history))
+    assert (found.state, found.text) == ("failed", "Failed 12 s ago: no request is answered.")
+
+
+@pytest.mark.parametrize("outcome", ["failed", "refused"])
+def test_that_requests_that_get_no_answer_are_said_with_the_share_of_the_row(outcome: ClientOutcome) -> None:
+    history = told(CALM, ending(outcome, every=3))
+    found, row = verdict(situation(history)), numbers(figures(history))
+    assert (found.state, found.number) == (outcome, f"{row['failed_share']} %")
+    assert found.text.startswith(f"{row['failed_share']} % {outcome}")
+
+
+def test_that_refusals_by_a_full_queue_name_it() -> None:
+    def refusing(frame: TelemetryFrame) -> TelemetryFrame:
+        requests = (changed(r, state="refused") if sum(map(ord, r.client_id)) % 3 == 0 else r for r in frame.requests)
+        return changed(frame, requests=tuple(requests))
+
+    history = told(CALM, ending("refused", every=3), refusing)
+    assert (
+        verdict(situation(history)).text == f"{numbers(figures(history))['failed_share']} % refused: the queue is full."
+    )
+
+
+def test_that_a_silent_service_is_said_with_the_length_of_the_silence() -> None:
+    history, clock = filled_history(CALM)
+    clock.now_s += 7.0
+    assert verdict(situation(history)).text == "Nothing heard for 7 s: shown as last heard."
+
+
+def test_that_a_growing_queue_offers_what_mends_it() -> None:
+    found = said(DRAINS, 28.0)
+    assert found.state == "growing"
+    assert found.finding is not None
+    assert found.mend is found.finding
+    assert found.action.startswith("Apply ")
+
+
+def test_that_a_backlog_is_worked_off_with_its_time_and_what_then_comes() -> None:
+    history, _ = filled_history(DRAINS, 33.0)
+    prediction = predict(history, Settings(max_batch_size=16))
+    assert prediction is not None
+    assert prediction.p95_s is not None
+    found, queue = verdict(situation(history, prediction=prediction)), numbers(figures(history))["queue"]
+    assert (found.state, found.number) == ("working off", f"{queue} waiting")
+    assert found.text.startswith(f"Working off {queue} waiting requests, about ")
+    assert found.text.endswith(f"; then p95 {prediction.p95_s.value:.2f} s.")
+    assert found.action == "Undo v2"
+
+
+def test_that_the_backlog_is_worked_off_in_about_that_time() -> None:
+    found = said(DRAINS, 33.0)
+    about_s = float(found.text.partition(", about ")[2].split()[0])
+    moments_s = [float(at_s) for at_s in range(34, 70)]
+    later = zip(moments_s, said_at(DRAINS, *moments_s), strict=True)
+    empty_s = next(at_s for at_s, each in later if each.state == "well") - 33.0
+    assert about_s == pytest.approx(empty_s, rel=0.35)
+
+
+def test_that_a_queue_of_users_that_wait_for_their_answers_is_no_backlog() -> None:
+    closed = told(DRAINS, lambda frame: changed(frame, pattern=ClosedLoop(users=64)), until_s=33.0)
+    assert verdict(situation(closed)).state != "working off"
+
+
+def test_that_what_is_left_of_the_settings_before_is_worked_off_first() -> None:
+    run = SyntheticRun(60.0, (Step(0.0, 4.0, Settings()), Step(30.0, settings=Settings(formation="early"))))
+    first = next(found for n in range(1, 9) if (found := said(run, 30.0 + 0.25 * n)).state == "working off")
+    assert " of the settings before" in first.text
+    assert first.text.endswith("; then v2.")
+    assert first.action == "Undo v2"
+
+
+def test_that_a_missed_objective_is_slow() -> None:
+    history, _ = filled_history(CALM)
+    history.objectives = Objectives(latency_s=0.5)
+    found = verdict(situation(history))
+    assert found.state == "slow"
+    assert found.text.startswith("Slow: ")
+    assert found.text.endswith("% of the answers within 0.5 s; 95 % are to be.")
+    history.objectives = Objectives(latency_s=60.0)
+    assert verdict(situation(history)).state == "well"
+
+
+def test_that_a_warning_is_never_below_a_word_that_all_is_well() -> None:
+    found = said(early_run())
+    assert found.state in ("warned", "growing")
+    assert found.finding is not None
+    assert found.finding.severity == "warning"
+
+
+@pytest.mark.parametrize("run", [CALM, DRAINS, picture_run(), early_run(), continuous_run()])
+def test_that_every_moment_has_one_sentence_with_one_number(run: SyntheticRun) -> None:
+    for found in said_at(run, *(at_s + 0.3 for at_s in range(0, int(run.duration_s), 3))):
+        assert len(found.text) <= LONGEST
+        assert found.text.endswith(".")
+        assert found.number or found.state == "unloaded"
+        assert "–" not in found.text
+
+
+def test_that_a_state_stands_for_a_while_before_a_better_one_and_yields_at_once_to_a_worse() -> None:
+    standing, well, grows = Standing(), Verdict("well", "All well"), Verdict("growing", "It grows")
+    assert standing.take(grows, 10.0) is grows
+    assert standing.take(well, 10.0 + 0.9 * STANDS_S) is grows
+    assert standing.take(well, 10.0 + STANDS_S) is well
+    failed = Verdict("failed", "Failed")
+    assert standing.take(failed, 10.1 + STANDS_S) is failed
+    again = Verdict("failed", "Failed", "2 s", " ago")
+    assert standing.take(again, 10.2 + STANDS_S) is again, "the same state with newer numbers"
+
+
+def test_that_the_states_are_ordered_by_how_bad_they_are() -> None:
+    order = ("failed", "refused", "silent", "growing", "working off", "slow", "well")
+    assert [state for state in WORST_FIRST if state in order] == list(order)
