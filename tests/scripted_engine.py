@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from service.engine.engine import PromptError
 from service.engine.job import Admit, Emit, Progress, SamplingParams, Sequence
+from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
 
@@ -52,6 +53,9 @@ class ScriptedEngine:
 
     def job(self, id: str, input: str, sampling: SamplingParams) -> Sequence:
         return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
+
+    def adopt(self, settings: Settings) -> None:
+        """Prompts are read at no time."""
 
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         self.batches.append([sequence.id for sequence in sequences])

@@ -25,6 +25,10 @@ SETTINGS: Final[Mapping[str, str]] = {
     "max_concurrent_batches": "Batches that a replica runs at a time. The steps of a text generator's batches take "
     "turns; a function is called by several threads. In continuous there is one batch",
     "max_queued_requests": "Requests that may wait in a replica before a further one is refused with 503",
+    "prefill_chunk_tokens": "In continuous, the tokens of joining prompts that a step reads at most; a longer prompt "
+    "is read in several steps, and the running requests get a token in each. Smaller: shorter stalls in their answers, "
+    "a later first token of the one that joins. 0: 128 on a processor, 1024 on a GPU. Without effect in late and "
+    "early, where no request joins",
     "replicas": "Copies of the model, each with a queue and an engine of its own. Takes a redeployment: a new replica "
     "takes requests once it has loaded the model; one that leaves first answers those it holds, so no request is lost",
     "max_ongoing_requests": "Requests that Ray lets a replica hold, readers of its telemetry included; below a full "

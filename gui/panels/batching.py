@@ -34,7 +34,7 @@ from service.messages.text import format_ms
 TITLE: Final = "Batching"
 WITH_SLIDER: Final = ("max_batch_size", "batch_wait_timeout_s")
 RELEASE: Final = ("allow_small_batch", "stride_s", "max_batch_tokens")
-LIMITS: Final = ("max_concurrent_batches", "max_queued_requests")
+LIMITS: Final = ("max_concurrent_batches", "max_queued_requests", "prefill_chunk_tokens")
 
 
 class BatchingPanel(QWidget):
@@ -64,6 +64,7 @@ class BatchingPanel(QWidget):
             "max_batch_tokens": _setting("max_batch_tokens"),
             "max_concurrent_batches": _setting("max_concurrent_batches", width=tokens.WIDTH_NUMBER_TINY),
             "max_queued_requests": _setting("max_queued_requests", width=tokens.WIDTH_NUMBER_SMALL),
+            "prefill_chunk_tokens": _setting("prefill_chunk_tokens", width=tokens.WIDTH_NUMBER_SMALL),
         }
         self.redeployment = RedeploymentRows()
         self._release = Collapsible("Release", self._group(RELEASE))
@@ -254,6 +255,8 @@ class BatchingPanel(QWidget):
     def _show_derived(self) -> None:
         settings = self._recorded or self.settings
         numbers = (settings.max_concurrent_batches, settings.max_queued_requests)
+        is_joined = settings.formation == "continuous"  # elsewhere no prompt is read while others are decoded
+        self._settings["prefill_chunk_tokens"].setVisible(is_joined)
         summary = " · ".join([*map(str, numbers), self.redeployment.summary])
         self._limits.set_summary(self.redeployment.progress or summary)
         self._release.set_summary(_release_summary(settings))

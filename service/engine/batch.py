@@ -28,6 +28,7 @@ from service.engine.model.batch_cache import BatchCache
 from service.engine.model.passes import ForwardPass, Part
 from service.engine.row import Row
 from service.engine.sampling import Draw, next_tokens, on_device
+from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
 
@@ -36,22 +37,11 @@ class Forward:
 
     def __init__(self, compute: ForwardPass, device: torch.device) -> None:
         self.device = device
-        is_cpu = device.type == "cpu"
         # In one forward pass: about a quarter of a second on two cores.
-        self.prefill_tokens = 512 if is_cpu else 8192
-        # The same while other rows are decoded, which wait meanwhile: a tenth of a second.
-        self.joining_tokens = 128 if is_cpu else 1024
+        self.prefill_tokens = 512 if device.type == "cpu" else 8192
+        # The same while other rows are decoded, which wait meanwhile.
+        self.joining_tokens = Settings().chunk_tokens(device.type)
         self.compute = compute
-
-    def tokens_beside(self, running: int, joining: int) -> int:
-        """The prompt columns that `joining` rows read in a step of `running` rows.
-
-        What is read makes the running rows wait; what is left unread makes the joining rows wait. So more is read the
-        more rows join, and less the more rows run.
-        """
-        if not running:
-            return self.prefill_tokens
-        return min(self.joining_tokens * max(joining, running) // running, self.prefill_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +95,7 @@ class Batch:
         end = self._next_end()
         active = self._active(end)
         ids, pads = self._unread[:active, : end - self._columns], self._pad_column[:active]
+        assert ids.numel() <= max(self.prefill_tokens, active), "more than one column is read only where it is allowed"
         columns = torch.arange(end, device=ids.device)
         mask = columns >= pads if any(self._pads[:active]) else None
         positions = (columns[self._columns :] - pads).clamp_(min=0)

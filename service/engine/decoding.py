@@ -161,6 +161,7 @@ class OpenBatch:
         self._waiting = list(rows)
         self._joining: Batch | None = None
         self._running: Batch | None = None
+        self._chunk_tokens = forward.joining_tokens  # of the rows that join now, from the first part to the last
         self._past = BatchWork()  # of batches that have ended
 
     @property
@@ -227,11 +228,16 @@ class OpenBatch:
 
     def _begin_to_read(self) -> None:
         self._waiting = [row for row in self._waiting if not row.is_done]
+        is_beside = self._count_running() > 0
         if self._joining is None and self._waiting and (free := self._free_rows()):
-            self._joining = Batch(self._forward, self._waiting[:free], is_open=True)
-            self._waiting = self._waiting[free:]
+            self._chunk_tokens = self._forward.joining_tokens
+            most = min(free, self._chunk_tokens) if is_beside else free  # each has at least a token in a part
+            self._joining = Batch(self._forward, self._waiting[:most], is_open=True)
+            self._waiting = self._waiting[most:]
         if self._joining is not None:
-            self._joining.prefill_tokens = self._forward.tokens_beside(self._count_running(), len(self._joining.rows))
+            self._joining.prefill_tokens = self._chunk_tokens if is_beside else self._forward.prefill_tokens
+            is_within = not is_beside or len(self._joining.rows) <= self._chunk_tokens
+            assert is_within, "a step reads no more of the prompts that join than is allowed"
 
     def _drop_ended(self) -> None:
         if self._running is not None and all(row.is_done for row in self._running.rows):

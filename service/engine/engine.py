@@ -18,6 +18,7 @@ from service.engine.job import Admit, Emit, SamplingParams, Sequence
 from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
 from service.engine.row import Detokenizer, Row
+from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning
@@ -46,12 +47,15 @@ class TextEngine:
             raise PromptError(f"A prompt is a text, not {str(input)[:80]}.")
         return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
 
+    def adopt(self, settings: Settings) -> None:
+        self.forward.joining_tokens = settings.chunk_tokens(self.forward.device.type)
+
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.
 
         With `admit` other jobs join: it is called between two steps with what was computed so far and whether a job can
-        join now, and returns the jobs that join. Their prompts are read in parts, one part a step of the rows that run.
-        Such a step takes a tenth of a second longer at most on two cores, or in proportion more if more join than run.
+        join now, and returns the jobs that join. Their prompts are read in parts of `prefill_chunk_tokens`, padding
+        included, one part a step of the rows that run. Those that join together keep the value with which they began.
 
         `emit` gets the progress of all rows once a step, in this thread, and an empty list as a sign of life after each
         part of long prompts that was read. Each sequence gets exactly one `Progress` with a `finish_reason`. If the

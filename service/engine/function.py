@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from service.engine.job import Admit, Emit, Job, Line, Progress
+from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 from service.messages.text import encodable
 from service.workloads.workload import Workload
@@ -44,6 +45,9 @@ class FunctionEngine:
             raise
         except Exception as error:  # a workload that did not expect such a thing
             raise ValueError(f"The workload {self.name} cannot take {_shown(input)}: {_in_words(error)}") from error
+
+    def adopt(self, settings: Settings) -> None:
+        """A function reads no prompts."""
 
     def generate(self, jobs: Sequence[Call], emit: Emit, admit: Admit | None = None) -> BatchWork:
         calls = 0

@@ -8,6 +8,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
+from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "error"]
@@ -67,6 +68,9 @@ class Engine(Protocol):
 
         Any thread may call it.
         """
+
+    def adopt(self, settings: Settings) -> None:
+        """What is read next of the prompts that join is read under these; any thread may call it."""
 
     def generate(self, jobs: list[Any], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Compute jobs that `job` has made; blocks, and ends each of them with one last `Progress`.

@@ -16,6 +16,8 @@ FORMATIONS: Final[tuple[Formation, ...]] = ("late", "early", "continuous")
 
 
 SECONDS: Final = ("batch_wait_timeout_s", "stride_s")
+USUAL_CHUNK_TOKENS: Final[Mapping[str, int]] = {"cpu": 128, "gpu": 1024}
+"""`prefill_chunk_tokens` where it is not set: a tenth of a second on two cores."""
 LONGEST_WAIT_S: Final = 10.0
 """How long a batch waits to be full where none may leave small, so that no request waits for ever."""
 
@@ -90,6 +92,7 @@ BOUNDS: Final[Mapping[str, Bounds]] = {
     "max_batch_tokens": Bounds(0, 524_288, integral=True),
     "max_concurrent_batches": Bounds(1, 8, integral=True),
     "max_queued_requests": Bounds(1, 4096, integral=True),
+    "prefill_chunk_tokens": Bounds(0, 8192, integral=True, least=16),
 }
 
 MEANINGS: Final[Mapping[str, str]] = {
@@ -102,6 +105,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "max_batch_tokens": "tokens of the prompts and outputs of a batch at most; 0: any number",
     "max_concurrent_batches": "batches a replica runs at a time",
     "max_queued_requests": "requests that wait in a replica before it refuses more",
+    "prefill_chunk_tokens": "tokens of joining prompts that a continuous step reads at most; 0: the device's",
 }
 """Of each setting, for the help of the commands."""
 
@@ -123,6 +127,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         max_concurrent_batches: batches a replica runs at a time; those of a text generator take turns, step by step.
             In `continuous` there is one.
         max_queued_requests: requests a replica lets wait before it refuses more with 503.
+        prefill_chunk_tokens: in `continuous`, how many tokens of the prompts of joining requests a step may read while
+            others are decoded, which wait meanwhile; 0: `USUAL_CHUNK_TOKENS` of the device.
     """
 
     formation: Formation = "late"
@@ -133,6 +139,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_batch_tokens: int = 0
     max_concurrent_batches: int = 1
     max_queued_requests: int = 256
+    prefill_chunk_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.formation not in FORMATIONS:
@@ -164,6 +171,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def max_ongoing_requests(self) -> int:
         """Requests a replica holds at most: full batches and a full queue, so that it never caps the batch."""
         return self.max_batch_size * self.places + self.max_queued_requests
+
+    def chunk_tokens(self, device: str) -> int:
+        """`prefill_chunk_tokens` as it is in force on a device, in torch's name of it.
+
+        >>> Settings().chunk_tokens("cpu"), Settings(prefill_chunk_tokens=64).chunk_tokens("cuda:0")
+        (128, 64)
+        """
+        return self.prefill_chunk_tokens or USUAL_CHUNK_TOKENS["cpu" if device == "cpu" else "gpu"]
 
     def revised(self, changes: Mapping[str, object]) -> Settings:
         """These settings with `changes` in place; raises `SettingError` at the first that is unknown or refused."""

@@ -239,7 +239,7 @@ class BatchTextGenerator:
                 continue
             if in_force.version != self._in_force.version:
                 assert in_force.version > self._in_force.version, "a version of the settings only grows"
-                self._generation.batcher.apply(in_force)
+                self._generation.apply(in_force)
 
     async def _report(self) -> None:
         """Tell the hub all that is new as often as it wants to know, and that we live when nothing is."""

@@ -46,6 +46,12 @@ class Generation:
         self._threads = threads
         self._request_numbers = itertools.count(1)
         self._batch_ids: dict[Batch[GenerationRequest], str] = {}
+        engine.adopt(in_force.settings)
+
+    def apply(self, in_force: VersionedSettings) -> None:
+        """Put settings in force for all batches formed, and all requests that join, from now on."""
+        self.batcher.apply(in_force)
+        self._engine.adopt(in_force.settings)
 
     async def submit(
         self,

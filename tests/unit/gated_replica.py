@@ -41,7 +41,7 @@ class GatedReplica:
 
     def apply(self, settings: Settings) -> None:
         version = self.generation.batcher.in_force.version + 1
-        self.generation.batcher.apply(VersionedSettings(version=version, settings=settings))
+        self.generation.apply(VersionedSettings(version=version, settings=settings))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for the news that makes it true."""

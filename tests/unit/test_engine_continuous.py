@@ -14,9 +14,10 @@ from service.engine.engine import TextEngine
 from service.engine.job import Progress, SamplingParams, Sequence
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.load import LoadedModel, load
-from service.engine.model.passes import Part
+from service.engine.model.passes import ForwardPass, Part
 from service.engine.model.resolve import ModelFolder
 from service.engine.out_of_memory import MemoryLimit
+from service.messages.settings import Settings as ServiceSettings
 from service.messages.telemetry import BatchWork
 from tests.unit.tiny_models import Listener, run
 
@@ -131,19 +132,84 @@ def test_that_a_newcomer_joins_in_the_next_step_whose_prompt_is_read_in_parts(
     assert rows[:7] == [[first.id]] * 5 + [[first.id, newcomer.id]] * 2, "32 tokens, 8 in each of the first's steps"
 
 
-def test_that_more_is_read_in_a_step_where_more_join_than_run(
+class Watched:
+    """A forward pass that notes how many tokens each of its parts has."""
+
+    def __init__(self, compute: ForwardPass) -> None:
+        self.steps: list[list[int]] = []
+        self._compute = compute
+
+    def __call__(self, parts: SequenceOf[Part]) -> torch.Tensor:
+        self.steps.append([part.ids.numel() for part in parts])
+        return self._compute(parts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(guests=st.lists(GUESTS, min_size=1, max_size=24), chunk_tokens=st.sampled_from([16, 24, 128]))
+def test_that_no_step_reads_more_of_joining_prompts_than_prefill_chunk_tokens(
+    tiny_engine: TextEngine, guests: list[Guest], chunk_tokens: int
+) -> None:
+    watched = Watched(tiny_engine.forward.compute)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_engine.forward, "compute", watched)
+        patch.setattr(tiny_engine.forward, "joining_tokens", 0)
+        tiny_engine.adopt(ServiceSettings(prefill_chunk_tokens=chunk_tokens))
+        run_open(tiny_engine, invited(tiny_engine, guests))
+    joining = [tokens for _, *others in watched.steps for tokens in others]
+    assert all(tokens <= chunk_tokens for tokens in joining)
+
+
+def test_that_the_text_is_the_same_however_long_a_prompt_is_read_at_a_time(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 8)
-    joining = [Guest("x" * 16, 4, joins_at=2) for _ in range(4)]
-    party = invited(tiny_engine, [Guest("one", 12, 0), Guest("two", 12, 0), Guest("left", 2, 0), *joining])
-    listener = run_open(tiny_engine, party)
+    guests = [Guest("first", 24, 0), Guest("second", 20, 0), Guest("x" * 90, 8, 2), Guest("y" * 40, 6, 2)]
+    told = []
+    for chunk_tokens in (16, 128, 1024):
+        monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 0)
+        tiny_engine.adopt(ServiceSettings(prefill_chunk_tokens=chunk_tokens))
+        party = invited(tiny_engine, guests)
+        run_open(tiny_engine, party)
+        told.append([each.tokens for _, each in party])
+    assert told[0] == told[1] == told[2] == [alone(tiny_engine, each) for _, each in party]
 
-    newcomers = [each.id for _, each in party[3:]]
-    starts = [next(n for n, step in enumerate(listener.steps) if id in ids(step)) for id in newcomers]
-    assert starts == [5] * 4, (
-        "64 tokens, in each step of two rows that run 16 = 8 · 4/2; a row that has left does not count"
-    )
+
+def test_that_running_rows_get_their_tokens_between_the_parts_of_a_prompt_that_joins(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 0)
+    tiny_engine.adopt(ServiceSettings(prefill_chunk_tokens=16))
+    party = invited(tiny_engine, [Guest("one", 20, 0), Guest("two", 20, 0), Guest("x" * 64, 2, 2)])
+    listener = run_open(tiny_engine, party)
+    first, second, newcomer = (each.id for _, each in party)
+    rows = [set(ids(step)) for step in listener.steps]
+    assert rows[:7] == [{first, second}] * 5 + [{first, second, newcomer}] * 2, "64 tokens, 16 in a step"
+
+
+def test_that_rows_that_join_together_keep_the_value_with_which_they_began(
+    tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tiny_engine.forward.compute)
+    monkeypatch.setattr(tiny_engine.forward, "compute", watched)
+    monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 32)
+    party = invited(tiny_engine, [Guest("one", 20, 0), Guest("x" * 64, 8, 1), Guest("y" * 64, 2, 5)])
+    door = Door(party)
+
+    def admit(work: BatchWork, can_join: bool) -> list[Sequence]:
+        joined = door(work, can_join)
+        if door.step == 2:  # half of the first newcomer's prompt is read
+            tiny_engine.adopt(ServiceSettings(prefill_chunk_tokens=16))
+        return joined
+
+    tiny_engine.generate(door.next(), Listener(), admit)
+    assert [tokens for _, *others in watched.steps for tokens in others if tokens > 1] == [32, 32, 16, 16, 16, 16]
+
+
+def test_that_a_device_has_a_value_of_its_own_where_none_is_set(tiny_engine: TextEngine) -> None:
+    usual = tiny_engine.forward.joining_tokens
+    tiny_engine.adopt(ServiceSettings(prefill_chunk_tokens=64))
+    assert tiny_engine.forward.joining_tokens == 64
+    tiny_engine.adopt(ServiceSettings())
+    assert tiny_engine.forward.joining_tokens == usual == 128
 
 
 def test_that_later_requests_wait_until_the_prompts_before_theirs_are_read(

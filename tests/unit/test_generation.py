@@ -31,6 +31,7 @@ class SteppedEngine:
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
+        self.adopted: list[Settings] = []
         self._steps = threading.Semaphore(0)
 
     def allow(self, steps: int) -> None:
@@ -40,6 +41,9 @@ class SteppedEngine:
         if len(input) > 50:
             raise ValueError("The prompt is too long.")
         return Sequence(id, [ord(c) for c in input], sampling)
+
+    def adopt(self, settings: Settings) -> None:
+        self.adopted.append(settings)
 
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         self.batches.append([_text(s) for s in sequences])
@@ -308,7 +312,7 @@ async def test_that_a_change_of_formation_loses_no_request(open_replica: Replica
     await open_replica.until(lambda: open_replica.generation.requests.running == 2)
     for version, formation in enumerate(("late", "continuous"), start=2):
         settings = CONTINUOUS.revised({"formation": formation, "batch_wait_timeout_s": 0.01})
-        open_replica.generation.batcher.apply(VersionedSettings(version=version, settings=settings))
+        open_replica.generation.apply(VersionedSettings(version=version, settings=settings))
         first.append(await open_replica.submit(formation, max_tokens=2))
         open_replica.engine.allow(1)
     open_replica.engine.allow(100)
@@ -317,6 +321,13 @@ async def test_that_a_change_of_formation_loses_no_request(open_replica: Replica
         *(str(i) * 3 for i in range(4)),
         *(f * 2 for f in ("late", "continuous")),
     ]
+
+
+async def test_that_the_engine_adopts_the_settings_with_the_batcher(open_replica: Replica) -> None:
+    settings = CONTINUOUS.revised({"prefill_chunk_tokens": 32})
+    open_replica.generation.apply(VersionedSettings(version=2, settings=settings))
+    assert open_replica.engine.adopted == [CONTINUOUS, settings]
+    assert open_replica.generation.batcher.in_force.settings == settings
 
 
 async def test_that_requests_that_joined_are_told_of_a_crash_of_the_engine_too(open_replica: Replica) -> None:
@@ -334,7 +345,7 @@ async def test_that_requests_that_joined_are_told_of_a_crash_of_the_engine_too(o
 
 async def test_that_two_batches_run_side_by_side_where_two_may(replica: Replica) -> None:
     settings = Settings(max_batch_size=1, batch_wait_timeout_s=0, max_concurrent_batches=2)
-    replica.generation.batcher.apply(VersionedSettings(version=2, settings=settings))
+    replica.generation.apply(VersionedSettings(version=2, settings=settings))
     requests = [await replica.submit(prompt, max_tokens=2) for prompt in ("a", "b", "c")]
     await replica.until(lambda: replica.generation.requests.running == 2)
     replica.engine.allow(1000)

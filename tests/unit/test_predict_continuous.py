@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -30,13 +31,16 @@ Stretches = list[tuple[list[int], str]]
 
 
 class EngineOfSteps:
-    """A prompt makes its step longer by `read_s`; else a step takes ``base + per_row · rows``."""
+    """A prompt is read in `read_s`, in as many steps as it has `parts`; else a step takes ``base + per_row · rows``."""
 
-    def __init__(self, read_s: float, base_s: float, per_row_s: float = 0.0) -> None:
-        self._read_s, self._base_s, self._per_row_s = read_s, base_s, per_row_s
+    def __init__(self, read_s: float, base_s: float, per_row_s: float = 0.0, parts: int = 1) -> None:
+        self._read_s, self._base_s, self._per_row_s, self._parts = read_s, base_s, per_row_s, parts
 
     def read_s(self, _at_s: float, joining: Sequence[Arrival]) -> float:
         return self._read_s * len(joining)
+
+    def parts(self, _joining: Sequence[Arrival]) -> int:
+        return self._parts
 
     def step_s(self, _at_s: float, rows: int) -> float:
         return self._base_s + self._per_row_s * rows
@@ -143,6 +147,28 @@ def test_that_only_an_idle_engine_waits_for_company() -> None:
     assert waited[1] < 0.1
 
 
+def test_that_a_long_prompt_is_read_in_parts_between_which_the_others_get_their_tokens() -> None:
+    engine = EngineOfSteps(0.4, 0.1, parts=4)
+    first, second, third = simulate(continuous(8, 0.0), engine, arriving([0.0, 0.75, 0.85], [9, 2, 1]), 10).requests
+    assert first.first_s == pytest.approx(0.5), "nobody runs beside it, so it is read at once"
+    assert second.started_s == pytest.approx(0.8)
+    assert second.first_s == pytest.approx(1.6), "four steps, each a quarter of the prompt longer"
+    assert third.started_s == pytest.approx(1.6), "it joins when that prompt is read"
+    assert first.finished_s == pytest.approx(1.8), "8 tokens by then, and one in the first part of the third's prompt"
+    assert second.finished_s == pytest.approx(1.8)
+    assert third.finished_s == pytest.approx(2.4)
+
+
+def test_that_a_prompt_is_read_on_after_a_request_has_left() -> None:
+    engine = EngineOfSteps(0.4, 0.1, parts=4)
+    requests = simulate(continuous(8, 0.0), engine, arriving([0.0, 0.1, 1.35], [12, 3, 2]), 10).requests
+    long, short, newcomer = requests
+    assert newcomer.started_s == pytest.approx(1.4)
+    assert short.finished_s == pytest.approx(1.6), "after the first of four parts"
+    assert newcomer.first_s == pytest.approx(2.2)
+    assert (newcomer.finished_s, long.finished_s) == (pytest.approx(2.3), pytest.approx(2.4))
+
+
 def test_that_a_full_queue_refuses_and_users_come_back_one_by_one() -> None:
     rules = continuous(1, 0.0, max_queued_requests=2)
     run = simulate(rules, EngineOfSteps(0.1, 1.0), arriving([0.1 * n for n in range(5)]), until_s=10)
@@ -219,6 +245,18 @@ def test_that_a_prediction_of_the_settings_in_force_is_what_is_measured() -> Non
     assert not predicted.saturated
     assert predicted.p50_s.value == pytest.approx(np.percentile(latencies_s, 50), rel=0.1)
     assert predicted.p95_s.value == pytest.approx(np.percentile(latencies_s, 95), rel=0.15)
+
+
+def test_that_smaller_parts_of_long_prompts_make_first_tokens_later() -> None:
+    observation = Observation.of_history(observed(steady()), over_s=60.0)
+    assert observation is not None
+    requests = replace(observation.load.requests, prompt_tokens=np.full_like(observation.load.requests.tokens, 256))
+    predictor = replace(Predictor.of(observation), load=replace(observation.load, requests=requests))
+    small, usual, set_so = (
+        predictor.predict(continuous(16, 0.0, prefill_chunk_tokens=tokens)) for tokens in (32, 0, 128)
+    )
+    assert small.ttft_p50_s.value > usual.ttft_p50_s.value + 4 * 0.03, "six steps more"
+    assert usual.ttft_p50_s == set_so.ttft_p50_s, "on a processor"
 
 
 def test_that_continuous_is_foretold_from_late_batches() -> None:

@@ -33,6 +33,15 @@ def test_that_a_size_is_a_whole_number_within_its_bounds(field: str, value: obje
         Settings().revised({field: value})
 
 
+@pytest.mark.parametrize("value", [1, 15, 8193, 64.0])
+def test_that_a_chunk_of_prompts_is_a_whole_number_within_its_bounds_or_that_of_the_device(value: object) -> None:
+    with pytest.raises(Refused, match="whole number from 16 to 8192, or 0"):
+        Settings().revised({"prefill_chunk_tokens": value})
+    settings = Settings().revised({"prefill_chunk_tokens": 16})
+    assert settings.chunk_tokens("cpu") == settings.chunk_tokens("cuda:0") == 16
+    assert (Settings().chunk_tokens("cpu"), Settings().chunk_tokens("cuda:0")) == (128, 1024)
+
+
 def test_that_an_unknown_setting_is_refused_with_the_names_of_those_there_are() -> None:
     with pytest.raises(Refused, match="max_batch_size") as refusal:
         Settings().revised({"max_batchsize": 8})

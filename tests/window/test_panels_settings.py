@@ -191,6 +191,7 @@ def test_that_a_handle_in_hand_is_not_moved(batching: BatchingPanel) -> None:
         ("stride_s", "x", "Must be a number from 0.001 to 5, or 0. Still 0.000."),
         ("max_batch_tokens", "-1", "Must be from 0 to 524288. Still 0."),
         ("max_concurrent_batches", "9", "Must be from 1 to 8. Still 1."),
+        ("prefill_chunk_tokens", "15", "Must be from 16 to 8192, or 0. Still 0."),
     ],
 )
 def test_that_a_refused_value_says_the_rule_and_what_still_holds(
@@ -238,6 +239,21 @@ def test_that_when_batches_leave_is_said_in_a_line_and_set_in_rows(batching: Bat
     assert wanted.args == [{"allow_small_batch": False}]
     batching.show_in_force(in_force(3, stride_s=0.5, allow_small_batch=False, max_batch_tokens=900))
     assert release.summary == "full only · every 0.5 s · 900 tokens"
+
+
+def test_that_the_chunk_of_prompts_is_set_where_requests_join_and_is_not_shown_elsewhere(
+    batching: BatchingPanel, qtbot: QtBot
+) -> None:
+    control = batching.control("prefill_chunk_tokens")
+    assert control.isHidden()
+    batching.show_in_force(in_force(2, formation="continuous"))
+    assert not control.isHidden()
+    with qtbot.waitSignal(batching.settings_wanted) as wanted:
+        type_into(control.field, "64")
+    assert wanted.args == [{"prefill_chunk_tokens": 64}]
+    assert "Without effect in late and early" in control.toolTip()
+    batching.show_in_force(in_force(3, prefill_chunk_tokens=64))
+    assert control.isHidden()
 
 
 def test_that_a_batch_that_could_never_fill_is_refused_where_it_was_asked_for(

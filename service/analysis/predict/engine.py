@@ -14,6 +14,7 @@ import numpy as np
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Arrival
 from service.analysis.predict.replicas import Ran
+from service.messages.settings import USUAL_CHUNK_TOKENS
 
 LEAST_S: Final = 1e-4
 STRETCH_S: Final = 10.0  # run time, on average, that is taken over in one piece
@@ -51,17 +52,27 @@ class Speed:
 class FittedEngine:
     """An engine whose times are the cost model's, times the factor of its `Speed`.
 
-    `tail_s` is from the last token to the end of the batch, which is part of the batch's time only.
+    `tail_s` is from the last token to the end of the batch, which is part of the batch's time only. A step reads at
+    most `chunk_tokens` of the prompts that join.
     """
 
-    def __init__(self, cost: CostModel, random: Random, tail_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        cost: CostModel,
+        random: Random,
+        tail_s: float = 0.0,
+        chunk_tokens: int = USUAL_CHUNK_TOKENS["cpu"],
+    ) -> None:
         self._cost = cost
         self._speed = Speed(cost, random)
         self._tail_s = tail_s
+        self._chunk_tokens = chunk_tokens
 
     def read_s(self, at_s: float, joining: Sequence[Arrival]) -> float:
-        longest = max((each.prompt_tokens for each in joining), default=0)  # prompts are padded to one length
-        return self._cost.prompt_token_s * len(joining) * longest * self._speed.factor(at_s)
+        return self._cost.prompt_token_s * _padded(joining) * self._speed.factor(at_s)
+
+    def parts(self, joining: Sequence[Arrival]) -> int:
+        return max(math.ceil(_padded(joining) / self._chunk_tokens), 1)
 
     def step_s(self, at_s: float, rows: int) -> float:
         return max((self._cost.step_s + self._cost.row_s * rows) * self._speed.factor(at_s), LEAST_S)
@@ -78,7 +89,12 @@ class FittedEngine:
 
 def reading_s(cost: CostModel, members: Sequence[Arrival]) -> float:
     """The time before the first step of a batch."""
-    return cost.overhead_s + cost.prompt_token_s * len(members) * max(m.prompt_tokens for m in members)
+    return cost.overhead_s + cost.prompt_token_s * _padded(members)
+
+
+def _padded(members: Sequence[Arrival]) -> int:
+    """The tokens of prompts that are padded to one length."""
+    return len(members) * max((member.prompt_tokens for member in members), default=0)
 
 
 def decoding_s(cost: CostModel, lengths: Sequence[int]) -> dict[int, float]:

@@ -30,12 +30,14 @@ class Conditions:
         tail_s: from a batch's last token to its end.
         max_ongoing_requests: the number that Ray lets a replica hold.
         places: batches that run at a time on one engine; their costs are known for this number only.
+        device: on which the engines compute, in torch's name of it.
     """
 
     replicas: int = 1
     tail_s: float = 0.0
     max_ongoing_requests: int | None = None
     places: int = 1
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ class Observation:
             tail_s=_tail_s(history, latest_s),
             max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
             places=history.in_force.settings.places if history.in_force is not None else 1,
+            device=history.replicas[0].device if history.replicas else "cpu",
         )
         share = None if is_call else _generated_share(history, latest_s)
         backlog = _Underway(history, latest_s, share).backlog(conditions.replicas)

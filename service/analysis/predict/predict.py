@@ -218,11 +218,12 @@ class Predictor:
         random: Random,
         start: Start | None = None,
     ) -> SimulatedRun:
+        chunk_tokens = settings.chunk_tokens(self.conditions.device)
         limit = self.conditions.max_ongoing_requests
         is_limited = limit is not None and limit < settings.max_ongoing_requests
         return simulate(
             settings,
-            FittedEngine(cost, random, self.conditions.tail_s),
+            FittedEngine(cost, random, self.conditions.tail_s, chunk_tokens),
             load,
             until_s,
             replicas=self.conditions.replicas,

@@ -30,7 +30,10 @@ class Engine(Protocol):
         """The times of the members when they run together."""
 
     def read_s(self, at_s: float, joining: Sequence[Arrival]) -> float:
-        """The additional time of a step in which the prompts of joining requests are read."""
+        """The additional time of the steps in which the prompts of joining requests are read."""
+
+    def parts(self, joining: Sequence[Arrival]) -> int:
+        """The number of these steps where others run meanwhile."""
 
     def step_s(self, at_s: float, rows: int) -> float:
         """The time of each of the next steps with `rows` rows."""
@@ -274,30 +277,35 @@ class Segment:
     """Steps of a continuous batch with the same members.
 
     Attributes:
-        read_s: additional time of the first step, in which the prompts of joining requests are read.
+        parts: of its first steps, in which the prompts of joining requests are read; at least 1.
+        part_s: additional time of each of these; 0 where none joins.
+        beside_s: time of a step without it before the last part, when only the others get tokens.
+        step_s: the same from the last part on.
         most: steps until the first member is done.
     """
 
     reason: ReleaseReason
     begun_s: float
-    read_s: float
+    parts: int
+    part_s: float
+    beside_s: float
     step_s: float
     most: int
 
     def steps_until(self, at_s: float) -> int:
         """The number of its steps after which a request that comes at `at_s` can join."""
-        passed = math.ceil((at_s - self.begun_s - self.read_s) / self.step_s)
-        return min(max(passed, 1), self.most)
+        passed = self.parts + math.ceil((at_s - self.end_s(self.parts)) / self.step_s)
+        return min(max(passed, self.parts), self.most)
 
     def end_s(self, steps: int) -> float:
-        return self.begun_s + self.read_s + steps * self.step_s
+        before, after = min(steps, self.parts - 1), max(steps - self.parts + 1, 0)
+        return self.begun_s + min(steps, self.parts) * self.part_s + before * self.beside_s + after * self.step_s
 
 
 class Continuous(Late):
     """As `Late` while the engine is idle; once it runs, requests join and leave between two steps.
 
-    The prompts of joining requests are read in the first step that they share. The engine reads long ones in parts, in
-    several steps, which takes as long in all.
+    The prompts of joining requests are read in parts, one a step of those that run; further requests join after that.
     """
 
     def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
@@ -305,6 +313,9 @@ class Continuous(Late):
         self._left: dict[SimulatedRequest, int] = {}  # the running requests, with the tokens that they still need
         self._segment: Segment | None = None
         self._ends_after = 0  # steps of it
+        self._reading: list[SimulatedRequest] = []
+        self._unread = 0  # parts of their prompts, each of `_part_s`
+        self._part_s = 0.0
 
     def enqueue(self, at_s: float, request: SimulatedRequest) -> None:
         super().enqueue(at_s, request)
@@ -330,15 +341,26 @@ class Continuous(Late):
         is_within = len(self._left) + len(joining) <= self._rules.max_batch_size
         assert is_within or not joining, "a request joins only where the cap leaves room"
         engine = self._simulator.engine
-        read_s = engine.read_s(at_s, [request.arrival for request in joining])
-        step_s = engine.step_s(at_s, len(self._left) + len(joining))
-        for request in joining:
-            request.started_s, request.first_s = at_s, at_s + read_s + step_s
-            self._left[request] = request.arrival.tokens
+        if joining:
+            self._read(at_s, joining)
+        parts, part_s = max(self._unread, 1), self._part_s if self._unread else 0.0
+        step_s = engine.step_s(at_s, len(self._left))
+        beside_s = engine.step_s(at_s, len(self._left) - len(self._reading)) if parts > 1 else step_s
         most = max(min(self._left.values()), 1)
-        self._segment = Segment(reason, at_s, read_s, step_s, most)
+        self._segment = Segment(reason, at_s, parts, part_s, beside_s, step_s, most)
+        for request in self._reading:
+            request.first_s = self._segment.end_s(parts)
         self._ends_after = most + 1
-        self._end_after(self._segment, 1 if self._joining else most)
+        self._end_after(self._segment, min(parts, most) if self._joining else most)
+
+    def _read(self, at_s: float, joining: list[SimulatedRequest]) -> None:
+        """Begin to read the prompts of these; the last part gives each its first token."""
+        engine, arrivals = self._simulator.engine, [request.arrival for request in joining]
+        parts = engine.parts(arrivals) if self._left else 1
+        self._reading, self._unread, self._part_s = joining, parts, engine.read_s(at_s, arrivals) / parts
+        for request in joining:
+            request.started_s = at_s
+            self._left[request] = request.arrival.tokens + parts - 1
 
     @property
     def _joining(self) -> int:
@@ -359,13 +381,16 @@ class Continuous(Late):
             return
         members = list(self._left)
         self._left = {request: left - self._ends_after for request, left in self._left.items()}
+        self._unread = max(self._unread - self._ends_after, 0)
+        if not self._unread:
+            self._reading = []
         done = [request for request, left in self._left.items() if left <= 0]
         for request in done:
             del self._left[request]
         self._segment = None
         ran = SimulatedBatch(members, segment.reason, segment.begun_s, segment.begun_s, at_s, self._number, True)
         self._simulator.ran(ran, [(request, at_s) for request in done], self)
-        joining = self._take(self._joining)
+        joining = [] if self._unread else self._take(self._joining)
         if joining or self._left:
             self._begin(at_s, joining, "joined" if joining else "left")
         else:
