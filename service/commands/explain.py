@@ -14,10 +14,12 @@ import msgspec
 
 from service.analysis.findings.facts import Facts, Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_over_time, nothing_found
+from service.analysis.observed.processor import least_processor_share, processor_share
 from service.analysis.recording.reader import Recording, open_recording
 from service.commands import cli
 from service.messages.pipes import ExitCode
 from service.messages.settings import Bounds
+from service.messages.text import percent
 
 SIGNS: Final[Mapping[Severity, str]] = {"warning": "!", "check": "✓", "info": "·"}
 WIDTH: Final = 100
@@ -40,6 +42,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         damage: what of the recording could not be read, as a sentence.
         hears_load: whether the load's own figures were recorded; without them it is unknown whether its sender kept up.
         judged_by: what the judgement at the end rests on, as a sentence; "" where nothing ran.
+        processor_share, least_processor_share: of the processor time that the engine asked for, the share that it got,
+            in the whole recording, and in the ten seconds in which that was least; ``None`` where it is unknown.
         clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
     """
 
@@ -52,6 +56,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     damage: str | None
     hears_load: bool
     judged_by: str
+    processor_share: float | None
+    least_processor_share: float | None
     clock_error_ms: float | None
     findings: tuple[Explained, ...]
 
@@ -89,6 +95,8 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         damage=recording.damage,
         hears_load=history.load is not None,
         judged_by="" if facts is None else nothing_found(facts),
+        processor_share=processor_share(history, begin_s, end_s),
+        least_processor_share=least_processor_share(history, begin_s, end_s),
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
         findings=tuple(_explained(found, begin_s) for found in held),
     )
@@ -110,12 +118,19 @@ def as_text(explanation: Explanation) -> str:
         remarks.append(
             f"Sender and service have clocks of their own, reconciled to ±{explanation.clock_error_ms:.1f} ms."
         )
+    if explanation.processor_share is not None:
+        remarks.append(_processor(explanation.processor_share, explanation.least_processor_share))
     if not explanation.hears_load and explanation.requests:
         remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
     found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
     return "\n".join(
         [head, *remarks, *moment, *(found or ["", explanation.judged_by or "Nothing to remark: no batch ran."])]
     )
+
+
+def _processor(share: float, least: float | None) -> str:
+    at_least = "" if least is None else f", and {percent(least)} in the ten seconds in which that was least"
+    return f"The engine got {percent(share)} of the processor time that it asked for{at_least}."
 
 
 def _lines(explained: Explained, tells_when: bool) -> list[str]:
