@@ -22,14 +22,14 @@ class OpenRun:
 
     Attributes:
         requests: all of the run, in order of arrival; those before `place` have been taken.
-        step_s: what a step takes with so many rows.
+        step_s: what a step takes with so many rows that begins at that time.
     """
 
     requests: Sequence[SyntheticRequest]
     batches: list[SyntheticBatch]
     place: int
     settings_at: Callable[[float], tuple[int, Settings]]
-    step_s: Callable[[int], float]
+    step_s: Callable[[int, float], float]
 
     def go(self, first: SyntheticBatch) -> float:
         """Run the batch that was formed, and all that join it; returns when the engine is free."""
@@ -53,7 +53,7 @@ class OpenRun:
         at_s += prefill_s
         steps, rows = 0, len(segment.members)
         while not steps or (min(left[m.number] for m in segment.members) > 0 and not self._coming(rows, at_s)):
-            steps, at_s = steps + 1, at_s + self.step_s(rows)
+            steps, at_s = steps + 1, at_s + self.step_s(rows, at_s)
             for member in segment.members:
                 left[member.number] -= 1
                 member.token_times.append(at_s)

@@ -21,6 +21,7 @@ from service.messages.settings import ReleaseReason, Settings, SettingsChange, V
 from service.messages.telemetry import (
     BatchRecord,
     BatchWork,
+    ProcessorUse,
     ReplicaStatus,
     RequestRecord,
     RequestState,
@@ -33,6 +34,7 @@ from tests.synthetic_parts import SyntheticBatch, SyntheticRequest, padded
 
 CLOCK = "synthetic"
 FRAME_S = 0.05
+HEALTHY = 0.9  # of the processor time that an engine asks for, which it gets beside a window
 ENDED_LONG_AGO_S = 1.0  # of what ended before that, no later frame tells
 PROMPTS = (
     "Once upon a time",
@@ -52,6 +54,15 @@ class Step:
     settings: Settings | None = None
 
 
+@dataclass(frozen=True)
+class Slowed:
+    """From `start_s` to `end_s` each step that begins takes `factor` times as long, since the engine gets less."""
+
+    start_s: float
+    end_s: float
+    factor: float
+
+
 @dataclass
 class SyntheticRun:
     """Simulates `duration_s` and then tells it frame by frame.
@@ -61,6 +72,8 @@ class SyntheticRun:
         step_s, per_request_s: a decode step takes ``step_s + per_request_s · size``.
         outside_share: of the requests that come from no sender we know.
         tokens_spread: up to so many tokens more or fewer are generated for a request.
+        slowed: stretches in which other programs have the cores.
+        measures_processor: whether the replica reports the processor time of its engine.
     """
 
     duration_s: float
@@ -72,6 +85,8 @@ class SyntheticRun:
     outside_share: float = 0.0
     tokens_spread: int = 0
     start_s: float = 1000.0
+    slowed: tuple[Slowed, ...] = ()
+    measures_processor: bool = False
     requests: list[SyntheticRequest] = field(default_factory=list, init=False)
     batches: list[SyntheticBatch] = field(default_factory=list, init=False)
     changes: list[SettingsChange] = field(default_factory=list, init=False)
@@ -140,7 +155,7 @@ class SyntheticRun:
     def _run(self, batch: SyntheticBatch, engine_free_s: float) -> float:
         """All prompts are read at once, and every row that is left gets a token a step; returns when it has ended."""
         batch.started_s = started_s = max(batch.formed_s, engine_free_s)
-        batch.finished_s = finished_s = started_s + self._batch_s(batch)
+        batch.finished_s = finished_s = self._end_s(started_s, self._batch_s(batch))
         batch.tokens = [member.tokens for member in batch.members]
         prompts, padding = padded(batch.members)
         batch.work = BatchWork(
@@ -178,8 +193,28 @@ class SyntheticRun:
     def _batch_s(self, batch: SyntheticBatch) -> float:
         return max(member.tokens for member in batch.members) * self._step_s(len(batch.members))
 
-    def _step_s(self, rows: int) -> float:
-        return (self.step_s + self.per_request_s * rows) * self._random.uniform(0.96, 1.04)
+    def _step_s(self, rows: int, at_s: float = 0.0) -> float:
+        work_s = (self.step_s + self.per_request_s * rows) * self._random.uniform(0.96, 1.04)
+        return self._end_s(at_s, work_s) - at_s
+
+    def _end_s(self, start_s: float, work_s: float) -> float:
+        """When work is done that takes `work_s` of an engine that nothing slows."""
+        at_s = start_s
+        for slowed in self.slowed:
+            if at_s + work_s <= slowed.start_s or at_s >= slowed.end_s:
+                continue
+            work_s -= max(slowed.start_s - at_s, 0.0)
+            at_s = max(at_s, slowed.start_s)
+            done_s = min(work_s, (slowed.end_s - at_s) / slowed.factor)
+            work_s, at_s = work_s - done_s, at_s + done_s * slowed.factor
+        return at_s + work_s
+
+    def _processor_use(self, at_s: float) -> ProcessorUse:
+        """An engine that asks for both cores all the time, and gets nine tenths of them where nothing slows it."""
+        slowed_s = [(max(min(at_s, each.end_s) - each.start_s, 0.0), each.factor) for each in self.slowed]
+        got_s = HEALTHY * (at_s - sum(span_s for span_s, _ in slowed_s))
+        got_s += HEALTHY * sum(span_s / factor for span_s, factor in slowed_s)
+        return ProcessorUse(got_s=2 * got_s, waited_s=2 * (at_s - got_s))
 
     # -------------------------------------------------------------------------------------------------------- telling
 
@@ -215,6 +250,7 @@ class SyntheticRun:
             dtype="bfloat16",
             cpu_percent=188.0,
             memory_bytes=1_100_000_000,
+            engine_processor=self._processor_use(at_s) if self.measures_processor else None,
         )
         return TelemetryFrame(
             number=number,

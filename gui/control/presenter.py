@@ -27,7 +27,7 @@ from service.analysis.findings.ranking import findings_of, nothing_found, prepar
 from service.analysis.observed.annotations import Drain, Predecessors
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
-from service.analysis.observed.register import UNKNOWN_FIGURES, Figures, numbers
+from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
 from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, FIRST_REQUEST
@@ -42,6 +42,8 @@ OF_A_COMPARISON: Final = "A comparison's request"
 NOT_OURS: Final = "Another client's request"
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 GIGABYTE: Final = 1e9
+PROCESSOR: Final = REGISTER["processor_share"]
+FACT_TIPS: Final = {PROCESSOR.name: PROCESSOR.sentence}
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 
@@ -106,13 +108,14 @@ class Presenter(QObject):
         self.show_rows()
         at_s = self._shown_at_s()
         present = figures(self._history)
-        self._show_figures(present if at_s is None else figures(self._history, at_s), at_s)
+        shown = present if at_s is None else figures(self._history, at_s)
+        self._show_figures(shown, at_s)
         self._show_drain()
         self._window.requests.model.tick(self._history.now_s())
         has_failed = self._history.outages.failed_since_s is not None  # figures then stand at the failure, rows do not
         self._window.requests.refresh_counts(UNKNOWN_FIGURES if has_failed else present)
         self._show_state()
-        self._show_status(present)
+        self._show_status(present, present if self._session.state is LifeCycle.RUNNING else shown)
         self.numbers_shown.emit()
 
     def _shown_at_s(self) -> float | None:
@@ -162,7 +165,7 @@ class Presenter(QObject):
         if self._frozen_at is not None:
             toolbar.set_frozen(True, self._frozen_at, session.requests_seen - self._finished_at_freeze)
 
-    def _show_status(self, present: Figures) -> None:
+    def _show_status(self, present: Figures, of_facts: Figures) -> None:
         status, session = self._window.status, self._session
         self._ticks.append((time.monotonic(), session.frames_seen))
         match session.state:
@@ -175,7 +178,7 @@ class Presenter(QObject):
                 status.set_facts(facts_at_rest())
                 return
         rate = self._telemetry_per_s() if session.state is LifeCycle.RUNNING else None
-        status.set_facts(facts(self._history, rate, self._meter.recent_p99_ms()))
+        status.set_facts(facts(self._history, of_facts, rate, self._meter.recent_p99_ms()), FACT_TIPS)
 
     def _telemetry_per_s(self) -> float | None:
         (first_s, first), (last_s, last) = self._ticks[0], self._ticks[-1]
@@ -241,7 +244,7 @@ def facts_at_rest() -> list[str]:
     return [*facts_known, f"{free:.1f} GB memory free"]
 
 
-def facts(history: History, telemetry_per_s: float | None, frame_p99_ms: float | None) -> list[str]:
+def facts(history: History, now: Figures, telemetry_per_s: float | None, frame_p99_ms: float | None) -> list[str]:
     """Facts about the running service, the least important first."""
     facts_known: list[str] = []
     if history.in_force is not None:
@@ -251,6 +254,8 @@ def facts(history: History, telemetry_per_s: float | None, frame_p99_ms: float |
         facts_known.append(f"telemetry {telemetry_per_s:.0f}/s{behind}")
     if history.replicas:
         facts_known += _machine_load(history)
+    if history.in_force is not None:
+        facts_known.append(f"{PROCESSOR.name} {PROCESSOR.with_unit(now.processor_share)}")
     if frame_p99_ms is not None:
         facts_known.append(f"frame p99 {frame_p99_ms:.0f} ms")
     return facts_known

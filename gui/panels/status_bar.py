@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtCore import QEvent, QRect, Qt
+from PySide6.QtGui import QFontMetrics, QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current, font
@@ -71,31 +71,52 @@ class StatusBar(QWidget):
             self.recording_button.setText(text)
             self.recording_button.updateGeometry()
 
-    def set_facts(self, facts: Sequence[str]) -> None:
-        self._facts.show_facts(tuple(facts))
+    def set_facts(self, facts: Sequence[str], tips: Mapping[str, str] | None = None) -> None:
+        """Show these facts; `tips` explains, on hover, those that begin with its keys."""
+        self._facts.show_facts(tuple(facts), tips or {})
+
+    def tip_at(self, x: int) -> str:
+        """The explanation of the fact at this place, from the left edge of the status bar; "" where there is none."""
+        return self._facts.tip_at(x - self._facts.x())
 
 
 class _Facts(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.facts: tuple[str, ...] = ()
+        self._tips: Mapping[str, str] = {}
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 
-    def show_facts(self, facts: tuple[str, ...]) -> None:
+    def show_facts(self, facts: tuple[str, ...], tips: Mapping[str, str]) -> None:
+        self._tips = tips
         if facts != self.facts:
             self.facts = facts
             self.setAccessibleName(", ".join(facts))
             self.update()
 
+    def tip_at(self, x: int) -> str:
+        fact = next((fact for fact, place in self._placed() if place.left() <= x <= place.right()), "")
+        return next((tip for begin, tip in self._tips.items() if fact.startswith(begin)), "")
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
+            QToolTip.showText(event.globalPos(), self.tip_at(event.pos().x()), self)
+            return True
+        return super().event(event)
+
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setFont(font(tokens.FONT_CAPTION))
         painter.setPen(colour(current().t2))
-        right = self.width()
+        for fact, place in self._placed():
+            painter.drawText(place, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), fact)
+
+    def _placed(self) -> Iterator[tuple[str, QRect]]:
+        """The facts that there is room for, from the right."""
+        metrics, right = QFontMetrics(font(tokens.FONT_CAPTION)), self.width()
         for fact in reversed(self.facts):
-            width = painter.fontMetrics().horizontalAdvance(fact)
+            width = metrics.horizontalAdvance(fact)
             if width > right:
                 return
-            align = int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft)
-            painter.drawText(right - width, 0, width + 1, self.height(), align, fact)
+            yield fact, QRect(right - width, 0, width + 1, self.height())
             right -= width + tokens.GAP_4

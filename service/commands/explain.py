@@ -16,12 +16,14 @@ from service.analysis.findings.changed import with_change
 from service.analysis.findings.facts import Facts, Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_of, findings_over_time, nothing_found
 from service.analysis.findings.verdict import Situation, verdict
+from service.analysis.observed.processor import least_processor_share, processor_share
 from service.analysis.observed.register import PERCENTILES, written
 from service.analysis.observed.statistics import figures
 from service.analysis.recording.reader import Recording, open_recording
 from service.commands import cli
 from service.messages.pipes import ExitCode
 from service.messages.settings import Bounds
+from service.messages.text import percent
 
 SIGNS: Final[Mapping[Severity, str]] = {"warning": "!", "check": "✓", "info": "·"}
 WIDTH: Final = 100
@@ -48,6 +50,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         verdict: the state at the end, or at the moment that was asked for, as a sentence.
         judged_by: what the judgement at the end rests on, as a sentence; "" where nothing ran.
         figures: those of that moment, or of the end, by their names in the register, written as the window writes them.
+        processor_share, least_processor_share: of the processor time that the engine asked for, the share that it got,
+            in the whole recording, and in the ten seconds in which that was least; ``None`` where it is unknown.
         clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
     """
 
@@ -61,6 +65,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     hears_load: bool
     verdict: str
     judged_by: str
+    processor_share: float | None
+    least_processor_share: float | None
     clock_error_ms: float | None
     figures: dict[str, str]
     findings: tuple[Explained, ...]
@@ -103,6 +109,8 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         hears_load=history.load is not None,
         verdict=judged.text,
         judged_by="" if facts is None else nothing_found(facts),
+        processor_share=processor_share(history, begin_s, end_s),
+        least_processor_share=least_processor_share(history, begin_s, end_s),
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
         figures=written(shown, FIGURES),
         findings=tuple(_explained(found, begin_s) for found in held),
@@ -125,6 +133,8 @@ def as_text(explanation: Explanation) -> str:
         remarks.append(
             f"Sender and service have clocks of their own, reconciled to ±{explanation.clock_error_ms:.1f} ms."
         )
+    if explanation.processor_share is not None:
+        remarks.append(_processor(explanation.processor_share, explanation.least_processor_share))
     if not explanation.hears_load and explanation.requests:
         remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
     row = ", ".join(f"{name} {number}" for name, number in explanation.figures.items())
@@ -139,6 +149,11 @@ def as_text(explanation: Explanation) -> str:
             *(found or ["", explanation.judged_by or "Nothing to remark: no batch ran."]),
         ]
     )
+
+
+def _processor(share: float, least: float | None) -> str:
+    at_least = "" if least is None else f", and {percent(least)} in the ten seconds in which that was least"
+    return f"The engine got {percent(share)} of the processor time that it asked for{at_least}."
 
 
 def _lines(explained: Explained, tells_when: bool) -> list[str]:

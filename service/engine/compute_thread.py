@@ -5,6 +5,7 @@ Importing this module imports no torch, because `service.engine.cores` has to be
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -14,12 +15,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from heapq import heappop, heappush
+from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from service.engine.cores import FreeCores
 
 Result = TypeVar("Result")
+
+ENGINE_THREAD: Final = "engine"
+"""The system's name for every thread that computes for the engine, also those that torch starts."""
 
 
 class ComputeThread:
@@ -80,6 +85,17 @@ class ComputeThread:
         return step()
 
 
+def engine_executor() -> ThreadPoolExecutor:
+    """An executor with one thread, which bears the name `ENGINE_THREAD`."""
+    return ThreadPoolExecutor(1, thread_name_prefix=ENGINE_THREAD, initializer=_name_thread)
+
+
+def _name_thread() -> None:
+    """Name this thread for the system; the threads that torch starts from it inherit the name."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(ENGINE_THREAD)
+
+
 class EngineThreads:
     """Lends threads to one event loop: the first one whenever it is idle, because the engine computes in it."""
 
@@ -91,7 +107,7 @@ class EngineThreads:
     def one(self) -> Iterator[ThreadPoolExecutor]:
         """Lends a thread that no other batch has meanwhile."""
         if not self._idle:
-            self._idle.append((next(self._numbers), ThreadPoolExecutor(1, thread_name_prefix="engine")))
+            self._idle.append((next(self._numbers), engine_executor()))
         number, thread = heappop(self._idle)
         try:
             yield thread

@@ -144,6 +144,18 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
 
 
+class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The processor time of the engine's threads since the replica was measured first, in seconds of one core.
+
+    Attributes:
+        got_s: that they ran.
+        waited_s: that they could have run, while other threads had the cores.
+    """
+
+    got_s: float
+    waited_s: float
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One replica at one moment.
 
@@ -152,6 +164,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         waiting, formed, running: queue depth by stage, in requests.
         cpu_percent: of the replica's process, 100 a core.
         memory_bytes: resident memory of the replica's process.
+        engine_processor: ``None`` where the system does not report it.
         gpu_percent, gpu_memory_bytes: of its device, where it is a GPU and NVML reports them.
         unit: what the tokens of its requests and batches are, in the plural.
         max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
@@ -174,6 +187,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger = Ledger()
     max_ongoing_requests: int | None = None
     unit: str = TEXT.unit
+    engine_processor: ProcessorUse | None = None
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

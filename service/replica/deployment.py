@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -20,7 +19,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from service.engine.compute_thread import EngineThreads
+from service.engine.compute_thread import EngineThreads, engine_executor
 from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
@@ -80,7 +79,7 @@ class BatchTextGenerator:
         keep_replica_on_loopback()
         take_bodies_from_scopes()
         self._hub = hub
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        self._thread = engine_executor()
         loop, context = asyncio.get_running_loop(), serve.get_replica_context()
         self._serve_id = context.replica_id.unique_id
         options = msgspec.structs.replace(options, replicas=context.world_size)  # as many as share the processor now

@@ -1,14 +1,19 @@
-"""Load and memory of a replica's process, and of its GPU where it has one."""
+"""Load and memory of a replica's process and of its GPU, and the processor time of its engine."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pynvml
+
+from service.engine.compute_thread import ENGINE_THREAD
+from service.messages.telemetry import ProcessorUse
 
 logger = logging.getLogger(__name__)
 
@@ -16,6 +21,9 @@ T = TypeVar("T")
 
 MIN_INTERVAL_S = 0.5
 """Shorter intervals make the processor's load jump between 0 and full."""
+
+TASKS = Path("/proc/self/task")
+NANOSECOND_S = 1e-9
 
 
 class DeviceLoad(NamedTuple):
@@ -25,6 +33,7 @@ class DeviceLoad(NamedTuple):
     memory_bytes: int
     gpu_percent: float | None = None
     gpu_memory_bytes: int | None = None
+    engine_processor: ProcessorUse | None = None
 
 
 class DeviceMeter:
@@ -34,6 +43,7 @@ class DeviceMeter:
         self._process = psutil.Process()
         self._process.cpu_percent()
         self._gpu = _Gpu(device) if device.startswith("cuda") else None
+        self._engine = EngineProcessor()
         self._measured_s = 0.0
         self._load = DeviceLoad(0.0, 0)
 
@@ -42,10 +52,43 @@ class DeviceMeter:
         if now_s - self._measured_s >= MIN_INTERVAL_S:
             self._measured_s = now_s
             gpu_percent, gpu_memory_bytes = self._gpu.load() if self._gpu else (None, None)
-            self._load = DeviceLoad(
-                self._process.cpu_percent(), self._process.memory_info().rss, gpu_percent, gpu_memory_bytes
-            )
+            cpu_percent, memory_bytes = self._process.cpu_percent(), self._process.memory_info().rss
+            self._load = DeviceLoad(cpu_percent, memory_bytes, gpu_percent, gpu_memory_bytes, self._engine.use())
         return self._load
+
+
+class EngineProcessor:
+    """The processor time of the engine's threads, those named `ENGINE_THREAD`, by Linux's statistics of its scheduler.
+
+    A thread is counted from the first time that it is seen. One that has ended has taken its numbers with it, so what
+    each adds is summed up here. See https://docs.kernel.org/scheduler/sched-stats.html, "/proc/<pid>/schedstat".
+    """
+
+    def __init__(self, tasks: Path = TASKS) -> None:
+        self._tasks = tasks
+        self._last: dict[str, tuple[int, int]] = {}
+        self._got_ns = self._waited_ns = 0
+
+    def use(self) -> ProcessorUse | None:
+        """The sums by now; ``None`` where the system reports none."""
+        seen = dict(self._seen())
+        for thread, (ran_ns, waited_ns) in seen.items():
+            ran_before_ns, waited_before_ns = self._last.get(thread, (ran_ns, waited_ns))
+            self._got_ns += max(ran_ns - ran_before_ns, 0)  # less where the number was given to a new thread
+            self._waited_ns += max(waited_ns - waited_before_ns, 0)
+        self._last = seen
+        if not seen:
+            return None
+        return ProcessorUse(got_s=self._got_ns * NANOSECOND_S, waited_s=self._waited_ns * NANOSECOND_S)
+
+    def _seen(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """What each of the engine's threads has run and waited, in nanoseconds."""
+        with suppress(OSError):
+            for task in self._tasks.iterdir():
+                with suppress(OSError, ValueError):  # the thread may end meanwhile
+                    if (task / "comm").read_text().strip() == ENGINE_THREAD:
+                        ran, waited, _slices = (task / "schedstat").read_text().split()
+                        yield task.name, (int(ran), int(waited))
 
 
 class _Gpu:

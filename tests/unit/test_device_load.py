@@ -1,13 +1,18 @@
-"""What a replica reports of its process and of its GPU, also where NVML reports little or nothing."""
+"""What a replica reports of its process, its engine and its GPU, also where a system reports little or nothing."""
 
 from __future__ import annotations
 
+import sys
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from service.replica.device import DeviceMeter
+from service.engine.compute_thread import engine_executor
+from service.messages.telemetry import ProcessorUse
+from service.replica.device import DeviceMeter, EngineProcessor
 
 UUID = "5f6d1b7a-0000-4711-8000-000000000001"
 USED_BYTES = 3_000_000_000
@@ -118,3 +123,65 @@ def test_that_a_refusal_is_logged_once(
         meter.load()
     assert len(caplog.messages) == 1
     assert "Insufficient Permissions" in caplog.messages[0]
+
+
+def write_thread(tasks: Path, number: int, name: str, ran_s: float, waited_s: float) -> None:
+    """A thread as Linux shows it below /proc/<pid>/task."""
+    folder = tasks / str(number)
+    folder.mkdir(exist_ok=True)
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "schedstat").write_text(f"{int(ran_s * 1e9)} {int(waited_s * 1e9)} 7\n")
+
+
+def seconds(use: ProcessorUse | None) -> tuple[float, float]:
+    assert use is not None
+    return round(use.got_s, 3), round(use.waited_s, 3)
+
+
+def test_that_the_engine_s_threads_are_summed_up_and_no_others(tmp_path: Path) -> None:
+    write_thread(tmp_path, 11, "engine", ran_s=5.0, waited_s=1.0)
+    write_thread(tmp_path, 12, "engine", ran_s=4.0, waited_s=0.0)
+    write_thread(tmp_path, 13, "python", ran_s=9.0, waited_s=9.0)
+    processor = EngineProcessor(tmp_path)
+    assert seconds(processor.use()) == (0.0, 0.0)
+    write_thread(tmp_path, 11, "engine", ran_s=6.0, waited_s=1.5)
+    write_thread(tmp_path, 12, "engine", ran_s=4.5, waited_s=0.25)
+    write_thread(tmp_path, 13, "python", ran_s=19.0, waited_s=19.0)
+    assert seconds(processor.use()) == (1.5, 0.75)
+
+
+def test_that_the_sums_never_fall_where_a_thread_ends_or_its_number_is_given_anew(tmp_path: Path) -> None:
+    write_thread(tmp_path, 11, "engine", ran_s=1.0, waited_s=0.0)
+    write_thread(tmp_path, 12, "engine", ran_s=8.0, waited_s=8.0)
+    processor = EngineProcessor(tmp_path)
+    processor.use()
+    write_thread(tmp_path, 11, "engine", ran_s=3.0, waited_s=1.0)
+    write_thread(tmp_path, 12, "engine", ran_s=0.1, waited_s=0.1)
+    assert seconds(processor.use()) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense\n", "1 2\n"])
+def test_that_the_processor_time_is_unknown_where_the_system_does_not_report_it(tmp_path: Path, text: str) -> None:
+    write_thread(tmp_path, 11, "engine", ran_s=1.0, waited_s=0.0)
+    (tmp_path / "11" / "schedstat").write_text(text)
+    assert EngineProcessor(tmp_path).use() is None
+    assert EngineProcessor(tmp_path / "none").use() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux names threads and reports what they waited for")
+def test_that_a_thread_that_the_engine_s_thread_starts_counts_as_the_engine_s() -> None:
+    held = threading.Event()
+    with engine_executor() as executor:
+        before = {task.name for task in Path("/proc/self/task").iterdir()}
+
+        def start() -> threading.Thread:
+            worker = threading.Thread(target=held.wait)
+            worker.start()
+            return worker
+
+        worker = executor.submit(start).result()
+        begun = {task.name for task in Path("/proc/self/task").iterdir()} - before
+        names = {(Path("/proc/self/task") / number / "comm").read_text().strip() for number in begun}
+        held.set()
+        worker.join()
+    assert names == {"engine"}

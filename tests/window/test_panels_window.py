@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 import gui
+from gui.control.presenter import FACT_TIPS, facts
 from gui.look import tokens
 from gui.look.theme import FocusRing, Theme, font
 from gui.main_window import MainWindow
@@ -37,8 +38,10 @@ from gui.widgets.glyphs import Glyph
 from gui.widgets.model_field import ModelField
 from gui.widgets.number_field import NumberField
 from gui.widgets.segmented import Segmented
-from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
+from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures
+from service.analysis.observed.statistics import figures
 from service.messages.load import ClientTotals
+from tests.synthetic_run import SyntheticRun, filled_history
 from tests.window.seen import named, pick, texts
 
 WIDE, COMPACT, NARROW = (1440, 900), (1280, 800), (1000, 700)
@@ -589,6 +592,15 @@ def test_that_the_status_bar_shows_what_it_is_told(window: MainWindow) -> None:
         "replica 1: batch 244",
         ("settings v7", "CPU 188 %"),
     )
+
+
+def test_that_a_fact_of_the_status_bar_explains_itself_on_hover(window: MainWindow) -> None:
+    history, _ = filled_history(SyntheticRun(15.0, measures_processor=True))
+    window.status.set_facts(facts(history, figures(history), 5.0, 12.0), FACT_TIPS)
+    assert "processor got 90 %" in window.status.facts
+    tips = [window.status.tip_at(x) for x in range(window.status.width())]
+    assert {tip for tip in tips if tip} == {REGISTER["processor_share"].sentence}
+    assert tips[-1] == "", "the last fact is another"
 
 
 # Look ---------------------------------------------------------------------------------------------------------------

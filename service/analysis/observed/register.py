@@ -30,6 +30,7 @@ class Figures:
         speedup_over_batch_1, single_batches: see `statistics.speedup`.
         failed_share: of `ended`, those that failed or were refused.
         ended, failed, refused, cancelled: numbers of requests.
+        processor_share: see `processor.processor_share`.
     """
 
     requests_per_s: float | None = None
@@ -51,6 +52,7 @@ class Figures:
     failed: int = 0
     refused: int = 0
     cancelled: int = 0
+    processor_share: float | None = None
 
 
 UNKNOWN_FIGURES: Final = Figures()
@@ -96,6 +98,15 @@ class Entry:
             return _percent(100 * value)
         wanted = self.decimals if decimals is None else decimals
         return format_number(value, 0 if value >= MANY else wanted)
+
+    def with_unit(self, value: float | None) -> str:
+        """The same with its unit; what is unknown has none.
+
+        >>> Entry("failed", "", unit="%").with_unit(0.03), Entry("failed", "", unit="%").with_unit(None)
+        ('3 %', '–')
+        """
+        written = self.number(value)
+        return written if written == UNKNOWN else f"{written} {self.unit}".rstrip()
 
 
 _EVERY: Final = "Counts answered requests of every client"
@@ -178,6 +189,16 @@ REGISTER: Final[Mapping[str, Entry]] = {
     "failed": Entry("ended failed", "Requests that failed", decimals=0),
     "refused": Entry("ended refused", "Requests that were refused", decimals=0),
     "cancelled": Entry("ended cancelled", "Requests that were cancelled", decimals=0),
+    "processor_share": Entry(
+        "processor got",
+        "Of the processor time that the engine's threads asked for, the share that they got: the rest of it they could "
+        "have run, but other threads had the cores",
+        LAST,
+        "",
+        "As Linux measures it; unknown on other systems and while the engine is idle",
+        "%",
+        0,
+    ),
 }
 _OF_A_REQUEST: Final = "From the intended send of a request to"
 _TTFT: Final = f"Time to first token: {_OF_A_REQUEST[0].lower()}{_OF_A_REQUEST[1:]} its first token"

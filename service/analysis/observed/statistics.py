@@ -11,6 +11,7 @@ import numpy as np
 from service.analysis.observed.batches import CONTINUOUS, Regime, mean_size
 from service.analysis.observed.columns import Bools, Floats
 from service.analysis.observed.history import History
+from service.analysis.observed.processor import processor_share
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
 from service.analysis.observed.requests import STATE_CODES, STATES
 from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, step_of
@@ -100,6 +101,7 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
         running=running,
         offered_per_s=history.load_timeline.offered_at(depth_s),
         single_batches=single_batches,
+        processor_share=processor_share(history, start_s, end_s),
         **_outcomes(history, start_s, end_s),
     )
 

@@ -50,13 +50,14 @@ class Statuses:
     """A row a second for each replica, and a row a quarter of a second for the load generator.
 
     Attributes:
-        replicas: `max_ongoing` is -1 where the service does not report it.
+        replicas: `max_ongoing` is -1 where the service does not report it. `got` and `waited` are the processor time
+            of the engine's threads since the replica's start, in seconds, infinite where it is not reported.
         load: totals of the generator, and its lag, infinite while it sent nothing.
         patterns: moments at which the load became another and what it was from then on, ``None`` while it pauses.
     """
 
     def __init__(self) -> None:
-        self.replicas = Columns(("at",), ("slot", "pid", "memory", "max_ongoing"), MAX_ROWS)
+        self.replicas = Columns(("at", "got", "waited"), ("slot", "pid", "memory", "max_ongoing"), MAX_ROWS)
         self.load = Columns(("at", "lag_ms"), ("sent", "dropped"), MAX_ROWS)
         self.patterns: list[tuple[float, Pattern | None]] = []
         self._replica_due_s: dict[int, float] = {}
@@ -69,7 +70,9 @@ class Statuses:
                 self._replica_due_s[slot] = status.at_s + REPLICA_EVERY_S
                 ongoing = status.max_ongoing_requests
                 row = {"at": status.at_s, "slot": slot, "pid": status.pid, "memory": status.memory_bytes}
-                self.replicas.append({**row, "max_ongoing": UNKNOWN if ongoing is None else ongoing})
+                use = status.engine_processor
+                used = {} if use is None else {"got": use.got_s, "waited": use.waited_s}
+                self.replicas.append({**row, **used, "max_ongoing": UNKNOWN if ongoing is None else ongoing})
 
     def scale_at(self, at_s: float) -> Scale | None:
         """The scale of the deployment at that moment; ``None`` where the replicas did not report it."""
