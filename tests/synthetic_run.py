@@ -74,6 +74,7 @@ class SyntheticRun:
         tokens_spread: up to so many tokens more or fewer are generated for a request.
         slowed: stretches in which other programs have the cores.
         measures_processor: whether the replica reports the processor time of its engine.
+        prompts: numbers of requests and the tokens of their prompts; those of the others have a few.
     """
 
     duration_s: float
@@ -84,6 +85,7 @@ class SyntheticRun:
     per_request_s: float = 0.0018
     outside_share: float = 0.0
     tokens_spread: int = 0
+    prompts: tuple[tuple[int, int], ...] = ()
     start_s: float = 1000.0
     slowed: tuple[Slowed, ...] = ()
     measures_processor: bool = False
@@ -119,7 +121,7 @@ class SyntheticRun:
     def _next_request(self, at_s: float, outside: bool) -> SyntheticRequest:
         number, spread = len(self.requests) + 1, self.tokens_spread
         tokens = self.tokens + (self._random.randint(-spread, spread) if spread else 0)
-        return SyntheticRequest(number, at_s, tokens, outside, prompt_tokens=4 + number % 5)
+        return SyntheticRequest(number, at_s, tokens, outside, dict(self.prompts).get(number, 4 + number % 5))
 
     def _settings_at(self, at_s: float) -> tuple[int, Settings]:
         versions = [step.settings for step in self.steps if step.settings is not None and step.at_s <= at_s]

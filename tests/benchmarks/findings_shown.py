@@ -23,6 +23,7 @@ from service.messages.load import (
     USUAL_PROMPTS,
     Burst,
     ClosedLoop,
+    Fire,
     Length,
     LognormalLength,
     Pattern,
@@ -62,6 +63,11 @@ def load(pattern: Pattern, tokens: Length = 24, seed: int = 7, max_outstanding: 
 
 def settings(at_s: float = 0.0, **changed: object) -> Change:
     return at_s, {**USUAL, **changed}
+
+
+def newcomer(at_s: float) -> Change:
+    """A request whose prompt has about 700 tokens."""
+    return at_s, Fire(prompts=(" ".join(USUAL_PROMPTS * 25),), max_tokens=8)
 
 
 OF_WHOLE_BATCHES = (
@@ -115,6 +121,19 @@ SCENARIOS = (
         (settings(formation="continuous", batch_wait_timeout_s=0.5), load(Poisson(rate_per_s=1.5), 4)),
         hides=(*OF_WHOLE_BATCHES, "saturated", "queue_grows"),
         seconds=18.0,
+    ),
+    Scenario(
+        "stream_stalled",
+        ("stream_stalled",),
+        (
+            settings(formation="continuous", batch_wait_timeout_s=0.0, prefill_chunk_tokens=1024),
+            load(ClosedLoop(users=3), UniformLength(low=16, high=48)),
+            newcomer(9.0),
+            settings(at_s=24.0, formation="continuous", batch_wait_timeout_s=0.0, prefill_chunk_tokens=32),
+            newcomer(30.0),
+        ),
+        hides=(*OF_WHOLE_BATCHES, "saturated", "queue_grows"),
+        seconds=45.0,
     ),
     Scenario(
         "saturated",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ OF_WHOLE_BATCHES = {
 }
 
 
-def run_of(*steps: Step, duration_s: float = 30.0, spread: int = 0, **engine: float) -> SyntheticRun:
-    return SyntheticRun(duration_s, steps, tokens_spread=spread, **engine)  # type: ignore[arg-type]
+def run_of(*steps: Step, duration_s: float = 30.0, spread: int = 0, **engine: Any) -> SyntheticRun:
+    return SyntheticRun(duration_s, steps, tokens_spread=spread, **engine)
 
 
 def told(run: SyntheticRun, until_s: float | None = None) -> dict[str, Finding]:
@@ -141,3 +142,61 @@ def test_that_waiting_for_the_batch_before_is_named_where_it_has_room() -> None:
 def test_that_after_a_change_what_still_runs_of_the_formation_before_says_nothing() -> None:
     run = run_of(Step(0.0, 9.0, SETTINGS.revised({"max_batch_size": 4})), Step(20.0, settings=Settings()), spread=16)
     assert told(run, until_s=24.0).keys().isdisjoint({"timeout_needless", "batch_size_no_longer_limits"})
+
+
+# ------------------------------------------------------------------------------------------------ prompts that join
+
+
+def joined_by(prompts: tuple[tuple[int, int], ...], rate_per_s: float = 4.0, **settings: object) -> dict[str, Finding]:
+    """Prompts are read in one step, at 1 ms a token, beside steps of about 0.04 s."""
+    step = Step(0.0, rate_per_s, SETTINGS.revised({"prefill_chunk_tokens": 1024, **settings}))
+    return told(run_of(step, spread=16, duration_s=20.0, prompts=prompts))
+
+
+def test_that_a_prompt_that_stalls_running_answers_is_named_with_what_would_bound_the_stall() -> None:
+    stalled = joined_by(((60, 600),))["stream_stalled"]
+    assert (stalled.severity, stalled.control) == ("warning", "prefill_chunk_tokens")
+    assert stalled.data["stall_s"] == pytest.approx(0.64, abs=0.03)
+    assert " running answers got no token for 0.6" in stalled.evidence
+    assert stalled.evidence.endswith(" while the prompt of c60, 600 tokens, was read in one step.")
+    assert stalled.change == {"prefill_chunk_tokens": 32}
+    assert stalled.data["bound_s"] == pytest.approx(0.04 + 0.032, abs=0.02)
+    assert stalled.data["later_s"] == pytest.approx(18 * 0.04, rel=0.3), "19 steps instead of one"
+    assert stalled.expected.startswith("By the cost of recent batches, stalls of up to 0.0")
+
+
+def test_that_it_is_said_whose_longest_prompt_it_was_where_several_were_read_together() -> None:
+    burst = tuple((number, 150 + number) for number in range(100, 108))
+    stalled = joined_by(burst, rate_per_s=6.0)["stream_stalled"]
+    longest = int(stalled.data["prompt_tokens"])
+    assert stalled.evidence.endswith(f"in a step, the longest of c{longest - 150} with {longest} tokens.")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "settings"),
+    [
+        ((), {}),
+        (((60, 90),), {}),
+        (((60, 600),), {"formation": "late"}),
+        (((60, 600),), {"formation": "early"}),
+    ],
+    ids=["short", "a little long", "late", "early"],
+)
+def test_that_no_stall_is_named_where_prompts_are_short_or_none_joins(
+    prompts: tuple[tuple[int, int], ...], settings: dict[str, object]
+) -> None:
+    assert "stream_stalled" not in joined_by(prompts, **settings)
+
+
+def test_that_a_stall_that_a_smaller_chunk_would_not_mend_is_not_named() -> None:
+    """The prompt is blamed for nothing that it does not explain: here every step takes as long."""
+    slow = run_of(Step(0.0, 0.5, SETTINGS), spread=4, duration_s=40.0, step_s=0.5, prompts=((12, 100),))
+    assert "stream_stalled" not in told(slow)
+
+
+def test_that_long_prompts_are_one_cause_and_one_finding() -> None:
+    """They stall those that run, and take much of the engine's time."""
+    prompts = tuple((number, 300) for number in range(1, 60))
+    said = joined_by(prompts, rate_per_s=2.0)
+    assert "prompts_dominate" not in said
+    assert "Reading prompts took " in said["stream_stalled"].evidence

@@ -157,6 +157,12 @@ class Facts:
         return settings.batch_wait_timeout_s if settings.allow_small_batch and not settings.stride_s else 0.0
 
     @property
+    def chunk_tokens(self) -> int:
+        """Tokens of joining prompts that a step reads at most."""
+        replicas = self.history.replicas
+        return self.settings.chunk_tokens(replicas[0].device if replicas else "cpu")
+
+    @property
     def replicas(self) -> int:
         return max(int(np.count_nonzero(self.queues.is_present)), 1)
 

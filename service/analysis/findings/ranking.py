@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Final
 
 from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
-from service.analysis.findings.rules import formation, load, queueing, sizes, timeouts
+from service.analysis.findings.rules import formation, load, queueing, sizes, stalls, timeouts
 from service.analysis.observed.history import History
 from service.analysis.observed.rolling import WINDOW_S
 from service.messages.text import counted, seconds
@@ -31,6 +31,7 @@ RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of
     formation.stragglers,
     queueing.replica_idle,
     queueing.requests_wait,
+    stalls.stream_stalled,
     sizes.prompts_dominate,
     timeouts.timeout_too_long,
     timeouts.timeout_needless,
@@ -64,6 +65,8 @@ SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
     "timeout_too_long": frozenset({"timeout_waited"}),
     # A batch that is full waits for no timeout.
     "batch_size_limits": frozenset({"timeout_waited"}),
+    # Both come from prompts that are long beside the answers.
+    "stream_stalled": frozenset({"prompts_dominate"}),
     # The requests of a lost replica wait for that reason.
     "replica_lost": frozenset({"replica_idle", "queue_grows", "saturated"}),
 }

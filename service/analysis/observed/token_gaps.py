@@ -57,9 +57,12 @@ class GapTable:
 
     def longest(self, start_s: float, end_s: float) -> Stall | None:
         """The longest of the same gaps; ``None`` of none."""
+        return max(self.stalls(start_s, end_s), key=lambda stall: stall.gap_s, default=None)
+
+    def stalls(self, start_s: float, end_s: float) -> list[Stall]:
+        """The longest of the same gaps in each step."""
         first, last = _steps(start_s, end_s)
-        stalls = [stall for step in range(first, last + 1) if (stall := self._longest.get(step)) is not None]
-        return max(stalls, key=lambda stall: stall.gap_s, default=None)
+        return [stall for step in range(first, last + 1) if (stall := self._longest.get(step)) is not None]
 
     def percentiles(self, start_s: float, end_s: float, _regime: int) -> Floats:
         """p50, p95 and p99 of the same gaps, in seconds; NaN of none."""
