@@ -226,6 +226,8 @@ class MainWindow(QWidget):
         self._bind(shortcuts.DRAWER, lambda: self.show_drawer(self._right.isHidden()))
         self._bind(shortcuts.PROMPTS, lambda: self._go_to(self.prompts.editor))
         self._bind(shortcuts.REQUESTS, lambda: self._go_to(self.requests.table))
+        self._bind(shortcuts.UNDO, self.batching.undo)
+        self._bind(shortcuts.REDO, self.batching.redo)
         self._bind(shortcuts.HELP, self._show_shortcuts)
         self._bind(shortcuts.QUIT, self.close)
         for shortcut, seconds in zip(shortcuts.WINDOWS, tokens.TIME_WINDOWS_S, strict=True):
