@@ -24,7 +24,8 @@ from gui.panels.requests import RequestsColumn, RequestsPanel
 from gui.panels.shortcuts import Shortcut, ShortcutHelp
 from gui.panels.status_bar import StatusBar
 from gui.panels.toolbar import Toolbar
-from gui.panels.views import VIEWS, Views
+from gui.panels.verdict_line import VerdictLine
+from gui.panels.views import COMPARE, VIEWS, Views
 from gui.session.lifecycle import LifeCycle, enabled
 from gui.widgets import icons
 from gui.widgets.labels import repolish
@@ -55,6 +56,7 @@ class MainWindow(QWidget):
         self.toolbar = Toolbar()
         self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
         self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
+        self.verdict = VerdictLine()
         self.prompts, self.requests = PromptsPanel(), RequestsPanel()
         self.requests_column = RequestsColumn(self.requests)
         self.status, self.views = StatusBar(), Views(self.plots)
@@ -72,7 +74,10 @@ class MainWindow(QWidget):
         self.status.log_button.clicked.connect(self._toggle_log)
         self.log.close_button.clicked.connect(self.log.hide)
         self.findings.control_wanted.connect(self.batching.focus_control)
-        self.findings.change_wanted.connect(self.batching.want)
+        for asks in (self.findings, self.verdict):
+            asks.change_wanted.connect(self.batching.want)
+        self.verdict.load_wanted.connect(self.load.toggle)
+        self.views.pages.currentChanged.connect(lambda _page: self._show_verdict_line())
         self._columns.splitterMoved.connect(lambda _at, _index: self._remember_widths())
         self._bind_shortcuts()
         self._ring = FocusRing(self)
@@ -192,7 +197,7 @@ class MainWindow(QWidget):
         upper = QWidget()
         upper.setObjectName("centre")
         upper.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self._upper = column(self.figures, self.notice, self.views, gap=0, stretch=self.views)
+        self._upper = column(self.figures, self.verdict, self.notice, self.views, gap=0, stretch=self.views)
         upper.setLayout(self._upper)
         centre = QSplitter(Qt.Orientation.Vertical)
         centre.setHandleWidth(tokens.HAIRLINE)
@@ -221,6 +226,8 @@ class MainWindow(QWidget):
         self._bind(shortcuts.DRAWER, lambda: self.show_drawer(self._right.isHidden()))
         self._bind(shortcuts.PROMPTS, lambda: self._go_to(self.prompts.editor))
         self._bind(shortcuts.REQUESTS, lambda: self._go_to(self.requests.table))
+        self._bind(shortcuts.UNDO, self.batching.undo)
+        self._bind(shortcuts.REDO, self.batching.redo)
         self._bind(shortcuts.HELP, self._show_shortcuts)
         self._bind(shortcuts.QUIT, self.close)
         for shortcut, seconds in zip(shortcuts.WINDOWS, tokens.TIME_WINDOWS_S, strict=True):
@@ -266,12 +273,17 @@ class MainWindow(QWidget):
 
     def _include_plots(self) -> None:
         """Add focus ring and tab order to views that were added after the window was built."""
-        before = self.findings.last_in_tab_order
+        before: QWidget = self.verdict.button
+        QWidget.setTabOrder(self.findings.last_in_tab_order, before)
         for widget in self.views.findChildren(QWidget):
             self._ring.watch(widget)
             if widget.focusPolicy() & Qt.FocusPolicy.TabFocus:
                 QWidget.setTabOrder(before, widget)
                 before = widget
+
+    def _show_verdict_line(self) -> None:
+        """It is of the present, of which Compare shows nothing."""
+        self.verdict.setVisible(self.views.key != COMPARE)
 
     def _on_escape(self) -> None:
         if self.requests_column.shows_details:

@@ -15,15 +15,18 @@ from PySide6.QtCore import QObject, Signal
 
 from gui.control.clocks import FrameMeter, RoundRobin
 from gui.main_window import MainWindow
+from gui.panels.findings_panel import EMPTY_TEXT
 from gui.panels.requests_model import TableRow
+from gui.panels.verdict_line import FIRST as NOTHING_YET
 from gui.plots.plot_stack import PlotStack
 from gui.series.prediction import CapacityLine
 from gui.series.time_axis import clock_text
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.findings.changed import with_change
-from service.analysis.findings.facts import Facts
+from service.analysis.findings.facts import Facts, Finding
 from service.analysis.findings.ranking import findings_of, nothing_found, prepare
+from service.analysis.findings.verdict import Situation, Standing, Verdict, verdict
 from service.analysis.observed.annotations import Drain, Predecessors
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
@@ -35,6 +38,9 @@ from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, FIRST_REQ
 ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
 FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
+JUDGED_ANEW_S: Final = 2.0
+FAILED_TEXT: Final = "Nothing is judged while the service has failed."
+UNJUDGED_TEXT: Final = "Nothing to judge yet: no batch has run."
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
 FIRST: Final = "The start's first request"  # telemetry carries no texts
 OF_A_WARM_UP: Final = "A comparison's warm-up"
@@ -66,6 +72,10 @@ class Presenter(QObject):
         self._frozen_at: str | None = None
         self._had_data = False
         self._finished_at_freeze = 0
+        self._standing = Standing()
+        self._facts: Facts | None = None
+        self._found: tuple[Finding, ...] = ()
+        self._judged_s = float("-inf")
         self._late: frozenset[str] = frozenset()
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
         self.round_robin = RoundRobin()
@@ -94,28 +104,60 @@ class Presenter(QObject):
     def show_findings(self) -> None:
         """Show the findings, and the engine's capacity as a line."""
         at_s = self._shown_at_s()
-        facts = Facts.at(self._history, self._history.now_s() if at_s is None else at_s)
+        self._judged_s = self._history.now_s() if at_s is None else at_s
+        facts = self._facts = Facts.at(self._history, self._judged_s)
+        self._found = () if facts is None else with_change(facts, findings_of(facts))
         panel = self._window.findings
-        panel.set_can_change(at_s is None and self._window.batching.isEnabled())
-        if facts is None:
-            panel.show_findings(())
-        else:
-            panel.show_findings(with_change(facts, findings_of(facts)), nothing_found(facts))
+        panel.set_can_change(self._can_change(at_s))
+        judged = self._show_verdict(figures(self._history, at_s), at_s)
+        panel.show_findings(judged.listed(self._found), self._nothing_found(judged))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
+
+    def _nothing_found(self, judged: Verdict) -> str:
+        if self._facts is not None:
+            return nothing_found(self._facts, judged.state == "well")
+        if self._history.outages.has_failed_at(self._judged_s):
+            return FAILED_TEXT
+        return EMPTY_TEXT if self._session.state is LifeCycle.NOT_STARTED else UNJUDGED_TEXT
+
+    def _can_change(self, at_s: float | None) -> bool:
+        return at_s is None and self._window.batching.isEnabled()
+
+    def _show_verdict(self, shown: Figures, at_s: float | None) -> Verdict:
+        """Say the state of the moment that the figures are of."""
+        session, history, now_s = self._session, self._history, time.monotonic()
+        judged = verdict_at_rest(session)
+        if judged is None:
+            moment_s = history.now_s() if at_s is None else at_s
+            prediction = self._window.figures.prediction
+            judged = verdict(Situation(history, moment_s, self._facts, shown, self._found, prediction))
+        if session.state is LifeCycle.RUNNING and at_s is None:
+            judged = self._standing.take(judged, now_s)
+        else:
+            self._standing.forget()
+        is_unloaded = history.load is None or history.load.pattern is None
+        can_load = session.state is LifeCycle.RUNNING and at_s is None and is_unloaded
+        self._window.verdict.show_verdict(judged, self._can_change(at_s), can_load)
+        self._window.findings.set_said(judged.finding, judged.mend)
+        return judged
 
     def show_numbers(self) -> None:
         """Show the figures of one moment in every place; while frozen or scrolled back, rows and status go on."""
         self.show_rows()
         at_s = self._shown_at_s()
         present = figures(self._history)
-        shown = present if at_s is None else figures(self._history, at_s)
-        self._show_figures(shown, at_s)
+        shown_figures = present if at_s is None else figures(self._history, at_s)
+        self._show_figures(shown_figures, at_s)
+        if abs((self._history.now_s() if at_s is None else at_s) - self._judged_s) > JUDGED_ANEW_S:
+            self.show_findings()  # another moment is looked at
+        else:
+            self._show_verdict(shown_figures, at_s)
         self._show_drain()
         self._window.requests.model.tick(self._history.now_s())
         has_failed = self._history.outages.failed_since_s is not None  # figures then stand at the failure, rows do not
         self._window.requests.refresh_counts(UNKNOWN_FIGURES if has_failed else present)
         self._show_state()
-        self._show_status(present, present if self._session.state is LifeCycle.RUNNING else shown)
+        self._show_status(present, present if self._session.state is LifeCycle.RUNNING else shown_figures)
         self.numbers_shown.emit()
 
     def _shown_at_s(self) -> float | None:
@@ -183,6 +225,20 @@ class Presenter(QObject):
     def _telemetry_per_s(self) -> float | None:
         (first_s, first), (last_s, last) = self._ticks[0], self._ticks[-1]
         return (last - first) / (last_s - first_s) if last_s > first_s else None
+
+
+def verdict_at_rest(session: Session) -> Verdict | None:
+    """What is said while no service runs; ``None`` where the history says it."""
+    match session.state:
+        case LifeCycle.NOT_STARTED if session.history.is_empty:
+            return NOTHING_YET
+        case LifeCycle.STARTING:
+            return Verdict("unloaded", "Starting the service: ", f"{session.state_age_s:.0f} s", " so far")
+        case LifeCycle.STOPPING:
+            return Verdict("unloaded", "Stopping the service")
+        case LifeCycle.FAILED if session.history.outages.failed_since_s is None:
+            return Verdict("failed", "The service did not start")
+    return None
 
 
 def shown(row: RequestRow, is_late: bool = False) -> TableRow:

@@ -159,6 +159,7 @@ HEIGHT_FIGURES: Final = 80
 HEIGHT_FIGURES_EMPTY: Final = 68
 HEIGHT_PANEL_HEADER: Final = 32
 HEIGHT_VIEWS: Final = 36
+HEIGHT_VERDICT: Final = 40
 HEIGHT_DETAILS: Final = 404  # of one request, at the least
 HEIGHT_DETAILS_MOST: Final = 520
 HEIGHT_REQUESTS_MIN: Final = 210  # of the table of all above it; else it gives way

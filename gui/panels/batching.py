@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFontMetrics, QResizeEvent
@@ -34,7 +34,49 @@ from service.messages.text import format_ms
 TITLE: Final = "Batching"
 WITH_SLIDER: Final = ("max_batch_size", "batch_wait_timeout_s")
 RELEASE: Final = ("allow_small_batch", "stride_s", "max_batch_tokens")
+MOST_STEPS: Final = 100
 LIMITS: Final = ("max_concurrent_batches", "max_queued_requests", "prefill_chunk_tokens")
+
+
+class Steps:
+    """What the user changed, step by step; a drag of a slider is one step, whatever was sent meanwhile.
+
+    >>> steps = Steps()
+    >>> for cap in (5, 6, 8):
+    ...     steps.note({"max_batch_size": cap - 1}, {"max_batch_size": cap}, is_final=cap == 8)
+    >>> steps.undone(), steps.undone(), steps.redone()
+    ({'max_batch_size': 4}, {}, {'max_batch_size': 8})
+    """
+
+    def __init__(self) -> None:
+        self._past: list[tuple[dict[str, object], dict[str, object]]] = []
+        self._future: list[tuple[dict[str, object], dict[str, object]]] = []
+        self._is_open = False
+
+    def note(self, before: Mapping[str, object], after: Mapping[str, object], is_final: bool) -> None:
+        """The user set these fields, and still holds the control unless it `is_final`."""
+        if self._is_open and self._past[-1][0].keys() == before.keys():
+            before = self._past.pop()[0]
+        self._is_open = not is_final
+        self._future.clear()
+        if before != after or self._is_open:
+            self._past = [*self._past[-MOST_STEPS:], (dict(before), dict(after))]
+
+    def undone(self) -> dict[str, object]:
+        """The values that take the last step back; empty where there is none."""
+        return self._moved(self._past, self._future)[0]
+
+    def redone(self) -> dict[str, object]:
+        """The values of the step that was taken back last; empty where there is none."""
+        return self._moved(self._future, self._past)[1]
+
+    def _moved(self, source: list[Any], target: list[Any]) -> tuple[dict[str, object], dict[str, object]]:
+        self._is_open = False
+        if not source:
+            return {}, {}
+        target.append(source.pop())
+        before, after = target[-1]
+        return before, after
 
 
 class BatchingPanel(QWidget):
@@ -46,6 +88,7 @@ class BatchingPanel(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._in_force = Settings()
+        self._steps = Steps()
         self._recorded: Settings | None = None
         self._wanted: dict[str, object] = {}  # not yet confirmed
         self._unsent: dict[str, object] = {}
@@ -143,16 +186,36 @@ class BatchingPanel(QWidget):
 
     def want(self, changes: Mapping[str, object]) -> None:
         """Ask for these values as if the user had set the controls to them, all in one change."""
+        before = self._values(changes)
+        if self._ask_for(changes):
+            self._steps.note(before, changes, is_final=True)
+
+    def undo(self) -> None:
+        """Ask for what was set before the user's last step."""
+        self._ask_for(self._steps.undone())
+
+    def redo(self) -> None:
+        """Ask once more for the step that was taken back."""
+        self._ask_for(self._steps.redone())
+
+    def _values(self, fields: Iterable[str]) -> dict[str, object]:
+        settings = self.settings
+        return {field: getattr(settings, field) for field in fields}
+
+    def _ask_for(self, changes: Mapping[str, object]) -> bool:
+        if not changes or not self.isEnabled():
+            return False
         try:
             self._in_force.revised({**self._wanted, **changes})
         except SettingError as error:
             self.show_refusal(error.field, error.rule)
-            return
+            return False
         self._wanted |= changes
         self._unsent |= changes
         self._show_all()
         self.considered.emit(self.settings, True)
         self._throttle.ask(True)
+        return True
 
     def show_refusal(self, field: str, rule: str) -> None:
         """Show at the control of `field` which rule the value breaks."""
@@ -213,6 +276,7 @@ class BatchingPanel(QWidget):
         except SettingError as error:  # what was wanted before was right: it is this one that breaks the rule
             self.show_refusal(field, error.rule)
             return
+        self._steps.note(self._values((field,)), {field: value}, is_final)
         self._wanted[field] = value
         self._unsent[field] = value
         self._show_derived()

@@ -78,6 +78,11 @@ class FiguresRow(QWidget):
         self._prediction = prediction
         self.show_figures(*self._shown)
 
+    @property
+    def prediction(self) -> Prediction | None:
+        """What is shown in place of the figures before."""
+        return self._prediction
+
     def set_dimmed(self, dimmed: bool) -> None:
         """Grey the figures out, once they are out of date."""
         for figure in self._figures.values():
@@ -174,12 +179,5 @@ def _predicted(prediction: Prediction, key: str) -> tuple[str, str]:
     number = REGISTER[key].number(value, decimals_of_seconds([value]) if is_latency else None)
     if prediction.saturated and is_latency:
         return f"in {prediction.horizon_s:.0f} s", number
-    return _first(prediction) if is_latency else "then", number
-
-
-def _first(prediction: Prediction) -> str:
-    """What comes before the steady latency: the time in which the backlog is worked off, if there is one."""
-    if not prediction.is_after_backlog:
-        return "then"
-    after = prediction.worked_off_s
-    return "later" if after is None else f"{after.value:.0f} s, then"
+    is_far = is_latency and prediction.is_after_backlog and prediction.worked_off_s is None
+    return "later" if is_far else "then", number

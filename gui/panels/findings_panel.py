@@ -51,6 +51,7 @@ class FindingsPanel(QWidget):
             shown.change_wanted.connect(self.change_wanted)
         self._more.clicked.connect(self._on_more_clicked)
         self._can_change = False
+        self._said: tuple[str, ...] = ("", "")
         self.show_findings(())
 
     def set_can_change(self, can_change: bool) -> None:
@@ -59,14 +60,24 @@ class FindingsPanel(QWidget):
             self._can_change = can_change
             self.show_findings(self._shown, self._nothing)
 
+    def set_said(self, finding: Finding | None, mend: Finding | None) -> None:
+        """Leave out the title that the verdict says and the button that it has; what it rests on leads the list."""
+        said = tuple("" if each is None else each.rule for each in (finding, mend))
+        if said != self._said:
+            self._said = said
+            self.show_findings(self._shown, self._nothing)
+
     def show_findings(self, findings: Sequence[Finding], nothing: str = EMPTY_TEXT) -> None:
         """Show these findings, the most useful first; without one, `nothing`."""
         self._shown, self._nothing = findings, nothing
+        said, mended = self._said
         self._empty.setText(nothing)
         self._empty.setVisible(not findings)
         visible = findings if self._shows_all else findings[:MOST]
         for at, shown in enumerate(self._rows):
-            shown.show_finding(visible[at] if at < len(visible) else None, self._can_change)
+            finding = visible[at] if at < len(visible) else None
+            shown.show_finding(finding, self._can_change and (finding is None or finding.rule != mended))
+            shown.leave_out_title(finding is not None and bool(said) and finding.rule == said)
         beyond = len(findings) - MOST
         self._more.setVisible(beyond > 0)
         self._more.setText("Show fewer" if self._shows_all else f"{beyond} more ›")
@@ -76,7 +87,7 @@ class FindingsPanel(QWidget):
         return self._more
 
     def titles(self) -> list[str]:
-        return [shown.title for shown in self._rows if not shown.isHidden()]
+        return [shown.title for shown in self._rows if not shown.isHidden() and shown.title]
 
     def _on_more_clicked(self) -> None:
         self._shows_all = not self._shows_all
@@ -110,7 +121,10 @@ class _FindingRow(QWidget):
 
     @property
     def title(self) -> str:
-        return self._title.text()
+        return "" if self._title.isHidden() else self._title.text()
+
+    def leave_out_title(self, is_left_out: bool) -> None:
+        self._title.setVisible(not is_left_out)
 
     def show_finding(self, finding: Finding | None, can_change: bool) -> None:
         self.setVisible(finding is not None)

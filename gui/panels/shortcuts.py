@@ -55,6 +55,8 @@ WINDOWS: Final = tuple(
     Shortcut(f"Ctrl+{n}", f"Show the last {text}")
     for n, text in enumerate(("30 s", "minute", "5 minutes", "10 minutes"), start=1)
 )
+UNDO: Final = Shortcut("Ctrl+Z", "Undo the last change of a setting; a drag of a slider is one")
+REDO: Final = Shortcut("Ctrl+Shift+Z", "Redo it")
 LIVE: Final = Shortcut("Alt+1", "Show the plots as they run")
 DISTRIBUTIONS: Final = Shortcut("Alt+2", "Show how latencies, batch sizes and stages are distributed")
 COMPARE: Final = Shortcut("Alt+3", "Compare two settings, or sweep many")
@@ -67,8 +69,8 @@ IN_PLACE: Final = (
     Shortcut("Return", "In the timeline: look at the first request of the batch; Up and Down lead to the others"),
 )
 ALL: Final = (
-    STEP, FIRE, LOAD, PAUSE_LOAD, FREEZE, EXPORT, RECORD, SAVE, OPEN, CLOSE_RECORDING, CANCEL_ALL, LOG, THEME,
-    DRAWER, PROMPTS, REQUESTS, *WINDOWS, LIVE, DISTRIBUTIONS, COMPARE, HELP, QUIT, *IN_PLACE,
+    STEP, FIRE, LOAD, PAUSE_LOAD, UNDO, REDO, FREEZE, EXPORT, RECORD, SAVE, OPEN, CLOSE_RECORDING, CANCEL_ALL, LOG,
+    THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS, LIVE, DISTRIBUTIONS, COMPARE, HELP, QUIT, *IN_PLACE,
 )  # fmt: skip
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from PySide6.QtCore import QRect, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QKeyEvent, QKeySequence, QPainter, QPaintEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy
 
 from gui.look import tokens
@@ -15,6 +15,7 @@ from gui.widgets.scale import Scale
 from service.messages.settings import Bounds
 from service.messages.text import parse_number
 
+UNDO_KEYS: Final = (QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo)
 COMMA_RULE: Final = "Decimals take a point, not a comma."  # 1,500 could be either number
 
 
@@ -119,6 +120,14 @@ class NumberField(QLineEdit):
             self.restored.emit()
         else:
             super().keyPressEvent(event)
+
+    def event(self, event: QEvent) -> bool:
+        """Undo takes back what is being typed, and otherwise, as everywhere, the last change of a setting."""
+        is_override = event.type() == QEvent.Type.ShortcutOverride and not self.isModified()
+        if is_override and isinstance(event, QKeyEvent) and any(event.matches(key) for key in UNDO_KEYS):
+            event.ignore()
+            return False
+        return super().event(event)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)

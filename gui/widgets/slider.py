@@ -88,7 +88,7 @@ class Slider(QSlider):
         if not self.hasFocus():  # scrolling past a slider must not move it
             event.ignore()
             return
-        self._move_to(self.scale.stepped(self._number, 1 if event.angleDelta().y() > 0 else -1))
+        self.choose(self.scale.stepped(self._number, 1 if event.angleDelta().y() > 0 else -1))
         event.accept()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:

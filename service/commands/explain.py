@@ -108,7 +108,7 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         damage=recording.damage,
         hears_load=history.load is not None,
         verdict=judged.text,
-        judged_by="" if facts is None else nothing_found(facts),
+        judged_by="" if facts is None else nothing_found(facts, judged.state == "well"),
         processor_share=processor_share(history, begin_s, end_s),
         least_processor_share=least_processor_share(history, begin_s, end_s),
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,

@@ -7,11 +7,14 @@ import math
 import msgspec
 import pytest
 
+from service.analysis.findings.changed import settings_changed
+from service.analysis.findings.facts import Facts
 from service.analysis.observed.columns import Columns
 from service.analysis.observed.descriptions import describe_load_change
 from service.analysis.observed.history import KEPT_S, SPAN_S, History
 from service.analysis.observed.requests import samples_between
 from service.analysis.observed.rolling import STEP_S, Grid, step_of
+from service.analysis.observed.statistics import figures, previous_figures
 from service.analysis.predict.cost import Executed
 from service.messages.load import (
     Burst,
@@ -484,3 +487,44 @@ def test_that_a_synthetic_run_is_the_same_for_the_same_seed() -> None:
     steps = (Step(0.0, 8.0, Settings()),)
     first, second = (list(SyntheticRun(3.0, steps, seed=5).frames()) for _ in range(2))
     assert first == second
+
+
+# A drag of a slider ---------------------------------------------------------------------------------------------------
+
+
+def dragged(*caps: int, every_s: float = 0.8) -> SyntheticRun:
+    """From a cap of 2 through these, each of which some batch obeys."""
+    moves = (Step(10.0 + n * every_s, settings=Settings(max_batch_size=cap)) for n, cap in enumerate(caps))
+    return SyntheticRun(20.0, (Step(0.0, 8.0, Settings(max_batch_size=2)), *moves), tokens=4)
+
+
+def test_that_a_drag_of_a_slider_is_one_flag_at_its_last_version() -> None:
+    history, _ = filled_history(dragged(3, 5, 8))
+    assert len(history.batches.regimes) == 4, "batches obeyed each version"
+    [mark] = history.batches.marks()
+    assert (mark.version, mark.text) == (4, "max_batch_size 2 → 8")
+    assert mark.at_s == history.batches.regimes[-1].start_s
+
+
+def test_that_changes_that_come_apart_are_flags_of_their_own() -> None:
+    history, _ = filled_history(dragged(3, 8, every_s=3.0))
+    assert [mark.text for mark in history.batches.marks()] == ["max_batch_size 2 → 3", "max_batch_size 3 → 8"]
+
+
+def test_that_before_a_drag_means_before_its_begin() -> None:
+    history, _ = filled_history(dragged(3, 5, 8))
+    before = previous_figures(history)
+    assert before is not None
+    assert before[0] == 1
+    alone, _ = filled_history(dragged(), until_s=10.5)
+    assert before[1].mean_batch == pytest.approx(figures(alone).mean_batch, rel=0.1)
+
+
+def test_that_a_drag_is_taken_back_as_a_whole() -> None:
+    history, _ = filled_history(dragged(3, 5, 8))
+    facts = Facts.at(history, history.now_s())
+    assert facts is not None
+    change = settings_changed(facts)
+    assert change is not None
+    assert change.change == {"max_batch_size": 2}
+    assert change.action == "Undo v4"

@@ -192,6 +192,15 @@ def test_that_what_is_left_of_the_settings_before_is_worked_off_first() -> None:
     assert first.action == "Undo v2"
 
 
+def test_that_what_it_says_leads_the_list_and_a_backlog_is_not_asked_about() -> None:
+    of = situation(filled_history(DRAINS, 33.0)[0])
+    assert of.found("requests_wait") is not None
+    assert verdict(of).state == "working off"
+    assert "requests_wait" not in [finding.rule for finding in verdict(of).listed(of.findings)]
+    of = situation(filled_history(early_run())[0])
+    assert verdict(of).listed(tuple(reversed(of.findings)))[0] is verdict(of).finding
+
+
 def test_that_a_missed_objective_is_slow() -> None:
     history, _ = filled_history(CALM)
     history.objectives = Objectives(latency_s=0.5)

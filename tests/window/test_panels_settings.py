@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QAccessible
+from PySide6.QtGui import QAccessible, QKeySequence, QShortcut
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
@@ -131,6 +131,49 @@ def test_that_a_drag_that_pauses_asks_without_being_let_go(batching: BatchingPan
         drag(slider, 500, 750, let_go=False)
     assert asked.args == [{"max_batch_size": int(slider.number)}]
     QTest.mouseRelease(slider, Qt.MouseButton.LeftButton)
+
+
+def test_that_a_drag_is_one_step_to_undo_and_to_redo(batching: BatchingPanel, qtbot: QtBot) -> None:
+    slider, before = slider_of(batching, "max_batch_size"), batching.settings
+    drag(slider, 100, 300, 500, 700, let_go=False)
+    with qtbot.waitSignal(batching.settings_wanted):
+        pass  # sent although the handle is still in hand
+    QTest.mouseMove(slider, QPoint(round(handle_x(800, slider.width())), slider.height() // 2))
+    QTest.mouseRelease(slider, Qt.MouseButton.LeftButton)
+    after = batching.settings
+    batching.undo()
+    assert batching.settings == before
+    batching.redo()
+    assert batching.settings == after
+
+
+def test_that_steps_are_undone_one_by_one_and_a_new_one_ends_the_redoing(batching: BatchingPanel) -> None:
+    type_into(batching.control("max_batch_size").field, "8")
+    batching.want({"formation": "early", "stride_s": 0.5})
+    batching.undo()
+    assert batching.settings == Settings(max_batch_size=8)
+    type_into(batching.control("max_batch_size").field, "4")
+    batching.redo()
+    assert batching.settings == Settings(max_batch_size=4), "there is nothing to redo"
+    batching.undo()
+    batching.undo()
+    batching.undo()
+    assert batching.settings == Settings(), "and nothing further to undo"
+
+
+def test_that_undo_in_a_field_is_of_the_settings_unless_something_is_typed(
+    batching: BatchingPanel, qtbot: QtBot
+) -> None:
+    undo = QShortcut(QKeySequence("Ctrl+Z"), batching)
+    undo.activated.connect(batching.undo)
+    field = batching.control("max_batch_size").field
+    type_into(field, "8")
+    QTest.keyClicks(field, "9")
+    QTest.keyClick(field, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert batching.settings.max_batch_size == 8
+    QTest.keyClick(field, Qt.Key.Key_Escape)
+    QTest.keyClick(field, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert batching.settings == Settings()
 
 
 def test_that_the_formation_is_asked_for(batching: BatchingPanel, qtbot: QtBot) -> None:

@@ -64,6 +64,7 @@ VALUES = Figures(
 
 @dataclass(frozen=True)
 class Finding:
+    rule: str = "any"
     severity: str = "info"
     title: str = "Load is 57 % of capacity"
     evidence: str = "6.4 of 11.3 requests/s at batch 16."

@@ -65,7 +65,8 @@ def test_that_early_sealing_is_named_in_the_run_that_has_it_and_not_in_the_other
     for name in ("early", "late"):
         batchscope = show(name)
         batchscope.composition.presenter.show_numbers()
-        named[name] = " ".join(batchscope.window.findings.titles()).lower()
+        window = batchscope.window
+        named[name] = " ".join([window.verdict.text, *window.findings.titles()]).lower()
 
     assert SEALED_EARLY in named["early"]
     assert SEALED_EARLY not in named["late"]

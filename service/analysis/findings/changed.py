@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from service.analysis.findings.facts import Facts, Finding
+from service.analysis.observed.annotations import as_one
 from service.analysis.observed.descriptions import describe_change
 from service.messages.text import counted, format_time, seconds
 
@@ -24,7 +25,7 @@ def settings_changed(facts: Facts) -> Finding | None:
     changes = [change for change in facts.history.changes if change.in_force_s <= facts.at_s]
     if not changes or changes[-1].in_force_s < facts.history.service_begun_s(facts.at_s):
         return None
-    change, age_s = changes[-1], facts.at_s - changes[-1].in_force_s
+    change, age_s = as_one(changes), facts.at_s - changes[-1].in_force_s
     before = facts.history.batches.formed_before(change.version, facts.at_s)
     left, left_s = (0, None) if before is None else (before.requests, before.left_s)
     if not change.changed_fields or (not left and age_s > SHOWN_S):

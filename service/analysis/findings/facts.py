@@ -191,7 +191,7 @@ class Facts:
         before = self.history.batches.regime_before(self.regime)
         if before is None:
             return None
-        end_s = self.regime.start_s
+        end_s = self.history.batches.end_s(before)
         formation = before.settings.formation if before.settings is not None else None
         return recent_batches(self.history, before.number, end_s - WINDOW_S, end_s, formation)
 

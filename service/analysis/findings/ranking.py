@@ -11,6 +11,7 @@ from typing import Final
 
 from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
 from service.analysis.findings.rules import formation, load, queueing, sizes, stalls, timeouts
+from service.analysis.findings.verdict import LAST_RESORT
 from service.analysis.observed.history import History
 from service.analysis.observed.rolling import WINDOW_S
 from service.messages.text import counted, seconds
@@ -43,7 +44,6 @@ RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of
     timeouts.timeout_without_effect,
 )
 SEVERITIES: Final = ("warning", "check", "info")
-LAST_RESORT: Final = "requests_wait"  # said where no other warning says what requests wait for
 WITHOUT_LOAD: Final = frozenset({"replica_lost", "memory_grows"})  # what is true of a service that nobody uses
 
 # One cause is one warning: a finding suppresses others that are its weaker forms or its consequences, whose numbers
@@ -99,7 +99,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     return tuple(sorted(shown, key=_rank))
 
 
-def nothing_found(facts: Facts) -> str:
+def nothing_found(facts: Facts, is_well: bool = True) -> str:
     """What stands where there is no finding: whether that says anything, and on what it rests."""
     count = len(facts.batches)
     if not count:
@@ -107,7 +107,8 @@ def nothing_found(facts: Facts) -> str:
     if count < LEAST_BATCHES:
         return f"Too few to judge: {counted(count, 'batch')} of the {LEAST_BATCHES} it takes under these settings."
     requests, span_s = counted(len(facts.begun), "request"), seconds(facts.at_s - facts.since_s)
-    return f"All is well, judged by {counted(count, 'batch')} and {requests} that ran in the last {span_s}."
+    begins = "All is well" if is_well else "No setting to change"
+    return f"{begins}, judged by {counted(count, 'batch')} and {requests} that ran in the last {span_s}."
 
 
 @dataclass(frozen=True)

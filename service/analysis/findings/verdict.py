@@ -26,6 +26,7 @@ WORST_FIRST: Final[tuple[State, ...]] = get_args(State)
 ALARMING: Final = frozenset({"failed", "refused"})
 LONGEST: Final = 90  # characters
 STANDS_S: Final = 2.0
+LAST_RESORT: Final = "requests_wait"  # said where nothing else says what requests wait for
 LEAST_FALL_S: Final = 3.0  # from which on the queue itself shows whether it falls
 FEW: Final = 1  # request of the start itself
 FIFTHS: Final = 5
@@ -57,6 +58,12 @@ class Verdict:
         '97 % refused: the queue is full.'
         """
         return f"{self.lead}{self.number}{self.rest}{self.second}."
+
+    def listed(self, findings: Sequence[Finding]) -> list[Finding]:
+        """The findings to list below: none that asks why requests wait where the sentence says it; its own first."""
+        told = LAST_RESORT if self.state == "working off" else ""
+        own = "" if self.finding is None else self.finding.rule
+        return sorted((each for each in findings if each.rule != told), key=lambda each: each.rule != own)
 
     @property
     def action(self) -> str:

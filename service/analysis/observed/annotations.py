@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from service.analysis.observed.descriptions import describe_change, describe_load_change
 from service.messages.load import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
-from service.messages.settings import Scale
+from service.messages.settings import Scale, SettingsChange
 from service.messages.telemetry import Deployment
 from service.messages.text import counted, format_time
 
-MARK_GAP_S: Final = 1.0  # changes of load closer than this (a slider that is dragged) become one mark
+MARK_GAP_S: Final = 1.0  # changes closer than this (a slider that is dragged) become one
 MOST_KEPT: Final = 500
 
 
@@ -41,6 +43,33 @@ class OuterMark:
 
     at_s: float
     text: str
+
+
+def continues(earlier: SettingsChange, later: SettingsChange) -> bool:
+    """Whether both are of one drag: of the same settings, and one soon after the other."""
+    return (
+        later.requested_s - earlier.requested_s < MARK_GAP_S
+        and later.changed_fields == earlier.changed_fields
+        and later.version == earlier.version + 1
+    )
+
+
+def as_one(changes: Sequence[SettingsChange]) -> SettingsChange:
+    """The last change, with those of the same drag before it.
+
+    >>> from service.messages.settings import Settings
+    >>> def to(cap: int, version: int) -> SettingsChange:
+    ...     before, after = Settings(max_batch_size=cap - 1), Settings(max_batch_size=cap)
+    ...     return SettingsChange(version=version, previous=before, settings=after, requested_s=0.1, in_force_s=0.2)
+    >>> as_one([to(4, 2), to(5, 3), to(6, 4)]).previous.max_batch_size
+    3
+    """
+    first = last = changes[-1]
+    for earlier in reversed(changes[:-1]):
+        if not continues(earlier, first):
+            break
+        first = earlier
+    return msgspec.structs.replace(last, previous=first.previous)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 import numpy as np
 
-from service.analysis.observed.annotations import Drain, Predecessors, SettingsMark
+from service.analysis.observed.annotations import Drain, Predecessors, SettingsMark, continues
 from service.analysis.observed.columns import Bools, Columns, Floats, Ints
 from service.analysis.observed.descriptions import describe_change
 from service.analysis.observed.rolling import Grid
@@ -36,6 +36,7 @@ class Regime:
     Attributes:
         settings: ``None`` if the service did not report them.
         in_force_s: when every replica had adopted them; ``None`` for a service's first.
+        is_passing: whether the drag of a slider went on from here.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Regime:
     mark: SettingsMark | None
     settings: Settings | None = None
     in_force_s: float | None = None
+    is_passing: bool = False
 
 
 class BatchTable:
@@ -113,8 +115,14 @@ class BatchTable:
         return next((regime for regime in reversed(self.regimes) if regime.start_s <= at_s), None)
 
     def regime_before(self, regime: Regime) -> Regime | None:
-        """The regime that a change of settings ended; ``None`` for a service's first."""
-        return next((r for r in self.regimes if r.number == regime.number - 1), None) if regime.mark else None
+        """The regime that a change of settings ended, which for a drag is the one before it; ``None`` for a first."""
+        if not regime.mark:
+            return None
+        return next((r for r in reversed(self.regimes) if r.number < regime.number and not r.is_passing), None)
+
+    def end_s(self, regime: Regime) -> float:
+        """When the next regime began; infinity for the present one."""
+        return next((r.start_s for r in self.regimes if r.number == regime.number + 1), np.inf)
 
     def drain(self, regime: Regime) -> Drain | None:
         """How long batches of the settings before ran on; ``None`` if none was left."""
@@ -153,7 +161,9 @@ class BatchTable:
         return Predecessors(int(columns["size"][is_left].sum()), left_s)
 
     def marks(self) -> list[SettingsMark]:
-        found = [(regime.mark, self.drain(regime)) for regime in self.regimes if regime.mark is not None]
+        """A mark a change; a drag of a slider is one, where its last version was first obeyed."""
+        shown = [regime for regime in self.regimes if not regime.is_passing]
+        found = [(regime.mark, self.drain(regime)) for regime in shown if regime.mark is not None]
         return [mark if drain is None else replace(mark, drained=drain.words) for mark, drain in found]
 
     def close(self, at_s: float, slot: int | None = None) -> None:
@@ -223,6 +233,11 @@ class BatchTable:
             return max(older, default=0)  # never the newest: it had no mark and needs none now
         number = self.regime + 1
         self._regime_of_version[key] = number
+        begun = self._begin_of_drag(service, record.settings_version)
+        if obeyed is not None and begun <= obeyed:
+            of_drag = {number for version, number in known.items() if version >= begun}
+            self.regimes = [replace(r, is_passing=True) if r.number in of_drag else r for r in self.regimes]
+            obeyed = max((version for version in known if version < begun), default=begun - 1)
         mark = None if obeyed is None else self._mark(service, obeyed, record, number)
         change = self._changes.get(key)
         in_force_s = change.in_force_s if change is not None else None
@@ -236,6 +251,14 @@ class BatchTable:
         if regime.number == number and formed_s < regime.start_s:
             mark = regime.mark and replace(regime.mark, at_s=formed_s)
             self.regimes[-1] = replace(regime, start_s=formed_s, mark=mark)
+
+    def _begin_of_drag(self, service: int, version: int) -> int:
+        """The first version of the drag that led to this one."""
+        while True:
+            earlier, later = (self._changes.get((service, each)) for each in (version - 1, version))
+            if earlier is None or later is None or not continues(earlier, later):
+                return version
+            version -= 1
 
     def _mark(self, service: int, obeyed: int, record: BatchRecord, regime: int) -> SettingsMark:
         version = record.settings_version

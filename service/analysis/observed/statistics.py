@@ -67,7 +67,7 @@ def previous_figures(history: History, at_s: float | None = None) -> tuple[int, 
     previous = history.batches.regime_before(regime) if regime else None
     if regime is None or previous is None:
         return None
-    end_s = regime.start_s
+    end_s = history.batches.end_s(previous)
     begun_s = previous.start_s if previous.mark else (history.first_s or previous.start_s)
     return previous.version, _figures(history, max(end_s - WINDOW_S, begun_s), end_s, previous, end_s)
 
