@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from PySide6.QtCore import QSize
 from PySide6.QtWidgets import QWidget
 
 from gui.comparing.scatter import SweepPlot
@@ -14,7 +15,7 @@ from gui.plots.latency_charts import CumulativePlot
 from gui.series.latency import Sample
 from gui.widgets.buttons import Button
 from gui.widgets.labels import label
-from gui.widgets.layouts import column, row
+from gui.widgets.layouts import box, column, row, scrolled
 from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.run import FIGURE_BY_NAME, FIGURES, pooled, spoiling
 from service.analysis.compare.sweep import Sweep
@@ -26,6 +27,13 @@ PADDING: Final = tokens.PANEL_PADDING
 HEADER: Final = ("mean of the rounds", "A", "B", "B over A", "95 % interval")
 
 
+class _Curves(CumulativePlot):
+    """They ask for little and get what is left."""
+
+    def sizeHint(self) -> QSize:
+        return QSize(super().sizeHint().width(), tokens.HEIGHT_CURVES_MIN)
+
+
 class CompareResults(QWidget):
     """The verdict, both cumulative curves with the gap between them filled, and the figures side by side."""
 
@@ -34,8 +42,9 @@ class CompareResults(QWidget):
         self.verdict = label(NOTHING_YET, "title", wrap=True)
         self._subject = label("", "dim", wrap=True)
         self._warnings = label("", "error", wrap=True)
-        self.curves = CumulativePlot()
+        self.curves = _Curves()
         self.figures = TextTable(HEADER, "Figures of A and B")
+        self.curves.setMinimumHeight(tokens.HEIGHT_CURVES_MIN)
         self.report = Button("Save report…", "ph.file-text")
         self.config = Button("Save B's config…", "ph.download-simple")
         words = column(
@@ -43,7 +52,8 @@ class CompareResults(QWidget):
         )
         actions = row(self.report, self.config, None)
         below = column(self.figures, actions, gap=tokens.GAP_4, margins=(PADDING, 0, PADDING, PADDING))
-        self.setLayout(column(words, self.curves, below, gap=tokens.GAP_3, stretch=self.curves))
+        whole = box(column(words, self.curves, below, gap=tokens.GAP_3, stretch=self.curves))
+        self.setLayout(column(scrolled(whole)))  # a low window has no room for every figure
         self.show_comparison(None)
 
     def show_comparison(self, comparison: Comparison | None) -> None:

@@ -171,6 +171,7 @@ HEIGHT_PRIMARY: Final = 36
 HEIGHT_ROW: Final = 40
 HEIGHT_STATUS_BAR: Final = 26
 HEIGHT_LOG: Final = 180
+HEIGHT_CURVES_MIN: Final = 180  # of A and B compared; below them stand the figures
 HEIGHT_FINDINGS_MIN: Final = 96
 HEIGHT_EDITOR: Final = 104
 LINE_EDITOR: Final = 18

@@ -15,7 +15,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.comparing.results import SweepResults
+from gui.comparing.results import CompareResults, SweepResults
 from gui.comparing.scatter import SweepPlot
 from gui.comparing.view import SWEEP, CompareView
 from gui.look.theme import Theme
@@ -246,6 +246,17 @@ def results(qtbot: QtBot, theme: Theme) -> SweepResults:
     made.show()
     made.show_sweep(sweep())
     return made
+
+
+def test_that_no_figure_is_cut_where_the_window_is_low(qtbot: QtBot, theme: Theme) -> None:
+    compared = CompareResults()
+    qtbot.addWidget(compared)
+    compared.resize(500, 300)
+    compared.show()
+    compared.show_comparison(comparison())
+    figures = compared.figures
+    qtbot.waitUntil(lambda: figures.height() >= figures.minimumSizeHint().height() > 200)
+    assert len(figures.texts()) == len(comparison().differences)
 
 
 def test_that_the_best_is_looked_at_until_another_point_is_picked(results: SweepResults) -> None:
