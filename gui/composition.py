@@ -23,7 +23,7 @@ from gui.control.exporter import LONGEST_END_MS, Exporter
 from gui.control.foresight import Foresight
 from gui.control.inspector import RequestInspector
 from gui.control.preferences import FEWEST_S, MOST_S
-from gui.control.presenter import NUMBERS_EVERY_S, Presenter
+from gui.control.presenter import FINDINGS_EVERY_S, NUMBERS_EVERY_S, Presenter
 from gui.control.service_controller import ServiceController
 from gui.main_window import MainWindow
 from gui.panels.measure_chooser import MeasureChooser
@@ -68,6 +68,7 @@ class Composition(QObject):
         self.presenter.numbers_shown.connect(self.inspector.refresh)
         self.foresight = Foresight(window, self.plots, self.session)
         self.presenter.numbers_shown.connect(self.foresight.check)
+        self.presenter.round_robin.add(self.foresight.follow, FINDINGS_EVERY_S)
         self._add_comparing()
         self.exporter = Exporter(window, self.history, self.plots)
         self._add_recordings()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
 from gui.look import tokens
@@ -23,6 +24,16 @@ class View:
     shortcut: Shortcut
 
 
+@dataclass(frozen=True)
+class Remark:
+    """A line beside the switch, a shorter one where room lacks, and what its tooltip says besides."""
+
+    text: str = ""
+    brief: str = ""
+    tip: str = ""
+
+
+NO_REMARK: Final = Remark()
 LIVE: Final = "live"
 DISTRIBUTIONS: Final = "distributions"
 COMPARE: Final = "compare"
@@ -41,7 +52,7 @@ class Views(QWidget):
     def __init__(self, live: QWidget) -> None:
         super().__init__()
         self._widgets: dict[str, QWidget] = {}
-        self._remarks: dict[str, str] = {}
+        self._remarks: dict[str, Remark] = {}
         self._switch = Segmented([(view.key, view.title) for view in VIEWS], "View")
         self._switch.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         for view in VIEWS:
@@ -77,14 +88,32 @@ class Views(QWidget):
         self._switch.button(LIVE).setText(title)
         self._switch.button(LIVE).setAccessibleName(f"View: {title}")
 
-    def describe(self, key: str, text: str) -> None:
-        """Set the remark that stands at the right end of the row while the view is shown."""
-        self._remarks[key] = text
-        self._remark.setText(self._remarks.get(self.key, ""))
+    @property
+    def remark(self) -> str:
+        """The remark that is shown, whole."""
+        return self._remarks.get(self.key, NO_REMARK).text
+
+    def describe(self, key: str, text: str, *, brief: str = "", tip: str = "") -> None:
+        """Set the remark that stands at the right end of the row while the view is shown; `brief` where room lacks."""
+        remark = Remark(text, brief, tip)
+        if self._remarks.get(key) != remark:
+            self._remarks[key] = remark
+            self._show_remark()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._show_remark()
+
+    def _show_remark(self) -> None:
+        remark = self._remarks.get(self.key, NO_REMARK)
+        room = self.width() - self._switch.sizeHint().width() - 2 * tokens.PANEL_PADDING - tokens.GAP_4
+        is_short = bool(remark.brief) and self._remark.fontMetrics().horizontalAdvance(remark.text) > room
+        self._remark.setText(remark.brief if is_short else remark.text)
+        self._remark.set_tip("\n".join(filter(None, (remark.text if is_short else "", remark.tip))))
 
     def _show_chosen(self) -> None:
         self.pages.setCurrentWidget(self._widgets.get(self.key, self._widgets[LIVE]))
-        self._remark.setText(self._remarks.get(self.key, ""))
+        self._show_remark()
 
     def _on_chosen(self, key: str) -> None:
         self._show_chosen()

@@ -55,6 +55,7 @@ class ElidedLabel(QLabel):
     ) -> None:
         super().__init__()
         self._mode = mode
+        self._tip = ""
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         set_role(self, role)
@@ -66,6 +67,12 @@ class ElidedLabel(QLabel):
         super().setText(text)
         self.updateGeometry()
         self._offer_whole_text()
+
+    def set_tip(self, tip: str) -> None:
+        """What the tooltip says besides."""
+        if tip != self._tip:
+            self._tip = tip
+            self._offer_whole_text()
 
     def minimumSizeHint(self) -> QSize:
         return QSize(0, super().minimumSizeHint().height())
@@ -82,4 +89,4 @@ class ElidedLabel(QLabel):
 
     def _offer_whole_text(self) -> None:
         is_cut = self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
-        self.setToolTip(self.text() if is_cut else "")
+        self.setToolTip("\n".join(filter(None, (self.text() if is_cut else "", self._tip))))

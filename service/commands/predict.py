@@ -15,6 +15,7 @@ from service.analysis.predict.load import PresentLoad
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.analysis.predict.prediction_report import PredictionReport, measured, table
+from service.analysis.predict.speed import SpeedChange
 from service.commands import cli
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
@@ -109,6 +110,8 @@ async def _watch_and_predict(options: argparse.Namespace) -> PredictionReport:
             f"Only {seen} requests were seen in {watch_s:g} s, too few to predict from. "
             "Send some load (python -m service load …) or watch longer with --seconds."
         )
+    if change := SpeedChange.of_batches(observation.executed):
+        raise UserError(change.sentence)
     predictor = Predictor.of(observation)
     other = replace(predictor, load=_load_of(options, predictor.load))
     expected, prediction = predictor.predict(before.settings), other.predict(asked)

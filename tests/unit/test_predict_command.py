@@ -13,6 +13,7 @@ from service.analysis.predict.prediction_report import PredictionReport
 from service.commands import predict
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import TelemetryEvent
+from tests.synthetic_parts import SyntheticBatch
 from tests.synthetic_run import Step, SyntheticRun
 
 NOW = Settings(max_batch_size=8)
@@ -21,6 +22,7 @@ NOW = Settings(max_batch_size=8)
 class ToldService:
     """Stands in for `RemoteService`: everything it has to tell comes at once."""
 
+    run = SyntheticRun
     rate_per_s = 4.0
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -36,7 +38,7 @@ class ToldService:
         return VersionedSettings(version=1, settings=NOW)
 
     async def telemetry(self) -> AsyncIterator[TelemetryEvent]:
-        for frame, _ in SyntheticRun(40.0, (Step(0.0, self.rate_per_s, NOW),)).frames():
+        for frame, _ in self.run(40.0, (Step(0.0, self.rate_per_s, NOW),)).frames():
             yield frame
         await asyncio.Event().wait()
 
@@ -115,3 +117,16 @@ def test_that_no_load_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(ToldService, "rate_per_s", 0.05)
     assert run("--set", "max_batch_size=16") == 2
     assert "too few to predict from" in capsys.readouterr().err
+
+
+class SlowerAtLast(SyntheticRun):
+    def _batch_s(self, batch: SyntheticBatch) -> float:
+        return super()._batch_s(batch) * (2.0 if batch.formed_s > self.duration_s - 10.0 else 1.0)
+
+
+def test_that_an_engine_that_has_just_become_slower_is_said_instead(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ToldService, "run", SlowerAtLast)
+    assert run("--set", "max_batch_size=16") == 2
+    assert "The engine takes 2.0 times as long as when it was observed; no prediction" in capsys.readouterr().err

@@ -14,14 +14,26 @@ from service.analysis.observed.annotations import OuterMark
 from service.analysis.predict.predict import Prediction
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings, VersionedSettings
+from tests.synthetic_parts import SyntheticBatch
 from tests.synthetic_run import CLOCK, Step, SyntheticRun, filled_history
 
 SPAN_S = 60.0
 CALM = Settings(max_batch_size=8)
 
 
+AFTER_S = 30.0
+WIDER = CALM.revised({"max_batch_size": 16})
+
+
 def run_under(rate_per_s: float = 4.0) -> SyntheticRun:
     return SyntheticRun(SPAN_S, (Step(0.0, rate_per_s, CALM),), seed=4)
+
+
+class SlowerAtLast(SyntheticRun):
+    """The engine takes twice as long in the last ten seconds, of which batches formed before are a part."""
+
+    def _batch_s(self, batch: SyntheticBatch) -> float:
+        return super()._batch_s(batch) * (2.0 if batch.formed_s > self.duration_s - 10.0 else 1.0)
 
 
 @pytest.fixture
@@ -133,6 +145,55 @@ def test_that_the_end_of_the_service_ends_it(qtbot: QtBot, loaded: Batchscope) -
     await_prediction(qtbot, loaded)
     loaded.composition.session.life_cycle_changed.emit(LifeCycle.FAILED)
     assert "then" not in below(loaded, "p50_s")
+
+
+def test_that_a_prediction_is_scored_beside_the_plots(qtbot: QtBot, loaded: Batchscope) -> None:
+    composition, window = loaded.composition, loaded.window
+    assert not window.views.remark
+    drag_to(loaded, 16, let_go=True)
+    await_prediction(qtbot, loaded)
+    apply(loaded, 2, 16)
+    steps = (Step(0.0, 4.0, CALM), Step(SPAN_S, settings=WIDER))
+    composition.history.become(filled_history(SyntheticRun(SPAN_S + AFTER_S, steps, seed=4))[0])
+    composition.foresight.follow()
+    assert window.views.remark.startswith("Predictions of p95, the last: error ")
+    composition.foresight.follow()
+    assert "the last" in window.views.remark, "it is scored once"
+
+
+def test_that_a_prediction_that_was_not_applied_is_not_scored(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    await_prediction(qtbot, loaded)
+    apply(loaded, 2, 16)  # on the way, while the slider is held
+    drag_to(loaded, 12, let_go=True)
+    await_prediction(qtbot, loaded)
+    steps = (Step(0.0, 4.0, CALM), Step(SPAN_S, settings=WIDER))
+    loaded.composition.history.become(filled_history(SyntheticRun(SPAN_S + AFTER_S, steps, seed=4))[0])
+    loaded.composition.foresight.follow()
+    assert not loaded.window.views.remark
+
+
+def test_that_nothing_is_predicted_while_the_engine_is_not_as_it_was_observed(loaded: Batchscope) -> None:
+    composition, views = loaded.composition, loaded.window.views
+    composition.history.become(filled_history(SlowerAtLast(SPAN_S, (Step(0.0, 4.0, CALM),), seed=4))[0])
+    drag_to(loaded, 16)
+    assert views.remark.startswith("The engine takes 1.9 times as long as when it was observed; no prediction until")
+    assert not composition.plots.latency.ghost
+    assert not composition.foresight.predictor.is_running
+    composition.history.become(filled_history(run_under())[0])
+    composition.foresight.follow()
+    assert not views.remark
+
+
+def test_that_a_prediction_is_withdrawn_when_the_engine_becomes_slower(qtbot: QtBot, loaded: Batchscope) -> None:
+    drag_to(loaded, 16)
+    await_prediction(qtbot, loaded)
+    slower = SlowerAtLast(SPAN_S, (Step(0.0, 4.0, CALM),), seed=4)
+    loaded.composition.history.become(filled_history(slower)[0])
+    loaded.composition.foresight.follow()
+    assert "then" not in below(loaded, "p50_s")
+    assert not loaded.composition.plots.latency.ghost
+    assert loaded.window.views.remark.startswith("The engine takes 1.9 times as long")
 
 
 def test_that_without_a_load_nothing_is_foretold(batchscope: Batchscope) -> None:

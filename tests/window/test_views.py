@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from gui.look.theme import Theme
@@ -83,3 +83,11 @@ def test_that_what_a_view_says_of_itself_stands_only_while_it_is_shown(window: M
     assert "v7, 412 requests" not in texts(window.views)
     window.views.show_view(DISTRIBUTIONS)
     assert "v7, 412 requests" in texts(window.views)
+
+
+def test_that_a_narrow_row_shows_the_short_remark_and_the_whole_one_on_hover(window: MainWindow) -> None:
+    window.views.describe(LIVE, "long " * 40, brief="in short", tip="all of it")
+    [remark] = [label for label in window.views.findChildren(QLabel) if label.text() == "in short"]
+    assert remark.toolTip() == "long " * 40 + "\nall of it"
+    window.views.describe(LIVE, "short", brief="s", tip="all of it")
+    assert (remark.text(), remark.toolTip()) == ("short", "all of it")

@@ -281,9 +281,10 @@ class CostModel:
         """The model of an engine that takes `factor` times as long."""
         return self._priced(factor * self._prices)
 
-    def factor(self, executed: Executed) -> float:
-        """How much longer these batches took than the model says."""
-        return float(executed.run_s.sum() / (executed.work @ self._prices).sum() / self.residuals.mean())
+    def ratios(self, executed: Executed) -> Floats:
+        """What each of these batches took over what the model says, outliers and all."""
+        result: Floats = executed.run_s / (executed.work @ self._prices)
+        return result
 
     def _priced(self, prices: Floats) -> CostModel:
         return replace(self, **dict(zip(TERMS, prices.tolist(), strict=True)))

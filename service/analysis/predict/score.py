@@ -1,0 +1,207 @@
+"""Predictions held against what came: each that was shown for a change which was then made, over the time it is for."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from service.analysis.observed.annotations import OuterMark
+from service.analysis.observed.history import History
+from service.analysis.predict.load import observed_requests
+from service.analysis.predict.predict import GROWN_S, Estimate, Prediction
+from service.analysis.predict.prediction_report import Measured, measured
+from service.analysis.predict.speed import SpeedChange
+from service.messages.text import counted, percent
+
+SCORED: Final[Mapping[str, str]] = {
+    "p95_s": "p95",
+    "p50_s": "p50",
+    "ttft_p50_s": "TTFT p50",
+    "tpot_p50_s": "TPOT p50",
+}
+HEADLINE: Final = "p95_s"
+KEPT: Final = 12
+LATE_S: Final = 1.0  # after which the sender has told of what was answered
+BY_CHANCE: Final = 3.0  # standard deviations of a count
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A prediction and what came."""
+
+    prediction: Prediction
+    measured: Measured
+
+    def error(self, name: str) -> float | None:
+        """By what share the prediction was too high; ``None`` where one of the two is unknown."""
+        estimate, value = self._pair(name)
+        return None if estimate is None or not value else estimate.value / value - 1.0
+
+    def is_inside(self, name: str) -> bool | None:
+        """Whether it came within the predicted band."""
+        estimate, value = self._pair(name)
+        return None if estimate is None or not value else estimate.low <= value <= estimate.high
+
+    def _pair(self, name: str) -> tuple[Estimate | None, float | None]:
+        return getattr(self.prediction, name), getattr(self.measured, name)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good the last predictions of one figure were: the median size of their errors, and how many were inside."""
+
+    count: int
+    median_error: float
+    inside: int
+
+    @classmethod
+    def of(cls, outcomes: list[Outcome], name: str = HEADLINE) -> Score | None:
+        """``None`` where none of them can be judged."""
+        errors = [error for each in outcomes if (error := each.error(name)) is not None]
+        inside = sum(bool(each.is_inside(name)) for each in outcomes)
+        return cls(len(errors), median(map(abs, errors)), inside) if errors else None
+
+    @property
+    def words(self) -> str:
+        """
+        >>> Score(12, 0.061, 11).words, Score(1, 0.2, 0).words
+        ('last 12: median error 6 %, 11 inside their band', 'the last: error 20 %, outside its band')
+        """
+        error = percent(self.median_error)
+        if self.count == 1:
+            return f"the last: error {error}, {'inside' if self.inside else 'outside'} its band"
+        return f"last {self.count}: median error {error}, {self.inside} inside their band"
+
+    @property
+    def brief(self) -> str:
+        """The same for narrow places.
+
+        >>> Score(12, 0.061, 11).brief, Score(1, 0.2, 0).brief
+        ('last 12: 6 % off, 11 inside', 'last 1: 20 % off, 0 inside')
+        """
+        return f"last {self.count}: {percent(self.median_error)} off, {self.inside} inside"
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """A prediction whose outcome has not come yet: `version` of the settings shall bring it."""
+
+    prediction: Prediction
+    version: int
+    mark: OuterMark | None
+
+    def span(self, history: History) -> tuple[float, float] | None:
+        """The time that the prediction is for; ``None`` before a batch has obeyed the settings.
+
+        Steady figures hold once the backlog is worked off and requests from before are answered.
+        """
+        regime = history.batches.regimes[-1] if history.batches.regimes else None
+        if regime is None or regime.version != self.version:
+            return None
+        prediction, begin_s = self.prediction, regime.start_s
+        if prediction.saturated and prediction.horizon_s is not None:
+            end_s = begin_s + prediction.horizon_s
+            return end_s - GROWN_S, end_s
+        if prediction.is_after_backlog and prediction.worked_off_s is not None:
+            begin_s += prediction.worked_off_s.high
+        begin_s += prediction.p95_s.value if prediction.p95_s is not None else 0.0
+        return begin_s, begin_s + prediction.window_s
+
+
+@dataclass
+class Scores:
+    """Waits for the outcomes of predictions and keeps the last ones; one prediction at a time is waited for.
+
+    Attributes:
+        unscored: the number of predictions whose conditions changed before their outcome was there.
+    """
+
+    unscored: int = 0
+    _outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _awaited: _Awaited | None = None
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The last ones, oldest first."""
+        return list(self._outcomes)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._awaited is not None
+
+    def expect(self, prediction: Prediction, version: int, history: History) -> None:
+        """Wait for what comes of a prediction that was shown, under `version` of the settings, which it is for."""
+        self.drop()
+        self._awaited = _Awaited(prediction, version, _last_mark(history))
+
+    def drop(self) -> None:
+        """Do not score the prediction that is waited for: its conditions have changed."""
+        self.unscored += self._awaited is not None
+        self._awaited = None
+
+    def follow(self, history: History, change: SpeedChange | None = None) -> None:
+        """Score the prediction that is waited for once its time is over, or drop it where its conditions changed.
+
+        Args:
+            change: of the engine's speed, if there was one within the last seconds.
+        """
+        awaited, in_force = self._awaited, history.in_force
+        if awaited is None:
+            return
+        is_newer = in_force is None or in_force.version > awaited.version
+        if change is not None or is_newer or _last_mark(history) != awaited.mark:
+            self.drop()
+            return
+        span = awaited.span(history)
+        if span is None or history.last_s is None or history.last_s < span[1] + LATE_S:
+            return
+        outcome = Outcome(awaited.prediction, measured(history, *span))
+        is_other = _is_disturbed(history, *span) or not _is_same_load(awaited.prediction, history, *span)
+        if is_other or outcome.error(HEADLINE) is None:
+            self.drop()
+            return
+        self._awaited = None
+        self._outcomes.append(outcome)
+
+    @property
+    def words(self) -> str:
+        """The score of the headline figure as one line, or nothing before the first outcome."""
+        score = Score.of(self.outcomes)
+        return "" if score is None else f"Predictions of {SCORED[HEADLINE]}, {score.words}"
+
+    @property
+    def brief(self) -> str:
+        """The same for narrow places."""
+        score = Score.of(self.outcomes)
+        return "" if score is None else score.brief
+
+    @property
+    def details(self) -> str:
+        """A line for each figure, and what was not scored."""
+        scores = ((name, Score.of(self.outcomes, key)) for key, name in SCORED.items())
+        lines = [f"{name}, {score.words}" for name, score in scores if score is not None]
+        if self.unscored:
+            changed = "settings, load or speed of the engine changed first"
+            lines.append(f"{counted(self.unscored, 'more prediction')} not scored: {changed}")
+        return "\n".join(lines)
+
+
+def _last_mark(history: History) -> OuterMark | None:
+    return next(reversed(history.outer_marks()), None)
+
+
+def _is_disturbed(history: History, start_s: float, end_s: float) -> bool:
+    """Whether something of that time was not heard."""
+    is_out = any(each.start_s < end_s and (each.end_s or math.inf) > start_s for each in history.outages)
+    return is_out or any(each.overlaps(start_s, end_s) for each in history.silences)
+
+
+def _is_same_load(prediction: Prediction, history: History, start_s: float, end_s: float) -> bool:
+    """Whether requests came as fast as the prediction assumes, but for chance; users come as they are answered."""
+    expected = prediction.rate_per_s * (end_s - start_s)
+    came = len(observed_requests(history, start_s, end_s))
+    return bool(prediction.users) or abs(came - expected) <= BY_CHANCE * math.sqrt(max(expected, 1.0))
