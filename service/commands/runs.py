@@ -215,12 +215,9 @@ class Stretch:
     def advance(self, progress: LoadProgress) -> None:
         """The run's own load has come so far."""
         totals = progress.totals
-        sends = progress.elapsed_s < progress.duration_s
-        self._say(
-            f"{self._title}, {totals.sent} sent"
-            if sends
-            else f"{self._title}, waiting for {counted(totals.outstanding, 'answer')}"
-        )
+        is_over = progress.elapsed_s >= progress.duration_s
+        doing = f"waiting for {counted(totals.outstanding, 'answer')}" if is_over else f"{totals.sent} sent"
+        self._say(f"{self._title}, {doing}")
 
     def _say(self, doing: str, backlog: int = 0) -> None:
         left_s = max(self._left_s(self.ran_s), 0.0)

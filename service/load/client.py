@@ -170,7 +170,7 @@ async def _listen(response: aiohttp.ClientResponse, flight: Flight, observer: Ob
     async for chunk in response.content.iter_any():
         now = time.monotonic()
         for event in reader.feed(chunk):
-            answer = _take_event(event, flight, now)
+            answer = take_event(event, flight, now)
             if answer is None:
                 continue
             if answer.outcome == "ok":
@@ -189,7 +189,7 @@ async def _read(response: aiohttp.ClientResponse, flight: Flight) -> Answer:
     return failed or Answer("ok")
 
 
-def _take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | None:
+def take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | None:
     """Add what the event brings to the flight; the answer if it was the last."""
     if event.data == DONE:
         return Answer("ok")
