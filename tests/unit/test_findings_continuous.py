@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from service.analysis.findings.facts import Facts, Finding
 from service.analysis.findings.ranking import findings
@@ -158,18 +159,19 @@ def test_that_a_prompt_that_stalls_running_answers_is_named_with_what_would_boun
     assert (stalled.severity, stalled.control) == ("warning", "prefill_chunk_tokens")
     assert stalled.data["stall_s"] == pytest.approx(0.64, abs=0.03)
     assert " running answers got no token for 0.6" in stalled.evidence
-    assert stalled.evidence.endswith(" while the prompt of c60, 600 tokens, was read in one step.")
-    assert stalled.change == {"prefill_chunk_tokens": 32}
-    assert stalled.data["bound_s"] == pytest.approx(0.04 + 0.032, abs=0.02)
-    assert stalled.data["later_s"] == pytest.approx(18 * 0.04, rel=0.3), "19 steps instead of one"
-    assert stalled.expected.startswith("By the cost of recent batches, stalls of up to 0.0")
+    assert stalled.evidence.endswith(' while the prompt of c60 ("Once upon a time"), 600 tokens, was read in one step.')
+    assert stalled.change == {"prefill_chunk_tokens": 64}
+    assert stalled.data["bound_s"] == pytest.approx(0.04 + 0.064, abs=0.02)
+    assert stalled.data["later_s"] == pytest.approx(9 * 0.04, rel=0.3), "ten steps instead of one"
+    assert stalled.expected.startswith("By the cost of recent batches, stalls of about 0.1")
 
 
 def test_that_it_is_said_whose_longest_prompt_it_was_where_several_were_read_together() -> None:
     burst = tuple((number, 150 + number) for number in range(100, 108))
     stalled = joined_by(burst, rate_per_s=6.0)["stream_stalled"]
     longest = int(stalled.data["prompt_tokens"])
-    assert stalled.evidence.endswith(f"in a step, the longest of c{longest - 150} with {longest} tokens.")
+    assert f"in a step, the longest of c{longest - 150} (" in stalled.evidence
+    assert stalled.evidence.endswith(f") with {longest} tokens.")
 
 
 @pytest.mark.parametrize(
@@ -200,3 +202,24 @@ def test_that_long_prompts_are_one_cause_and_one_finding() -> None:
     said = joined_by(prompts, rate_per_s=2.0)
     assert "prompts_dominate" not in said
     assert "Reading prompts took " in said["stream_stalled"].evidence
+
+
+@pytest.mark.parametrize(("joined_under", "is_named"), [(2, True), (1, False)])
+def test_that_a_prompt_that_joined_before_a_change_of_the_chunk_is_not_held_against_it(
+    joined_under: int, is_named: bool
+) -> None:
+    """What joins keeps the chunk with which it began, also where its last parts are read after the change."""
+    before, after = SETTINGS.revised({"prefill_chunk_tokens": 1024}), SETTINGS.revised({"prefill_chunk_tokens": 512})
+    steps = (Step(0.0, 4.0, before), Step(13.0, settings=after))
+    run = run_of(*steps, spread=16, duration_s=20.0, prompts=((60, 600),))
+    segment = next(request.batch.id for request in run.requests if request.prompt_tokens == 600 and request.batch)
+    history, _ = filled_history(run, until_s=0.0)
+    for telemetry, load in run.frames():
+        batches = tuple(
+            replace(batch, settings_version=joined_under) if batch.id == segment else batch
+            for batch in telemetry.batches
+        )
+        history.add_telemetry(replace(telemetry, batches=batches))
+        history.add_load(load)
+    found = {finding.rule for finding in findings(history, run.start_s + 20.0)}
+    assert ("stream_stalled" in found) is is_named

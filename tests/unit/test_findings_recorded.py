@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from service.analysis.findings.ranking import findings
+from service.analysis.observed.rolling import STEP_S
 from service.analysis.observed.stages import durations, marks
 from service.analysis.recording.reader import open_recording
 from service.commands.explain import explain
@@ -59,3 +60,18 @@ def test_that_the_timeout_that_every_batch_waits_is_told_to_pay_where_users_retu
     history = open_recording(FOLDER / "timeout_waited.bsr").history
     (waited,) = [finding for finding in findings(history) if finding.rule == "timeout_waited"]
     assert waited.data["mean_batch"] > 1.5 * waited.data["size_before"]
+
+
+def test_that_the_chunk_that_is_told_makes_the_stalls_shorter() -> None:
+    """A prompt of 800 tokens joins twice: read in one step, and 32 tokens at a time."""
+    history = open_recording(FOLDER / "stream_stalled.bsr").history
+    columns = history.requests.columns
+    once, in_parts = np.flatnonzero(columns["prompt_tokens"] == 800)
+    before, after = (
+        history.gaps.longest(columns["started"][row], columns["first_token"][row] + STEP_S) for row in (once, in_parts)
+    )
+    (stalled,) = (found for found in findings(history, before.at_s + 2.0) if found.rule == "stream_stalled")
+    assert stalled.data["stall_s"] == before.gap_s
+    assert stalled.data["prompt_tokens"] == 800
+    assert stalled.change == {"prefill_chunk_tokens": 32}
+    assert after.gap_s < before.gap_s / 4

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from heapq import nlargest
+from textwrap import shorten
 from typing import Final
 
 import numpy as np
@@ -21,10 +22,12 @@ from service.messages.text import counted, seconds
 
 LEAST_STALL_S: Final = 0.2  # a shorter one is hardly seen in a text that grows
 MUCH_LONGER: Final = 2.0  # times a step that reads no prompt
-EXPLAINED: Final = 1 / 3  # of the stall, by the mean price of a prompt's token: in a long prompt the last cost most
+EXPLAINED: Final = 1 / 3  # of the stall, by the mean time of a prompt's tokens: in a long prompt the last take longest
+WANTED_STEPS: Final = 3.0  # without a prompt; a stall that is no longer is short enough
 GAINED: Final = 0.7  # of the stall that is left, at most, where a smaller chunk is worth it
 MOST_LOOKED_AT: Final = 5  # of the longest stalls
 SAME_STEP_S: Final = 1e-3
+SHOWN_CHARACTERS: Final = 32  # of a prompt
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def stream_stalled(facts: Facts) -> Finding | None:
         return None
     later_s = reading.later_s(smaller, chunk_tokens)
     expected = (
-        f"By the cost of recent batches, stalls of up to {seconds(bound_s)} instead of {seconds(stall_s)}. The first "
+        f"By the cost of recent batches, stalls of about {seconds(bound_s)} instead of {seconds(stall_s)}. The first "
         f"token of such a request comes about {seconds(later_s)} later."
     )
     dominate = prompts_dominate(facts)
@@ -95,12 +98,17 @@ def stream_stalled(facts: Facts) -> Finding | None:
 
 
 def _reading(facts: Facts, cost: CostModel, stall: Stall) -> _Reading | None:
-    """The prompts that were read in most of the stall, if they explain it."""
+    """The prompts that were read in most of the stall, if they explain it.
+
+    That the step took long does not say so alone: something else may have held it up. By the usual price the prompts
+    have to make the step twice as long.
+    """
     columns, slot = facts.history.requests.columns, facts.history.slots.held.get(stall.replica, -1)
     started, first, prompt = columns["started"], columns["first_token"], columns["prompt_tokens"]
     overlap_s = np.minimum(first, stall.at_s) - np.maximum(started, stall.since_s)
     here = columns["slot"] == slot
-    rows = np.flatnonzero(here & (prompt > 0) & (overlap_s >= stall.gap_s / 2))
+    joined = here & (prompt > 0) & (columns["regime"] == facts.regime.number)  # with the chunk that is in force
+    rows = np.flatnonzero(joined & (overlap_s >= stall.gap_s / 2))
     rows = rows[np.argsort(-prompt[rows], kind="stable")]
     runs = here & (first <= stall.since_s + SAME_STEP_S) & (columns["finished"] >= stall.at_s - SAME_STEP_S)
     held = int(np.count_nonzero(runs))
@@ -109,17 +117,27 @@ def _reading(facts: Facts, cost: CostModel, stall: Stall) -> _Reading | None:
     slow = float(cost.residuals.mean())
     step_s = slow * (cost.step_s + cost.row_s * held)
     reading = _Reading(stall, rows, held, len(rows) * int(prompt[rows[0]]), step_s)
-    read_s = slow * cost.prompt_token_s * reading.part(facts.chunk_tokens)
+    part, usual_s = reading.part(facts.chunk_tokens), slow * cost.prompt_token_s
+    token_s = max(_measured_token_s(facts, int(columns["batch"][rows[0]])), usual_s)
     is_long = stall.gap_s >= max(LEAST_STALL_S, MUCH_LONGER * step_s)
-    return reading if is_long and read_s >= EXPLAINED * stall.gap_s else None
+    is_cause = part * token_s >= EXPLAINED * stall.gap_s and part * usual_s >= step_s
+    return reading if is_long and is_cause else None
+
+
+def _measured_token_s(facts: Facts, batch: int) -> float:
+    """What reading a token took in the segment in which a prompt joined, on average; 0 before it has ended."""
+    columns, row = facts.history.batches.columns, batch - facts.history.batches.columns.first
+    if row < 0 or not columns["finished"][row] <= facts.at_s or columns["prompts"][row] <= 0:
+        return 0.0
+    return float(columns["prefill_s"][row] / columns["prompts"][row])
 
 
 def _smaller_chunk(reading: _Reading, chunk_tokens: int) -> int:
-    """The largest that makes the stalls hardly seen, or as short as two steps; else the smallest there is.
+    """The largest that makes the stalls hardly seen, or as short as some steps; else the smallest there is.
 
     A smaller one would save little, and let the requests that join wait for more steps.
     """
-    wanted_s = max(LEAST_STALL_S / 2, 2 * reading.step_s)
+    wanted_s = max(LEAST_STALL_S / 2, WANTED_STEPS * reading.step_s)
     chunks = list(_halved(reading.part(chunk_tokens)))
     return next((chunk for chunk in chunks if _bound_s(reading, chunk_tokens, chunk) <= wanted_s), chunks[-1])
 
@@ -144,9 +162,15 @@ def _evidence(facts: Facts, reading: _Reading) -> str:
     row, tokens = table.row(longest + table.columns.first), int(table.columns["prompt_tokens"][longest])
     part = reading.part(facts.chunk_tokens)
     at_a_time = f"{part} tokens in a step" if part < reading.tokens else "in one step"
-    prompts, name = len(reading.rows), row.client_id or row.id
+    prompts = len(reading.rows)
+    name = f"{row.client_id or row.id}{_begin_of(row.prompt)}"
     read = f"the prompt of {name}, {tokens} tokens, was read {at_a_time}"
     if prompts > 1:
         read = f"{prompts} prompts were read {at_a_time}, the longest of {name} with {tokens} tokens"
     stalled = counted(reading.held, "running answer")
     return f"{stalled} got no token for {seconds(reading.stall.gap_s)} while {read}."
+
+
+def _begin_of(prompt: str) -> str:
+    """The first words of a prompt, by which it is found in a list; nothing where the prompt is not known."""
+    return f' ("{shorten(prompt, SHOWN_CHARACTERS, placeholder="…")}")' if prompt else ""
