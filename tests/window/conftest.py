@@ -24,6 +24,7 @@ from gui.control.preferences import PreferencesFile
 from gui.look.theme import Preference, Theme
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
+from service.analysis.findings.ranking import prepare
 from tests.window.children import scripted
 
 LONGEST_WAIT_MS: Final = 120_000
@@ -35,6 +36,12 @@ def waits_end_with_their_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives every wait of pytest-qt that names no limit the same long one."""
     for name in ("waitUntil", "waitSignal", "waitSignals"):
         monkeypatch.setattr(QtBot, name, partialmethod(getattr(QtBot, name), timeout=LONGEST_WAIT_MS))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def scipy_is_imported() -> None:
+    """The window imports it in a thread, which would outlive the first test's window on a busy machine."""
+    prepare()
 
 
 @pytest.fixture(autouse=True)
