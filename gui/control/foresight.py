@@ -39,6 +39,7 @@ class Foresight(QObject):
         self._is_loaded = False
         self._asked: Settings | None = None
         self._mark: OuterMark | None = None
+        self._observed_s = 0.0
         self._version: int | None = None  # under which what was asked came in force
         window.batching.considered.connect(self._on_considered)
         session.settings_applied.connect(self._on_settings_applied)
@@ -73,13 +74,13 @@ class Foresight(QObject):
         observation = Observation.of_history(self._history)
         if observation is None:
             return False
-        self._mark = self._last_mark()
+        self._mark, self._observed_s = self._last_mark(), self._history.now_s()
         self.predictor.observe(observation)
         return True
 
     def _show(self, prediction: Prediction | None) -> None:
         self._window.figures.show_prediction(prediction)
-        self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction))
+        self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction), self._observed_s)
 
     def _on_settings_applied(self, in_force: VersionedSettings, _after_ms: float | None) -> None:
         if in_force.settings == self._asked:

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.control.exporter import Exporter
-from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
+from gui.look.tokens import AHEAD_S, DARK, HEIGHT_TIMELINE, LIGHT
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.latency import LatencyPanel
@@ -148,7 +148,7 @@ def test_that_legends_show_what_is_now(stack: PlotStack, history: History) -> No
 def test_that_the_latency_plot_shows_the_time_that_is_chosen(stack: PlotStack, history: History) -> None:
     at_s, plot = history.now_s(), stack.latency
     answer = float(plot.header.readout["p95"])
-    stack.set_ghost({"latency": (GhostLevel(0, 1.0, 0.9, 1.1, "p95"),)})
+    stack.set_ghost({"latency": (GhostLevel(0, 1.0, 0.9, 1.1, "p95"),)}, history.now_s())
     for name, unit in (("ttft", "s"), ("tpot", "ms"), ("latency", "s")):
         plot.show_measure(name)
         stack.refresh()
@@ -158,6 +158,30 @@ def test_that_the_latency_plot_shows_the_time_that_is_chosen(stack: PlotStack, h
         assert plot.layout_.panes[0].unit == unit
         assert bool(plot.ghost) == (name == "latency"), "only the latency is predicted"
     assert float(plot.header.readout["p95"]) == answer
+
+
+def test_that_a_prediction_has_room_of_its_own_right_of_what_is_measured(stack: PlotStack, history: History) -> None:
+    stack.refresh()
+    now_s, before = history.now_s(), [panel.layout_ for panel in stack.panels]
+    stack.set_ghost({"queue-depth": (GhostLevel(0, 4.0, 3.0, 5.0, "t1"),)}, now_s)
+    stack.refresh()
+    for panel, alone in zip(stack.panels, before, strict=True):
+        layout = panel.layout_
+        assert layout is not None
+        assert alone is not None
+        assert alone.right == alone.far == layout.far
+        measured, ahead = layout.right - layout.left, layout.far - layout.right
+        assert ahead / measured == pytest.approx(AHEAD_S / stack.window_s, abs=0.02)
+        assert layout.x_of(now_s) == pytest.approx(layout.right, abs=2)
+    [course] = stack.queue_depth.canvas.ghost.levels
+    assert course.course[0].share == 0.0, "it begins at the measured edge"
+    assert [tick.text for tick in layout.ticks][-4:] == ["now", "+10 s", "+20 s", "+30 s"]
+    stack.set_frozen(True)
+    stack.refresh()
+    assert stack.queue_depth.layout_ is not None
+    assert stack.queue_depth.layout_.right == stack.queue_depth.layout_.far
+    stack.set_frozen(False)
+    stack.set_ghost({}, now_s)
 
 
 def test_that_a_moment_pointed_at_is_read_in_all_plots_and_given_up_on_leaving(
