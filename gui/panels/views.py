@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.shortcuts import Shortcut
+from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.segmented import Segmented
@@ -37,6 +38,7 @@ class Views(QWidget):
     """A page for each of `VIEWS`; a view's widget is put in its page when it is made."""
 
     chosen = Signal(str)  # the key of the view that the user picked
+    back_wanted = Signal()  # to the present, from a moment at which the plots stand
 
     def __init__(self, live: QWidget) -> None:
         super().__init__()
@@ -50,9 +52,15 @@ class Views(QWidget):
         self._remark = ElidedLabel("", "caption")
         self._remark.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._remark.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.back_button = Button("Back to now", "ph.arrow-line-right", tip="Follow the present again (double click)")
+        self.back_button.clicked.connect(self.back_wanted)
+        self.back_button.hide()
         self.pages = QStackedWidget()
         margins = (tokens.PANEL_PADDING, 0, tokens.PANEL_PADDING, 0)
-        above = box(row(self._switch, self._remark, gap=tokens.GAP_4, margins=margins), height=tokens.HEIGHT_VIEWS)
+        above = box(
+            row(self._switch, self._remark, self.back_button, gap=tokens.GAP_4, margins=margins),
+            height=tokens.HEIGHT_VIEWS,
+        )
         self.setLayout(column(above, hairline(), self.pages, gap=0, stretch=self.pages))
         self.put(LIVE, live)
         self._switch.chosen.connect(self._on_chosen)
@@ -76,6 +84,10 @@ class Views(QWidget):
         """Call the view of the plots over time what it shows: the present, or a recording."""
         self._switch.button(LIVE).setText(title)
         self._switch.button(LIVE).setAccessibleName(f"View: {title}")
+
+    def offer_back(self, is_past: bool) -> None:
+        """Show the way back to now while the plots stand at another moment."""
+        self.back_button.setVisible(is_past)
 
     def describe(self, key: str, text: str) -> None:
         """Set the remark that stands at the right end of the row while the view is shown."""
