@@ -290,7 +290,6 @@ MARK_REACH: Final = 16  # pixels beside a point within which a click still means
 LINE_GHOST: Final = 2  # what is predicted
 DASH_CAPACITY: Final = (1, 2)
 CAPACITY_TEXT: Final = 3  # between the line and what it says
-CAPACITY_PLATE_ALPHA: Final = 0.85  # of the ground behind what it says
 DASH_GHOST: Final = (6, 3)
 AHEAD_S: Final = 30.0  # that the plots show right of now while there is a prediction
 GHOST_ALPHA: Final = 0.2  # of the band that it is thought to lie in

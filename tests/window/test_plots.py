@@ -26,23 +26,25 @@ from gui.plots.panel import PlotPanel
 from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.plots.plot_widget import EmptyText
 from gui.plots.queue_depth import QueueDepthPanel
-from gui.plots.throughput import ThroughputPanel
+from gui.plots.throughput import CapacityItem, ThroughputPanel
 from gui.plots.timeline import TimelinePanel
 from gui.plots.timeline_items import HowToRead
 from gui.series.declaration import Readout
 from gui.series.latency import MEASURES, values_at
-from gui.series.prediction import GhostLevel
+from gui.series.prediction import CapacityLine, GhostLevel, levels
 from gui.series.scale import Axis
+from gui.series.throughput import throughput
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.analysis.observed.statistics import figures
+from service.analysis.predict.cost import Capacity
 from service.messages.settings import Settings
 from tests.disk import room_for
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 from tests.window.conftest import Wear
-from tests.window.seen import key_stop, named
+from tests.window.seen import drawn, key_stop, named
 
 SIZE = QSize(856, 709)
 StackMaker = Callable[[History], PlotStack]
@@ -182,6 +184,31 @@ def test_that_a_prediction_has_room_of_its_own_right_of_what_is_measured(stack: 
     assert stack.queue_depth.layout_.right == stack.queue_depth.layout_.far
     stack.set_frozen(False)
     stack.set_ghost({}, now_s)
+
+
+@pytest.mark.parametrize("size", [SIZE, QSize(620, 380)], ids=["usual", "low"])
+def test_that_what_the_capacity_is_never_lies_on_a_curve(stack: PlotStack, history: History, size: QSize) -> None:
+    stack.resize(size)
+    at_s = history.now_s()
+    for share in (0.3, 0.6, 1.0, 1.4):
+        tokens_per_s, requests_per_s = (
+            getattr(figures(history), key) * share for key in ("tokens_per_s", "requests_per_s")
+        )
+        capacity = Capacity(16, requests_per_s, tokens_per_s)
+        stack.throughput.capacity = CapacityLine(at_s - 40.0, levels(capacity))
+        stack.refresh()
+        stack.grab()
+        layout = stack.throughput.layout_
+        assert layout is not None
+        rates = throughput(history, layout.view)
+        item = drawn(stack.throughput.canvas, CapacityItem)
+        for place in item.labels:
+            pane = next(n for n, each in enumerate(layout.panes) if each.top <= place.center().y() <= each.bottom)
+            times, values = (rates.tokens, rates.requests)[pane]
+            moments = np.array([layout.time_at(x) for x in np.linspace(place.left(), place.right(), 50)])
+            ys = layout.panes[pane].y(np.interp(moments, times, values))
+            assert not ((ys >= place.top()) & (ys <= place.bottom())).any(), (share, place)
+    stack.throughput.capacity = None
 
 
 def test_that_a_moment_pointed_at_is_read_in_all_plots_and_given_up_on_leaving(
