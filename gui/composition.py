@@ -84,6 +84,9 @@ class Composition(QObject):
         self._add_choosers()
         plots.window_changed.connect(self._on_plots_window_changed)
         plots.live_requested.connect(self._on_live_requested)
+        plots.scrolled_back.connect(lambda _is_back: self._offer_way_back())
+        self.presenter.numbers_shown.connect(self._offer_way_back)
+        self._window.views.back_wanted.connect(self._go_back_to_now)
         self._set_objectives(window.load.objectives.objectives)
         window.load.objectives.changed.connect(self._set_objectives)
         self._connect_complaints()
@@ -209,6 +212,14 @@ class Composition(QObject):
     def _on_live_requested(self) -> None:
         if not self.recordings.is_viewing:
             self.set_frozen(False)
+
+    def _offer_way_back(self) -> None:
+        self._window.views.offer_back(not self.plots.is_live and not self.recordings.is_viewing)
+
+    def _go_back_to_now(self) -> None:
+        self.set_frozen(False)
+        self.plots.back_to_live()
+        self.presenter.show_numbers()
 
     def _on_plots_window_changed(self, seconds: float) -> None:
         if not self.recordings.is_viewing:

@@ -14,15 +14,15 @@ from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Progress as Bar
 from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import box, column, row
-from gui.widgets.number_field import NumberField
+from gui.widgets.number_field import COMMA_IN_LIST_RULE, NumberField
 from gui.widgets.segmented import Segmented
 from service.analysis.compare.progress import Duration, Progress
 from service.analysis.compare.run_plan import ComparePlan, Side, SweepPlan, batching_plan, can_match
 from service.analysis.observed.descriptions import load_text
 from service.messages.load import RunLoad
 from service.messages.objectives import Objectives
-from service.messages.settings import Bounds, Settings, setting_text, setting_value
-from service.messages.text import UNKNOWN, format_time
+from service.messages.settings import BOUNDS, Bounds, SettingError, Settings, setting_text, setting_value
+from service.messages.text import UNKNOWN, format_time, may_have_decimal_comma
 
 
 class RunControls(QWidget):
@@ -197,6 +197,9 @@ class SweepSetup(QWidget):
     def axes(self) -> dict[str, Sequence[object]]:
         """The values that were entered, for each setting that has any."""
         entered = {name: edit.text() for name, edit in self.values.items()}
+        for name, text in entered.items():
+            if may_have_decimal_comma(text) and name in BOUNDS and not BOUNDS[name].integral:
+                raise SettingError(name, COMMA_IN_LIST_RULE)
         return {
             name: [setting_value(name, value) for value in text.split(",") if value.strip()]
             for name, text in entered.items()

@@ -43,6 +43,7 @@ class Foresight(QObject):
         self._is_loaded = False
         self._asked: Settings | None = None
         self._mark: OuterMark | None = None
+        self._observed_s = 0.0
         self._version: int | None = None  # under which what was asked came in force
         self._shown: Prediction | None = None  # and not yet waited for
         self._scores = Scores()
@@ -93,7 +94,7 @@ class Foresight(QObject):
             self._withdraw(change)
             return False
         self._change = None
-        self._mark = self._last_mark()
+        self._mark, self._observed_s = self._last_mark(), self._history.now_s()
         self.predictor.observe(observation)
         return True
 
@@ -110,7 +111,7 @@ class Foresight(QObject):
         self._expect()
         self._describe()
         self._window.figures.show_prediction(prediction)
-        self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction))
+        self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction), self._observed_s)
 
     def _on_settings_applied(self, in_force: VersionedSettings, _after_ms: float | None) -> None:
         if in_force.settings == self._asked:

@@ -59,7 +59,7 @@ TERMS: Final[Mapping[str, str]] = {
     "tpot": ENTRIES["time_per_output_token_s"].definition,
     "own lag": f"{ENTRIES['lag_ms'].definition} 99 of 100 requests; where it grows, the generator is the limit, not "
     "the service",
-    "ghost": "The prediction for the value at which a slider is held, drawn at the right edge of the plots",
+    "ghost": "The prediction for the value at which a slider is held: its course over the next 30 s, right of now",
     "replica": "A copy of the model with its own queue and engine, named r1, r2 …",
     "version": "The number of the settings in force, v1, v2 …; each batch carries the one it was formed under",
 }

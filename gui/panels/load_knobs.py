@@ -15,12 +15,13 @@ from gui.look import tokens
 from gui.widgets.buttons import Chooser
 from gui.widgets.labels import label, repolish
 from gui.widgets.layouts import column, row
+from gui.widgets.number_field import COMMA_IN_LIST_RULE
 from gui.widgets.scale import Scale
 from gui.widgets.segmented import Segmented
 from gui.widgets.setting import ErrorLine, Setting
 from service.messages.load import LOAD_BOUNDS, Pattern
 from service.messages.settings import Bounds
-from service.messages.text import parse_number
+from service.messages.text import may_have_decimal_comma, parse_number
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {  # title and remark in the menu
     "poisson": ("Poisson", "open loop"),
@@ -182,7 +183,9 @@ class RatesKnob(QWidget):
         self.field.setProperty("refused", refused)
         repolish(self.field)
         self._error.setVisible(refused)
-        if refused:
+        if refused and may_have_decimal_comma(self.field.text()):
+            self._error.show_text(COMMA_IN_LIST_RULE)
+        elif refused:
             bounds = LOAD_BOUNDS["rate_per_s"]
             still = ", ".join(f"{rate:g}" for rate in self._rates)
             self._error.show_text(
@@ -193,9 +196,11 @@ class RatesKnob(QWidget):
 def parse_rates(text: str) -> tuple[float, ...] | None:
     """The rates that `text` lists, with commas or spaces between them; ``None`` if it lists none or a wrong one.
 
-    >>> parse_rates("2, 4 8"), parse_rates("2, fast")
-    ((2.0, 4.0, 8.0), None)
+    >>> parse_rates("2, 4 8"), parse_rates("2, fast"), parse_rates("2,5")
+    ((2.0, 4.0, 8.0), None, None)
     """
+    if may_have_decimal_comma(text):
+        return None
     try:
         rates = tuple([parse_number(part) for part in text.replace(",", " ").split()])
     except ValueError:

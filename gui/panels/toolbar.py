@@ -46,6 +46,7 @@ EXPORTS: Final[Mapping[str, str]] = {
 }
 
 
+ZOOMED: Final = "zoomed"  # the key of the span that the user zoomed to
 UNFREEZE: Final = "Unfreeze"
 RECORD: Final = f"Record to a file…\t{shortcuts.RECORD.native}"
 STOP_RECORDING: Final = f"Stop recording\t{shortcuts.RECORD.native}"
@@ -143,8 +144,14 @@ class Toolbar(QWidget):
         self._device_button.show_choice(DEVICES.get(device, device.upper()), DTYPES.get(dtype, dtype))
 
     def set_window_s(self, seconds: float) -> None:
-        self._windows.choose(f"{seconds:g}")
-        self._window_button.show_choice(WINDOW_NAMES.get(seconds, f"{seconds:g} s"))
+        is_zoomed = seconds not in WINDOW_NAMES
+        name = _span_name(seconds) if is_zoomed else WINDOW_NAMES[seconds]
+        self._windows.choose(ZOOMED if is_zoomed else f"{seconds:g}")
+        self._windows.set_shown(ZOOMED, is_zoomed)
+        if is_zoomed:
+            self._windows.button(ZOOMED).setText(name)
+            self._windows.button(ZOOMED).setAccessibleName(f"Time window: {name}")
+        self._window_button.show_choice(name)
 
     def set_frozen(self, frozen: bool, at: str = "", arrived: int = 0) -> None:
         self.freeze_button.setChecked(frozen)
@@ -219,7 +226,8 @@ class Toolbar(QWidget):
         self._chip = label("", "chip")
         self._chip.setFixedHeight(tokens.HEIGHT_CHIP)
         self._chip.setToolTip("The plots stand still at this time; the number counts requests that have finished since")
-        self._windows = Segmented([(f"{s:g}", text) for s, text in WINDOW_NAMES.items()], "Time window", large=True)
+        spans = [*((f"{s:g}", text) for s, text in WINDOW_NAMES.items()), (ZOOMED, "")]
+        self._windows = Segmented(spans, "Time window", large=True)
         self._window_button = Chooser(large=True, name="Time window")
         self._window_button.setFixedWidth(tokens.WIDTH_TIME_WINDOW)
         self._window_menu = menu_of(self, [(text, s) for s, text in WINDOW_NAMES.items()])
@@ -302,3 +310,13 @@ class Toolbar(QWidget):
 
     def show_theme(self, palette: Palette) -> None:
         self.theme_button.set_icon("ph.sun" if palette.is_dark else "ph.moon")
+
+
+def _span_name(seconds: float) -> str:
+    """
+    >>> _span_name(48.83), _span_name(2.56), _span_name(468.75)
+    ('49 s', '2.6 s', '7.8 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min"

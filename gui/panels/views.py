@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.shortcuts import Shortcut
+from gui.widgets.buttons import Button
 from gui.widgets.labels import ElidedLabel
 from gui.widgets.layouts import box, column, hairline, row
 from gui.widgets.segmented import Segmented
@@ -48,6 +49,7 @@ class Views(QWidget):
     """A page for each of `VIEWS`; a view's widget is put in its page when it is made."""
 
     chosen = Signal(str)  # the key of the view that the user picked
+    back_wanted = Signal()  # to the present, from a moment at which the plots stand
 
     def __init__(self, live: QWidget) -> None:
         super().__init__()
@@ -61,9 +63,15 @@ class Views(QWidget):
         self._remark = ElidedLabel("", "caption")
         self._remark.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._remark.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.back_button = Button("Back to now", "ph.arrow-line-right", tip="Follow the present again (double click)")
+        self.back_button.clicked.connect(self.back_wanted)
+        self.back_button.hide()
         self.pages = QStackedWidget()
         margins = (tokens.PANEL_PADDING, 0, tokens.PANEL_PADDING, 0)
-        above = box(row(self._switch, self._remark, gap=tokens.GAP_4, margins=margins), height=tokens.HEIGHT_VIEWS)
+        above = box(
+            row(self._switch, self._remark, self.back_button, gap=tokens.GAP_4, margins=margins),
+            height=tokens.HEIGHT_VIEWS,
+        )
         self.setLayout(column(above, hairline(), self.pages, gap=0, stretch=self.pages))
         self.put(LIVE, live)
         self._switch.chosen.connect(self._on_chosen)
@@ -88,6 +96,11 @@ class Views(QWidget):
         self._switch.button(LIVE).setText(title)
         self._switch.button(LIVE).setAccessibleName(f"View: {title}")
 
+    def offer_back(self, is_past: bool) -> None:
+        """Show the way back to now while the plots stand at another moment."""
+        self.back_button.setVisible(is_past)
+        self._show_remark()
+
     @property
     def remark(self) -> str:
         """The remark that is shown, whole."""
@@ -107,6 +120,8 @@ class Views(QWidget):
     def _show_remark(self) -> None:
         remark = self._remarks.get(self.key, NO_REMARK)
         room = self.width() - self._switch.sizeHint().width() - 2 * tokens.PANEL_PADDING - tokens.GAP_4
+        if not self.back_button.isHidden():
+            room -= self.back_button.sizeHint().width() + tokens.GAP_4
         is_short = bool(remark.brief) and self._remark.fontMetrics().horizontalAdvance(remark.text) > room
         self._remark.setText(remark.brief if is_short else remark.text)
         self._remark.set_tip("\n".join(filter(None, (remark.text if is_short else "", remark.tip))))

@@ -64,13 +64,13 @@ class LatencyPanel(PlotPanel):
         self.release_scales()
         self.show_numbers()
 
-    def set_ghost(self, levels: tuple[GhostLevel, ...]) -> None:
+    def set_ghost(self, levels: tuple[GhostLevel, ...], since_s: float) -> None:
         self._predicted = levels
-        super().set_ghost(levels if self.measure is latency.ANSWER else ())
+        super().set_ghost(levels if self.measure is latency.ANSWER else (), since_s)
 
     def show_numbers(self) -> None:
         self.declare(latency.declared(self.measure, self.history.objectives))
-        self.set_ghost(self._predicted)
+        self.set_ghost(self._predicted, self._ghost_since_s)
         super().show_numbers()
 
     def compute(self, view: TimeRange) -> tuple[float, ...]:

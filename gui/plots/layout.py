@@ -49,12 +49,17 @@ class Pane:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies on a canvas, in its pixels; the columns of the view are the screen's."""
+    """Where everything lies on a canvas, in its pixels; the columns of the view are the screen's.
+
+    Attributes:
+        has_ahead: whether the view ends before the plot does, and leaves what comes after it to a prediction.
+    """
 
     size: QSize
     panes: tuple[Pane, ...]
     view: TimeRange
     ticks: tuple[Tick, ...] = ()
+    has_ahead: bool = False
 
     @property
     def left(self) -> int:
@@ -62,6 +67,12 @@ class Layout:
 
     @property
     def right(self) -> int:
+        """The edge of what is measured."""
+        return min(round(self.left + self.view.columns / self.ratio), self.far) if self.has_ahead else self.far
+
+    @property
+    def far(self) -> int:
+        """The edge of the plot."""
         return max(self.size.width() - PLOT_MARGIN_RIGHT, PLOT_GUTTER + 1)
 
     @property
@@ -140,7 +151,7 @@ class Axes(Overlay):
 
     def set_layout(self, layout: Layout) -> None:
         ticks = [(round(layout.x_of(tick.at_s)), tick.text) for tick in layout.ticks]
-        looks = (layout.size, layout.panes, tuple(ticks))
+        looks = (layout.size, layout.panes, tuple(ticks), layout.right)
         if looks == self._shown:
             self._layout = layout
             return
@@ -174,7 +185,7 @@ class Axes(Overlay):
         taken = layout.left - PLOT_GUTTER / 2
         for x, text in ticks:
             width = text_width(text, used)
-            left = round(min(x - width / 2, layout.right - width))
+            left = round(min(x - width / 2, layout.far - width))
             fits = bool(text) and left >= taken
             taken = left + width + GAP_2 if fits else taken
             yield _PlacedTick(x, text if fits else "", QRectF(left, layout.bottom + 1, width, height))
@@ -193,7 +204,7 @@ def _paint_pane(painter: QPainter, layout: Layout, pane: Pane, palette: Palette)
         for value in pane.axis.ticks:
             y = round(pane.y_of(value))
             painter.setPen(pen(palette.grid if value else palette.line, LINE_GRID))
-            painter.drawLine(layout.left, y, layout.right, y)
+            painter.drawLine(layout.left, y, layout.far, y)
             if not pane.unit or y - pane.top >= UNIT_ROOM:
                 draw_text_before(painter, right, y, pane.axis.label(value), font(), palette.t3)
     draw_text_before(painter, right, pane.top + GAP_2, pane.unit, font(), palette.t3)

@@ -14,7 +14,7 @@ from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.plots.layout import Layout, Overlay
 from gui.plots.paint import bold, draw_text, font, pen, polygon, text_width
-from gui.series.prediction import GhostLevel, GhostPoint
+from gui.series.prediction import GhostLevel
 from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark, Silence
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
@@ -240,7 +240,10 @@ def _paint_elided(painter: QPainter, x: float, room: float, text: str, ink: str)
 
 
 class GhostItem(Overlay):
-    """A dashed level, or the way to one, on a band as high as it is unsure; an arrow where it lies above the plot."""
+    """Right of what is measured: what is predicted, dashed, on a band as high as it is unsure.
+
+    An arrow where that comes to lie above the plot, and a line where the present ends.
+    """
 
     def __init__(self) -> None:
         super().__init__(z=20)
@@ -251,23 +254,27 @@ class GhostItem(Overlay):
         self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
-        if self._layout is not None:
-            for level in self.levels:
-                self._paint_level(painter, self._layout, level)
+        layout = self._layout
+        if layout is None or not layout.has_ahead:
+            return
+        painter.setPen(pen(current().t3, tokens.LINE_MARKER))
+        for pane in layout.panes:
+            painter.drawLine(QLineF(layout.right + 0.5, pane.top, layout.right + 0.5, pane.bottom))
+        for level in self.levels:
+            self._paint_level(painter, layout, level)
 
     def _paint_level(self, painter: QPainter, layout: Layout, level: GhostLevel) -> None:
         pane, ink = layout.panes[level.pane], getattr(current(), level.ink)
-        left, right = layout.right - tokens.GHOST_WIDTH, layout.right
+        left, right = layout.right, layout.far
 
         def place(share: float, value: float) -> QPointF:
             y = min(max(round(pane.y_of(value)), pane.top), pane.bottom)
-            return QPointF(left + share * tokens.GHOST_WIDTH, y + 0.5)
+            return QPointF(left + share * (right - left), y + 0.5)
 
-        still = (GhostPoint(share, level.value, level.low, level.high) for share in (0.0, 1.0))
-        points = level.course or tuple(still)
+        points, is_grey = level.course, level.ink == "t1"
         lower, upper = [place(p.share, p.low) for p in points], [place(p.share, p.high) for p in points]
         painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(colour(ink, tokens.GHOST_ALPHA))
+        painter.setBrush(colour(ink, tokens.GHOST_ALPHA_GREY if is_grey else tokens.GHOST_ALPHA))
         painter.drawPolygon(QPolygonF([*lower, *reversed(upper)]))
         if pane.y_of(level.value) >= pane.top:
             painter.setPen(pen(ink, tokens.LINE_GHOST, tokens.DASH_GHOST))

@@ -9,14 +9,23 @@ from typing import Final
 
 from PySide6.QtCore import QPointF
 
-from gui.look.tokens import PANE_GAP, PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT, TICK_DISTANCE, TICK_WIDTH
+from gui.look.tokens import (
+    AHEAD_S,
+    PANE_GAP,
+    PLOT_AXIS,
+    PLOT_BOTTOM,
+    PLOT_GUTTER,
+    PLOT_MARGIN_RIGHT,
+    TICK_DISTANCE,
+    TICK_WIDTH,
+)
 from gui.plots.layout import Layout, Pane
 from gui.plots.overlay import Dot, Marks
 from gui.plots.plot_widget import PlotWidget
 from gui.series.declaration import Declaration, Readout
-from gui.series.prediction import GhostLevel, with_ghost
+from gui.series.prediction import GhostLevel, from_now_on, with_ghost
 from gui.series.scale import StepScale
-from gui.series.time_axis import Tick, clock_ticks, relative_ticks
+from gui.series.time_axis import Tick, ahead_ticks, clock_ticks, relative_ticks
 from gui.series.time_range import TimeRange
 from service.analysis.observed.history import History
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
@@ -35,6 +44,7 @@ class Moment:
     Attributes:
         pace_s: a clock that never stands still, for the pace of scales and numbers.
         wall_offset_s: leads to seconds since 1970; ``None`` where ticks count back from now.
+        ahead_s: that are shown after `end_s`, for a prediction.
         is_frozen: what comes to be known later is not shown, not even at the edge.
     """
 
@@ -43,6 +53,7 @@ class Moment:
     pace_s: float
     wall_offset_s: float | None
     is_frozen: bool = False
+    ahead_s: float = 0.0
 
     @property
     def is_live(self) -> bool:
@@ -84,6 +95,7 @@ class PlotPanel(PlotWidget):
         self.layout_: Layout | None = None
         self.drawings = 0
         self.ghost: tuple[GhostLevel, ...] = ()
+        self._ghost_since_s = 0.0
 
     # ----------------------------------------------------------------------------------------------- for subclasses
 
@@ -131,9 +143,9 @@ class PlotPanel(PlotWidget):
         if is_empty:
             self.layout_ = None
 
-    def set_ghost(self, levels: tuple[GhostLevel, ...]) -> None:
-        """Show where these levels would be, as long as the plot follows now."""
-        self.ghost = levels
+    def set_ghost(self, levels: tuple[GhostLevel, ...], since_s: float) -> None:
+        """Show what was predicted at `since_s`, right of what is measured, as long as the plot follows now."""
+        self.ghost, self._ghost_since_s = levels, since_s
 
     def release_scales(self) -> None:
         for scale in self.scales:
@@ -157,7 +169,8 @@ class PlotPanel(PlotWidget):
         self._fit_scales(with_ghost(self.compute(view), ghost), moment.pace_s)
         layout = self._layout_at(moment)
         self.canvas.set_layout(layout, marks)
-        self.canvas.ghost.set_levels(layout, ghost)
+        passed = max(moment.end_s - self._ghost_since_s, 0.0) / AHEAD_S
+        self.canvas.ghost.set_levels(layout, [from_now_on(level, passed) for level in ghost])
         self.draw(layout)
         self.drawings += 1
         if self._pointed_s is not None and (layout != self.layout_ or not self._is_settled(self._pointed_s)):
@@ -233,8 +246,9 @@ class PlotPanel(PlotWidget):
 
     def _view(self, moment: Moment) -> TimeRange:
         ratio = self.canvas.devicePixelRatioF()
-        columns = int((self.canvas.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT) * ratio)
-        return TimeRange.ending_at(moment.end_s, moment.window_s, columns, ratio)
+        room = self.canvas.width() - PLOT_GUTTER - PLOT_MARGIN_RIGHT
+        columns = int(room * moment.window_s / (moment.window_s + moment.ahead_s)) * ratio
+        return TimeRange.ending_at(moment.end_s, moment.window_s, int(columns), ratio)
 
     def _layout_at(self, moment: Moment) -> Layout:
         view = self._view(moment)
@@ -242,12 +256,12 @@ class PlotPanel(PlotWidget):
             Pane(top, bottom, unit, scale.axis)
             for (top, bottom), unit, scale in zip(self._pane_edges(), self.plot.axis_units, self.scales, strict=True)
         )
-        return Layout(self.canvas.size(), panes, view, self._ticks(view, moment))
+        return Layout(self.canvas.size(), panes, view, self._ticks(view, moment), bool(moment.ahead_s))
 
     def _ticks(self, view: TimeRange, moment: Moment) -> tuple[Tick, ...]:
         most = max(2, min(6, int(view.columns / view.ratio) // TICK_WIDTH))
         if moment.wall_offset_s is None:
-            ticks = relative_ticks(view, most)
+            ticks = (*relative_ticks(view, most), *ahead_ticks(view, moment.ahead_s))
         else:
             ticks = clock_ticks(view, moment.wall_offset_s, most)
         return ticks if self._has_axis else tuple(Tick(tick.at_s, "") for tick in ticks)

@@ -183,10 +183,10 @@ class PlotStack(QWidget):
             if end_s < layout.view.start_s or bar.start_s > layout.view.end_s:
                 self._scroll((bar.start_s + end_s) / 2 - layout.view.end_s + self.window_s / 2)
 
-    def set_ghost(self, levels: Mapping[str, tuple[GhostLevel, ...]]) -> None:
-        """Show what is predicted in the plots of these names, and nothing in the others."""
+    def set_ghost(self, levels: Mapping[str, tuple[GhostLevel, ...]], since_s: float) -> None:
+        """Show what was predicted at `since_s` in the plots of these names, right of now, and nothing in the others."""
         for panel in self.panels:
-            panel.set_ghost(levels.get(panel.plot.name, ()))
+            panel.set_ghost(levels.get(panel.plot.name, ()), since_s)
 
     def _on_timeline_clicked(self, place: QPointF) -> None:
         self._choose(self.timeline.request_at(place))
@@ -315,7 +315,8 @@ class PlotStack(QWidget):
         is_live = self._viewport.is_live
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
         end_s, window_s = self._viewport.end_s(now_s), self._viewport.window_s
-        return Moment(end_s, window_s, self._pace_s(now_s), offset_s, self._viewport.is_frozen)
+        ahead_s = tokens.AHEAD_S if is_live and any(panel.ghost for panel in self.panels) else 0.0
+        return Moment(end_s, window_s, self._pace_s(now_s), offset_s, self._viewport.is_frozen, ahead_s)
 
     def _pace_s(self, now_s: float) -> float:
         """The history's clock; while that stands still, as in a recording, real time is added."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 from PySide6.QtCore import QLineF, QRectF
@@ -24,18 +25,28 @@ from gui.series.prediction import CapacityLevel, CapacityLine, with_capacity
 from gui.series.scale import StepScale
 from gui.series.throughput import Throughput
 from gui.series.time_range import TimeRange
+from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
+
+Points: TypeAlias = tuple[Floats, Floats]  # of a curve, in pixels
+SAMPLES: Final = 8
 
 
 class CapacityItem(Overlay):
-    """A line in each pane with its value on it; where it lies above the pane, only the value, with an arrow."""
+    """A line in each pane with its value beside it; where it lies above the pane, only the value, with an arrow.
+
+    The value stands where no curve passes, or nowhere.
+    """
 
     def __init__(self) -> None:
         super().__init__(z=15)
         self._line: CapacityLine | None = None
+        self._curves: Sequence[Sequence[Points]] = ()
+        self.labels: list[QRectF] = []
 
-    def set_line(self, layout: Layout, line: CapacityLine | None) -> None:
-        self._line = line
+    def set_line(self, layout: Layout, line: CapacityLine | None, curves: Sequence[Sequence[Points]]) -> None:
+        """Lie where `curves`, those of each pane in pixels, leave room."""
+        self._line, self._curves = line, curves
         self._lay_out(layout)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
@@ -45,25 +56,46 @@ class CapacityItem(Overlay):
         left = max(int(layout.x_of(line.since_s)), layout.left)
         if left >= layout.right:
             return
-        for pane, level in zip(layout.panes, line.levels, strict=True):
-            self._paint_level(painter, layout, pane, level, left)
+        self.labels = []
+        for pane, level, curves in zip(layout.panes, line.levels, self._curves, strict=True):
+            self._paint_level(painter, layout, pane, level, left, curves)
 
-    def _paint_level(self, painter: QPainter, layout: Layout, pane: Pane, level: CapacityLevel, left: int) -> None:
+    def _paint_level(
+        self,
+        painter: QPainter,
+        layout: Layout,
+        pane: Pane,
+        level: CapacityLevel,
+        left: int,
+        curves: Sequence[Points],
+    ) -> None:
         y, half = round(pane.y_of(level.per_s)), tokens.FONT_CAPTION / 2 + tokens.CAPACITY_TEXT
         is_above = y < pane.top
-        if is_above:
-            middle = pane.top + half
-        else:
+        middles = [pane.top + half]
+        if not is_above:
             painter.setPen(pen(current().t2, tokens.LINE_EDGE, tokens.DASH_CAPACITY))
             painter.drawLine(QLineF(left, y + 0.5, layout.right, y + 0.5))
-            middle = y - half if y - 2 * half >= pane.top else y + half
+            middles = [y - half] * (y - 2 * half >= pane.top) + [y + half] * (y + 2 * half <= pane.bottom)
         words = f"↑ {level.words}" if is_above else level.words
-        start = left + tokens.GAP_4  # clear of a flag that stands over the line's beginning
         width = text_width(words, font())
-        if start + width < layout.right:
-            plate = QRectF(start - tokens.GAP_1, middle - half + 1, width + 2 * tokens.GAP_1, 2 * half - 2)
-            painter.fillRect(plate, colour(current().plot, tokens.CAPACITY_PLATE_ALPHA))  # the curve may pass behind
-            draw_text(painter, start, middle, words, font(), current().t2)
+        starts = range(left + tokens.GAP_4, int(layout.right - width), tokens.GAP_2)  # clear of a flag over its begin
+        places = (QRectF(start, middle - half + 1, width, 2 * half - 2) for middle in middles for start in starts)
+        place = next((each for each in places if not any(_passes(curve, each) for curve in curves)), None)
+        if place is not None:
+            self.labels.append(place)
+            draw_text(painter, place.left(), place.center().y(), words, font(), current().t2)
+
+
+def _passes(curve: Points, place: QRectF) -> bool:
+    """Whether the curve passes through this place."""
+    xs, ys = curve
+    if not len(xs):
+        return False
+    left, right = place.left() - tokens.GAP_1, place.right() + tokens.GAP_1
+    between = np.interp(np.linspace(left, right, SAMPLES), xs, ys, left=np.nan, right=np.nan)  # its corners may be far
+    near = np.concatenate([ys[(xs >= left) & (xs <= right)], between])
+    near = near[~np.isnan(near)]
+    return bool(len(near)) and bool(near.min() <= place.bottom() + 1 and near.max() >= place.top() - 1)
 
 
 TOKENS, REQUESTS = 0, 1
@@ -109,15 +141,18 @@ class ThroughputPanel(PlotPanel):
     def draw(self, layout: Layout) -> None:
         assert self._rates is not None
         unknown = np.full(layout.view.columns, np.nan)
+        drawn: list[list[Points]] = [[], []]
         for pane, (times, values) in ((TOKENS, self._rates.tokens), (REQUESTS, self._rates.requests)):
-            self._curves[pane].show_line(layout.x(times), layout.panes[pane].y(values))
+            drawn[pane].append((layout.x(times), layout.panes[pane].y(values)))
+            self._curves[pane].show_line(*drawn[pane][0])
             middles = layout.view.middles()
             heights = np.interp(middles, times, values, left=np.nan, right=np.nan) if len(times) else unknown
             sharp = layout.sharp_pane(pane)
             self._grounds[pane].set_layers(layout, sharp, [plain_layer(self._ground, sharp, heights)])
         times, rates = self._rates.offered
-        self._offered.show_line(layout.x(times), layout.panes[REQUESTS].y(rates))
-        self._capacity.set_line(layout, self.capacity)
+        drawn[REQUESTS].append((layout.x(times), layout.panes[REQUESTS].y(rates)))
+        self._offered.show_line(*drawn[REQUESTS][1])
+        self._capacity.set_line(layout, self.capacity, drawn)
 
     @property
     def besides(self) -> object:

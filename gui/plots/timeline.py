@@ -147,7 +147,7 @@ class TimelinePanel(PlotPanel):
     def _layout_at(self, moment: Moment) -> Layout:
         view = self._view(moment)
         top, bottom = self._pane_edges()[0]
-        return Layout(self.canvas.size(), (Pane(top, bottom),), view, self._ticks(view, moment))
+        return Layout(self.canvas.size(), (Pane(top, bottom),), view, self._ticks(view, moment), bool(moment.ahead_s))
 
     def _show_highlight(self, layout: Layout) -> None:
         row = self._highlighted

@@ -110,7 +110,7 @@ class LaneSurroundings(Overlay):
         height = layout.bottom - layout.top
         top = layout.top + height * self._offset / self._grid.total
         length = height * self._grid.shown / self._grid.total
-        bar = QRectF(layout.right + tokens.GAP_2, top, tokens.LANE_SCROLL_BAR, length)
+        bar = QRectF(layout.far + tokens.GAP_2, top, tokens.LANE_SCROLL_BAR, length)
         painter.fillRect(bar, colour(palette.border))
 
     def _rects_of(self, layout: Layout, block: Block) -> list[QRectF]:

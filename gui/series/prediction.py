@@ -1,10 +1,12 @@
-"""The prediction as levels at the right edge of the plots, and the capacity as a line."""
+"""The prediction as courses right of what is measured, and the capacity as a line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from gui.look.tokens import GHOST_REACH
 from service.analysis.findings.facts import Facts
@@ -59,6 +61,22 @@ def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]
         "batch-size": _level(then.mean_batch, "t1"),
         "queue-depth": _level(comes.present[-1], "t1", comes.present) if is_moving else (),
     }
+
+
+def from_now_on(level: GhostLevel, passed: float) -> GhostLevel:
+    """The level with its course from now on, after this share of the horizon has passed.
+
+    >>> way = (GhostPoint(0.0, 8, 8, 8), GhostPoint(1.0, 0, 0, 0))
+    >>> [(each.share, each.value) for each in from_now_on(GhostLevel(0, 0, 0, 0, "t1", way), 0.25).course]
+    [(0.0, 6.0), (0.75, 0.0), (1.0, 0.0)]
+    """
+    points = level.course or (GhostPoint(0.0, level.value, level.low, level.high),)
+    known = np.array(points, np.float64).T
+    later = known[0] - passed
+    shares = np.array([0.0, *later[(later > 0) & (later < 1)], 1.0])
+    columns = [np.interp(shares + passed, known[0], values).tolist() for values in known[1:]]
+    course = tuple(GhostPoint(*point) for point in zip(shares.tolist(), *columns, strict=True))
+    return replace(level, course=course)
 
 
 def with_ghost(peaks: Sequence[float], levels: Sequence[GhostLevel]) -> tuple[float, ...]:

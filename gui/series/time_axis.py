@@ -12,6 +12,7 @@ from gui.series.time_range import TimeRange
 STEPS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 MOST_TICKS: Final = 6
 MINUTE_S: Final = 60.0
+STEP_AHEAD_S: Final = 10
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,15 @@ def relative_ticks(view: TimeRange, most: int = MOST_TICKS) -> tuple[Tick, ...]:
     step_s = _step(view.span_s, most)
     count = math.ceil(view.span_s / step_s - 1e-9)
     return tuple(Tick(view.end_s - n * step_s, _ago(n * step_s, step_s)) for n in range(count - 1, -1, -1))
+
+
+def ahead_ticks(view: TimeRange, ahead_s: float) -> tuple[Tick, ...]:
+    """How long from now, in what is shown after the view.
+
+    >>> [tick.text for tick in ahead_ticks(TimeRange(0.0, 60.0, 600), 30.0)]
+    ['+10 s', '+20 s', '+30 s']
+    """
+    return tuple(Tick(view.end_s + s, f"+{s} s") for s in range(STEP_AHEAD_S, int(ahead_s) + 1, STEP_AHEAD_S))
 
 
 def clock_ticks(view: TimeRange, wall_offset_s: float, most: int = MOST_TICKS) -> tuple[Tick, ...]:

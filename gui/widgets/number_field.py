@@ -17,6 +17,7 @@ from service.messages.text import parse_number
 
 UNDO_KEYS: Final = (QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo)
 COMMA_RULE: Final = "Decimals take a point, not a comma."  # 1,500 could be either number
+COMMA_IN_LIST_RULE: Final = "Decimals take a point, not a comma; between two numbers write a comma and a space."
 
 
 class NumberField(QLineEdit):

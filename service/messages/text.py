@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Final
 
 UNKNOWN: Final = "–"
@@ -122,6 +123,15 @@ def encodable(text: str) -> str:
     'a?b'
     """
     return text.encode("utf-8", "replace").decode()
+
+
+def may_have_decimal_comma(text: str) -> bool:
+    """Whether a part of a list of numbers may be meant as one number: "2,5" is 2.5 to many.
+
+    >>> [may_have_decimal_comma(text) for text in ("2,5", "1 0,05", "2, 5", "2,4,8", "2.5,16")]
+    [True, True, False, False, False]
+    """
+    return any(re.fullmatch(r"\d+,\d+", part) for part in re.split(r",?\s+", text.strip()))
 
 
 def parse_number(text: str) -> float:

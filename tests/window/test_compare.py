@@ -226,6 +226,15 @@ def test_that_values_that_a_setting_refuses_are_said_beside_them(running: Batchs
     assert view.sweep_setup.values["max_batch_size"].property("refused")
 
 
+def test_that_a_decimal_comma_is_not_read_as_two_values(running: Batchscope) -> None:
+    view = compare_view(running)
+    view.show_kind(SWEEP)
+    view.sweep_setup.values["batch_wait_timeout_s"].setText("0,05")
+    assert view.sweep_setup.points.text().startswith("batch_wait_timeout_s: Decimals take a point, not a comma")
+    view.sweep_setup.values["batch_wait_timeout_s"].setText("0, 0.05")
+    assert not view.sweep_setup.values["batch_wait_timeout_s"].property("refused")
+
+
 def test_that_closing_the_window_ends_what_is_measured(qtbot: QtBot, running: Batchscope) -> None:
     started_sweep(qtbot, running, "1, 2, 4, 8")
     qtbot.waitUntil(lambda: running.composition.compare.is_busy)

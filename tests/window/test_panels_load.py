@@ -153,6 +153,15 @@ class TestPatterns:
         assert asked.args[0] == Steps(rates_per_s=(1.0, 2.5, 16.0), step_s=10.0)
         assert rates(load).field.text() == "1, 2.5, 16"
 
+    def test_that_a_decimal_comma_is_not_read_as_two_rates(self, load: LoadPanel, qtbot: QtBot) -> None:
+        choose(load, "steps")
+        load.show_running(load.pattern)
+        with qtbot.assertNotEmitted(load.load_wanted):
+            type_into(rates(load).field, "2,5")
+        refusal = rates(load).refusal
+        assert refusal is not None
+        assert refusal.startswith("Decimals take a point, not a comma")
+
     def test_that_rates_that_cannot_be_are_refused_at_the_control(self, load: LoadPanel) -> None:
         choose(load, "steps")
         for nonsense in (",", "2, fast", "0", "nan", "1, 99999"):

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.control.exporter import Exporter
-from gui.look.tokens import DARK, HEIGHT_TIMELINE, LIGHT
+from gui.look.tokens import AHEAD_S, DARK, HEIGHT_TIMELINE, LIGHT
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.columns import Ink, bars_layer, dotted, painted, stepped_layer
 from gui.plots.latency import LatencyPanel
@@ -26,23 +26,25 @@ from gui.plots.panel import PlotPanel
 from gui.plots.plot_stack import PlotStack, timeline_height
 from gui.plots.plot_widget import EmptyText
 from gui.plots.queue_depth import QueueDepthPanel
-from gui.plots.throughput import ThroughputPanel
+from gui.plots.throughput import CapacityItem, ThroughputPanel
 from gui.plots.timeline import TimelinePanel
 from gui.plots.timeline_items import HowToRead
 from gui.series.declaration import Readout
 from gui.series.latency import MEASURES, values_at
-from gui.series.prediction import GhostLevel
+from gui.series.prediction import CapacityLine, GhostLevel, levels
 from gui.series.scale import Axis
+from gui.series.throughput import throughput
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.analysis.observed.statistics import figures
+from service.analysis.predict.cost import Capacity
 from service.messages.settings import Settings
 from tests.disk import room_for
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
 from tests.window.conftest import Wear
-from tests.window.seen import key_stop, named
+from tests.window.seen import drawn, key_stop, named
 
 SIZE = QSize(856, 709)
 StackMaker = Callable[[History], PlotStack]
@@ -148,7 +150,7 @@ def test_that_legends_show_what_is_now(stack: PlotStack, history: History) -> No
 def test_that_the_latency_plot_shows_the_time_that_is_chosen(stack: PlotStack, history: History) -> None:
     at_s, plot = history.now_s(), stack.latency
     answer = float(plot.header.readout["p95"])
-    stack.set_ghost({"latency": (GhostLevel(0, 1.0, 0.9, 1.1, "p95"),)})
+    stack.set_ghost({"latency": (GhostLevel(0, 1.0, 0.9, 1.1, "p95"),)}, history.now_s())
     for name, unit in (("ttft", "s"), ("tpot", "ms"), ("latency", "s")):
         plot.show_measure(name)
         stack.refresh()
@@ -158,6 +160,55 @@ def test_that_the_latency_plot_shows_the_time_that_is_chosen(stack: PlotStack, h
         assert plot.layout_.panes[0].unit == unit
         assert bool(plot.ghost) == (name == "latency"), "only the latency is predicted"
     assert float(plot.header.readout["p95"]) == answer
+
+
+def test_that_a_prediction_has_room_of_its_own_right_of_what_is_measured(stack: PlotStack, history: History) -> None:
+    stack.refresh()
+    now_s, before = history.now_s(), [panel.layout_ for panel in stack.panels]
+    stack.set_ghost({"queue-depth": (GhostLevel(0, 4.0, 3.0, 5.0, "t1"),)}, now_s)
+    stack.refresh()
+    for panel, alone in zip(stack.panels, before, strict=True):
+        layout = panel.layout_
+        assert layout is not None
+        assert alone is not None
+        assert alone.right == alone.far == layout.far
+        measured, ahead = layout.right - layout.left, layout.far - layout.right
+        assert ahead / measured == pytest.approx(AHEAD_S / stack.window_s, abs=0.02)
+        assert layout.x_of(now_s) == pytest.approx(layout.right, abs=2)
+    [course] = stack.queue_depth.canvas.ghost.levels
+    assert course.course[0].share == 0.0, "it begins at the measured edge"
+    assert [tick.text for tick in layout.ticks][-4:] == ["now", "+10 s", "+20 s", "+30 s"]
+    stack.set_frozen(True)
+    stack.refresh()
+    assert stack.queue_depth.layout_ is not None
+    assert stack.queue_depth.layout_.right == stack.queue_depth.layout_.far
+    stack.set_frozen(False)
+    stack.set_ghost({}, now_s)
+
+
+@pytest.mark.parametrize("size", [SIZE, QSize(620, 380)], ids=["usual", "low"])
+def test_that_what_the_capacity_is_never_lies_on_a_curve(stack: PlotStack, history: History, size: QSize) -> None:
+    stack.resize(size)
+    at_s = history.now_s()
+    for share in (0.3, 0.6, 1.0, 1.4):
+        tokens_per_s, requests_per_s = (
+            getattr(figures(history), key) * share for key in ("tokens_per_s", "requests_per_s")
+        )
+        capacity = Capacity(16, requests_per_s, tokens_per_s)
+        stack.throughput.capacity = CapacityLine(at_s - 40.0, levels(capacity))
+        stack.refresh()
+        stack.grab()
+        layout = stack.throughput.layout_
+        assert layout is not None
+        rates = throughput(history, layout.view)
+        item = drawn(stack.throughput.canvas, CapacityItem)
+        for place in item.labels:
+            pane = next(n for n, each in enumerate(layout.panes) if each.top <= place.center().y() <= each.bottom)
+            times, values = (rates.tokens, rates.requests)[pane]
+            moments = np.array([layout.time_at(x) for x in np.linspace(place.left(), place.right(), 50)])
+            ys = layout.panes[pane].y(np.interp(moments, times, values))
+            assert not ((ys >= place.top()) & (ys <= place.bottom())).any(), (share, place)
+    stack.throughput.capacity = None
 
 
 def test_that_a_moment_pointed_at_is_read_in_all_plots_and_given_up_on_leaving(

@@ -13,6 +13,7 @@ from gui.panels.findings_panel import EMPTY_TEXT
 from gui.panels.verdict_line import VerdictLine
 from gui.panels.views import COMPARE, DISTRIBUTIONS, LIVE
 from gui.session.lifecycle import LifeCycle
+from gui.widgets.segmented import Segmented
 from service.analysis.findings.facts import Finding
 from service.analysis.findings.verdict import Verdict
 from service.messages.settings import Settings
@@ -138,3 +139,32 @@ def test_that_a_failure_is_said_there(live: Batchscope) -> None:
     live.composition.history.mark_failure()
     live.composition.presenter.show_findings()
     assert "Nothing is judged while the service has failed." in texts(live.window.findings)
+
+
+# The way back to now --------------------------------------------------------------------------------------------------
+
+
+def test_that_plots_that_stand_at_another_moment_offer_the_way_back(live: Batchscope) -> None:
+    show(live, DRAINS)
+    views, plots = live.window.views, live.composition.plots
+    assert views.back_button.isHidden()
+    plots.set_window_s(10.0)
+    plots.show_until(live.composition.history.now_s() - 15.0)
+    assert not views.back_button.isHidden()
+    views.back_button.click()
+    assert plots.is_live
+    assert views.back_button.isHidden()
+    live.composition.set_frozen(True)
+    assert not views.back_button.isHidden()
+    views.back_button.click()
+    assert plots.is_live
+    assert not live.window.toolbar.freeze_button.isChecked()
+
+
+def test_that_a_zoomed_span_is_shown_among_the_spans(batchscope: Batchscope) -> None:
+    toolbar = batchscope.window.toolbar
+    spans = named(toolbar, Segmented, "Time window")
+    toolbar.set_window_s(48.83)
+    assert [button.text() for button in spans.findChildren(QPushButton) if button.isChecked()] == ["49 s"]
+    toolbar.set_window_s(60)
+    assert "49 s" not in texts(toolbar)
