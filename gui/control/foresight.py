@@ -15,7 +15,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from service.analysis.observed.annotations import OuterMark
-from service.analysis.predict.observation import Observation
+from service.analysis.predict.observation import Observation, withheld
 from service.analysis.predict.predict import Prediction
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings, VersionedSettings
@@ -37,6 +37,7 @@ class Foresight(QObject):
         self.predictor = PredictProcess(self)
         self._is_dragging = False
         self._is_loaded = False
+        self._withheld = ""
         self._asked: Settings | None = None
         self._mark: OuterMark | None = None
         self._version: int | None = None  # under which what was asked came in force
@@ -48,12 +49,14 @@ class Foresight(QObject):
         self.predictor.logged.connect(session.logged)
 
     def check(self) -> None:
-        """Drop a prediction that was made for another load or for other replicas."""
-        if self._asked is not None and self._last_mark() != self._mark:
+        """Drop a prediction that was made for another load or for other replicas, and the reason for none once past."""
+        is_outdated = self._asked is not None and self._last_mark() != self._mark
+        if is_outdated or (self._withheld and not withheld(self._history)):
             self.clear()
 
     def clear(self) -> None:
         self._asked = self._version = None
+        self._withheld = ""
         self.predictor.forget()
         self._show(None)
 
@@ -63,6 +66,7 @@ class Foresight(QObject):
             return
         if begins and not self._observe():
             self.clear()
+            self._say_why()
             return
         if begins or self._asked is not None:
             self._asked, self._version = settings, None
@@ -76,6 +80,13 @@ class Foresight(QObject):
         self._mark = self._last_mark()
         self.predictor.observe(observation)
         return True
+
+    def _say_why(self) -> None:
+        """Say why there is no prediction, where that is not just for lack of data."""
+        self._withheld = withheld(self._history)
+        if self._withheld:
+            self._window.figures.show_withheld(self._withheld)
+            self._window.status.say(self._withheld)
 
     def _show(self, prediction: Prediction | None) -> None:
         self._window.figures.show_prediction(prediction)

@@ -18,19 +18,20 @@ from gui.main_window import MainWindow
 from gui.panels.requests_model import TableRow
 from gui.plots.plot_stack import PlotStack
 from gui.series.prediction import CapacityLine
-from gui.series.time_axis import clock_text
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.findings.changed import with_change
 from service.analysis.findings.facts import Facts
 from service.analysis.findings.ranking import findings_of, nothing_found, prepare
 from service.analysis.observed.annotations import Drain, Predecessors
+from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
 from service.messages.telemetry import COMPARISON, FIRST_REQUEST
+from service.messages.text import clock_text
 
 ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
@@ -63,6 +64,7 @@ class Presenter(QObject):
         self._session = session
         self._meter = meter
         self._frozen_at: str | None = None
+        self._contentions_of = -1
         self._had_data = False
         self._finished_at_freeze = 0
         self._late: frozenset[str] = frozenset()
@@ -101,6 +103,14 @@ class Presenter(QObject):
         else:
             panel.show_findings(with_change(facts, findings_of(facts)), nothing_found(facts))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
+        self._show_contentions()
+
+    def _show_contentions(self) -> None:
+        history = self._history
+        if self._contentions_of != history.revision:
+            self._contentions_of = history.revision
+            now_s = history.now_s()
+            self._plots.show_contentions(contentions(history, now_s, now_s - history.kept_s))
 
     def show_numbers(self) -> None:
         """Show the figures of one moment in every place; while frozen or scrolled back, rows and status go on."""
