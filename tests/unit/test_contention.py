@@ -76,7 +76,7 @@ def test_that_a_stretch_without_like_batches_is_found_by_the_processor_time_and_
     (found,) = slowed_in(replace(MEASURED, slowed=(Slowed(0.0, 70.0, 3.0),)))
     assert (found.factor, found.end_s) == (None, None)
     assert found.words == "the engine gets 30 % of the processor time that it asks for"
-    assert found.text.startswith("got 30 % of the processor, ")
+    assert found.text.startswith("processor got 30 %, ")
 
 
 def test_that_a_stretch_that_lasts_has_no_end_yet() -> None:

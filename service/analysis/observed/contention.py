@@ -173,7 +173,7 @@ class _Engine:
         start_s, end_s = float(self.edges[first]), float(self.edges[stop])
         share = got_s / asked_s if asked_s > LEAST_ASKED * (end_s - start_s) else None
         factor = ran_s / due_s if due_s > 0 and ran_s >= LEAST_RUN * (end_s - start_s) else None
-        how = f"slowed {factor:.1f} ×" if factor is not None else f"got {percent(share or 0.0)} of the processor"
+        how = f"slowed {factor:.1f} ×" if factor is not None else f"processor got {percent(share or 0.0)}"
         lasts = end_s > self.edges[-1] - REPORTED_S
         long_s = (float(self.edges[-1]) if lasts else end_s) - start_s
         return Contention(start_s, None if lasts else end_s, f"{how}, {long_s:.0f} s", factor=factor, share=share)
