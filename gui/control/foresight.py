@@ -17,7 +17,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from service.analysis.observed.annotations import OuterMark
-from service.analysis.predict.observation import Observation
+from service.analysis.predict.observation import Observation, withheld
 from service.analysis.predict.predict import Prediction
 from service.analysis.predict.score import Scores
 from service.analysis.predict.speed import SpeedChange
@@ -41,6 +41,7 @@ class Foresight(QObject):
         self.predictor = PredictProcess(self)
         self._is_dragging = False
         self._is_loaded = False
+        self._withheld = ""
         self._asked: Settings | None = None
         self._mark: OuterMark | None = None
         self._observed_s = 0.0
@@ -56,8 +57,9 @@ class Foresight(QObject):
         self.predictor.logged.connect(session.logged)
 
     def check(self) -> None:
-        """Drop a prediction that was made for another load or for other replicas."""
-        if self._asked is not None and self._last_mark() != self._mark:
+        """Drop a prediction that was made for another load or for other replicas, and the reason for none once past."""
+        is_outdated = self._asked is not None and self._last_mark() != self._mark
+        if is_outdated or (self._withheld and not withheld(self._history)):
             self.clear()
 
     def follow(self) -> None:
@@ -73,6 +75,7 @@ class Foresight(QObject):
         self._describe()
 
     def clear(self) -> None:
+        self._withheld = ""
         self._withdraw(None)
 
     def _on_considered(self, settings: Settings, is_final: bool) -> None:
@@ -80,6 +83,7 @@ class Foresight(QObject):
         if self._session.state is not LifeCycle.RUNNING:
             return
         if begins and not self._observe():
+            self._say_why()
             return
         if begins or self._asked is not None:
             self._asked, self._version, self._shown = settings, None, None
@@ -105,6 +109,13 @@ class Foresight(QObject):
         self._scores.drop()
         self.predictor.forget()
         self._show(None)
+
+    def _say_why(self) -> None:
+        """Say why there is no prediction, where that is not just for lack of data."""
+        self._withheld = withheld(self._history)
+        if self._withheld:
+            self._window.figures.show_withheld(self._withheld)
+            self._window.status.say(self._withheld)
 
     def _show(self, prediction: Prediction | None) -> None:
         self._shown = prediction

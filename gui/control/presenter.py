@@ -20,7 +20,6 @@ from gui.panels.requests_model import TableRow
 from gui.panels.verdict_line import FIRST as NOTHING_YET
 from gui.plots.plot_stack import PlotStack
 from gui.series.prediction import CapacityLine
-from gui.series.time_axis import clock_text
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.findings.changed import with_change
@@ -28,12 +27,14 @@ from service.analysis.findings.facts import Facts, Finding
 from service.analysis.findings.ranking import findings_of, nothing_found, prepare
 from service.analysis.findings.verdict import Situation, Standing, Verdict, verdict
 from service.analysis.observed.annotations import Drain, Predecessors
+from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
 from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
 from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, FIRST_REQUEST
+from service.messages.text import clock_text
 
 ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
@@ -70,6 +71,7 @@ class Presenter(QObject):
         self._session = session
         self._meter = meter
         self._frozen_at: str | None = None
+        self._contentions_of = -1
         self._had_data = False
         self._finished_at_freeze = 0
         self._standing = Standing()
@@ -112,6 +114,14 @@ class Presenter(QObject):
         judged = self._show_verdict(figures(self._history, at_s), at_s)
         panel.show_findings(judged.listed(self._found), self._nothing_found(judged))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
+        self._show_contentions()
+
+    def _show_contentions(self) -> None:
+        history = self._history
+        if self._contentions_of != history.revision:
+            self._contentions_of = history.revision
+            now_s = history.now_s()
+            self._plots.show_contentions(contentions(history, now_s, now_s - history.kept_s))
 
     def _nothing_found(self, judged: Verdict) -> str:
         if self._facts is not None:

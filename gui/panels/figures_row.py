@@ -13,7 +13,7 @@ from gui.widgets.figure import Figure
 from gui.widgets.layouts import column, hairline
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, decimals_of_seconds, numbers
 from service.messages.objectives import Objectives
-from service.messages.text import percent
+from service.messages.text import UNKNOWN, percent
 
 if TYPE_CHECKING:  # it takes numpy, which the window's first frame does not wait for
     from service.analysis.predict.predict import Prediction
@@ -39,6 +39,7 @@ class FiguresRow(QWidget):
         self._shown: tuple[Figures | None, Figures | None, int | None] = (None, None, None)
         self._objectives = Objectives()
         self._prediction: Prediction | None = None
+        self._withheld = ""
         line = QHBoxLayout()
         line.setSpacing(0)
         line.setContentsMargins(tokens.PANEL_PADDING, 0, 0, 0)
@@ -76,6 +77,14 @@ class FiguresRow(QWidget):
     def show_prediction(self, prediction: Prediction | None) -> None:
         """Show predicted figures in place of those before; ``None`` shows those again."""
         self._prediction = prediction
+        self.show_withheld("")
+
+    def show_withheld(self, why: str) -> None:
+        """Show that nothing is predicted, and on hover why; "" where nothing is withheld."""
+        self._withheld = why
+        for key in PREDICTED:
+            sentence = REGISTER[key].sentence
+            self._figures[key].setToolTip(f"{sentence}. {why}" if why else sentence)
         self.show_figures(*self._shown)
 
     @property
@@ -130,6 +139,8 @@ class FiguresRow(QWidget):
             return "at", self._time
         if self._prediction is not None and key in PREDICTED:
             return _predicted(self._prediction, key)
+        if self._withheld and key in PREDICTED:
+            return "then", UNKNOWN
         if key == "goodput_per_s" and self._objectives:
             return "", self._objectives.brief
         if key == "failed_share" and now is not None and now.refused:

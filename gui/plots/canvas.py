@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, 
 from gui.look.theme import current
 from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT
 from gui.plots.layout import Axes, Layout
-from gui.plots.overlay import GhostItem, MarkLines, Marks, OutageTint, PointerItem, SilenceLines
+from gui.plots.overlay import GhostItem, MarkLines, Marks, OutageTint, PointerItem, StretchLines
 from service.analysis.observed.columns import Floats
 
 
@@ -36,11 +36,11 @@ class Canvas(pg.GraphicsView):
         self._pressed_at: QPointF | None = None
         self.axes = Axes()
         self.tint = OutageTint()
-        self.silence_lines = SilenceLines()
+        self.stretch_lines = StretchLines()
         self.mark_lines = MarkLines(with_words)
         self.ghost = GhostItem()
         self.pointer = PointerItem()
-        self._overlays = (self.tint, self.silence_lines, self.mark_lines, self.ghost, self.pointer)
+        self._overlays = (self.tint, self.stretch_lines, self.mark_lines, self.ghost, self.pointer)
         for item in (self.axes, *self._overlays):
             self.addItem(item)
         self.clips = [self._clip() for _ in range(panes)]
@@ -54,7 +54,7 @@ class Canvas(pg.GraphicsView):
             rect = QRectF(layout.left, pane.top, layout.right - layout.left, pane.height)
             if clip.rect() != rect:
                 clip.setRect(rect)
-        for item in (self.tint, self.silence_lines, self.mark_lines):
+        for item in (self.tint, self.stretch_lines, self.mark_lines):
             item.set_marks(layout, marks)
 
     def show_data(self, is_shown: bool) -> None:

@@ -15,7 +15,7 @@ from gui.look.theme import colour, current
 from gui.plots.layout import Layout, Overlay
 from gui.plots.paint import bold, draw_text, font, pen, polygon, text_width
 from gui.series.prediction import GhostLevel
-from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark, Silence
+from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark, Stretch
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 MIDDLE: Final = 1 + tokens.FLAG_HEIGHT / 2  # of flags and words
@@ -30,7 +30,7 @@ class Marks:
     settings: Sequence[SettingsMark] = ()
     outer: Sequence[OuterMark] = ()
     outages: Iterable[Outage] = ()
-    silences: Sequence[Silence] = ()
+    stretches: Sequence[Stretch] = ()
 
 
 class _MarksItem(Overlay):
@@ -66,8 +66,8 @@ class OutageTint(_MarksItem):
                     painter.fillRect(QRectF(left, pane.top, tokens.FAILURE_EDGE, pane.height), colour(ink))
 
 
-class SilenceLines(_MarksItem):
-    """Over the data: a line at both ends of a silence and a bar on the axis; what was not heard is covered."""
+class StretchLines(_MarksItem):
+    """Over the data: a line at both ends of a stretch and a bar on the axis; what was not heard is covered."""
 
     def __init__(self) -> None:
         super().__init__(z=15)
@@ -77,22 +77,22 @@ class SilenceLines(_MarksItem):
         if layout is None:
             return
         has_axis = any(tick.text for tick in layout.ticks)
-        for silence in self._marks.silences:
-            if not silence.overlaps(layout.view.start_s, layout.view.end_s):
+        for stretch in self._marks.stretches:
+            if not stretch.overlaps(layout.view.start_s, layout.view.end_s):
                 continue
             ends = [
-                at_s for at_s in (silence.start_s, silence.end_s) if at_s is not None and layout.view.contains(at_s)
+                at_s for at_s in (stretch.start_s, stretch.end_s) if at_s is not None and layout.view.contains(at_s)
             ]
-            left = max(round(layout.x_of(silence.start_s)), layout.left)
-            right = layout.right if silence.end_s is None else min(round(layout.x_of(silence.end_s)), layout.right)
+            left = max(round(layout.x_of(stretch.start_s)), layout.left)
+            right = layout.right if stretch.end_s is None else min(round(layout.x_of(stretch.end_s)), layout.right)
             for pane in layout.panes:
-                if silence.hides:
+                if stretch.hides:
                     painter.fillRect(QRectF(left, pane.top, right - left, pane.height), colour(current().panel))
                 painter.setPen(pen(current().t3, tokens.LINE_MARKER))
                 for at_s in ends:
                     x = int(layout.x_of(at_s)) + 0.5
                     painter.drawLine(QLineF(x, pane.top, x, pane.bottom))
-            if has_axis and not silence.hides:
+            if has_axis and not stretch.hides:
                 painter.fillRect(QRectF(left, layout.bottom, right - left, tokens.STRETCH_BAR), colour(current().t2))
 
 
@@ -146,15 +146,15 @@ class MarkLines(_MarksItem):
         """What changed, each text up to where the next begins."""
         marks = [mark for mark in self._visible(self._marks.outer) if not _is_under(layout.x_of(mark.at_s), flags)]
         outages = self._paint_outage_flags(painter, layout)
-        silences = [(_words_left(each, layout), each.text) for each in self._marks.silences if _is_in(each, layout)]
+        stretches = [(_words_left(each, layout), each.text) for each in self._marks.stretches if _is_in(each, layout)]
         starts = [flag.left for flag in (*flags, *outages)] + [int(layout.x_of(mark.at_s)) for mark in marks]
-        starts += [left for left, _ in silences]
+        starts += [left for left, _ in stretches]
 
         def room_after(x: float) -> float:
             following = [start for start in starts if start > x]
             return min((*following, layout.size.width())) - x - tokens.GAP_2
 
-        for left, text in silences:
+        for left, text in stretches:
             _paint_elided(painter, left, room_after(left), text, current().t1)
         for mark in marks:
             x = int(layout.x_of(mark.at_s)) + tokens.GAP_1 + 1
@@ -187,14 +187,14 @@ class _Flag:
     mark: SettingsMark | None
 
 
-def _is_in(silence: Silence, layout: Layout) -> bool:
-    return silence.overlaps(layout.view.start_s, layout.view.end_s)
+def _is_in(stretch: Stretch, layout: Layout) -> bool:
+    return stretch.overlaps(layout.view.start_s, layout.view.end_s)
 
 
-def _words_left(silence: Silence, layout: Layout) -> int:
-    """Where the words of a silence begin: with it, or earlier where the plot ends before the words do."""
-    end = layout.right - text_width(silence.text, font(tokens.FONT_CAPTION, tokens.WEIGHT_MEDIUM)) - tokens.GAP_2
-    return round(max(min(layout.x_of(silence.start_s), end), layout.left))
+def _words_left(stretch: Stretch, layout: Layout) -> int:
+    """Where the words of a stretch begin: with it, or earlier where the plot ends before the words do."""
+    end = layout.right - text_width(stretch.text, font(tokens.FONT_CAPTION, tokens.WEIGHT_MEDIUM)) - tokens.GAP_2
+    return round(max(min(layout.x_of(stretch.start_s), end), layout.left))
 
 
 def _is_under(x: float, flags: Sequence[_Flag]) -> bool:

@@ -27,6 +27,7 @@ from gui.plots.timeline import TimelinePanel
 from gui.series.prediction import GhostLevel
 from gui.series.time_range import Viewport
 from gui.series.timeline import neighbour
+from service.analysis.observed.contention import Contention
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import companions_of, members_of
 from service.analysis.observed.register import Figures
@@ -60,6 +61,7 @@ class PlotStack(QWidget):
         self._history = history
         self._viewport = Viewport()
         self._stood_s = 0.0
+        self._contentions: tuple[Contention, ...] = ()
         self._seen_s = float("-inf"), time.monotonic()
         forget_fonts()
         self._create_panels()
@@ -133,6 +135,13 @@ class PlotStack(QWidget):
         """Show the figures of the moment at the right edge in the legends that are at rest."""
         for panel in self.panels:
             panel.show_figures(figures)
+
+    def show_contentions(self, contentions: tuple[Contention, ...]) -> None:
+        """Mark the stretches in which the engine was slowed."""
+        if contentions != self._contentions:
+            self._contentions = contentions
+            for panel in self.panels:
+                panel.draw_anew()
 
     def set_window_s(self, window_s: float) -> None:
         """Show the last `window_s` seconds."""
@@ -306,8 +315,8 @@ class PlotStack(QWidget):
     def marks(self) -> Marks:
         """What stands on every plot over time."""
         history = self._history
-        silences = history.silences_until(history.now_s())
-        return Marks(history.batches.marks(), history.outer_marks(), history.outages, silences)
+        stretches = (*history.silences_until(history.now_s()), *self._contentions)
+        return Marks(history.batches.marks(), history.outer_marks(), history.outages, stretches)
 
     def moment(self) -> Moment:
         """What the common time axis shows."""

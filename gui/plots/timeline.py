@@ -10,11 +10,12 @@ from gui.plots.layout import Layout, Pane
 from gui.plots.panel import Moment, PlotPanel
 from gui.plots.timeline_items import BatchCard, HowToRead, LanesItem, LaneSurroundings
 from gui.series import timeline
-from gui.series.time_axis import chip_text, clock_text
+from gui.series.time_axis import chip_text
 from gui.series.time_range import TimeRange
 from gui.series.timeline import Bars, Block, LaneChoice, LaneGrid, Lanes
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
+from service.messages.text import clock_text
 
 
 class TimelinePanel(PlotPanel):

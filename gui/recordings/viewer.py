@@ -13,7 +13,6 @@ from gui.main_window import TITLE, MainWindow
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.bar import RecordingBar, in_force
 from gui.recordings.recorder import FILTER
-from gui.series.time_axis import clock_text
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
 from gui.session.session import Session
@@ -24,6 +23,7 @@ from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import Recording, open_recording
 from service.messages.clock import monotonic_clock_id
 from service.messages.pipes import our_python
+from service.messages.text import clock_text
 
 SHORTEST_VIEW_S: Final = 2.0
 

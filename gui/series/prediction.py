@@ -119,9 +119,11 @@ class CapacityLine:
 
     @classmethod
     def of(cls, facts: Facts) -> CapacityLine | None:
-        """``None`` as long as the time of full batches is not known well enough."""
+        """``None`` as long as the time of full batches is not known well enough, or the engine is slowed."""
         capacity = facts.capacity(facts.settings.max_batch_size)
-        return None if capacity is None else cls(facts.regime.start_s, levels(capacity))
+        return (
+            None if capacity is None or facts.disturbance is not None else cls(facts.regime.start_s, levels(capacity))
+        )
 
 
 def levels(capacity: Capacity) -> tuple[CapacityLevel, CapacityLevel]:

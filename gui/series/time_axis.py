@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Final
 
 from gui.series.time_range import TimeRange
+from service.messages.text import clock_text
 
 STEPS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 MOST_TICKS: Final = 6
@@ -63,14 +63,6 @@ def chip_text(at_s: float, view: TimeRange) -> str:
     if ago_s < 2 * MINUTE_S:
         return "now" if ago_s < view.pixel_s else f"−{ago_s:.1f} s"
     return f"−{int(ago_s // MINUTE_S)} min {int(ago_s % MINUTE_S):02d} s"
-
-
-def clock_text(wall_s: float, decimals: int = 0) -> str:
-    """The local time of day, rounded down."""
-    scaled = math.floor(wall_s * 10**decimals + 1e-6)
-    whole, fraction = divmod(scaled, 10**decimals)
-    text = time.strftime("%H:%M:%S", time.localtime(whole))
-    return f"{text}.{fraction:0{decimals}d}" if decimals else text
 
 
 def _step(span_s: float, most: int) -> float:

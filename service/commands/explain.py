@@ -16,6 +16,7 @@ from service.analysis.findings.changed import with_change
 from service.analysis.findings.facts import Facts, Finding, Severity
 from service.analysis.findings.ranking import HeldFinding, findings, findings_of, findings_over_time, nothing_found
 from service.analysis.findings.verdict import Situation, verdict
+from service.analysis.observed.contention import Contention, contentions
 from service.analysis.observed.processor import least_processor_share, processor_share
 from service.analysis.observed.register import PERCENTILES, written
 from service.analysis.observed.statistics import figures
@@ -52,6 +53,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         figures: those of that moment, or of the end, by their names in the register, written as the window writes them.
         processor_share, least_processor_share: of the processor time that the engine asked for, the share that it got,
             in the whole recording, and in the ten seconds in which that was least; ``None`` where it is unknown.
+        slowed: when and how the engine was slowed, as sentences.
         clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
     """
 
@@ -67,6 +69,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     judged_by: str
     processor_share: float | None
     least_processor_share: float | None
+    slowed: tuple[str, ...]
     clock_error_ms: float | None
     figures: dict[str, str]
     findings: tuple[Explained, ...]
@@ -111,10 +114,16 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         judged_by="" if facts is None else nothing_found(facts, judged.state == "well"),
         processor_share=processor_share(history, begin_s, end_s),
         least_processor_share=least_processor_share(history, begin_s, end_s),
+        slowed=tuple(_slowed(each, begin_s) for each in contentions(history, end_s, begin_s)),
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
         figures=written(shown, FIGURES),
         findings=tuple(_explained(found, begin_s) for found in held),
     )
+
+
+def _slowed(contention: Contention, begin_s: float) -> str:
+    until = "the end" if contention.end_s is None else f"{contention.end_s - begin_s:.0f} s"
+    return f"From {contention.start_s - begin_s:.0f} s to {until} {contention.words}."
 
 
 def _explained(held: HeldFinding, begin_s: float) -> Explained:
@@ -137,6 +146,7 @@ def as_text(explanation: Explanation) -> str:
         remarks.append(_processor(explanation.processor_share, explanation.least_processor_share))
     if not explanation.hears_load and explanation.requests:
         remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
+    remarks += explanation.slowed
     row = ", ".join(f"{name} {number}" for name, number in explanation.figures.items())
     found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
     return "\n".join(

@@ -12,7 +12,7 @@ from typing import Final
 from service.analysis.observed.history import History
 from service.analysis.predict import control
 from service.analysis.predict.load import PresentLoad
-from service.analysis.predict.observation import Observation
+from service.analysis.predict.observation import Observation, withheld
 from service.analysis.predict.predict import Predictor
 from service.analysis.predict.prediction_report import PredictionReport, measured, table
 from service.analysis.predict.speed import SpeedChange
@@ -105,6 +105,9 @@ async def _watch_and_predict(options: argparse.Namespace) -> PredictionReport:
         raise UserError("The settings were changed meanwhile. Leave them alone while it watches.")
     observation = Observation.of_history(history, at_s, at_s - first_s)
     if observation is None:
+        reason = withheld(history, at_s)
+        if reason:
+            raise UserError(f"{reason} Ask again later.")
         seen = len(history.requests.columns)
         raise UserError(
             f"Only {seen} requests were seen in {watch_s:g} s, too few to predict from. "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import Final
 
 UNKNOWN: Final = "–"
@@ -68,6 +69,14 @@ def format_duration(seconds: float) -> str:
     hours, rest = divmod(int(seconds), 3600)
     minutes = f"{rest // 60:02}" if hours else f"{rest // 60}"
     return f"{hours}:{minutes}:{rest % 60:02}" if hours else f"{minutes}:{rest % 60:02}"
+
+
+def clock_text(wall_s: float, decimals: int = 0) -> str:
+    """The local time of day of so many seconds since 1970, rounded down."""
+    scaled = math.floor(wall_s * 10**decimals + 1e-6)
+    whole, fraction = divmod(scaled, 10**decimals)
+    text = time.strftime("%H:%M:%S", time.localtime(whole))
+    return f"{text}.{fraction:0{decimals}d}" if decimals else text
 
 
 def format_number(value: float | None, decimals: int, unit: str = "") -> str:

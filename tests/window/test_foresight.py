@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -11,11 +12,12 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.session.lifecycle import LifeCycle
 from service.analysis.observed.annotations import OuterMark
+from service.analysis.predict.observation import withheld
 from service.analysis.predict.predict import Prediction
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings, VersionedSettings
 from tests.synthetic_parts import SyntheticBatch
-from tests.synthetic_run import CLOCK, Step, SyntheticRun, filled_history
+from tests.synthetic_run import CLOCK, Slowed, Step, SyntheticRun, filled_history
 
 SPAN_S = 60.0
 CALM = Settings(max_batch_size=8)
@@ -72,6 +74,26 @@ def test_that_the_plots_show_it_too(qtbot: QtBot, loaded: Batchscope) -> None:
     await_prediction(qtbot, loaded)
     assert [bool(panel.ghost) for panel in (plots.latency, plots.throughput, plots.batch_size)] == [True] * 3
     assert not plots.queue_depth.ghost
+
+
+def test_that_a_slowed_engine_is_no_ground_for_a_prediction_and_the_window_says_why(
+    qtbot: QtBot, loaded: Batchscope
+) -> None:
+    composition, window = loaded.composition, loaded.window
+    slowed = replace(run_under(), slowed=(Slowed(45.0, 58.0, 3.0),), measures_processor=True)
+    composition.history.become(filled_history(slowed)[0])
+    drag_to(loaded, 16)
+    why = withheld(composition.history)
+    assert "the engine was slowed" in why
+    assert (below(loaded, "p50_s"), window.status.activity.text()) == ("then –", why)
+    assert why in window.figures.figure("p50_s").toolTip()
+    assert not composition.plots.latency.ghost
+
+    drag_to(loaded, 16, let_go=True)
+    composition.history.become(filled_history(run_under())[0])
+    composition.foresight.check()
+    assert not below(loaded, "p50_s").startswith("then")
+    assert "slowed" not in window.figures.figure("p50_s").toolTip()
 
 
 def test_that_a_frozen_plot_shows_none(qtbot: QtBot, loaded: Batchscope) -> None:

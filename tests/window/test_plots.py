@@ -36,13 +36,14 @@ from gui.series.scale import Axis
 from gui.series.throughput import throughput
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats
+from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.analysis.observed.statistics import figures
 from service.analysis.predict.cost import Capacity
 from service.messages.settings import Settings
 from tests.disk import room_for
-from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
+from tests.synthetic_run import CLOCK, FakeClock, Slowed, Step, SyntheticRun, early_run, filled_history, picture_run
 from tests.window.conftest import Wear
 from tests.window.seen import drawn, key_stop, named
 
@@ -374,6 +375,26 @@ def test_that_another_palette_leaves_no_colour_of_the_one_before(make_stack: Sta
     lines = {DARK.line, DARK.grid}  # the edge of a black letter may have such a grey, here and there
     assert lines <= colors(dark_picture, least=100)
     assert lines & colors(light_picture, least=100) == set()
+
+
+def test_that_a_slowed_stretch_is_marked_on_every_plot_and_named(make_stack: StackMaker) -> None:
+    run = SyntheticRun(60.0, (Step(0.0, 8.0, Settings(max_batch_size=4)),), slowed=(Slowed(30.0, 40.0, 3.0),))
+    history, clock = filled_history(run)
+    stack = make_stack(history)
+    before = [panel.canvas.grab().toImage() for panel in stack.panels]
+    (found,) = contentions(history, clock.now_s)
+    stack.show_contentions((found,))
+    stack.refresh()
+    for panel, plain in zip(stack.panels, before, strict=True):
+        layout, marked = panel.layout_, panel.canvas.grab().toImage()
+        assert layout is not None
+        for at_s in (found.start_s, found.end_s or 0.0):
+            x = int(layout.x_of(at_s))
+            assert all(QColor(marked.pixel(x, y)) == QColor(DARK.t3) for y in (layout.top + 30, layout.bottom - 9))
+        middle = int(layout.x_of(35.0 + run.start_s))
+        has_axis = any(tick.text for tick in layout.ticks)
+        assert (QColor(marked.pixel(middle, layout.bottom + 1)) == QColor(DARK.t2)) is has_axis
+        assert marked.pixel(middle, layout.top + 25) == plain.pixel(middle, layout.top + 25), "no tint"
 
 
 def test_that_a_failure_is_seen_in_red_on_every_plot(make_stack: StackMaker) -> None:

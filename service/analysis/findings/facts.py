@@ -13,6 +13,7 @@ import numpy as np
 from service.analysis.findings.recent import MOMENTS, Queues, RecentBatches, queues, recent_batches
 from service.analysis.observed.batches import Regime
 from service.analysis.observed.columns import Bools, Ints
+from service.analysis.observed.contention import Contention, contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import STATE_CODES
 from service.analysis.observed.rolling import WINDOW_S
@@ -123,10 +124,10 @@ class Facts:
     def since_s(self) -> float:
         """Ten seconds ago, or as long ago as `LEAST_BATCHES` were formed with no pause between them.
 
-        Never before the settings were in force, or longer ago than `FARTHEST_S`.
+        Never before the settings were in force or the engine was slowed last, or longer ago than `FARTHEST_S`.
         """
-        batches = self._batches_since(max(self.at_s - FARTHEST_S, self.regime.start_s))
-        since_s, next_formed_s = max(self.at_s - WINDOW_S, self.regime.start_s), self.at_s
+        batches = self._batches_since(max(self.at_s - FARTHEST_S, self._judged_since_s))
+        since_s, next_formed_s = max(self.at_s - WINDOW_S, self._judged_since_s), self.at_s
         ended_s = np.where(np.isnan(batches.finished), self.at_s, batches.finished)
         latest = slice(-1, -LEAST_BATCHES - 1, -1)
         for formed_s, end_s in zip(batches.formed[latest].tolist(), ended_s[latest].tolist(), strict=True):
@@ -134,6 +135,22 @@ class Facts:
                 break
             since_s, next_formed_s = min(since_s, formed_s), formed_s
         return since_s
+
+    @property
+    def _judged_since_s(self) -> float:
+        """Since when the settings are in force and nothing slowed the engine, unless something still does."""
+        ends_s = [each.end_s for each in self.contentions if each.end_s is not None]
+        return max([self.regime.start_s, *ends_s])
+
+    @cached_property
+    def contentions(self) -> tuple[Contention, ...]:
+        """The stretches of the last minutes in which the engine was slowed."""
+        return contentions(self.history, self.at_s)
+
+    @property
+    def disturbance(self) -> Contention | None:
+        """The last of them, where it lasts or ended less than ten seconds ago: findings are then withheld."""
+        return next((c for c in self.contentions[-1:] if c.overlaps(self.at_s - WINDOW_S, self.at_s)), None)
 
     # ------------------------------------------------------------------------------------------------------ settings
 
@@ -180,7 +197,7 @@ class Facts:
     @cached_property
     def earlier_batches(self) -> RecentBatches:
         """The batches of the last half minute or longer, for facts about whole batches, however long they take."""
-        return self._batches_since(min(max(self.at_s - LONG_S, self.regime.start_s), self.since_s))
+        return self._batches_since(min(max(self.at_s - LONG_S, self._judged_since_s), self.since_s))
 
     def _batches_since(self, since_s: float) -> RecentBatches:
         return recent_batches(self.history, self.regime.number, since_s, self.at_s, self.settings.formation)
@@ -192,6 +209,8 @@ class Facts:
         if before is None:
             return None
         end_s = self.history.batches.end_s(before)
+        if any(contention.overlaps(end_s - WINDOW_S, end_s) for contention in self.contentions):
+            return None
         formation = before.settings.formation if before.settings is not None else None
         return recent_batches(self.history, before.number, end_s - WINDOW_S, end_s, formation)
 
@@ -308,10 +327,10 @@ class Facts:
 
     @cached_property
     def steady_since_s(self) -> float:
-        """The last change of settings or load, at most half a minute ago."""
+        """The last change of settings or load, or the end of what slowed the engine, at most half a minute ago."""
         changed = [since_s for since_s, _ in self.history.statuses.patterns if since_s <= self.at_s]
         first_s = self.history.first_s if self.history.first_s is not None else -np.inf
-        return max([self.at_s - LONG_S, self.regime.start_s, first_s, *changed[-1:]])
+        return max([self.at_s - LONG_S, self._judged_since_s, first_s, *changed[-1:]])
 
     @cached_property
     def steady_arrivals(self) -> int:

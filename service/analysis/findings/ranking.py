@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Final
 
 from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
-from service.analysis.findings.rules import formation, load, queueing, sizes, stalls, timeouts
+from service.analysis.findings.rules import disturbed, formation, load, queueing, sizes, stalls, timeouts
 from service.analysis.findings.verdict import LAST_RESORT
 from service.analysis.observed.history import History
 from service.analysis.observed.rolling import WINDOW_S
@@ -20,6 +20,7 @@ Rule = Callable[[Facts], Finding | None]
 
 RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of the service most comes first
     queueing.replica_lost,
+    disturbed.engine_slowed,
     formation.sealed_early,
     load.saturated,
     queueing.requests_shed,
@@ -45,6 +46,9 @@ RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of
 )
 SEVERITIES: Final = ("warning", "check", "info")
 WITHOUT_LOAD: Final = frozenset({"replica_lost", "memory_grows"})  # what is true of a service that nobody uses
+UNDISTURBED: Final = frozenset(  # what an engine that is slowed does not make untrue; all else is withheld then
+    {"engine_slowed", "replica_lost", "requests_shed", "generator_lags", "memory_full", "memory_grows"}
+)
 
 # One cause is one warning: a finding suppresses others that are its weaker forms or its consequences, whose numbers
 # its evidence has, and those that its cause makes meaningless.
@@ -94,6 +98,8 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     if any(finding.severity == "warning" and finding.rule != LAST_RESORT for finding in found):
         suppressed |= {LAST_RESORT}
     shown = [finding for finding in found if finding.rule not in suppressed]
+    if facts.disturbance is not None:
+        shown = [finding for finding in shown if finding.rule in UNDISTURBED]
     if facts.is_idle:
         shown = [finding for finding in shown if finding.rule in WITHOUT_LOAD]
     return tuple(sorted(shown, key=_rank))

@@ -16,6 +16,7 @@ from service.messages.text import counted, format_time
 
 MARK_GAP_S: Final = 1.0  # changes closer than this (a slider that is dragged) become one
 MOST_KEPT: Final = 500
+LEAST_JUMP_S: Final = 1.0  # of the time of day; the corrections of a clock that is kept right are smaller
 
 
 @dataclass(frozen=True)
@@ -246,11 +247,10 @@ class Outages:
 
 
 @dataclass(frozen=True)
-class Silence:
-    """A span in which a replica, or the whole service, reported nothing; open while `end_s` is ``None``.
+class Stretch:
+    """A span that is marked on the time axis with its text; open while `end_s` is ``None``.
 
     Attributes:
-        text: "r1 silent for 7 s".
         hides: whether nothing of this span is known, not even from what was heard later.
     """
 
@@ -261,6 +261,10 @@ class Silence:
 
     def overlaps(self, start_s: float, end_s: float) -> bool:
         return self.start_s < end_s and (self.end_s is None or self.end_s > start_s)
+
+
+class Silence(Stretch):
+    """A span in which a replica, or the whole service, reported nothing: "r1 silent for 7 s"."""
 
 
 class Silences:
@@ -277,6 +281,36 @@ class Silences:
 
     def drop_before(self, at_s: float) -> None:
         self._silences = [each for each in self._silences if each.end_s is None or each.end_s >= at_s]
+
+
+@dataclass(frozen=True)
+class ClockJump:
+    """Between two reports, at `start_s` and `end_s`, the time of day went `by_s` further than the time that passed."""
+
+    start_s: float
+    end_s: float
+    by_s: float
+
+
+class ClockJumps:
+    """The jumps of the time of day: the machine slept, or its clock was set."""
+
+    def __init__(self) -> None:
+        self._jumps: list[ClockJump] = []
+        self._last: tuple[float, float] | None = None
+
+    def __iter__(self) -> Iterator[ClockJump]:
+        return iter(self._jumps)
+
+    def note(self, ahead_s: float, at_s: float) -> None:
+        """Note by how much the time of day is ahead of a clock that never jumps, at `at_s`."""
+        if self._last is not None and abs(ahead_s - self._last[0]) >= LEAST_JUMP_S:
+            jump = ClockJump(self._last[1], at_s, ahead_s - self._last[0])
+            self._jumps = [*self._jumps[-MOST_KEPT:], jump]
+        self._last = ahead_s, at_s
+
+    def drop_before(self, at_s: float) -> None:
+        self._jumps = [jump for jump in self._jumps if jump.end_s >= at_s]
 
 
 def describe_silence(replicas: Sequence[str], for_s: float) -> str:

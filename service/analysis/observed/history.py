@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from service.analysis.observed.annotations import (
+    ClockJumps,
     DeploymentTimeline,
     LoadTimeline,
     Outages,
@@ -51,6 +52,7 @@ class History:
         first_s, last_s: of the first and the latest frame.
         kept_s: age of the oldest data that are kept.
         sender_clock: from the load generator's clock to the service's.
+        jumps: of the time of day, on this machine.
         objectives: of the viewer, not of the service: they stay when everything is forgotten or replaced.
         revision: grows with everything that is added.
     """
@@ -59,12 +61,16 @@ class History:
         self,
         clock_id: str,
         clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        wall_clock: Callable[[], float] | None = None,
         kept_s: float = KEPT_S,
     ) -> None:
+        """`wall_clock` is the system's, or goes as `clock` does where only that is given."""
         self.kept_s = kept_s
         self._clock_id = clock_id
         self._clock = clock
+        if wall_clock is None:
+            ahead_s = time.time() - clock()
+            wall_clock = time.time if clock is time.monotonic else lambda: ahead_s + clock()
         self._wall_clock = wall_clock
         self.revision = 0
         self.objectives = Objectives()
@@ -101,6 +107,7 @@ class History:
         self.changes: tuple[SettingsChange, ...] = ()
         self._doubtful: tuple[float, set[int]] | None = None
         self._begins_anew = True
+        self.jumps = ClockJumps()
         self.revision += 1
 
     def become(self, other: History) -> None:
@@ -118,6 +125,7 @@ class History:
         if frame.number <= self._last_number and not self._is_of_new_service(frame):
             return
         self._last_number = frame.number
+        self.jumps.note(self._wall_clock() - received_s, frame.at_s)
         self.behind_s = max(received_s - self._service_offset.to_ours(frame.at_s), 0.0)
         self._add_without_requests(frame)
         self.requests.add_records(
@@ -360,6 +368,6 @@ class History:
             self._advance_percentiles(name, rolling, at_s)
         oldest_s = at_s - self.kept_s - MARGIN_S
         tables = (self.requests, self.batches, self.gaps, self.statuses)
-        for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.silences):
+        for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.silences, self.jumps):
             each.drop_before(oldest_s)
         self.revision += 1

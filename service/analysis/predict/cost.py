@@ -20,6 +20,7 @@ import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS
 from service.analysis.observed.columns import Bools, Floats, Ints
+from service.analysis.observed.contention import contentions, during
 from service.analysis.observed.history import History
 from service.messages.settings import BOUNDS, Formation
 
@@ -77,13 +78,14 @@ class Executed:
 
     @classmethod
     def of_history(cls, history: History, at_s: float | None = None) -> Executed:
-        """The last batches that had ended at `at_s` (now)."""
+        """The last batches that had ended at `at_s` (now), without those during which the engine was slowed."""
         latest_s = history.now_s() if at_s is None else at_s
         table = history.batches.columns
         chosen = (table["finished"] <= latest_s) & (table["finished"] > latest_s - LONGEST_AGO_S)
         chosen &= np.isfinite(table["started"]) & (table["tokens"] > 0) & (table["finished"] > table["started"])
         chosen &= table["started"] >= history.service_begun_s(latest_s)  # an earlier service may have had another model
         chosen &= table["started"] >= _places_since_s(history, latest_s)
+        chosen &= ~during(contentions(history, latest_s), table["started"], table["finished"])
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(table["finished"][rows], kind="stable")]
         executed = cls._of_rows(history, rows)._in_slices(table["slot"][rows])
