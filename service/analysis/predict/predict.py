@@ -164,7 +164,7 @@ class Predictor:
         if settings.places != self.conditions.places:
             return None
         until_s = LONG_RUN / self.load.rate_per_s
-        long_run = self._run(settings, self.load.resampled(until_s, Random(0)), until_s, self.cost, Random(0))
+        long_run = self._run_on(settings, until_s)
         is_saturated = not self.load.users and is_growing(long_run, until_s)  # users wait for their answers
         steady = None if is_saturated else self._figures(long_run, WARM_UP * until_s, until_s)
         requests = self.load.rate_per_s * (HORIZON_S + window_s)
@@ -188,6 +188,13 @@ class Predictor:
             requests=len(self.load.requests),
             batches=len(self.cost.residuals),
         )
+
+    def _run_on(self, settings: Settings, until_s: float) -> SimulatedRun:
+        """A long run; of users from the present on, since groups of users that are answered together may stay so."""
+        are_present = 0 < self.backlog.requests <= self.load.users
+        load = self.load.resampled(until_s, Random(0), present=self.backlog.requests if are_present else 0)
+        start = self.backlog.as_start(self.cost) if are_present else None
+        return self._run(settings, load, until_s, self.cost, Random(0), start)
 
     def _figures(self, run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigures:
         figures = figures_of(run, begin_s, end_s)
