@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from service.analysis.observed.history import History
 from service.analysis.predict.load import Arrival, OpenLoop
-from service.analysis.predict.observation import Observation
+from service.analysis.predict.observation import Backlog, Observation, ReplicaBacklog, Running
 from service.analysis.predict.predict import HORIZON_S, Prediction, Predictor
 from service.analysis.predict.replicas import RunningBatch, Underway
 from service.analysis.predict.simulation import Held, Start, simulate
@@ -133,6 +134,21 @@ def test_that_a_running_batch_that_is_open_is_joined_and_one_that_is_not_is_wait
         run = simulate(rules, EngineOfSteps(0.0, 0.1), OpenLoop([]), 10, start=Start((held,)))
         assert run.requests[-1].started_s == pytest.approx(starts_s)
         assert [request.finished_s for request in run.requests[:2]] == pytest.approx([0.4, 0.4])
+
+
+def test_that_users_in_two_groups_stay_in_two_groups() -> None:
+    """Half of them run and half are sealed: answered in turns, they never come together under `early`."""
+    running = Running(arrivals([-0.5] * 6, 24), (8,) * 6, 0.4, is_open=False)
+    sealed = arrivals([-0.3] * 6, 24)
+    present = predictor_behind_a_backlog()
+    backlog = Backlog((ReplicaBacklog(sealed=(sealed,), running=(running,)),))
+    predictor = replace(present, load=present.load.of_users(12), backlog=backlog)
+    prediction = predictor.predict(Settings(formation="early", max_batch_size=16, batch_wait_timeout_s=0.05))
+    assert prediction is not None
+    assert prediction.mean_batch is not None
+    assert prediction.mean_batch.value == pytest.approx(6.0, rel=0.1)
+    assert prediction.ttft_p50_s is not None
+    assert prediction.ttft_p50_s.value > 0.5, "a user waits for the other half"
 
 
 def test_that_requests_on_their_way_arrive() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel, Executed
+from service.analysis.predict.engine import Speed
 from service.messages.settings import Settings
 from tests.synthetic_run import CLOCK, Step, SyntheticRun
 
@@ -125,3 +128,52 @@ def test_that_a_drawn_model_differs_by_its_error() -> None:
     random = np.random.default_rng(1)
     drawn = [cost.drawn(random).batch_s(8) for _ in range(300)]
     assert np.std(drawn) == pytest.approx(cost.batch_error_s(8), rel=0.2)
+
+
+@pytest.mark.parametrize("sizes", [[4] * 12, [1, 2, 4, 8, 3]])
+def test_that_nothing_that_is_drawn_costs_less_than_nothing(sizes: list[int]) -> None:
+    """Else a first token may come before its request."""
+    cost = fitted(batches(sizes, noise=0.2))
+    drawn = [cost.drawn(np.random.default_rng(seed)) for seed in range(100)]
+    assert all(min(each.overhead_s, each.prompt_token_s, each.row_s) >= 0.0 < each.step_s for each in drawn)
+    assert len({each.step_s for each in drawn}) > 90, "hardly any is given up"
+
+
+def drifting(deviation: float, seconds: float, seed: int) -> Executed:
+    """Batches one after the other, on a machine whose speed wanders about its mean within some ten seconds."""
+    random, speed, at_s = np.random.default_rng(seed), 0.0, 0.0
+    rows: list[tuple[float, float, float]] = []
+    speed = random.normal(0.0, deviation)
+    while at_s < seconds:
+        size = float(random.integers(2, 9))
+        run_s = true_s(int(size)) * math.exp(speed + random.normal(0.0, 0.04))
+        kept = math.exp(-run_s / 10.0)
+        speed = kept * speed + random.normal(0.0, deviation * math.sqrt(1.0 - kept**2))
+        at_s += run_s
+        rows.append((size, run_s, at_s))
+    sizes, runs_s, ends_s = np.array(rows).T
+    steps = np.full(len(sizes), float(TOKENS))
+    return Executed(sizes, steps, steps * sizes, steps * sizes, 8.0 * sizes, runs_s, ends_s, sizes, sizes < 0)
+
+
+def part(executed: Executed, start_s: float, end_s: float) -> Executed:
+    within = (executed.finished_s > start_s) & (executed.finished_s <= end_s)
+    return Executed(*(column[within] for column in vars(executed).values()))
+
+
+@pytest.mark.parametrize("seconds", [20.0, 60.0])
+def test_that_another_time_is_as_much_slower_or_faster_as_drawn_models_are(seconds: float) -> None:
+    """Also where two spans are all that was seen of how the speed changes; nine of ten should lie within."""
+    inside = []
+    for seed in range(60):
+        executed = drifting(0.06, seconds + 35.0, seed)
+        cost = fitted(part(executed, 0.0, seconds))
+        later = part(executed, seconds + 20.0, seconds + 35.0)
+        factors = []
+        for draw in range(24):
+            spells, random = Speed(cost, Random(draw)), np.random.default_rng(draw)
+            simulated = np.mean([spells.factor(float(at_s)) for at_s in range(20, 35)])
+            factors.append(simulated / np.mean(cost.drawn(random).drifted((draw + 0.5) / 24).ratios(later)))
+        low, high = np.percentile(factors, (5, 95), method="weibull")
+        inside.append(low <= 1.0 <= high)
+    assert 0.8 <= np.mean(inside) <= 1.0

@@ -60,7 +60,8 @@ def test_that_a_prediction_is_scored_against_what_came() -> None:
     [outcome] = scores.outcomes
     begin_s = next(batch.formed_s for batch in run.batches if batch.settings == AFTER)
     assert prediction.p95_s is not None
-    begin_s += prediction.p95_s.value
+    assert prediction.worked_off_s is not None
+    begin_s += prediction.worked_off_s.high + prediction.p95_s.high
     ended = [r for r in run.requests if begin_s < r.ended_s <= begin_s + prediction.window_s]
     assert outcome.measured.requests == len(ended)
     assert abs(outcome.error("p95_s") or 1.0) < 0.2
@@ -73,7 +74,8 @@ def test_that_a_prediction_is_scored_against_what_came() -> None:
 def test_that_it_takes_as_long_as_the_prediction_is_for() -> None:
     prediction = predicted()
     assert prediction.p95_s is not None
-    due_s = CHANGED_S + prediction.p95_s.value + prediction.window_s + LATE_S
+    assert prediction.worked_off_s is not None
+    due_s = CHANGED_S + prediction.worked_off_s.high + prediction.p95_s.high + prediction.window_s + LATE_S
     scores = Scores()
     history, _ = filled_history(run_of(CHANGE), due_s - 1.0)
     scores.expect(prediction, 2, history)
@@ -103,6 +105,26 @@ def test_that_a_steady_state_is_scored_once_the_backlog_is_worked_off() -> None:
     scores = follow(run_of(CHANGE, rate_per_s=6.4), prediction)
     [outcome] = scores.outcomes
     assert abs(outcome.error("p50_s") or 1.0) < 0.2
+
+
+def test_that_requests_that_waited_before_do_not_count_although_few_wait_any_more() -> None:
+    """The new settings take all of them at once; they are answered long after they came, and after that."""
+    early, wide = (
+        Settings(formation="early", max_batch_size=4, batch_wait_timeout_s=0.2),
+        Settings(formation="continuous", max_batch_size=16, batch_wait_timeout_s=0.0),
+    )
+    steps = (Step(0.0, 2.6, early), Step(CHANGED_S, settings=wide))
+    run = SyntheticRun(75.0, steps, seed=7)
+    history, _ = filled_history(run, CHANGED_S)
+    observation = Observation.of_history(history)
+    assert observation is not None
+    prediction = Predictor.of(observation).predict(wide)
+    assert prediction is not None
+    [outcome] = follow(run, prediction).outcomes
+    before = [r.ended_s - r.received_s for r in run.requests if r.received_s < CHANGED_S < r.ended_s]
+    assert max(before) > 3.0
+    assert outcome.measured.p95_s is not None
+    assert outcome.measured.p95_s < 2.0
 
 
 @pytest.mark.parametrize(
@@ -139,6 +161,12 @@ def test_that_it_is_not_scored_where_telemetry_was_missed() -> None:
             history.add_load(load)
     scores.follow(history)
     assert (scores.outcomes, scores.unscored) == ([], 1)
+
+
+def test_that_a_prediction_that_does_not_say_when_it_holds_is_not_scored() -> None:
+    scores, (history, _) = Scores(), filled_history(run_of(CHANGE), CHANGED_S)
+    scores.expect(msgspec.structs.replace(predicted(), worked_off_s=None), 2, history)
+    assert (scores.is_waiting, scores.unscored) == (False, 1)
 
 
 def test_that_the_next_prediction_takes_the_place_of_one_that_is_waited_for() -> None:

@@ -22,7 +22,7 @@ from service.analysis.observed.batches import CONTINUOUS
 from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.contention import contentions, during
 from service.analysis.observed.history import History
-from service.messages.settings import BOUNDS, Formation
+from service.messages.settings import Formation
 
 MOST_BATCHES: Final = 300
 LONGEST_AGO_S: Final = 300.0
@@ -35,7 +35,7 @@ LEVEL_HALF_LIFE_S: Final = 15.0  # of its weight in the speed of the machine as 
 LEVEL_BATCHES: Final = 4.0  # after which another speed that they show counts half
 LEAST_NOISE: Final = 0.01
 DRIFT_S: Final = 10.0  # run time over which a mean speed is taken
-USUAL_DRIFT: Final = 0.03
+USUAL_DRIFT: Final = 0.04
 DRIFT_SPANS: Final = 3.0  # observed spans that count as much as the usual drift
 OUTLIER: Final = 3.0  # times the noise, to which larger residuals are cut down,
 HELD_UP: Final = 2.0  # or to this: batches that are held up now and then make the long latencies
@@ -45,6 +45,7 @@ PRIOR_SHARES: Final = np.array([0.0, 0.03, 0.6, 0.3])
 PRIOR_WIDTHS: Final = np.array([0.03, 0.1, 1.0, 1.0])
 LEAST_SHARES: Final = np.array([0.0, 0.0, 1e-6, 0.0])  # a step is never free, so that no batch is
 LEAST_GAIN: Final = 1e-6  # by which a step of the fit has to lower the loss, as a share of it
+DRAWN: Final = 64  # prices, of which the first possible ones are taken
 MOST_STEPS: Final = 50
 MOST_HALVINGS: Final = 10  # of a step that goes too far
 
@@ -253,20 +254,6 @@ class CostModel:
         """The robust standard deviation of a single batch, as a share of its time."""
         return float(np.percentile(np.abs(np.log(self.residuals)), 68.0))
 
-    @property
-    def drift(self) -> float:
-        """The standard deviation by which the engine's speed changes between spans of `DRIFT_S`, as a share of it.
-
-        That is the spread of the spans' mean residuals beyond what single batches explain, or a usual value as far as
-        too few of them were observed.
-        """
-        logs, ends_s = np.log(self.residuals), np.cumsum(self.run_s)
-        span = (ends_s // DRIFT_S).astype(int)
-        counts = np.maximum(np.bincount(span), 1)
-        means = np.bincount(span, logs) / counts
-        beyond = max(float(means.var() - (logs.var() / counts).mean()), 0.0)
-        return math.sqrt((len(means) * beyond + DRIFT_SPANS * USUAL_DRIFT**2) / (len(means) + DRIFT_SPANS))
-
     def capacity(self, max_batch_size: int, replicas: int = 1) -> Capacity:
         """The capacity line at `max_batch_size`, for requests of average length."""
         batch_s = self.batch_s(max_batch_size) * float(self.residuals.mean())
@@ -274,10 +261,29 @@ class CostModel:
         return Capacity(max_batch_size, requests_per_s, requests_per_s * self.tokens * self.pieces_per_token)
 
     def drawn(self, random: np.random.Generator) -> CostModel:
-        """A model with other likely prices, drawn from their distribution."""
-        prices = random.multivariate_normal(self._prices, self.covariance, method="svd")
-        drawn = self._priced(prices)
-        return drawn if min(drawn.batch_s(1), drawn.batch_s(BOUNDS["max_batch_size"].high)) > 0 else self
+        """A model with other likely prices, none of them negative, drawn from their distribution."""
+        prices = random.multivariate_normal(self._prices, self.covariance, DRAWN, method="svd")
+        least = LEAST_SHARES * self.batch_s(1)
+        possible = prices[(prices >= least).all(axis=1)]
+        return self._priced(possible[0] if len(possible) else np.maximum(prices[0], least))
+
+    def drifted(self, share: float) -> CostModel:
+        """The model of the engine at another time, when it is slower than in this share of all times.
+
+        Its speed changes between spans of `DRIFT_S`. The standard deviation of that is the spread of the spans' mean
+        residuals beyond what single batches explain, or a usual value as far as too few were observed. Student's t has
+        the tails that so uncertain a deviation gives.
+        """
+        from scipy.special import stdtrit  # slow to import, and not needed for the window's start
+
+        logs, ends_s = np.log(self.residuals), np.cumsum(self.run_s)
+        _, span, counts = np.unique(ends_s // DRIFT_S, return_inverse=True, return_counts=True)
+        means = np.bincount(span, logs) / counts
+        within = float(((logs - means[span]) ** 2).sum()) / max(len(logs) - len(means), 1)
+        beyond = float(((means - means.mean()) ** 2).sum()) - (len(means) - 1) * within * float((1.0 / counts).mean())
+        freedom = len(means) - 1 + DRIFT_SPANS
+        drift = math.sqrt((max(beyond, 0.0) + DRIFT_SPANS * USUAL_DRIFT**2) / freedom)
+        return self.slower(math.exp(drift * stdtrit(freedom, share)))
 
     def slower(self, factor: float) -> CostModel:
         """The model of an engine that takes `factor` times as long."""

@@ -164,12 +164,12 @@ class Predictor:
         if settings.places != self.conditions.places:
             return None
         until_s = LONG_RUN / self.load.rate_per_s
-        long_run = self._run(settings, self.load.resampled(until_s, Random(0)), until_s, self.cost, Random(0))
+        long_run = self._run_on(settings, until_s)
         is_saturated = not self.load.users and is_growing(long_run, until_s)  # users wait for their answers
         steady = None if is_saturated else self._figures(long_run, WARM_UP * until_s, until_s)
         requests = self.load.rate_per_s * (HORIZON_S + window_s)
         count = round(min(max(DRAWS * MOST_REQUESTS / requests, LEAST_DRAWS), DRAWS))
-        draws = [self._draw(settings, seed, is_saturated, window_s) for seed in range(count)]
+        draws = [self._draw(settings, number, count, is_saturated, window_s) for number in range(count)]
         figures = zip(*(draw.figures for draw in draws), strict=True)
         values = steady or [None] * len(SimulatedFigures._fields)
         estimates: dict[str, Any] = dict(zip(SimulatedFigures._fields, map(_estimate, figures, values), strict=True))
@@ -189,14 +189,25 @@ class Predictor:
             batches=len(self.cost.residuals),
         )
 
+    def _run_on(self, settings: Settings, until_s: float) -> SimulatedRun:
+        """A long run; of users from the present on, since groups of users that are answered together may stay so."""
+        are_present = 0 < self.backlog.requests <= self.load.users
+        load = self.load.resampled(until_s, Random(0), present=self.backlog.requests if are_present else 0)
+        start = self.backlog.as_start(self.cost) if are_present else None
+        return self._run(settings, load, until_s, self.cost, Random(0), start)
+
     def _figures(self, run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigures:
         figures = figures_of(run, begin_s, end_s)
         return figures._replace(tokens_per_s=figures.tokens_per_s * self.cost.pieces_per_token)
 
-    def _draw(self, settings: Settings, seed: int, is_saturated: bool, window_s: float) -> Draw:
-        """From the backlog through the horizon; where that was not enough for it, the steady state without it."""
-        random, chance = Random(seed), np.random.default_rng(seed)
-        cost = self.cost.drawn(chance).slower(math.exp(chance.normal(0.0, self.cost.drift)))
+    def _draw(self, settings: Settings, number: int, count: int, is_saturated: bool, window_s: float) -> Draw:
+        """From the backlog through the horizon; where that was not enough for it, the steady state without it.
+
+        The speeds of the `count` draws are spread evenly over the likely ones, since so few by chance often miss the
+        ends of the band.
+        """
+        random, chance = Random(number), np.random.default_rng(number)
+        cost = self.cost.drawn(chance).drifted((number + 0.5) / count)
         until_s = HORIZON_S if is_saturated else HORIZON_S + window_s
         load = self.load.resampled(until_s, random, present=self.backlog.requests, is_likely=True)
         run = self._run(settings, load, until_s, cost, random, self.backlog.as_start(cost))

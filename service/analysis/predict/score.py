@@ -95,21 +95,24 @@ class _Awaited:
     mark: OuterMark | None
 
     def span(self, history: History) -> tuple[float, float] | None:
-        """The time that the prediction is for; ``None`` before a batch has obeyed the settings.
-
-        Steady figures hold once the backlog is worked off and requests from before are answered.
-        """
+        """The time that the prediction is for; ``None`` before a batch has obeyed the settings."""
         regime = history.batches.regimes[-1] if history.batches.regimes else None
-        if regime is None or regime.version != self.version:
-            return None
-        prediction, begin_s = self.prediction, regime.start_s
-        if prediction.saturated and prediction.horizon_s is not None:
-            end_s = begin_s + prediction.horizon_s
-            return end_s - GROWN_S, end_s
-        if prediction.is_after_backlog and prediction.worked_off_s is not None:
-            begin_s += prediction.worked_off_s.high
-        begin_s += prediction.p95_s.value if prediction.p95_s is not None else 0.0
-        return begin_s, begin_s + prediction.window_s
+        return None if regime is None or regime.version != self.version else span_of(self.prediction, regime.start_s)
+
+
+def span_of(prediction: Prediction, begun_s: float) -> tuple[float, float] | None:
+    """The time that a prediction is for, where `begun_s` is when its settings were first obeyed.
+
+    ``None`` where it does not say when the backlog is worked off. Steady figures hold once that is so and its last
+    requests are answered, by the upper ends of both.
+    """
+    if prediction.saturated and prediction.horizon_s is not None:
+        end_s = begun_s + prediction.horizon_s
+        return end_s - GROWN_S, end_s
+    if prediction.worked_off_s is None:
+        return None
+    begun_s += sum(each.high for each in (prediction.worked_off_s, prediction.p95_s) if each is not None)
+    return begun_s, begun_s + prediction.window_s
 
 
 @dataclass
@@ -134,8 +137,14 @@ class Scores:
         return self._awaited is not None
 
     def expect(self, prediction: Prediction, version: int, history: History) -> None:
-        """Wait for what comes of a prediction that was shown, under `version` of the settings, which it is for."""
+        """Wait for what comes of a prediction that was shown, under `version` of the settings, which it is for.
+
+        One that does not say when it holds is not waited for.
+        """
         self.drop()
+        if span_of(prediction, 0.0) is None:
+            self.unscored += 1
+            return
         self._awaited = _Awaited(prediction, version, _last_mark(history))
 
     def drop(self) -> None:
@@ -185,7 +194,7 @@ class Scores:
         scores = ((name, Score.of(self.outcomes, key)) for key, name in SCORED.items())
         lines = [f"{name}, {score.words}" for name, score in scores if score is not None]
         if self.unscored:
-            changed = "settings, load or speed of the engine changed first"
+            changed = "settings, load or the engine's speed changed first, or the backlog was too long"
             lines.append(f"{counted(self.unscored, 'more prediction')} not scored: {changed}")
         return "\n".join(lines)
 
