@@ -17,10 +17,10 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from service.analysis.observed.annotations import OuterMark
-from service.analysis.predict.observation import Observation, withheld
+from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction
 from service.analysis.predict.score import Scores
-from service.analysis.predict.speed import SpeedChange
+from service.analysis.predict.speed import Withheld
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings, VersionedSettings
 
@@ -41,14 +41,13 @@ class Foresight(QObject):
         self.predictor = PredictProcess(self)
         self._is_dragging = False
         self._is_loaded = False
-        self._withheld = ""
+        self._withheld: Withheld | None = None
         self._asked: Settings | None = None
         self._mark: OuterMark | None = None
         self._observed_s = 0.0
         self._version: int | None = None  # under which what was asked came in force
         self._shown: Prediction | None = None  # and not yet waited for
         self._scores = Scores()
-        self._change: SpeedChange | None = None  # for which no prediction is made
         window.batching.considered.connect(self._on_considered)
         session.settings_applied.connect(self._on_settings_applied)
         session.load_changed.connect(self._on_load_changed)
@@ -57,25 +56,21 @@ class Foresight(QObject):
         self.predictor.logged.connect(session.logged)
 
     def check(self) -> None:
-        """Drop a prediction that was made for another load or for other replicas, and the reason for none once past."""
-        is_outdated = self._asked is not None and self._last_mark() != self._mark
-        if is_outdated or (self._withheld and not withheld(self._history)):
+        """Drop a prediction that was made for another load or for other replicas."""
+        if self._asked is not None and self._last_mark() != self._mark:
             self.clear()
 
     def follow(self) -> None:
-        """Score what was predicted, and withdraw it when the engine has become slower or faster; once a second."""
-        if self._asked is None and self._change is None and not self._scores.is_waiting:
+        """Score what was predicted, and withdraw it while the engine is not as it was observed; once a second."""
+        if self._asked is None and self._withheld is None and not self._scores.is_waiting:
             return
-        change = SpeedChange.of_history(self._history)
-        self._scores.follow(self._history, change)
-        if self._asked is not None and change is not None:
-            self._withdraw(change)
-        elif self._change is not None:
-            self._change = change
+        withheld = Withheld.at(self._history)
+        self._scores.follow(self._history, is_steady=withheld is None)
+        if withheld != self._withheld:
+            self._withdraw(withheld)
         self._describe()
 
     def clear(self) -> None:
-        self._withheld = ""
         self._withdraw(None)
 
     def _on_considered(self, settings: Settings, is_final: bool) -> None:
@@ -83,7 +78,6 @@ class Foresight(QObject):
         if self._session.state is not LifeCycle.RUNNING:
             return
         if begins and not self._observe():
-            self._say_why()
             return
         if begins or self._asked is not None:
             self._asked, self._version, self._shown = settings, None, None
@@ -92,36 +86,28 @@ class Foresight(QObject):
 
     def _observe(self) -> bool:
         """Send the present observation to the predictor; returns whether a prediction can rest on it."""
-        observation = Observation.of_history(self._history)
-        change = None if observation is None else SpeedChange.of_batches(observation.executed)
-        if observation is None or change is not None:
-            self._withdraw(change)
+        observation, withheld = Observation.of_history(self._history), Withheld.at(self._history)
+        if observation is None or withheld is not None:
+            self._withdraw(withheld)
             return False
-        self._change = None
+        self._withheld = None
         self._mark, self._observed_s = self._last_mark(), self._history.now_s()
         self.predictor.observe(observation)
         return True
 
-    def _withdraw(self, change: SpeedChange | None) -> None:
-        """Show no prediction, and that the engine's speed has changed if that is why."""
+    def _withdraw(self, withheld: Withheld | None) -> None:
+        """Show no prediction, and the reason where that is not just for lack of data."""
         self._asked = self._version = None
-        self._change = change
+        self._withheld = withheld
         self._scores.drop()
         self.predictor.forget()
         self._show(None)
-
-    def _say_why(self) -> None:
-        """Say why there is no prediction, where that is not just for lack of data."""
-        self._withheld = withheld(self._history)
-        if self._withheld:
-            self._window.figures.show_withheld(self._withheld)
-            self._window.status.say(self._withheld)
 
     def _show(self, prediction: Prediction | None) -> None:
         self._shown = prediction
         self._expect()
         self._describe()
-        self._window.figures.show_prediction(prediction)
+        self._window.figures.show_prediction(prediction, "" if self._withheld is None else self._withheld.sentence)
         self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction), self._observed_s)
 
     def _on_settings_applied(self, in_force: VersionedSettings, _after_ms: float | None) -> None:
@@ -139,8 +125,8 @@ class Foresight(QObject):
 
     def _describe(self) -> None:
         """Say above the plots why there is no prediction, or how good the last ones were."""
-        if self._change is not None:
-            self._window.views.describe(LIVE, self._change.sentence, brief=self._change.brief)
+        if self._withheld is not None:
+            self._window.views.describe(LIVE, self._withheld.sentence, brief=self._withheld.brief)
         else:
             scores = self._scores
             self._window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)

@@ -74,17 +74,12 @@ class FiguresRow(QWidget):
         """Name the unit of the throughput, in the plural."""
         self._figures["tokens_per_s"].set_name(f"{unit}/s")
 
-    def show_prediction(self, prediction: Prediction | None) -> None:
-        """Show predicted figures in place of those before; ``None`` shows those again."""
-        self._prediction = prediction
-        self.show_withheld("")
-
-    def show_withheld(self, why: str) -> None:
-        """Show that nothing is predicted, and on hover why; "" where nothing is withheld."""
-        self._withheld = why
+    def show_prediction(self, prediction: Prediction | None, withheld: str = "") -> None:
+        """Show predicted figures in place of those before; ``None`` shows those again, or why nothing is predicted."""
+        self._prediction, self._withheld = prediction, withheld
         for key in PREDICTED:
             sentence = REGISTER[key].sentence
-            self._figures[key].setToolTip(f"{sentence}. {why}" if why else sentence)
+            self._figures[key].setToolTip(f"{sentence}. {withheld}" if withheld else sentence)
         self.show_figures(*self._shown)
 
     @property

@@ -12,10 +12,10 @@ from typing import Final
 from service.analysis.observed.history import History
 from service.analysis.predict import control
 from service.analysis.predict.load import PresentLoad
-from service.analysis.predict.observation import Observation, withheld
+from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.analysis.predict.prediction_report import PredictionReport, measured, table
-from service.analysis.predict.speed import SpeedChange
+from service.analysis.predict.speed import Withheld
 from service.commands import cli
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
@@ -103,18 +103,15 @@ async def _watch_and_predict(options: argparse.Namespace) -> PredictionReport:
         raise UserError(f"{url} said nothing in {watch_s:g} s. Is it a Batchscope service?")
     if history.in_force is not None and history.in_force.version != before.version:
         raise UserError("The settings were changed meanwhile. Leave them alone while it watches.")
-    observation = Observation.of_history(history, at_s, at_s - first_s)
+    observation, withheld = Observation.of_history(history, at_s, at_s - first_s), Withheld.at(history, at_s)
+    if withheld is not None:
+        raise UserError(f"{withheld.sentence} Ask again later.")
     if observation is None:
-        reason = withheld(history, at_s)
-        if reason:
-            raise UserError(f"{reason} Ask again later.")
         seen = len(history.requests.columns)
         raise UserError(
             f"Only {seen} requests were seen in {watch_s:g} s, too few to predict from. "
             "Send some load (python -m service load …) or watch longer with --seconds."
         )
-    if change := SpeedChange.of_batches(observation.executed):
-        raise UserError(change.sentence)
     predictor = Predictor.of(observation)
     other = replace(predictor, load=_load_of(options, predictor.load))
     expected, prediction = predictor.predict(before.settings), other.predict(asked)

@@ -15,7 +15,8 @@ from service.analysis.findings.ranking import UNDISTURBED, findings
 from service.analysis.observed.contention import LEAST_SHARE, Contention, contentions
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
-from service.analysis.predict.observation import Observation, withheld
+from service.analysis.predict.observation import Observation
+from service.analysis.predict.speed import Withheld
 from service.analysis.recording.reader import open_recording
 from service.messages.settings import Settings
 from tests.recorded import entries_of, write_recording
@@ -180,17 +181,19 @@ def test_that_a_lost_replica_is_said_all_the_same() -> None:
 def test_that_nothing_is_predicted_from_the_stretch_and_the_reason_is_said() -> None:
     history, _ = filled_history(MEASURED, END_S - 1.0)
     assert Observation.of_history(history) is None
-    assert withheld(history).startswith(
+    withheld = Withheld.at(history)
+    assert withheld is not None
+    assert withheld.sentence.startswith(
         "Predictions are withheld until 10 s after the engine was slowed: a step takes "
     )
-    assert withheld(filled_history(MEASURED, BEGIN_S)[0]) == ""
-    assert withheld(History(CLOCK, lambda: 0.0)) == ""
+    assert Withheld.at(filled_history(MEASURED, BEGIN_S)[0]) is None
+    assert Withheld.at(History(CLOCK, lambda: 0.0)) is None
 
 
 def test_that_predictions_return_and_are_built_on_what_was_not_slowed() -> None:
     history, _ = filled_history(MEASURED, 65.0)
     observation = Observation.of_history(history)
-    assert (withheld(history), observation is None) == ("", False)
+    assert (Withheld.at(history), observation is None) == (None, False)
     slowed, calm = (CostModel.of_history(filled_history(run, 65.0)[0]) for run in (MEASURED, replace(LATE, slowed=())))
     assert slowed is not None
     assert calm is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -120,13 +121,23 @@ def test_that_no_load_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 class SlowerAtLast(SyntheticRun):
+    times: ClassVar[float]
+
     def _batch_s(self, batch: SyntheticBatch) -> float:
-        return super()._batch_s(batch) * (2.0 if batch.formed_s > self.duration_s - 10.0 else 1.0)
+        return super()._batch_s(batch) * (self.times if batch.formed_s > self.duration_s - 10.0 else 1.0)
 
 
+@pytest.mark.parametrize(
+    ("times", "sentence"),
+    [
+        (1.6, "The engine takes 1.6 times as long as when it was observed; no prediction"),
+        (3.0, "Predictions are withheld until 10 s after the engine was slowed: a step takes 3."),
+    ],
+)
 def test_that_an_engine_that_has_just_become_slower_is_said_instead(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    times: float, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(SlowerAtLast, "times", times, raising=False)
     monkeypatch.setattr(ToldService, "run", SlowerAtLast)
     assert run("--set", "max_batch_size=16") == 2
-    assert "The engine takes 2.0 times as long as when it was observed; no prediction" in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err

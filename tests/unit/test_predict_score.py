@@ -11,7 +11,6 @@ import pytest
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Estimate, Prediction, Predictor
 from service.analysis.predict.score import KEPT, LATE_S, Outcome, Score, Scores
-from service.analysis.predict.speed import SpeedChange
 from service.messages.settings import Settings
 from service.messages.telemetry import FramesMissed
 from tests.synthetic_run import Step, SyntheticRun, filled_history
@@ -35,7 +34,7 @@ def predicted(settings: Settings = AFTER, rate_per_s: float = 4.0) -> Prediction
     return prediction
 
 
-def follow(run: SyntheticRun, prediction: Prediction, change: SpeedChange | None = None) -> Scores:
+def follow(run: SyntheticRun, prediction: Prediction, is_steady: bool = True) -> Scores:
     """The scores once the run is over, where the prediction was for its second version."""
     scores, (history, clock) = Scores(), filled_history(run, CHANGED_S)
     scores.expect(prediction, 2, history)
@@ -45,7 +44,7 @@ def follow(run: SyntheticRun, prediction: Prediction, change: SpeedChange | None
             history.add_telemetry(telemetry)
             history.add_load(load)
             if not number % 20:
-                scores.follow(history, change)
+                scores.follow(history, is_steady)
     return scores
 
 
@@ -145,7 +144,7 @@ def test_that_it_is_not_scored_where_more_requests_came_than_it_assumes() -> Non
 
 
 def test_that_it_is_not_scored_where_the_engine_became_slower() -> None:
-    scores = follow(run_of(CHANGE), predicted(), SpeedChange(1.8))
+    scores = follow(run_of(CHANGE), predicted(), is_steady=False)
     assert (scores.outcomes, scores.unscored) == ([], 1)
 
 

@@ -66,6 +66,17 @@ class Contention(Stretch):
         return self.share is not None and self.share < LEAST_SHARE
 
     @property
+    def brief(self) -> str:
+        """What happened, in a few words.
+
+        >>> Contention(0.0, 8.0, "", factor=3.1, share=0.33).brief, Contention(0.0, 0.0, "", jump_s=60.0).brief
+        ('The engine was slowed', 'The time of day jumped')
+        """
+        if self.jump_s:
+            return "The time of day jumped"
+        return f"The engine {'was' if self.is_over else 'is'} slowed"
+
+    @property
     def words(self) -> str:
         """What happened, without its time.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS
 from service.analysis.observed.columns import Bools, Columns, Ints
-from service.analysis.observed.contention import contentions, disturbance
+from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import FIRST_FINAL_CODE
 from service.analysis.observed.rolling import WINDOW_S
@@ -190,7 +190,7 @@ class Observation:
     def of_history(cls, history: History, at_s: float | None = None, over_s: float = OBSERVED_S) -> Observation | None:
         """The observation of the last `over_s` before `at_s` (now), but not of what was before the engine was slowed.
 
-        ``None`` for too few requests or batches, and where predictions are `withheld`.
+        ``None`` for too few requests or batches, and for ten seconds after the engine was slowed.
         """
         latest_s = min(history.now_s() if at_s is None else at_s, history.last_s or 0.0)
         slowed = contentions(history, latest_s)[-1:]
@@ -214,16 +214,6 @@ class Observation:
         share = None if is_call else _generated_share(history, latest_s)
         backlog = _Underway(history, latest_s, share).backlog(conditions.replicas)
         return cls(load, executed, conditions, backlog)
-
-
-def withheld(history: History, at_s: float | None = None) -> str:
-    """Why nothing is predicted at `at_s` (now) although there may be enough to observe, as a sentence; else ""."""
-    found = disturbance(history, history.now_s() if at_s is None else at_s)
-    return (
-        ""
-        if found is None
-        else f"Predictions are withheld until {WINDOW_S:.0f} s after the engine was slowed: {found.words}."
-    )
 
 
 def as_list(array: object) -> list[Any]:

@@ -10,11 +10,11 @@ from statistics import median
 from typing import Final
 
 from service.analysis.observed.annotations import OuterMark
+from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.predict.load import observed_requests
 from service.analysis.predict.predict import GROWN_S, Estimate, Prediction
 from service.analysis.predict.prediction_report import Measured, measured
-from service.analysis.predict.speed import SpeedChange
 from service.messages.text import counted, percent
 
 SCORED: Final[Mapping[str, str]] = {
@@ -152,17 +152,17 @@ class Scores:
         self.unscored += self._awaited is not None
         self._awaited = None
 
-    def follow(self, history: History, change: SpeedChange | None = None) -> None:
+    def follow(self, history: History, is_steady: bool = True) -> None:
         """Score the prediction that is waited for once its time is over, or drop it where its conditions changed.
 
         Args:
-            change: of the engine's speed, if there was one within the last seconds.
+            is_steady: whether the engine is as it was observed; see `Withheld`.
         """
         awaited, in_force = self._awaited, history.in_force
         if awaited is None:
             return
         is_newer = in_force is None or in_force.version > awaited.version
-        if change is not None or is_newer or _last_mark(history) != awaited.mark:
+        if not is_steady or is_newer or _last_mark(history) != awaited.mark:
             self.drop()
             return
         span = awaited.span(history)
@@ -204,9 +204,10 @@ def _last_mark(history: History) -> OuterMark | None:
 
 
 def _is_disturbed(history: History, start_s: float, end_s: float) -> bool:
-    """Whether something of that time was not heard."""
+    """Whether something of that time was not heard, or the engine was slowed."""
+    is_slowed = bool(contentions(history, end_s, start_s))
     is_out = any(each.start_s < end_s and (each.end_s or math.inf) > start_s for each in history.outages)
-    return is_out or any(each.overlaps(start_s, end_s) for each in history.silences)
+    return is_slowed or is_out or any(each.overlaps(start_s, end_s) for each in history.silences)
 
 
 def _is_same_load(prediction: Prediction, history: History, start_s: float, end_s: float) -> bool:

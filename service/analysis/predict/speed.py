@@ -1,4 +1,4 @@
-"""Whether the engine's speed has just changed, so that what was observed of it does not tell what will come."""
+"""Why nothing is predicted: the engine was slowed, or its speed has just changed, so that no observation holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Final
 import numpy as np
 
 from service.analysis.observed.columns import Bools, Floats
+from service.analysis.observed.contention import disturbance
 from service.analysis.observed.history import History
+from service.analysis.observed.rolling import WINDOW_S
 from service.analysis.predict.cost import USUAL_DRIFT, CostModel, Executed
 
 RECENT_S: Final = 10.0
@@ -20,6 +22,25 @@ LEAST_CHANGE: Final = 1.25  # a factor that prediction errors of a smaller one a
 STANDARD_ERRORS: Final = 3.0
 OF_A_MEDIAN: Final = 1.25  # its standard error over that of a mean
 LIKE: Final = 1.5  # times as large, up to which a batch is compared with others
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """Why nothing is predicted although there may be enough to observe: a sentence, and less for narrow places."""
+
+    sentence: str
+    brief: str
+
+    @classmethod
+    def at(cls, history: History, at_s: float | None = None) -> Withheld | None:
+        """The reason at `at_s` (now); ``None`` where there is none."""
+        moment_s = history.now_s() if at_s is None else at_s
+        slowed = disturbance(history, moment_s)
+        if slowed is not None:
+            sentence = f"Predictions are withheld until {WINDOW_S:.0f} s after the engine was slowed: {slowed.words}."
+            return cls(sentence, f"{slowed.brief}: no prediction")
+        change = SpeedChange.of_batches(Executed.of_history(history, moment_s))
+        return None if change is None else cls(change.sentence, change.brief)
 
 
 @dataclass(frozen=True)
@@ -50,11 +71,6 @@ class SpeedChange:
     @property
     def _words(self) -> str:
         return f"The engine takes {self.factor:.{1 if self.factor >= 1 else 2}f} times as long"
-
-    @classmethod
-    def of_history(cls, history: History) -> SpeedChange | None:
-        """The change by now; see `of_batches`."""
-        return cls.of_batches(Executed.of_history(history))
 
     @classmethod
     def of_batches(cls, executed: Executed) -> SpeedChange | None:
