@@ -117,8 +117,8 @@ class MeasuredService:
 
     async def throughput(self, side: Side, duration_s: float, left_s: float = 0.0) -> float:
         """What this side reaches, in requests a second; `left_s` is what all of it takes from here on."""
-        stretch = Stretch(self._notify, MATCHING, partial(operator.sub, left_s))
-        report, batches = await self.run(side.settings, side.load, duration_s, stretch)
+        notified = NotifiedRun(self._notify, MATCHING, partial(operator.sub, left_s))
+        report, batches = await self.run(side.settings, side.load, duration_s, notified)
         run = run_of(report, batches)
         return run.answered / run.ran_s
 
@@ -129,10 +129,10 @@ class MeasuredService:
         """
         for settings, load in sides:
             if seconds > 0:
-                stretch = Stretch(self._notify, WARM_UP, partial(operator.sub, left_s))
-                await self.run(settings, load, seconds, stretch, WARM_UP_ENDS_WITHIN_S, COMPARISON_WARM_UP)
-                self._rest_s = max(self._rest_s, stretch.ran_s - seconds)
-                left_s -= stretch.ran_s
+                notified = NotifiedRun(self._notify, WARM_UP, partial(operator.sub, left_s))
+                await self.run(settings, load, seconds, notified, WARM_UP_ENDS_WITHIN_S, COMPARISON_WARM_UP)
+                self._rest_s = max(self._rest_s, notified.ran_s - seconds)
+                left_s -= notified.ran_s
         return left_s
 
     async def measure(
@@ -149,9 +149,9 @@ class MeasuredService:
             def left_s(ran_s: float, place: int = place) -> float:
                 return pace.left_s(runs[place:], ran_s)
 
-            stretch = Stretch(self._notify, planned.title, left_s, done + place, done + len(runs))
-            report, batches = await self.run(planned.settings, planned.load, duration_s, stretch)
-            pace.note(planned.key, stretch.ran_s)
+            notified = NotifiedRun(self._notify, planned.title, left_s, done + place, done + len(runs))
+            report, batches = await self.run(planned.settings, planned.load, duration_s, notified)
+            pace.note(planned.key, notified.ran_s)
             take(planned, run_of(report, batches))
 
     async def run(
@@ -159,14 +159,14 @@ class MeasuredService:
         settings: Settings,
         load: RunLoad,
         duration_s: float,
-        stretch: Stretch | None = None,
+        notified: NotifiedRun | None = None,
         finish_within_s: float = FINISH_WITHIN_S,
         id_prefix: str = COMPARISON,
     ) -> tuple[LoadReport, list[BatchRecord]]:
         """Send `load` under these settings, from an idle service to an idle one: its report, and what was executed."""
-        if stretch is not None:
-            stretch.begin()
-        await self._watch.until_idle(None if stretch is None else stretch.wait)
+        if notified is not None:
+            notified.begin()
+        await self._watch.until_idle(None if notified is None else notified.wait)
         await self._remote.change(msgspec.structs.asdict(settings))
         self._watch.forget()
         url, token, model = self._server
@@ -176,7 +176,7 @@ class MeasuredService:
             duration_s,
             token=token,
             model=model,
-            on_progress=None if stretch is None else stretch.advance,
+            on_progress=None if notified is None else notified.advance,
             finish_within_s=finish_within_s,
             id_prefix=id_prefix,
             objectives=self._objectives,
@@ -185,13 +185,13 @@ class MeasuredService:
         return report, self._watch.batches()
 
 
-class Stretch:
+class NotifiedRun:
     """The time of one run as it is notified; how long it waits for other load before is no part of it."""
 
     def __init__(
         self, notify: Notify, title: str, left_s: Callable[[float], float], done: int = 0, total: int = 0
     ) -> None:
-        """`left_s` says how long all takes from here on, once the run has lasted for so many seconds."""
+        """`left_s` says how long all takes from here on, once the run has lasted for `ran_s`."""
         self._notify = notify
         self._title = title
         self._left_s = left_s

@@ -99,6 +99,14 @@ def test_that_the_capacity_is_named_and_never_one_below_what_is_answered() -> No
     assert " of " not in drained.text
 
 
+def test_that_a_latency_that_a_backlog_left_behind_is_said_to_be_its() -> None:
+    history, _ = filled_history(DRAINS, 52.0)
+    text = verdict(situation(history)).text
+    assert text.endswith(f"; p95 {numbers(figures(history))['p95_s']} s is still the backlog's.")
+    history, _ = filled_history(DRAINS, 75.0)
+    assert "backlog" not in verdict(situation(history)).text
+
+
 def test_that_before_any_load_it_says_what_to_do() -> None:
     idle = SyntheticRun(5.0, (Step(0.0, 0.0, Settings()),))
     assert said(idle).text == "No load yet: run a load, or fire your prompts."

@@ -61,9 +61,9 @@ class Verdict:
 
     def listed(self, findings: Sequence[Finding]) -> list[Finding]:
         """The findings to list below: none that asks why requests wait where the sentence says it; its own first."""
-        told = LAST_RESORT if self.state == "working off" else ""
+        said = LAST_RESORT if self.state == "working off" else ""
         own = "" if self.finding is None else self.finding.rule
-        return sorted((each for each in findings if each.rule != told), key=lambda each: each.rule != own)
+        return sorted((each for each in findings if each.rule != said), key=lambda each: each.rule != own)
 
     @property
     def action(self) -> str:
@@ -278,7 +278,10 @@ def _well(of: Situation) -> Verdict | None:
     capacity = facts.rate(facts.settings)
     is_known = capacity is not None and capacity.per_s >= answered
     of_all = f" of {capacity.per_s:.1f}" if capacity is not None and is_known else ""
-    return Verdict("well", "All well: ", of.written["requests_per_s"], f"{of_all} requests/s", _p95_clause(of))
+    second = _p95_clause(of)
+    if second and facts.queues.total.max() > facts.cap * facts.places:  # what was answered last had waited in it
+        second = f"; {of.p95} is still the backlog's"
+    return Verdict("well", "All well: ", of.written["requests_per_s"], f"{of_all} requests/s", second)
 
 
 def _p95_clause(of: Situation) -> str:

@@ -190,7 +190,7 @@ class _Engine:
         return Contention(start_s, None if lasts else end_s, f"{how}, {long_s:.0f} s", factor=factor, share=share)
 
     def _is_slow(self, cells: int) -> Bools:
-        """Whether the engine was slowed in so many cells in a row, one entry for each such span."""
+        """Whether the engine was slowed in each span of that number of cells, one entry for each."""
         got_s, asked_s, ran_s, due_s = (
             np.convolve(each, np.ones(cells), "valid") for each in (self.got_s, self.asked_s, self.ran_s, self.due_s)
         )

@@ -25,7 +25,7 @@ SCORED: Final[Mapping[str, str]] = {
 }
 HEADLINE: Final = "p95_s"
 KEPT: Final = 12
-LATE_S: Final = 1.0  # after which the sender has told of what was answered
+LATE_S: Final = 1.0  # after which the sender has reported what was answered
 BY_CHANCE: Final = 3.0  # standard deviations of a count
 
 
