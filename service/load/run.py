@@ -96,12 +96,15 @@ class _Run:
         if self._refusals:
             raise UserError(self._refusals[0])
         reporter = asyncio.create_task(self._report_progress(on_progress, start_s))
-        await self._over_or(stop, self._duration_s)
-        self._generator.obey(StopLoad())
-        await self._over_or(stop, finish_within_s)
-        self._generator.obey(Cancel())
-        await self._client.idle()
-        reporter.cancel()
+        try:
+            await self._over_or(stop, self._duration_s)
+            self._generator.obey(StopLoad())
+            await self._over_or(stop, finish_within_s)
+            self._generator.obey(Cancel())
+            await self._client.idle()
+        finally:  # also where the caller is cancelled: its requests end, and users would send the next ones
+            self._generator.obey(StopLoad())
+            reporter.cancel()
         on_progress(self._progress(start_s))
         return self._report(started, start_s)
 

@@ -90,6 +90,16 @@ async def test_that_a_run_can_be_stopped_and_reports_what_there_is(server: StubS
     assert report.totals.outstanding == 0
 
 
+async def test_that_a_run_whose_caller_is_cancelled_sends_nothing_more(server: StubServer) -> None:
+    load = RunLoad(pattern=ClosedLoop(users=2), prompts=("a",))
+    run = asyncio.create_task(run_load(server.url, load, A_WHILE_S))
+    await server.has_got(10)
+    run.cancel()
+    _, running = await asyncio.wait([run], timeout=A_WHILE_S)
+    assert not running
+    assert run.cancelled()
+
+
 async def test_that_progress_is_told(server: StubServer) -> None:
     release, told = asyncio.Event(), []
     server.behaviour = server.holds_until(release)
