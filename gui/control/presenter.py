@@ -78,6 +78,7 @@ class Presenter(QObject):
         self._facts: Facts | None = None
         self._found: tuple[Finding, ...] = ()
         self._judged_s = float("-inf")
+        self._still: tuple[float, Figures] | None = None
         self._late: frozenset[str] = frozenset()
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
         self.round_robin = RoundRobin()
@@ -89,6 +90,7 @@ class Presenter(QObject):
         """Freeze figures and plots at this moment, or let them run."""
         self._plots.set_frozen(frozen)
         self._frozen_at = self._clock_time(self._plots.view_end_s()) if frozen else None
+        self._still = None
         self._finished_at_freeze = self._session.requests_seen
         self.show_numbers()
         self.show_findings()
@@ -111,7 +113,7 @@ class Presenter(QObject):
         self._found = () if facts is None else with_change(facts, findings_of(facts))
         panel = self._window.findings
         panel.set_can_change(self._can_change(at_s))
-        judged = self._show_verdict(figures(self._history, at_s), at_s)
+        judged = self._show_verdict(self._figures(at_s), at_s)
         panel.show_findings(judged.listed(self._found), self._nothing_found(judged))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
         self._show_contentions()
@@ -155,8 +157,8 @@ class Presenter(QObject):
         """Show the figures of one moment in every place; while frozen or scrolled back, rows and status go on."""
         self.show_rows()
         at_s = self._shown_at_s()
-        present = figures(self._history)
-        shown_figures = present if at_s is None else figures(self._history, at_s)
+        present = self._figures(None)
+        shown_figures = present if at_s is None else self._figures(at_s)
         self._show_figures(shown_figures, at_s)
         if abs((self._history.now_s() if at_s is None else at_s) - self._judged_s) > JUDGED_ANEW_S:
             self.show_findings()  # another moment is looked at
@@ -165,10 +167,19 @@ class Presenter(QObject):
         self._show_drain()
         self._window.requests.model.tick(self._history.now_s())
         has_failed = self._history.outages.failed_since_s is not None  # figures then stand at the failure, rows do not
-        self._window.requests.refresh_counts(UNKNOWN_FIGURES if has_failed else present)
+        counted = shown_figures if self._plots.is_live else present
+        self._window.requests.refresh_counts(UNKNOWN_FIGURES if has_failed else counted)
         self._show_state()
         self._show_status(present, present if self._session.state is LifeCycle.RUNNING else shown_figures)
         self.numbers_shown.emit()
+
+    def _figures(self, at_s: float | None) -> Figures:
+        """The figures of that moment (now); while frozen as they were at first, whatever comes to be known of it."""
+        if at_s is None or self._frozen_at is None:
+            return figures(self._history, at_s)
+        if self._still is None or self._still[0] != at_s:
+            self._still = at_s, figures(self._history, at_s)
+        return self._still[1]
 
     def _shown_at_s(self) -> float | None:
         """The right edge of the plots, or what was heard last; ``None`` while they follow the present."""

@@ -37,6 +37,7 @@ from gui.widgets.segmented import Segmented
 from service.messages.load import ClosedLoop, Pattern, Poisson
 from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
+from service.messages.telemetry import Ledger
 from service.messages.text import UNKNOWN
 from tests.benchmarks.beside_other_work import BusyPrograms
 
@@ -311,8 +312,7 @@ class Play:
 
     def _hold_against_ledger(self) -> None:
         """At rest the table's counts are those of the service's ledger."""
-        history, reading = self._batchscope.composition.history, Reading(self._batchscope)
-        ledgers = [replica.ledger for replica in history.replicas]
+        reading, ledgers = Reading(self._batchscope), self._ledgers
         said = {"all": reading.counts["all"], "done": reading.counts["done"]}
         counted = {"all": sum(each.received for each in ledgers), "done": sum(each.completed for each in ledgers)}
         self._count("at rest: table = ledger", [] if said == counted else [f"table {said}, ledger {counted}"])
@@ -359,10 +359,19 @@ class Play:
             self.examples.setdefault((claim, self._act.name), found[0])
 
     def _is_at_rest(self) -> bool:
+        """Whether nothing is under way, neither by the table nor by the ledger that the service has reported last."""
         load = self._batchscope.composition.history.load
         queue = Reading(self._batchscope).counts
         is_over = load is not None and load.pattern is None and not load.totals.outstanding
-        return is_over and not queue["waiting"] and not queue["running"]
+        return is_over and not queue["waiting"] and not queue["running"] and not any(map(_held, self._ledgers))
+
+    @property
+    def _ledgers(self) -> list[Ledger]:
+        return [replica.ledger for replica in self._batchscope.composition.history.replicas]
+
+
+def _held(ledger: Ledger) -> int:
+    return ledger.admitted - ledger.completed - ledger.failed - ledger.cancelled
 
 
 def judge(play: Play) -> bool:

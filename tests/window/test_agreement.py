@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from gui.app import Batchscope
 from gui.control.preferences import PreferencesFile
 from gui.control.presenter import activity
+from gui.panels.figures_row import KEYS
 from gui.panels.objectives import ObjectivesRows
 from gui.widgets.figure import Figure
 from gui.widgets.segmented import Segmented
@@ -93,6 +94,34 @@ def test_that_a_request_on_its_way_is_counted_in_all_places_or_in_none(batchscop
     )
     show(batchscope, history)
     assert disagreements(batchscope) == []
+
+
+def test_that_while_a_service_is_silent_what_is_sent_meanwhile_counts_in_no_place(batchscope: Batchscope) -> None:
+    history, clock = filled_history(picture_run(), until_s=38.0)
+    clock.now_s += 4.0
+    sent = [
+        ClientRequest(id=f"sent-{n}", source="load", prompt="Once", max_tokens=24, intended_s=at_s, sent_s=at_s)
+        for n in range(5)
+        for at_s in (clock.now_s - 0.5,)
+    ]
+    history.add_load(
+        LoadFrame(at_s=clock.now_s, clock=CLOCK, pattern=None, totals=ClientTotals(), requests=tuple(sent))
+    )
+    show(batchscope, history)
+    assert disagreements(batchscope) == []
+
+
+def test_that_frozen_figures_stay_as_they_were_whatever_comes_to_be_known_of_them(batchscope: Batchscope) -> None:
+    history, clock = filled_history(early_run(), until_s=38.0)
+    clock.now_s += 0.5  # of which nothing is known yet
+    show(batchscope, history)
+    batchscope.composition.set_frozen(True)
+    row = batchscope.window.figures
+    frozen = [row.figure(key).text for key in KEYS]
+    batchscope.composition.history.become(filled_history(early_run(), until_s=40.0)[0])
+    batchscope.composition.presenter.show_numbers()
+    assert [row.figure(key).text for key in KEYS] == frozen
+    batchscope.composition.set_frozen(False)
 
 
 def test_that_all_requests_of_the_table_are_the_sum_of_its_filters(batchscope: Batchscope) -> None:
