@@ -3,10 +3,10 @@
 python -m tests.benchmarks.honesty [--seconds S] [--only ACT [ACT ...]] [--pictures FOLDER]
 
 The real window, offscreen, starts the real service and acts out the scenes of `ACTS`, `--seconds` each: a calm load, an
-overload, its backlog, a change of formation, 16 users, busy programs, a replica that stands still and goes on, a frozen
-window, the end of the load, and the recording of it all. After each frame the texts are read as a user reads them, and
-held against each other, against their bounds and against the service's ledger. It prints each claim with the number of
-frames in which it was checked and in which it was untrue, and ends with 0 if none was.
+overload, its backlog, a change of formation, 16 users, one and two busy programs beside them, a replica that stands
+still and goes on, a frozen window, the end of the load, and the recording of it all. After each frame the texts are
+read as a user reads them, and held against each other, against their bounds and against the service's ledger. It prints each
+claim with the number of frames in which it was checked and in which it was untrue, and ends with 0 if none was.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ ACTS: Final = (
     Act("backlog", {"max_batch_size": 16, "max_queued_requests": 256}, CALM),
     Act("early", {"formation": "early"}, Poisson(rate_per_s=4.0)),
     Act("continuous", {"formation": "continuous"}, ClosedLoop(users=16)),
-    Act("contention", {}, ClosedLoop(users=16), busy=2),
+    Act("one busy program", {}, ClosedLoop(users=16), busy=1),
+    Act("two busy programs", {}, ClosedLoop(users=16), busy=2),
     Act("standstill", {"formation": "late"}, Poisson(rate_per_s=3.0), stops_replica=True),
     Act("frozen", {}, Poisson(rate_per_s=3.0), freezes=True),
     Act("end", {}, None, drains=True),
@@ -282,6 +283,8 @@ class Play:
             window.load.set_load(act.load, TOKENS)
             if composition.history.load is None or composition.history.load.pattern is None:
                 window.load.toggle()
+            else:
+                window.load.load_wanted.emit(window.load.pattern, *window.load.lengths)
         if act.stops_replica:
             self._stop_replica()
         seconds = LONGEST_DRAIN_S if act.drains else self._arguments.seconds

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QIODevice, Signal
@@ -204,6 +205,17 @@ def test_that_a_service_that_is_not_there_is_told_in_words(qtbot: QtBot, setting
         settings.connect_to("http://127.0.0.1:9", "nobody")
 
     assert failed.args[0].startswith("The settings did not reach the service: ")
+
+
+def test_that_a_service_that_never_answers_is_told_in_words(qtbot: QtBot, settings: SettingsClient) -> None:
+    silent = QTcpServer()
+    assert silent.listen(QHostAddress(QHostAddress.SpecialAddress.LocalHost))
+    settings.resource = replace(settings.resource, timeout_ms=50)
+    with qtbot.waitSignal(settings.failed) as failure:
+        settings.connect_to(f"http://127.0.0.1:{silent.serverPort()}", INSTANCE)
+    assert failure.args is not None
+    assert failure.args[0].startswith("The settings did not reach the service: ")
+    silent.close()
 
 
 def test_that_frames_come_in_order_and_without_gaps(qtbot: QtBot, telemetry: TelemetryClient, service: Ready) -> None:

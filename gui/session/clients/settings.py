@@ -132,7 +132,8 @@ class ResourceClient(QObject):
         self._reply = None
         if self._asked:
             self._wait_for_quiet()
-        status, body = network.status(reply), bytes(reply.readAll().data())
+        status = network.status(reply)
+        body = bytes(reply.readAll().data()) if reply.isOpen() else b""  # one that was given up is closed
         if status is None:
             self.failed.emit(f"{self.resource.sent} did not reach the service: {reply.errorString()}.")
         elif not network.is_from(reply, self._instance):
