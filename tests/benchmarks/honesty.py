@@ -2,11 +2,12 @@
 
 python -m tests.benchmarks.honesty [--seconds S] [--only ACT [ACT ...]] [--pictures FOLDER]
 
-The real window, offscreen, starts the real service and acts out the scenes of `ACTS`, `--seconds` each: a calm load, an
-overload, its backlog, a change of formation, 16 users, one and two busy programs beside them, a replica that stands
-still and goes on, a frozen window, the end of the load, and the recording of it all. After each frame the texts are
-read as a user reads them, and held against each other, against their bounds and against the service's ledger. It prints each
-claim with the number of frames in which it was checked and in which it was untrue, and ends with 0 if none was.
+The real window, offscreen, starts the real service and acts out the scenes of `ACTS`, `--seconds` each: a calm load,
+an overload, its backlog, a change of formation, 16 users, one and two busy programs beside them, a replica that
+stands still and goes on, a frozen window, the end of the load, and the recording of it all. After each frame the
+texts are read as a user reads them, and held against each other, against their bounds and against the service's
+ledger. It prints each claim with the number of frames in which it was checked and in which it was untrue, and ends
+with 0 if none was.
 """
 
 from __future__ import annotations
