@@ -40,6 +40,7 @@ ROWS_EVERY_S: Final = 0.1
 NUMBERS_EVERY_S: Final = 0.25
 FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 JUDGED_ANEW_S: Final = 2.0
+PREPARED_S: Final = 0.2  # within which facts of a moment serve for the findings of it
 FAILED_TEXT: Final = "Nothing is judged while the service has failed."
 UNJUDGED_TEXT: Final = "Nothing to judge yet: no batch has run."
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time
@@ -77,6 +78,7 @@ class Presenter(QObject):
         self._standing = Standing()
         self._facts: Facts | None = None
         self._found: tuple[Finding, ...] = ()
+        self._prepared: Facts | None = None
         self._judged_s = float("-inf")
         self._still: tuple[float, Figures] | None = None
         self._late: frozenset[str] = frozenset()
@@ -84,13 +86,14 @@ class Presenter(QObject):
         self.round_robin = RoundRobin()
         self.round_robin.add(self.show_rows, ROWS_EVERY_S)
         self.round_robin.add(self.show_numbers, NUMBERS_EVERY_S)
-        self.round_robin.add(self.show_findings, FINDINGS_EVERY_S)
+        for work in (self.prepare_findings, self.show_findings, self.show_contentions):
+            self.round_robin.add(work, FINDINGS_EVERY_S)
 
     def set_frozen(self, frozen: bool) -> None:
         """Freeze figures and plots at this moment, or let them run."""
         self._plots.set_frozen(frozen)
         self._frozen_at = self._clock_time(self._plots.view_end_s()) if frozen else None
-        self._still = None
+        self._still = self._prepared = None
         self._finished_at_freeze = self._session.requests_seen
         self.show_numbers()
         self.show_findings()
@@ -105,20 +108,28 @@ class Presenter(QObject):
         if changed:
             self._window.requests.model.update((shown(row, row.replica in late) for row in changed), now_s)
 
+    def prepare_findings(self) -> None:
+        """Fit the engine's costs, which takes as long as the findings: between two other frames than these."""
+        prepared = Facts.at(self._history, self._moment_s(self._shown_at_s()))
+        if prepared is not None and prepared.cost is not None:
+            self._prepared = prepared
+
     def show_findings(self) -> None:
         """Show the findings, and the engine's capacity as a line."""
         at_s = self._shown_at_s()
-        self._judged_s = self._history.now_s() if at_s is None else at_s
-        facts = self._facts = Facts.at(self._history, self._judged_s)
+        facts, self._prepared = self._prepared, None
+        if facts is None or abs(facts.at_s - self._moment_s(at_s)) > PREPARED_S:
+            facts = Facts.at(self._history, self._moment_s(at_s))
+        self._facts, self._judged_s = facts, self._moment_s(at_s) if facts is None else facts.at_s
         self._found = () if facts is None else with_change(facts, findings_of(facts))
         panel = self._window.findings
         panel.set_can_change(self._can_change(at_s))
         judged = self._show_verdict(self._figures(at_s), at_s)
         panel.show_findings(judged.listed(self._found), self._nothing_found(judged))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
-        self._show_contentions()
 
-    def _show_contentions(self) -> None:
+    def show_contentions(self) -> None:
+        """Mark in the plots when the engine was slowed."""
         history = self._history
         if self._contentions_of != history.revision:
             self._contentions_of = history.revision
@@ -140,7 +151,7 @@ class Presenter(QObject):
         session, history, now_s = self._session, self._history, time.monotonic()
         judged = verdict_at_rest(session)
         if judged is None:
-            moment_s = history.now_s() if at_s is None else at_s
+            moment_s = self._moment_s(at_s)
             prediction = self._window.figures.prediction
             judged = verdict(Situation(history, moment_s, self._facts, shown, self._found, prediction))
         if session.state is LifeCycle.RUNNING and at_s is None:
@@ -160,7 +171,7 @@ class Presenter(QObject):
         present = self._figures(None)
         shown_figures = present if at_s is None else self._figures(at_s)
         self._show_figures(shown_figures, at_s)
-        if abs((self._history.now_s() if at_s is None else at_s) - self._judged_s) > JUDGED_ANEW_S:
+        if abs(self._moment_s(at_s) - self._judged_s) > JUDGED_ANEW_S:
             self.show_findings()  # another moment is looked at
         else:
             self._show_verdict(shown_figures, at_s)
@@ -188,6 +199,9 @@ class Presenter(QObject):
         now_s = self._history.now_s()
         heard_s = self._history.heard_until_s(now_s)
         return None if heard_s == now_s else heard_s
+
+    def _moment_s(self, at_s: float | None) -> float:
+        return self._history.now_s() if at_s is None else at_s
 
     def _clock_time(self, at_s: float) -> str:
         """The time of day of a moment on the service's clock."""

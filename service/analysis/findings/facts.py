@@ -228,7 +228,7 @@ class Facts:
     @cached_property
     def cost(self) -> CostModel | None:
         """The cost of recent batches."""
-        cost = CostModel.of_history(self.history, self.at_s)
+        cost = CostModel.of_history(self.history, self.at_s, self.contentions)
         return None if cost is None else cost.under(self.settings.formation)
 
     def capacity(self, size: int) -> Capacity | None:

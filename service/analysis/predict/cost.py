@@ -13,6 +13,7 @@ the price of a step from that of a row, and the error for other sizes is wide.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS
 from service.analysis.observed.columns import Bools, Floats, Ints
-from service.analysis.observed.contention import contentions, during
+from service.analysis.observed.contention import Contention, contentions, during
 from service.analysis.observed.history import History
 from service.messages.settings import Formation
 
@@ -78,15 +79,18 @@ class Executed:
         return len(self.size)
 
     @classmethod
-    def of_history(cls, history: History, at_s: float | None = None) -> Executed:
-        """The last batches that had ended at `at_s` (now), without those during which the engine was slowed."""
+    def of_history(
+        cls, history: History, at_s: float | None = None, slowed: Sequence[Contention] | None = None
+    ) -> Executed:
+        """The last batches that had ended at `at_s` (now), without those during which the engine was `slowed`."""
         latest_s = history.now_s() if at_s is None else at_s
         table = history.batches.columns
         chosen = (table["finished"] <= latest_s) & (table["finished"] > latest_s - LONGEST_AGO_S)
         chosen &= np.isfinite(table["started"]) & (table["tokens"] > 0) & (table["finished"] > table["started"])
         chosen &= table["started"] >= history.service_begun_s(latest_s)  # an earlier service may have had another model
         chosen &= table["started"] >= _places_since_s(history, latest_s)
-        chosen &= ~during(contentions(history, latest_s), table["started"], table["finished"])
+        slowed = contentions(history, latest_s) if slowed is None else slowed
+        chosen &= ~during(slowed, table["started"], table["finished"])
         rows = np.flatnonzero(chosen)
         rows = rows[np.argsort(table["finished"][rows], kind="stable")]
         executed = cls._of_rows(history, rows)._in_slices(table["slot"][rows])
@@ -190,9 +194,11 @@ class CostModel:
     is_open: bool
 
     @classmethod
-    def of_history(cls, history: History, at_s: float | None = None) -> CostModel | None:
-        """The model of the batches up to `at_s` (now); ``None`` for fewer than three."""
-        return cls.of_batches(Executed.of_history(history, at_s))
+    def of_history(
+        cls, history: History, at_s: float | None = None, slowed: Sequence[Contention] | None = None
+    ) -> CostModel | None:
+        """The model of the batches up to `at_s` (now); ``None`` for fewer than three. See `Executed.of_history`."""
+        return cls.of_batches(Executed.of_history(history, at_s, slowed))
 
     @classmethod
     def of_batches(cls, executed: Executed) -> CostModel | None:
