@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -29,7 +31,16 @@ from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 
 Points: TypeAlias = tuple[Floats, Floats]  # of a curve, in pixels
-SAMPLES: Final = 8
+HALF: Final = tokens.FONT_CAPTION / 2 + tokens.CAPACITY_TEXT  # the height of a value, with the room around it
+
+
+@dataclass(frozen=True)
+class Label:
+    """What stands beside a line, with its left end and its middle in pixels."""
+
+    words: str
+    left: float
+    middle: float
 
 
 class CapacityItem(Overlay):
@@ -40,62 +51,70 @@ class CapacityItem(Overlay):
 
     def __init__(self) -> None:
         super().__init__(z=15)
-        self._line: CapacityLine | None = None
-        self._curves: Sequence[Sequence[Points]] = ()
-        self.labels: list[QRectF] = []
+        self._lines: list[QLineF] = []
+        self._labels: list[Label] = []
+
+    @property
+    def labels(self) -> list[QRectF]:
+        """The places of the values."""
+        height = 2 * HALF - 2
+        return [
+            QRectF(each.left, each.middle - height / 2, text_width(each.words, font()), height) for each in self._labels
+        ]
 
     def set_line(self, layout: Layout, line: CapacityLine | None, curves: Sequence[Sequence[Points]]) -> None:
         """Lie where `curves`, those of each pane in pixels, leave room."""
-        self._line, self._curves = line, curves
+        self._lines, self._labels = [], []
+        left = layout.right if line is None else max(int(layout.x_of(line.since_s)), layout.left)
+        if line is not None and left < layout.right:
+            for pane, level, crossing in zip(layout.panes, line.levels, curves, strict=True):
+                self._set_level(layout, pane, level, left, crossing)
         self._lay_out(layout)
 
-    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
-        layout, line = self._layout, self._line
-        if layout is None or line is None:
-            return
-        left = max(int(layout.x_of(line.since_s)), layout.left)
-        if left >= layout.right:
-            return
-        self.labels = []
-        for pane, level, curves in zip(layout.panes, line.levels, self._curves, strict=True):
-            self._paint_level(painter, layout, pane, level, left, curves)
-
-    def _paint_level(
-        self,
-        painter: QPainter,
-        layout: Layout,
-        pane: Pane,
-        level: CapacityLevel,
-        left: int,
-        curves: Sequence[Points],
-    ) -> None:
-        y, half = round(pane.y_of(level.per_s)), tokens.FONT_CAPTION / 2 + tokens.CAPACITY_TEXT
+    def _set_level(self, layout: Layout, pane: Pane, level: CapacityLevel, left: int, curves: Sequence[Points]) -> None:
+        y = round(pane.y_of(level.per_s))
         is_above = y < pane.top
-        middles = [pane.top + half]
+        middles = [pane.top + HALF]
         if not is_above:
-            painter.setPen(pen(current().t2, tokens.LINE_EDGE, tokens.DASH_CAPACITY))
-            painter.drawLine(QLineF(left, y + 0.5, layout.right, y + 0.5))
-            middles = [y - half] * (y - 2 * half >= pane.top) + [y + half] * (y + 2 * half <= pane.bottom)
+            self._lines.append(QLineF(left, y + 0.5, layout.right, y + 0.5))
+            middles = [y - HALF] * (y - 2 * HALF >= pane.top) + [y + HALF] * (y + 2 * HALF <= pane.bottom)
         words = f"↑ {level.words}" if is_above else level.words
+        begin = left + tokens.GAP_4  # clear of a flag over its begin
         width = text_width(words, font())
-        starts = range(left + tokens.GAP_4, int(layout.right - width), tokens.GAP_2)  # clear of a flag over its begin
-        places = (QRectF(start, middle - half + 1, width, 2 * half - 2) for middle in middles for start in starts)
-        place = next((each for each in places if not any(_passes(curve, each) for curve in curves)), None)
-        if place is not None:
-            self.labels.append(place)
-            draw_text(painter, place.left(), place.center().y(), words, font(), current().t2)
+        for middle in middles:
+            free = _free_left(curves, begin, int(layout.right), width, middle)
+            if free is not None:
+                self._labels.append(Label(words, free, middle))
+                return
+
+    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
+        painter.setPen(pen(current().t2, tokens.LINE_EDGE, tokens.DASH_CAPACITY))
+        painter.drawLines(self._lines)
+        for each in self._labels:
+            draw_text(painter, each.left, each.middle, each.words, font(), current().t2)
 
 
-def _passes(curve: Points, place: QRectF) -> bool:
-    """Whether the curve passes through this place."""
-    xs, ys = curve
-    if not len(xs):
-        return False
-    left, right = place.left() - tokens.GAP_1, place.right() + tokens.GAP_1
-    between = np.interp(np.linspace(left, right, SAMPLES), xs, ys, left=np.nan, right=np.nan)  # its corners may be far
-    near = np.concatenate([ys[(xs >= left) & (xs <= right)], between])
-    near = near[~np.isnan(near)]
-    return bool(len(near)) and bool(near.min() <= place.bottom() + 1 and near.max() >= place.top() - 1)
+def _free_left(curves: Sequence[Points], begin: int, end: int, width: float, middle: float) -> int | None:
+    """The leftmost place between both x for words of this width, in pixels; ``None`` where a curve leaves no room."""
+    count, room = end - begin + 1, math.ceil(width) + 2 * tokens.GAP_1
+    if count <= room:
+        return None
+    columns = np.arange(begin - tokens.GAP_1, end + 1 - tokens.GAP_1, dtype=float)
+    crossed = np.zeros(count, np.bool_)
+    for xs, ys in curves:
+        if not len(xs):
+            continue
+        heights = np.interp(columns, xs, ys, left=np.nan, right=np.nan)
+        low, high = heights.copy(), heights.copy()  # of the curve from each column to the next, its corners included
+        low[:-1], high[:-1] = np.fmin(heights[:-1], heights[1:]), np.fmax(heights[:-1], heights[1:])
+        column = np.floor(xs - columns[0])
+        inside = (column >= 0) & (column < count) & ~np.isnan(ys)
+        np.fmin.at(low, column[inside].astype(int), ys[inside])
+        np.fmax.at(high, column[inside].astype(int), ys[inside])
+        crossed |= (low <= middle + HALF) & (high >= middle - HALF)
+    before = np.concatenate([[0], np.cumsum(crossed)])
+    free = np.flatnonzero(before[room:] == before[:-room])
+    return begin + int(free[0]) if len(free) else None
 
 
 TOKENS, REQUESTS = 0, 1

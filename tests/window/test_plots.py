@@ -190,7 +190,7 @@ def test_that_a_prediction_has_room_of_its_own_right_of_what_is_measured(stack: 
 @pytest.mark.parametrize("size", [SIZE, QSize(620, 380)], ids=["usual", "low"])
 def test_that_what_the_capacity_is_never_lies_on_a_curve(stack: PlotStack, history: History, size: QSize) -> None:
     stack.resize(size)
-    at_s = history.now_s()
+    at_s, seen = history.now_s(), 0
     for share in (0.3, 0.6, 1.0, 1.4):
         tokens_per_s, requests_per_s = (
             getattr(figures(history), key) * share for key in ("tokens_per_s", "requests_per_s")
@@ -203,12 +203,14 @@ def test_that_what_the_capacity_is_never_lies_on_a_curve(stack: PlotStack, histo
         assert layout is not None
         rates = throughput(history, layout.view)
         item = drawn(stack.throughput.canvas, CapacityItem)
+        seen += len(item.labels)
         for place in item.labels:
             pane = next(n for n, each in enumerate(layout.panes) if each.top <= place.center().y() <= each.bottom)
             times, values = (rates.tokens, rates.requests)[pane]
             moments = np.array([layout.time_at(x) for x in np.linspace(place.left(), place.right(), 50)])
             ys = layout.panes[pane].y(np.interp(moments, times, values))
             assert not ((ys >= place.top()) & (ys <= place.bottom())).any(), (share, place)
+    assert seen >= 4, "where there is room it is said"
     stack.throughput.capacity = None
 
 
