@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from itertools import chain
+from typing import Final, NamedTuple, TypeVar
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import QFontMetricsF, QPainter, QPolygonF
@@ -146,19 +147,18 @@ class MarkLines(_MarksItem):
         """What changed, each text up to where the next begins."""
         marks = [mark for mark in self._visible(self._marks.outer) if not _is_under(layout.x_of(mark.at_s), flags)]
         outages = self._paint_outage_flags(painter, layout)
-        stretches = [(_words_left(each, layout), each.text) for each in self._marks.stretches if _is_in(each, layout)]
-        starts = [flag.left for flag in (*flags, *outages)] + [int(layout.x_of(mark.at_s)) for mark in marks]
-        starts += [left for left, _ in stretches]
+        words = _apart(
+            [_Words(_words_left(e, layout), e.text, current().t1) for e in self._marks.stretches if _is_in(e, layout)],
+            [_Words(int(layout.x_of(m.at_s)) + tokens.GAP_1 + 1, m.text, current().t2) for m in marks],
+        )
+        starts = [flag.left for flag in (*flags, *outages)] + [each.left for each in words]
 
         def room_after(x: float) -> float:
             following = [start for start in starts if start > x]
             return min((*following, layout.size.width())) - x - tokens.GAP_2
 
-        for left, text in stretches:
-            _paint_elided(painter, left, room_after(left), text, current().t1)
-        for mark in marks:
-            x = int(layout.x_of(mark.at_s)) + tokens.GAP_1 + 1
-            _paint_elided(painter, x, room_after(x - 1), mark.text, current().t2)
+        for each in words:
+            _paint_elided(painter, each.left, room_after(each.left), each.text, each.ink)
         for flag in flags:
             start = flag.right + tokens.GAP_2 - 2
             room = room_after(flag.left + 1) - (start - flag.left - 1)
@@ -185,6 +185,26 @@ class _Flag:
     right: int
     text: str
     mark: SettingsMark | None
+
+
+class _Words(NamedTuple):
+    left: int
+    text: str
+    ink: str
+
+
+def _apart(*kinds: Sequence[_Words]) -> list[_Words]:
+    """Words that have room beside each other, in their order; where two have none, those of the kind named first.
+
+    >>> words = _apart([_Words(100, "silent", "t1")], [_Words(104, "load", "t2"), _Words(180, "stopped", "t2")])
+    >>> [each.text for each in words]
+    ['silent', 'stopped']
+    """
+    kept: list[_Words] = []
+    for each in chain.from_iterable(kinds):
+        if all(abs(each.left - other.left) >= LEAST_WORDS for other in kept):
+            kept.append(each)
+    return sorted(kept)
 
 
 def _is_in(stretch: Stretch, layout: Layout) -> bool:

@@ -315,8 +315,11 @@ class PlotStack(QWidget):
     def marks(self) -> Marks:
         """What stands on every plot over time."""
         history = self._history
-        stretches = (*history.silences_until(history.now_s()), *self._contentions)
-        return Marks(history.batches.marks(), history.outer_marks(), history.outages, stretches)
+        silences = history.silences_until(history.now_s())
+        ends_s = [(each.start_s, math.inf if each.end_s is None else each.end_s) for each in silences]
+        # Where a replica stood still its steps took long, too: that it was silent says why.
+        slowed = (each for each in self._contentions if not any(each.overlaps(*ends) for ends in ends_s))
+        return Marks(history.batches.marks(), history.outer_marks(), history.outages, (*silences, *slowed))
 
     def moment(self) -> Moment:
         """What the common time axis shows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ from gui.series.scale import Axis
 from gui.series.throughput import throughput
 from gui.series.time_range import TimeRange
 from service.analysis.observed.columns import Floats
-from service.analysis.observed.contention import contentions
+from service.analysis.observed.contention import Contention, contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.analysis.observed.statistics import figures
@@ -399,6 +399,17 @@ def test_that_a_slowed_stretch_is_marked_on_every_plot_and_named(make_stack: Sta
         has_axis = any(tick.text for tick in layout.ticks)
         assert (QColor(marked.pixel(middle, layout.bottom + 1)) == QColor(DARK.t2)) is has_axis
         assert marked.pixel(middle, layout.top + 25) == plain.pixel(middle, layout.top + 25), "no tint"
+
+
+def test_that_a_stretch_in_which_a_replica_was_silent_is_marked_as_that_alone(make_stack: StackMaker) -> None:
+    history, clock = filled_history(picture_run(), until_s=40.0)
+    clock.now_s += 6.0
+    stack = make_stack(history)
+    slowed = [Contention(clock.now_s - before_s, None, "slowed", factor=3.0) for before_s in (4.0, 12.0)]
+    slowed[1] = replace(slowed[1], end_s=clock.now_s - 9.0)
+    stack.show_contentions(tuple(slowed))
+    assert [each.text for each in stack.marks().stretches] == ["nothing heard for 6 s", "slowed"]
+    assert stack.marks().stretches[1] == slowed[1]
 
 
 def test_that_a_failure_is_seen_in_red_on_every_plot(make_stack: StackMaker) -> None:

@@ -113,8 +113,8 @@ def saturated(facts: Facts) -> Finding | None:
         "saturated",
         "warning",
         "The engine is saturated",
-        evidence=f"{per_second(offered.per_s)} arrive, {full} can answer {capacity.per_s:.1f}: {percent(excess)} too "
-        f"many.{_consequences(facts)}",
+        evidence=f"{per_second(offered.per_s)} arrive, {full} can answer {capacity.per_s:.1f}: {_too_many(excess)}."
+        f"{_consequences(facts)}",
         data={
             "offered_per_s": offered.per_s,
             "capacity_per_s": capacity.per_s,
@@ -123,6 +123,14 @@ def saturated(facts: Facts) -> Finding | None:
         },
         **asdict(carry_load(facts)),
     )
+
+
+def _too_many(excess: float) -> str:
+    """
+    >>> _too_many(0.4), _too_many(10.9)
+    ('40 % too many', '12 times as many')
+    """
+    return f"{percent(excess)} too many" if excess < 1 else f"{1 + excess:.0f} times as many"
 
 
 def _consequences(facts: Facts) -> str:
