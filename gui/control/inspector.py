@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject
 
-from gui.control.presenter import shown
+from gui.control.rows import shown
 from gui.main_window import MainWindow
 from gui.panels.request_details import RequestDetails
 from gui.plots.plot_stack import PlotStack

@@ -14,9 +14,9 @@ import psutil
 from PySide6.QtCore import QObject, Signal
 
 from gui.control.clocks import FrameMeter, RoundRobin
+from gui.control.rows import Rows
 from gui.main_window import MainWindow
 from gui.panels.findings_panel import EMPTY_TEXT
-from gui.panels.requests_model import TableRow
 from gui.panels.verdict_line import FIRST as NOTHING_YET
 from gui.plots.plot_stack import PlotStack
 from gui.series.prediction import CapacityLine
@@ -31,9 +31,7 @@ from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
-from service.analysis.observed.requests import RequestRow
 from service.analysis.observed.statistics import figures, previous_figures
-from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, FIRST_REQUEST
 from service.messages.text import clock_text
 
 ROWS_EVERY_S: Final = 0.1
@@ -43,11 +41,6 @@ JUDGED_ANEW_S: Final = 2.0
 PREPARED_S: Final = 0.2  # within which facts of a moment serve for the findings of it
 FAILED_TEXT: Final = "Nothing is judged while the service has failed."
 UNJUDGED_TEXT: Final = "Nothing to judge yet: no batch has run."
-MOST_ROWS: Final = 500  # between two frames; what is left comes next time
-FIRST: Final = "The start's first request"  # telemetry carries no texts
-OF_A_WARM_UP: Final = "A comparison's warm-up"
-OF_A_COMPARISON: Final = "A comparison's request"
-NOT_OURS: Final = "Another client's request"
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 GIGABYTE: Final = 1e9
 PROCESSOR: Final = REGISTER["processor_share"]
@@ -81,10 +74,10 @@ class Presenter(QObject):
         self._prepared: Facts | None = None
         self._judged_s = float("-inf")
         self._still: tuple[float, Figures] | None = None
-        self._late: frozenset[str] = frozenset()
+        self._rows = Rows(window.requests.model, plots, session)
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
         self.round_robin = RoundRobin()
-        self.round_robin.add(self.show_rows, ROWS_EVERY_S)
+        self.round_robin.add(self._rows.show, ROWS_EVERY_S)
         self.round_robin.add(self.show_numbers, NUMBERS_EVERY_S)
         for work in (self.prepare_findings, self.show_findings, self.show_contentions):
             self.round_robin.add(work, FINDINGS_EVERY_S)
@@ -97,16 +90,6 @@ class Presenter(QObject):
         self._finished_at_freeze = self._session.requests_seen
         self.show_numbers()
         self.show_findings()
-
-    def show_rows(self) -> None:
-        history, now_s = self._history, self._history.now_s()
-        late = frozenset(status.replica for status in history.late_replicas(now_s))
-        for slot in (history.slots.held.get(replica) for replica in late ^ self._late):
-            history.requests.note_changed(history.requests.open_rows(slot).tolist() if slot is not None else ())
-        self._late = late
-        changed = history.requests.take_changed(MOST_ROWS)
-        if changed:
-            self._window.requests.model.update((shown(row, row.replica in late) for row in changed), now_s)
 
     def prepare_findings(self) -> None:
         """Fit the engine's costs, which takes as long as the findings: between two other frames than these."""
@@ -165,8 +148,11 @@ class Presenter(QObject):
         return judged
 
     def show_numbers(self) -> None:
-        """Show the figures of one moment in every place; while frozen or scrolled back, rows and status go on."""
-        self.show_rows()
+        """Show the figures of one moment in every place; while a service runs, rows and status go on.
+
+        So they do while frozen or scrolled back.
+        """
+        self._rows.show()
         at_s = self._shown_at_s()
         present = self._figures(None)
         shown_figures = present if at_s is None else self._figures(at_s)
@@ -176,10 +162,11 @@ class Presenter(QObject):
         else:
             self._show_verdict(shown_figures, at_s)
         self._show_drain()
-        self._window.requests.model.tick(self._history.now_s())
+        past_s = self._rows.past_s
+        self._window.requests.model.tick(self._moment_s(past_s))
         has_failed = self._history.outages.failed_since_s is not None  # figures then stand at the failure, rows do not
-        counted = shown_figures if self._plots.is_live else present
-        self._window.requests.refresh_counts(UNKNOWN_FIGURES if has_failed else counted)
+        counted = shown_figures if self._plots.is_live or past_s is not None else present
+        self._window.requests.refresh_counts(UNKNOWN_FIGURES if has_failed and past_s is None else counted)
         self._show_state()
         self._show_status(present, present if self._session.state is LifeCycle.RUNNING else shown_figures)
         self.numbers_shown.emit()
@@ -255,7 +242,8 @@ class Presenter(QObject):
                 status.set_facts(facts_at_rest())
                 return
         rate = self._telemetry_per_s() if session.state is LifeCycle.RUNNING else None
-        status.set_facts(facts(self._history, of_facts, rate, self._meter.recent_p99_ms()), FACT_TIPS)
+        frame_p99_ms = self._meter.recent_p99_ms()
+        status.set_facts(facts(self._history, of_facts, rate, frame_p99_ms, self._rows.past_s), FACT_TIPS)
 
     def _telemetry_per_s(self) -> float | None:
         (first_s, first), (last_s, last) = self._ticks[0], self._ticks[-1]
@@ -274,37 +262,6 @@ def verdict_at_rest(session: Session) -> Verdict | None:
         case LifeCycle.FAILED if session.history.outages.failed_since_s is None:
             return Verdict("failed", "The service did not start")
     return None
-
-
-def shown(row: RequestRow, is_late: bool = False) -> TableRow:
-    """A row of the table; a request of this window has the id that cancels it."""
-    return TableRow(
-        id=row.client_id or f"#{row.key}",
-        prompt=row.prompt or whose(row.client_id or ""),
-        text=row.text,
-        state=row.state,
-        intended_s=row.started_at_s,
-        tokens=row.tokens,
-        max_tokens=row.max_tokens,
-        formed_s=row.formed_s,
-        finished_s=row.finished_s,
-        error=row.error,
-        key=row.key,
-        is_late=is_late,
-    )
-
-
-def whose(client_id: str) -> str:
-    """What stands in the place of a prompt that the window does not know.
-
-    >>> whose("start"), whose("compare-warm-up-1a2b-7"), whose("compare-1a2b3c4d-7"), whose("")
-    ("The start's first request", "A comparison's warm-up", "A comparison's request", "Another client's request")
-    """
-    if client_id.startswith(COMPARISON_WARM_UP):
-        return OF_A_WARM_UP
-    if client_id.startswith(COMPARISON):
-        return OF_A_COMPARISON
-    return FIRST if client_id == FIRST_REQUEST else NOT_OURS
 
 
 def activity(history: History, present: Figures) -> str:
@@ -335,17 +292,25 @@ def facts_at_rest() -> list[str]:
     return [*facts_known, f"{free:.1f} GB memory free"]
 
 
-def facts(history: History, now: Figures, telemetry_per_s: float | None, frame_p99_ms: float | None) -> list[str]:
-    """Facts about the running service, the least important first."""
+def facts(
+    history: History,
+    now: Figures,
+    telemetry_per_s: float | None,
+    frame_p99_ms: float | None,
+    past_s: float | None = None,
+) -> list[str]:
+    """Facts about the service, now or at a moment `past_s`, the least important first."""
     facts_known: list[str] = []
-    if history.in_force is not None:
-        facts_known.append(f"settings v{history.in_force.version}")
+    regime = None if past_s is None else history.batches.regime_at(past_s)
+    in_force = history.in_force if past_s is None else regime
+    if in_force is not None:
+        facts_known.append(f"settings v{in_force.version}")
     if telemetry_per_s is not None:
         behind = "" if history.behind_s is None else f", {history.behind_s * 1e3:.0f} ms behind"
         facts_known.append(f"telemetry {telemetry_per_s:.0f}/s{behind}")
-    if history.replicas:
+    if history.replicas and past_s is None:
         facts_known += _machine_load(history)
-    if history.in_force is not None:
+    if in_force is not None:
         facts_known.append(f"{PROCESSOR.name} {PROCESSOR.with_unit(now.processor_share)}")
     if frame_p99_ms is not None:
         facts_known.append(f"frame p99 {frame_p99_ms:.0f} ms")

@@ -140,7 +140,13 @@ class RequestsModel(QAbstractTableModel):
         self._tally: Counter[RequestState] = Counter()
         self._shown: list[int] = []
         self._next = 0
+        self._has_forgotten = False
         self.now_s = 0.0
+
+    @property
+    def lacks_older(self) -> bool:
+        """Whether older requests were forgotten for which there would be room again."""
+        return self._has_forgotten and len(self._rows) < self._most_rows / 2
 
     def counts(self) -> Counts:
         tally = self._tally
@@ -197,6 +203,10 @@ class RequestsModel(QAbstractTableModel):
         self._insert([row for id, row in latest.items() if id not in self._numbers])
         self._forget_oldest()
 
+    def remove(self, ids: Iterable[str]) -> None:
+        """Take these requests from the table, as far as it has them."""
+        self._remove([self._numbers[id] for id in ids if id in self._numbers])
+
     def tick(self, now_s: float) -> None:
         """Set the time that the ages of live requests count to."""
         self.now_s = now_s
@@ -214,6 +224,7 @@ class RequestsModel(QAbstractTableModel):
         self.beginResetModel()
         for held in (self._numbers, self._rows, self._live, self._tally, self._shown):
             held.clear()
+        self._has_forgotten = False
         self.endResetModel()
 
     def _replace(self, rows: dict[int, TableRow]) -> None:
@@ -243,11 +254,15 @@ class RequestsModel(QAbstractTableModel):
         surplus = len(self._rows) - self._most_rows
         if surplus <= 0:
             return
-        oldest = [number for number in list(self._rows)[: 2 * surplus] if number not in self._live][:surplus]
-        self._remove_lines([number for number in oldest if self._passes(self._rows[number])])
-        for number in oldest:
+        self._has_forgotten = True
+        self._remove([number for number in list(self._rows)[: 2 * surplus] if number not in self._live][:surplus])
+
+    def _remove(self, numbers: Sequence[int]) -> None:
+        self._remove_lines([number for number in numbers if self._passes(self._rows[number])])
+        for number in numbers:
             row = self._rows.pop(number)
             del self._numbers[row.id]
+            self._live.discard(number)
             self._tally[row.state] -= 1
 
     def _keep(self, number: int, row: TableRow) -> None:

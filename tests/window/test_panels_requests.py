@@ -12,7 +12,7 @@ from PySide6.QtTest import QAbstractItemModelTester, QTest
 from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
-from gui.control.presenter import shown
+from gui.control.rows import shown
 from gui.look import tokens
 from gui.look.theme import Theme
 from gui.panels.requests import EMPTY_TEXT, RequestsPanel
@@ -140,6 +140,21 @@ def test_that_the_oldest_finished_are_forgotten_and_what_is_under_way_stays(qapp
     model.update(requests(8, "done"), 0.0)
     assert ids(model) == ["r7", "r6", "r5", "r4", "old"]
     assert model.counts() == Counts(all=5, running=1, done=4)
+    tester.deleteLater()
+
+
+def test_that_requests_are_taken_out_and_older_ones_are_asked_for_once_there_is_room(qapp: QApplication) -> None:
+    model = RequestsModel(most_rows=6)
+    tester = QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
+    model.update(requests(8, "done"), 0.0)
+    model.remove(["r7", "r5", "unknown"])
+    assert ids(model) == ["r6", "r4", "r3", "r2"]
+    assert model.counts() == Counts(all=4, done=4)
+    assert not model.lacks_older
+    model.remove(["r6", "r4"])
+    assert model.lacks_older
+    model.clear()
+    assert not model.lacks_older
     tester.deleteLater()
 
 

@@ -4,6 +4,7 @@ import os
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -102,6 +103,36 @@ def test_that_every_request_is_in_the_table_with_its_text(qtbot: QtBot, viewing:
     qtbot.waitUntil(lambda: len(model.rows()) == requests_in(run_file))
 
     assert any("three sons" in row.text for row in model.rows())
+
+
+def test_that_the_table_shows_the_requests_of_the_place(qtbot: QtBot, viewing: Batchscope) -> None:
+    """States and counts are those of the moment that the plots end at, forth and back."""
+    plots, history, panel = viewing.composition.plots, viewing.composition.history, viewing.window.requests
+    at_the_end = panel.model.rows
+    qtbot.waitUntil(lambda: len(at_the_end()) == len(history.requests.columns))
+    rows_at_the_end = at_the_end()
+    look_at_ten_seconds(viewing)
+    for key in (Qt.Key.Key_Home, Qt.Key.Key_PageDown, Qt.Key.Key_Left, Qt.Key.Key_PageUp):
+        press(qtbot, viewing, key)
+        at_s = plots.view_end_s()
+        begun_s, ended_s = history.requests.columns["intended"], history.requests.columns["client_finished"]
+        expected = {
+            "all": int(np.count_nonzero(begun_s <= at_s)),
+            "ended": int(np.count_nonzero(ended_s <= at_s)),
+            "running": history.depth_at(at_s)[2],
+        }
+        assert expected["running"] > 0
+
+        def in_table() -> dict[str, int]:
+            rows = panel.model.rows()
+            running = sum(row.state == "running" for row in rows)
+            return {"all": len(rows), "ended": sum(not row.is_live for row in rows), "running": running}
+
+        qtbot.waitUntil(lambda expected=expected: in_table() == expected)
+        assert all(row.seconds(at_s) <= at_s - row.intended_s + 1e-9 for row in panel.model.rows())
+        assert f"settings v{history.batches.regime_at(at_s).version}" in viewing.window.status.facts
+    press(qtbot, viewing, Qt.Key.Key_End)
+    qtbot.waitUntil(lambda: at_the_end() == rows_at_the_end)
 
 
 def test_that_one_moves_along_it_from_end_to_beginning(qtbot: QtBot, viewing: Batchscope) -> None:

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from gui.control.inspector import RequestInspector
-from gui.control.presenter import shown
+from gui.control.rows import shown
 from gui.look.theme import Theme
 from gui.look.tokens import LIGHT
 from gui.main_window import MainWindow

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -96,6 +96,23 @@ class RequestRow:
         if self.finished_s is None or self.first_token_s is None or self.tokens < 2 or self.state != "done":
             return None
         return max(self.finished_s - self.first_token_s, 0.0) / (self.tokens - 1)
+
+    def at(self, at_s: float) -> RequestRow | None:
+        """The request as it stood at a moment, without what its text was by then; ``None`` before it began."""
+        if self.started_at_s > at_s:
+            return None
+        if self.state in FINAL_STATES and (self.finished_s is None or self.finished_s <= at_s):
+            return self
+        has_formed, has_started = (each is not None and each <= at_s for each in (self.formed_s, self.started_s))
+        return replace(
+            self,
+            state="running" if has_started else "formed" if has_formed else "waiting",
+            text="",
+            tokens=0,
+            error=None,
+            finished_s=None,
+            latency_s=None,
+        )
 
 
 @dataclass(slots=True)
@@ -284,6 +301,15 @@ class RequestTable:
         """The rows of requests that have not ended, also those that only their sender has reported yet."""
         ended_s, _ = self.ends()
         rows: list[int] = (np.flatnonzero(np.isinf(ended_s)) + self.columns.first).tolist()
+        return rows
+
+    def passed_between(self, start_s: float, end_s: float) -> list[int]:
+        """The rows of requests that came, went on to another stage or ended in (start, end]."""
+        passed = np.zeros(len(self.columns), bool)
+        for name in TIMES:
+            times_s = self.columns[name]
+            passed |= (times_s > start_s) & (times_s <= end_s) & np.isfinite(times_s)
+        rows: list[int] = (np.flatnonzero(passed) + self.columns.first).tolist()
         return rows
 
     def take_changed(self, most: int | None = None) -> list[RequestRow]:
