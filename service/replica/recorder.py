@@ -39,14 +39,18 @@ class Recordable(Protocol):
 
 
 class Recorder:
-    """Collects the news of one replica between two reports, in memory that is bounded, and numbers its batches."""
+    """Collects the news of one replica between two reports, in memory that is bounded, and numbers its batches.
+
+    Attributes:
+        batches: by their ids, what was told last of each batch since the last report.
+    """
 
     def __init__(self, replica: str) -> None:
         self.ledger = Ledger()
         self.news = asyncio.Event()
+        self.batches: dict[str, BatchRecord] = {}
         self._replica = replica
         self._requests: dict[Recordable, None] = {}
-        self._batches: dict[str, BatchRecord] = {}
         self._gaps: deque[TokenGaps] = deque(maxlen=MAX_UNREPORTED_STEPS)
         self._gaps_end_s = 0.0  # of the newest step
         self._batch_numbers = itertools.count(1)
@@ -64,9 +68,9 @@ class Recorder:
         self.news.set()
 
     def note_batch(self, record: BatchRecord) -> None:
-        self._batches[record.id] = record
-        if len(self._batches) > MAX_UNREPORTED:
-            del self._batches[next(iter(self._batches))]
+        self.batches[record.id] = record
+        if len(self.batches) > MAX_UNREPORTED:
+            del self.batches[next(iter(self.batches))]
         self.news.set()
 
     def note_gap(self, request: str, gap_s: float, at_s: float) -> None:
@@ -120,11 +124,11 @@ class Recorder:
             clock=monotonic_clock_id(),
             sent_s=status.at_s,
             status=status,
-            batches=tuple(self._batches.values()),
+            batches=tuple(self.batches.values()),
             requests=tuple(request.record(self._replica) for request in self._requests),
             gaps=self.take_gaps(status.at_s),
         )
-        self._batches.clear()
+        self.batches.clear()
         self._requests.clear()
         self.news.clear()
         return report

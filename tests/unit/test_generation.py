@@ -97,7 +97,7 @@ class Replica:
 
     def batches(self) -> list[BatchRecord]:
         """What was told of each batch last."""
-        return list(self.generation.recorder._batches.values())
+        return list(self.generation.recorder.batches.values())
 
     async def close(self) -> None:
         self.engine.allow(1000)
@@ -162,7 +162,7 @@ async def test_that_the_gaps_between_tokens_are_noted_and_the_longest_is_the_req
 
 async def test_that_the_tokens_of_a_batch_are_told_while_it_runs(replica: Replica) -> None:
     await replica.submit("x", max_tokens=5)
-    batches = replica.generation.recorder._batches
+    batches = replica.generation.recorder.batches
     replica.engine.allow(3)
     await replica.until(lambda: [batch.tokens for batch in batches.values()] == [3])
     assert [batch.finished_s for batch in batches.values()] == [None]
