@@ -295,6 +295,7 @@ DASH_GHOST: Final = (6, 3)
 AHEAD_S: Final = 30.0  # that the plots show right of now while there is a prediction
 GHOST_ALPHA: Final = 0.2  # of the band that it is thought to lie in
 GHOST_ALPHA_GREY: Final = 0.14
+GHOST_LINE: Final = 15  # the height of a line of the words beside it
 GHOST_ARROW: Final = 4  # half as wide; where it lies above the plot
 GHOST_REACH: Final = 2.0  # times the data's height, to which a plot grows for it at most
 BAR_GAP: Final = 1

@@ -10,8 +10,9 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, 
 
 from gui.look.theme import current
 from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT
+from gui.plots.ghost import GhostItem
 from gui.plots.layout import Axes, Layout
-from gui.plots.overlay import GhostItem, MarkLines, Marks, OutageTint, PointerItem, StretchLines
+from gui.plots.overlay import MarkLines, Marks, OutageTint, PointerItem, StretchLines
 from service.analysis.observed.columns import Floats
 
 

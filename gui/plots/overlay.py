@@ -1,4 +1,4 @@
-"""What stands over the data of a plot: changes and failures, the ghost of a prediction, what is under the pointer."""
+"""What stands over the data of a plot: changes and failures, what is under the pointer."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QFontMetricsF, QPainter, QPolygonF
+from PySide6.QtGui import QFontMetricsF, QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.plots.layout import Layout, Overlay
-from gui.plots.paint import bold, draw_text, font, pen, polygon, text_width
-from gui.series.prediction import GhostLevel
+from gui.plots.paint import bold, draw_text, font, pen, text_width
 from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark, Stretch
 
 LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
@@ -257,54 +256,6 @@ def _paint_elided(painter: QPainter, x: float, room: float, text: str, ink: str)
     elided = QFontMetricsF(used).elidedText(text, Qt.TextElideMode.ElideRight, room)
     draw_text(painter, x, MIDDLE, elided, used, ink)
     return text_width(elided, used)
-
-
-class GhostItem(Overlay):
-    """Right of what is measured: what is predicted, dashed, on a band as high as it is unsure.
-
-    An arrow where that comes to lie above the plot, and a line where the present ends.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(z=20)
-        self.levels: Sequence[GhostLevel] = ()
-
-    def set_levels(self, layout: Layout, levels: Sequence[GhostLevel]) -> None:
-        self.levels = levels
-        self._lay_out(layout)
-
-    def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
-        layout = self._layout
-        if layout is None or not layout.has_ahead:
-            return
-        painter.setPen(pen(current().t3, tokens.LINE_MARKER))
-        for pane in layout.panes:
-            painter.drawLine(QLineF(layout.right + 0.5, pane.top, layout.right + 0.5, pane.bottom))
-        for level in self.levels:
-            self._paint_level(painter, layout, level)
-
-    def _paint_level(self, painter: QPainter, layout: Layout, level: GhostLevel) -> None:
-        pane, ink = layout.panes[level.pane], getattr(current(), level.ink)
-        left, right = layout.right, layout.far
-
-        def place(share: float, value: float) -> QPointF:
-            y = min(max(round(pane.y_of(value)), pane.top), pane.bottom)
-            return QPointF(left + share * (right - left), y + 0.5)
-
-        points, is_grey = level.course, level.ink == "t1"
-        lower, upper = [place(p.share, p.low) for p in points], [place(p.share, p.high) for p in points]
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(colour(ink, tokens.GHOST_ALPHA_GREY if is_grey else tokens.GHOST_ALPHA))
-        painter.drawPolygon(QPolygonF([*lower, *reversed(upper)]))
-        if pane.y_of(level.value) >= pane.top:
-            painter.setPen(pen(ink, tokens.LINE_GHOST, tokens.DASH_GHOST))
-            painter.drawPolyline(QPolygonF([place(p.share, p.value) for p in points]))
-        else:
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(colour(ink))
-            half, tip_y = tokens.GHOST_ARROW, pane.top + 1
-            base_y = tip_y + 1.5 * half
-            painter.drawPolygon(polygon((right - half, tip_y), (right, base_y), (right - 2 * half, base_y)))
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from gui.look.tokens import GHOST_REACH
 from service.analysis.findings.facts import Facts
+from service.analysis.observed.register import REGISTER, decimals_of_seconds
 from service.analysis.predict.cost import Capacity
 from service.analysis.predict.predict import Estimate, Prediction, Trajectory
 
@@ -31,6 +33,7 @@ class GhostLevel:
         pane: of the plot, counted from the top.
         ink: name of its colour.
         course: the way there, from the present on; empty for a level that holds at once.
+        words: two lines that say the level, if it is said here.
     """
 
     pane: int
@@ -39,6 +42,7 @@ class GhostLevel:
     high: float
     ink: str
     course: tuple[GhostPoint, ...] = ()
+    words: tuple[str, str] | None = None
 
     @property
     def peak(self) -> float:
@@ -55,7 +59,10 @@ def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]
     then, is_moving = prediction, prediction.saturated or prediction.is_after_backlog
     comes = prediction.trajectory if is_moving else Trajectory()
     return {
-        "latency": (*_level(then.p95_s, "p95", comes.p95_s), *_level(then.p50_s, "p50", comes.p50_s)),
+        "latency": (
+            *(replace(each, words=_latency_words(then)) for each in _level(then.p95_s, "p95", comes.p95_s)),
+            *_level(then.p50_s, "p50", comes.p50_s),
+        ),
         "throughput": (
             *_level(then.tokens_per_s, "t1", averaged(comes.tokens_per_s)),
             *_level(then.requests_per_s, "t1", averaged(comes.requests_per_s), pane=1),
@@ -63,6 +70,17 @@ def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]
         "batch-size": _level(then.mean_batch, "t1"),
         "queue-depth": _level(comes.present[-1], "t1", comes.present) if is_moving else (),
     }
+
+
+def _latency_words(then: Prediction) -> tuple[str, str] | None:
+    """p95 as it comes to be, and its band."""
+    if then.p95_s is None:
+        return None
+    value, low, high = msgspec.structs.astuple(then.p95_s)
+    decimals = decimals_of_seconds([value])
+    value_text, low_text, high_text = (REGISTER["p95_s"].number(each, decimals) for each in (value, low, high))
+    when = "" if then.horizon_s is None else f" in {then.horizon_s:.0f} s"
+    return f"p95 {value_text} s{when}", f"{low_text} to {high_text}"
 
 
 def averaged(course: Sequence[Estimate | None]) -> tuple[Estimate | None, ...]:

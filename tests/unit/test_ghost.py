@@ -39,6 +39,16 @@ def test_that_a_backlog_is_drawn_on_its_way() -> None:
     assert levels["queue-depth"][0].peak == max(point.value for point in queue)
 
 
+def test_that_the_plot_of_latencies_says_what_p95_comes_to_be_and_its_band() -> None:
+    prediction = predictor_behind_a_backlog().predict(LARGE)
+    assert prediction is not None
+    assert prediction.p95_s is not None
+    words = {name: [each.words for each in level] for name, level in ghost_levels(prediction).items()}
+    p95 = prediction.p95_s
+    assert words.pop("latency") == [(f"p95 {p95.value:.2f} s", f"{p95.low:.2f} to {p95.high:.2f}"), None]
+    assert not any(any(each) for each in words.values()), "when the queue is worked off is said above the plots"
+
+
 def test_that_a_scale_grows_for_a_ghost_that_is_a_little_higher() -> None:
     assert with_ghost([2.0, 10.0], [level(3.0)]) == (3.0, 10.0)
 
