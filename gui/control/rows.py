@@ -8,7 +8,7 @@ from typing import Final
 from gui.panels.requests_model import RequestsModel, TableRow
 from gui.plots.plot_stack import PlotStack
 from gui.session.session import Session
-from service.analysis.observed.requests import RequestRow
+from service.analysis.observed.request_row import RequestRow
 from service.messages.telemetry import COMPARISON, COMPARISON_WARM_UP, FIRST_REQUEST
 
 MOST_ROWS: Final = 500  # between two frames; what is left comes next time

@@ -14,7 +14,7 @@ from service.analysis.observed.batches import REASONS
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import BatchSummary, batch_summary, companions_of
-from service.analysis.observed.requests import RequestRow
+from service.analysis.observed.request_row import RequestRow
 from service.analysis.observed.stages import Stage
 from service.messages.settings import FORMATIONS, Formation, ReleaseReason, Settings
 from service.messages.workload import TEXT

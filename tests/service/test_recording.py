@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.analysis.observed.requests import RequestRow
+from service.analysis.observed.request_row import RequestRow
 from service.analysis.recording.reader import open_recording
 from tests.service import HANG_S
 from tests.service.conftest import Service

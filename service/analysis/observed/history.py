@@ -21,7 +21,7 @@ from service.analysis.observed.annotations import (
     describe_silence,
 )
 from service.analysis.observed.batches import BatchTable
-from service.analysis.observed.requests import RequestRow as RequestRow  # part of what this module offers
+from service.analysis.observed.request_row import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
 from service.analysis.observed.rolling import RollingPercentiles, percentiles
 from service.analysis.observed.statuses import ReplicaSlots, Statuses
