@@ -101,6 +101,14 @@ def test_that_an_estimate_lies_in_its_interval() -> None:
         assert estimate.low < estimate.high
 
 
+@pytest.mark.parametrize(("rate_per_s", "cap"), [(7.5, 8), (9.5, 12)])
+def test_that_close_to_saturation_a_value_stands_where_most_draws_are(rate_per_s: float, cap: int) -> None:
+    """A long run there is calm or not by its luck; its value stood at an end of its own band."""
+    prediction = predicted(Settings(max_batch_size=cap), rate_per_s)
+    for estimate in (prediction.p50_s, prediction.p95_s, prediction.ttft_p50_s):
+        assert estimate.low < estimate.value < estimate.high
+
+
 def test_that_a_queue_that_would_grow_is_told() -> None:
     alone = Settings(max_batch_size=1, batch_wait_timeout_s=0.0)
     prediction = predicted(alone)
