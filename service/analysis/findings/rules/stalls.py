@@ -26,6 +26,7 @@ EXPLAINED: Final = 1 / 3  # of the stall, by the mean time of a prompt's tokens:
 WANTED_STEPS: Final = 3.0  # without a prompt; a stall that is no longer is short enough
 GAINED: Final = 0.7  # of the stall that is left, at most, where a smaller chunk is worth it
 MOST_LOOKED_AT: Final = 5  # of the longest stalls
+LAST_TOKENS: Final = 1.5  # times the mean of a long prompt's tokens, as measured: they attend to all before them
 SAME_STEP_S: Final = 1e-3
 SHOWN_CHARACTERS: Final = 32  # of a prompt
 
@@ -70,12 +71,13 @@ def stream_stalled(facts: Facts) -> Finding | None:
     stall_s = reading.stall.gap_s
     smaller = _smaller_chunk(reading, chunk_tokens)
     bound_s = _bound_s(reading, chunk_tokens, smaller)
+    most_s = min(_bound_s(reading, chunk_tokens, smaller, LAST_TOKENS), stall_s)
     if bound_s > GAINED * stall_s:
         return None
     later_s = reading.later_s(smaller, chunk_tokens)
     expected = (
-        f"By the cost of recent batches, stalls of about {seconds(bound_s)} instead of {seconds(stall_s)}. The first "
-        f"token of such a request comes about {seconds(later_s)} later."
+        f"By the cost of recent batches, stalls of {seconds(bound_s)} to {seconds(most_s)} instead of "
+        f"{seconds(stall_s)}. The first token of such a request comes about {seconds(later_s)} later."
     )
     dominate = prompts_dominate(facts)
     return Finding(
@@ -91,6 +93,7 @@ def stream_stalled(facts: Facts) -> Finding | None:
             "prompts": len(reading.rows),
             "prefill_chunk_tokens": chunk_tokens,
             "bound_s": bound_s,
+            "most_s": most_s,
             "later_s": later_s,
         },
         **asdict(Advice.of(facts, facts.settings.revised({"prefill_chunk_tokens": smaller}), expected)),
@@ -150,11 +153,13 @@ def _halved(tokens: int) -> Iterator[int]:
     yield least
 
 
-def _bound_s(reading: _Reading, chunk_tokens: int, smaller: int) -> float:
-    """The stall with a smaller chunk: what it was longer than a step falls with the tokens that are read."""
-    part = reading.part(chunk_tokens)
+def _bound_s(reading: _Reading, chunk_tokens: int, smaller: int, token_times: float = 1.0) -> float:
+    """The stall with a smaller chunk: what it was longer than a step falls with the tokens that are read.
+
+    Each of these takes `token_times` what it took on average.
+    """
     beyond_s = max(reading.stall.gap_s - reading.step_s, 0.0)
-    return reading.stall.gap_s - beyond_s * (1 - reading.part(smaller) / part)
+    return reading.step_s + token_times * beyond_s * reading.part(smaller) / reading.part(chunk_tokens)
 
 
 def _evidence(facts: Facts, reading: _Reading) -> str:
