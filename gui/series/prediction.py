@@ -49,8 +49,6 @@ class GhostLevel:
         return max([self.value, *(point.value for point in self.course)])
 
 
-AVERAGED: Final = 5
-
 NO_GHOST: Final[Mapping[str, tuple[GhostLevel, ...]]] = {}
 
 
@@ -64,10 +62,10 @@ def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]
             *_level(then.p50_s, "p50", comes.p50_s),
         ),
         "throughput": (
-            *_level(then.tokens_per_s, "t1", averaged(comes.tokens_per_s)),
-            *_level(then.requests_per_s, "t1", averaged(comes.requests_per_s), pane=1),
+            *_level(then.tokens_per_s, "t1", comes.tokens_per_s),
+            *_level(then.requests_per_s, "t1", comes.requests_per_s, pane=1),
         ),
-        "batch-size": _level(then.mean_batch, "t1"),
+        "batch-size": () if then.is_after_backlog else _level(then.mean_batch, "t1"),
         "queue-depth": _level(comes.present[-1], "t1", comes.present) if is_moving else (),
     }
 
@@ -81,18 +79,6 @@ def _latency_words(then: Prediction) -> tuple[str, str] | None:
     value_text, low_text, high_text = (REGISTER["p95_s"].number(each, decimals) for each in (value, low, high))
     when = "" if then.horizon_s is None else f" in {then.horizon_s:.0f} s"
     return f"p95 {value_text} s{when}", f"{low_text} to {high_text}"
-
-
-def averaged(course: Sequence[Estimate | None]) -> tuple[Estimate | None, ...]:
-    """A rate as the mean over up to `AVERAGED` steps around each: in a second either a whole batch ends or none.
-
-    >>> [each.value for each in averaged([Estimate(n, n, n) for n in (0.0, 10.0, 0.0, 10.0, 0.0)])]
-    [3.3333333333333335, 5.0, 4.0, 5.0, 3.3333333333333335]
-    """
-    around = AVERAGED // 2
-    parts = ([each for each in course[max(n - around, 0) : n + around + 1] if each] for n in range(len(course)))
-    means = (np.mean([(each.value, each.low, each.high) for each in part], axis=0) if part else None for part in parts)
-    return tuple(None if mean is None else Estimate(*mean.tolist()) for mean in means)
 
 
 def from_now_on(level: GhostLevel, passed: float) -> GhostLevel:

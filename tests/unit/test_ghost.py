@@ -34,6 +34,8 @@ def test_that_a_backlog_is_drawn_on_its_way() -> None:
     for name in ("latency", "throughput", "queue-depth"):
         course = levels[name][0].course
         assert [course[0].share, course[-1].share] == [0.0, 1.0]
+    assert not levels["batch-size"], "the mean size is that of the steady state, after the backlog"
+    assert not any(point.value == 0.0 for level in levels["throughput"] for point in level.course), "batch by batch"
     queue = levels["queue-depth"][0].course
     assert queue[0].value > 5 * queue[-1].value
     assert levels["queue-depth"][0].peak == max(point.value for point in queue)

@@ -98,11 +98,26 @@ def test_that_where_the_queue_grows_it_grows_from_what_waits() -> None:
     assert prediction.p50_s.value == pytest.approx(reached_s, rel=0.2)
 
 
+def test_that_the_course_is_known_where_batches_take_longer_than_its_steps() -> None:
+    """In a second either a whole batch is answered or none; the course is no comb of these."""
+    run = SyntheticRun(CHANGED_S, (Step(0.0, 2.0, SMALL),), seed=6, step_s=0.12)
+    history = History(CLOCK, lambda: run.start_s + CHANGED_S)
+    run.fill(history, CHANGED_S)
+    observation = Observation.of_history(history)
+    assert observation is not None
+    prediction = Predictor.of(observation).predict(LARGE)
+    assert prediction is not None
+    course = prediction.trajectory
+    assert all(course.p95_s)
+    rates = [each.value for each in course.requests_per_s if each is not None]
+    assert min(rates) > 0.5 * max(rates)
+
+
 def test_that_a_latency_without_answers_is_unknown() -> None:
     nobody = predictor_behind_a_backlog().predict(LARGE.revised({"allow_small_batch": False, "max_batch_size": 200}))
     assert nobody is not None
     assert nobody.trajectory.p50_s[0] is not None, "the batch that runs is answered"
-    assert nobody.trajectory.p50_s[3] is None
+    assert nobody.trajectory.p50_s[8] is None
 
 
 def arrivals(times_s: list[float], tokens: int = 1) -> tuple[Arrival, ...]:

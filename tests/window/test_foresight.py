@@ -113,6 +113,24 @@ def test_that_a_queue_that_would_grow_is_told_where_its_latency_stands(qtbot: Qt
     assert below(loaded, "requests_per_s").startswith("then")
 
 
+def test_that_the_time_that_is_left_until_then_is_counted_and_no_prediction_outlives_it(
+    qtbot: QtBot, loaded: Batchscope
+) -> None:
+    composition = loaded.composition
+    history, clock = filled_history(run_under())
+    composition.history.become(history)
+    drag_to(loaded, 1)
+    qtbot.waitUntil(lambda: below(loaded, "p50_s").startswith("in 30 s"))
+    clock.now_s += 12.0
+    composition.foresight.follow()
+    assert below(loaded, "p50_s").startswith("in 18 s")
+    assert composition.plots.latency.ghost[0].words[0].endswith(" s in 18 s")
+    clock.now_s += 18.0
+    composition.foresight.follow()
+    assert not below(loaded, "p50_s").startswith("in ")
+    assert not composition.plots.latency.ghost
+
+
 def test_that_only_the_last_of_many_questions_is_answered(qtbot: QtBot, loaded: Batchscope) -> None:
     answers: list[Prediction] = []
     loaded.composition.foresight.predictor.predicted.connect(answers.append)

@@ -16,6 +16,8 @@ from service.analysis.predict.replicas import SimulatedRequest, SimulatedRun
 GROWTH: Final = 0.05  # a queue that keeps this share of the arrivals grows without bound
 REFUSALS: Final = 0.01
 STEP_S: Final = 1.0  # of a course
+AROUND_S: Final = 5.0
+BATCHES_AROUND: Final = 2.0
 MOMENTS: Final = 100
 
 
@@ -95,11 +97,14 @@ def is_growing(run: SimulatedRun, until_s: float) -> bool:
 class Course:
     """A run in steps of `STEP_S`; a latency is NaN where no request was answered.
 
+    Answers come a whole batch at a time. So what is said of them at the end of a step is of a span around it: of
+    `AROUND_S`, or longer where batches run long.
+
     Attributes:
-        p50_s, p95_s: of the requests answered within each step.
+        p50_s, p95_s: of the requests answered around then.
         waiting: in the queue or sealed, at the end of each step.
         present: these and those that run.
-        requests_per_s, tokens_per_s: answered within each step.
+        requests_per_s, tokens_per_s: answered around then.
     """
 
     p50_s: Floats
@@ -111,16 +116,18 @@ class Course:
 
     @classmethod
     def of(cls, run: SimulatedRun, until_s: float) -> Course:
-        edges = np.arange(0.0, until_s + STEP_S / 2, STEP_S)
+        ends = np.arange(STEP_S, until_s + STEP_S / 2, STEP_S)
         answered = [r for r in run.requests if not r.refused and r.answered_s is not None]
-        ends_s = np.array([_answered_s(r) for r in answered])
-        latency_s = ends_s - np.array([r.arrival.intended_s for r in answered])
+        answered_s = np.array([_answered_s(r) for r in answered])
+        latency_s = answered_s - np.array([r.arrival.intended_s for r in answered])
         tokens = np.array([r.arrival.tokens for r in answered], float)
-        step = np.floor(ends_s / STEP_S)
-        pairs = [percentiles(latency_s[step == number]) for number in range(len(edges) - 1)]
-        counted = [np.histogram(ends_s, edges, weights=weights)[0] / STEP_S for weights in (None, tokens)]
-        p50_s, p95_s = np.array(pairs).T
-        return cls(p50_s, p95_s, waiting_at(run, edges[1:]), present_at(run, edges[1:]), *counted)
+        longest_s = max((batch.finished_s - max(batch.started_s, 0.0) for batch in run.batches), default=0.0)
+        half_s = max(AROUND_S, BATCHES_AROUND * longest_s) / 2
+        begins, stops = np.maximum(ends - half_s, 0.0), ends + half_s
+        around = (answered_s > begins[:, None]) & (answered_s <= stops[:, None])
+        p50_s, p95_s = np.array([percentiles(latency_s[each]) for each in around]).T
+        rates = (around @ each / (stops - begins) for each in (np.ones(len(answered)), tokens))
+        return cls(p50_s, p95_s, waiting_at(run, ends), present_at(run, ends), *rates)
 
 
 def waiting_at(run: SimulatedRun, times_s: Floats) -> Floats:

@@ -54,7 +54,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     """What comes in the next `HORIZON_S`, second by second; ``None`` where no request is answered.
 
     Attributes:
-        p50_s, p95_s: of the requests answered in that second.
+        p50_s, p95_s: of the requests answered in some seconds around then; see `Course`.
         waiting: in the queue or in sealed batches, at the end of it.
         present: these and those that run.
     """
