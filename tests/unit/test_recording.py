@@ -30,7 +30,7 @@ from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.files import NotWrittenError
 from service.messages.life import Ready
 from service.messages.settings import Settings
-from service.messages.telemetry import FramesMissed
+from service.messages.telemetry import FramesMissed, TelemetryFrame
 from tests.disk import room_for, umask
 from tests.recorded import RECORDED_AT, entries_of, header, write_recording
 from tests.synthetic_run import Step, SyntheticRun, filled_history
@@ -231,6 +231,21 @@ def test_that_a_frame_from_another_time_is_not_believed(tmp_path: Path) -> None:
 
     assert recording.history.last_s == first.at_s
     assert recording.damage is not None
+
+
+def test_that_a_frame_that_was_heard_late_does_not_spoil_those_after_it(tmp_path: Path) -> None:
+    """While a replica starts anew a frame can wait for ten seconds; the next is heard at once."""
+    entries = entries_of(changing_run(30.0))
+    heard_s = entries[0].at_s + 20.0
+    waited = [n for n, entry in enumerate(entries) if heard_s - 10.0 <= entry.at_s < heard_s]
+    late = next(n for n in waited if isinstance(entries[n].event, TelemetryFrame))
+    entries[late] = Entry(at_s=heard_s, event=entries[late].event)
+    entries = [entry for n, entry in enumerate(entries) if n == late or n not in waited]
+
+    recording = open_recording(write_recording(tmp_path / "a.bsr", entries))
+
+    assert recording.damage is None
+    assert recording.history.last_s == pytest.approx(entries[-1].at_s, abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class Chronology:
         self._latest_s = header.at_s
         self._until_s = header.at_s + LONGEST_S
         self._frame: TelemetryFrame | None = None
-        self._frame_heard_s = header.at_s
+        self._least_delay_s = math.inf
 
     def admits(self, entry: Entry) -> bool:
         """Whether the entry can have come after the entries admitted before it."""
@@ -60,7 +61,7 @@ class Chronology:
         if not isinstance(entry.event, TelemetryFrame):
             return None
         last, frame = self._frame, entry.event
-        self._frame, self._frame_heard_s = frame, entry.at_s
+        self._frame, self._least_delay_s = frame, min(self._least_delay_s, entry.at_s - frame.at_s)
         if last is None or frame.number <= last.number + 1:
             return None
         return FramesMissed(first=last.number + 1, last=frame.number - 1)
@@ -71,8 +72,8 @@ class Chronology:
         last = self._frame
         if last is None:
             return True
-        passed_s = heard_s - self._frame_heard_s
-        return frame.clock == last.clock and 0 <= frame.at_s - last.at_s <= passed_s + SLACK_S
+        is_ahead = heard_s - frame.at_s < self._least_delay_s - SLACK_S  # one heard late says nothing of the next
+        return frame.clock == last.clock and frame.at_s >= last.at_s and not is_ahead
 
 
 def _is_of_its_time(batch: BatchRecord, at_s: float) -> bool:
