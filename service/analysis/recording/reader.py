@@ -31,6 +31,7 @@ from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 
 DECODER: Final = msgspec.json.Decoder(Entry)
 SLACK_S: Final = 5.0
+LONGEST_WAIT_S: Final = 60.0  # of a frame before it is heard, where a replica or the service starts anew
 SEGMENT_S: Final = 0.5  # of frames that are fed at once; percentiles allow for samples that come a second late
 
 
@@ -72,8 +73,18 @@ class Chronology:
         last = self._frame
         if last is None:
             return True
-        is_ahead = heard_s - frame.at_s < self._least_delay_s - SLACK_S  # one heard late says nothing of the next
-        return frame.clock == last.clock and frame.at_s >= last.at_s and not is_ahead
+        return frame.clock == last.clock and frame.at_s >= last.at_s and not self._is_ahead(frame, heard_s)
+
+    def _is_ahead(self, frame: TelemetryFrame, heard_s: float) -> bool:
+        """Whether the frame is of a time that had not come when it was heard.
+
+        One that was heard late says nothing of the next. How another machine's clock stands to ours follows from the
+        frame that was heard soonest, and that may have waited.
+        """
+        delay_s = heard_s - frame.at_s
+        if frame.clock == self._clock:
+            return delay_s < -SLACK_S
+        return delay_s < self._least_delay_s - LONGEST_WAIT_S
 
 
 def _is_of_its_time(batch: BatchRecord, at_s: float) -> bool:
