@@ -148,9 +148,9 @@ class Presenter(QObject):
         return judged
 
     def show_numbers(self) -> None:
-        """Show the figures of one moment in every place; while a service runs, rows and status go on.
+        """Show the figures of the moment that is looked at in every place.
 
-        So they do while frozen or scrolled back.
+        While a service runs, rows and status are of the present also where the plots are frozen or scrolled back.
         """
         self._rows.show()
         at_s = self._shown_at_s()
@@ -301,8 +301,7 @@ def facts(
 ) -> list[str]:
     """Facts about the service, now or at a moment `past_s`, the least important first."""
     facts_known: list[str] = []
-    regime = None if past_s is None else history.batches.regime_at(past_s)
-    in_force = history.in_force if past_s is None else regime
+    in_force = history.in_force if past_s is None else history.batches.regime_at(past_s)
     if in_force is not None:
         facts_known.append(f"settings v{in_force.version}")
     if telemetry_per_s is not None:

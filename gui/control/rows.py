@@ -40,14 +40,13 @@ class Rows:
         changed = history.requests.take_changed(MOST_ROWS)
         if not changed:
             return
-        present = changed if past_s is None else [row for each in changed if (row := each.at(past_s)) is not None]
+        present = [row if past_s is None else row.at(past_s) for row in changed]
         now_s = history.now_s() if past_s is None else past_s
-        model.update((shown(row, row.replica in self._late) for row in present), now_s)
-        if past_s is not None:
-            model.remove(id_of(row) for row in changed if row.started_at_s > past_s)
-            if model.lacks_older:
-                model.clear()
-                history.requests.note_changed()
+        model.update((shown(row, row.replica in self._late) for row in present if row is not None), now_s)
+        model.remove(id_of(row) for row, then in zip(changed, present, strict=True) if then is None)
+        if model.lacks_older:
+            model.clear()
+            history.requests.note_changed()
 
     def _late_replicas(self) -> frozenset[str]:
         history = self._session.history

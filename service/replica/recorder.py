@@ -42,7 +42,7 @@ class Recorder:
     """Collects the news of one replica between two reports, in memory that is bounded, and numbers its batches.
 
     Attributes:
-        batches: by their ids, what was told last of each batch since the last report.
+        batches: the newest record of each batch of which there is news since the last report, by the batch's id.
     """
 
     def __init__(self, replica: str) -> None:

@@ -102,7 +102,8 @@ class Row:
     """A cell with its outcome.
 
     Attributes:
-        at_its_prices: the same for the prediction at the prices of the outcome's batches, if these were enough to tell.
+        at_its_prices: the outcome of the prediction at the prices of the outcome's own batches; ``None`` where
+            these are too few for a fit.
         speed: by what factor the batches took longer than the prediction's cost model says.
         others: share of the processor that other programs took meanwhile.
         changed: the change of the engine's speed for which the window would have made no prediction.

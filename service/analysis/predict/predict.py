@@ -38,7 +38,7 @@ HORIZON_S: Final = 30.0
 WINDOW_S: Final = 15.0
 GROWN_S: Final = 10.0  # the end of the horizon
 BAND: Final = (5.0, 95.0)
-MIDDLE_HALF: Final = (25.0, 50.0, 75.0)
+QUARTILES: Final = (25.0, 50.0, 75.0)
 KNOWN_SHARE: Final = 0.5  # of the draws that must have a figure for it to be predicted
 
 
@@ -264,17 +264,17 @@ def _worked_off_s(draws: Sequence[Draw]) -> Estimate | None:
 def _estimate(values: Sequence[float] | Floats, value: float | None = None) -> Estimate | None:
     """A value, by default the median, within the band of the draws that have it; ``None`` if that are too few.
 
-    A value that most of the draws lie beyond is moved up to the middle half of them: close to saturation a long run at
-    the likeliest prices is calm while most of the others are not. The ranks of the band are those within which one draw
-    more lies with nine of ten chances (Weibull's plotting positions).
+    A value outside of the middle half of the draws is moved to its nearer end: close to saturation a long run at the
+    likeliest prices may be calm while most draws are not. The ranks of the band are those within which one draw more
+    lies with nine of ten chances (Weibull's plotting positions).
     """
     known = np.asarray(values, float)
     known = known[np.isfinite(known)]
     if len(known) < KNOWN_SHARE * len(values):
         return None
     low, high = np.percentile(known, BAND, method="weibull").tolist()
-    least, median, most = np.percentile(known, MIDDLE_HALF).tolist()
-    return Estimate(median if value is None or math.isnan(value) else min(max(value, least), most), low, high)
+    lower, median, upper = np.percentile(known, QUARTILES).tolist()
+    return Estimate(median if value is None or math.isnan(value) else min(max(value, lower), upper), low, high)
 
 
 def _trajectory(courses: Sequence[Course]) -> Trajectory:
