@@ -52,6 +52,7 @@ class Foresight(QObject):
         self._observed_s = 0.0
         self._version: int | None = None  # under which what was asked came in force
         self._made: Prediction | None = None
+        self._made_at_s = 0.0  # when it was observed what this rests on; `_observed_s` is the newest observation's
         self._shown: Prediction | None = None  # and not yet waited for
         self._scores = Scores()
         window.batching.considered.connect(self._on_considered)
@@ -113,6 +114,7 @@ class Foresight(QObject):
 
     def _show(self, prediction: Prediction | None) -> None:
         self._made = self._shown = prediction
+        self._made_at_s = self._observed_s
         self._expect()
         self._describe()
         self._show_made()
@@ -121,10 +123,10 @@ class Foresight(QObject):
         """Show what was predicted: of a queue that grows with the time that is left, and no longer than until then."""
         prediction = self._made
         if prediction is not None and prediction.horizon_s is not None:
-            left_s = prediction.horizon_s - (self._history.now_s() - self._observed_s)
+            left_s = prediction.horizon_s - (self._history.now_s() - self._made_at_s)
             prediction = replace(prediction, horizon_s=left_s) if left_s >= LEAST_LEFT_S else None
         self._window.figures.show_prediction(prediction, "" if self._withheld is None else self._withheld.sentence)
-        self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction), self._observed_s)
+        self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction), self._made_at_s)
 
     def _on_settings_applied(self, in_force: VersionedSettings, _after_ms: float | None) -> None:
         if in_force.settings == self._asked:

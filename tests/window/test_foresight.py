@@ -120,12 +120,17 @@ def test_that_the_time_that_is_left_until_then_is_counted_and_no_prediction_outl
     history, clock = filled_history(run_under())
     composition.history.become(history)
     drag_to(loaded, 1)
+    drag_to(loaded, 1, let_go=True)
     qtbot.waitUntil(lambda: below(loaded, "p50_s").startswith("in 30 s"))
     clock.now_s += 12.0
     composition.foresight.follow()
     assert below(loaded, "p50_s").startswith("in 18 s")
     assert composition.plots.latency.ghost[0].words[0].endswith(" s in 18 s")
-    clock.now_s += 18.0
+    drag_to(loaded, 1)
+    composition.foresight.follow()
+    assert below(loaded, "p50_s").startswith("in 18 s"), "it is of the same moment until the next is there"
+    qtbot.waitUntil(lambda: below(loaded, "p50_s").startswith("in 30 s"))
+    clock.now_s += 30.0
     composition.foresight.follow()
     assert not below(loaded, "p50_s").startswith("in ")
     assert not composition.plots.latency.ghost
