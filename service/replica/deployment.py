@@ -263,14 +263,15 @@ class BatchTextGenerator:
 
     def _status(self) -> ReplicaStatus:
         generation = self._generation
+        counts = generation.requests.counts
         return ReplicaStatus(
             replica=generation.replica,
             pid=os.getpid(),
             at_s=time.monotonic(),
             settings_version=self._in_force.version,
-            waiting=generation.batcher.waiting,
-            formed=generation.batcher.formed,
-            running=generation.requests.running,
+            waiting=counts["waiting"],
+            formed=counts["formed"],
+            running=counts["running"],
             model=self._loaded.engine.name,
             device=self._loaded.device,
             dtype=self._loaded.dtype,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -134,6 +135,11 @@ class LiveRequests:
         self._recorder = recorder
         self._on_ran = on_ran
         self._live: dict[str, GenerationRequest] = {}
+
+    @property
+    def counts(self) -> Counter[RequestState]:
+        """How many there are in each state, also of those on their way from the queue to the engine."""
+        return Counter(request.state for request in self._live.values())
 
     def admit(self, request: GenerationRequest) -> None:
         """The queue has taken `request`, whose future is `request.answered`."""

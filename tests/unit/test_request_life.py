@@ -91,6 +91,9 @@ class RequestLife(RuleBasedStateMachine):
         assert ledger.received == ledger.admitted + ledger.refused
         assert ledger.admitted == len(requests)
         assert ledger.admitted == ledger.completed + ledger.failed + ledger.cancelled + in_flight
+        counts = self.replica.generation.requests.counts
+        assert counts.total() == in_flight
+        assert counts["running"] == self.replica.generation.requests.running
 
     @invariant()
     def what_has_ended_stays_as_it_ended(self) -> None:
