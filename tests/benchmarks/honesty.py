@@ -3,11 +3,11 @@
 python -m tests.benchmarks.honesty [--seconds S] [--only ACT [ACT ...]] [--pictures FOLDER]
 
 The real window, offscreen, starts the real service and acts out the scenes of `ACTS`, `--seconds` each: a calm load,
-an overload, its backlog, a change of formation, 16 users, one and two busy programs beside them, a replica that
-stands still and goes on, a frozen window, the end of the load, and the recording of it all. After each frame the
-texts are read as a user reads them, and held against each other, against their bounds and against the service's
-ledger. It prints each claim with the number of frames in which it was checked and in which it was untrue, and ends
-with 0 if none was.
+settings that do not carry it and others that work its backlog off, each predicted, an overload, its backlog, a change
+of formation, 16 users, one and two busy programs beside them, a replica that stands still and goes on, a frozen window,
+the end of the load, and the recording of it all. After each frame the texts are read as a user reads them, and held
+against each other, against their bounds and against the service's ledger. It prints each claim with the number of
+frames in which it was checked and in which it was untrue, and ends with 0 if none was.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ TOKENS: Final = 24
 NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 LOST: Final = re.compile(r"\br\d+ lost\b|replica stopped|replica .* has ended", re.IGNORECASE)
 LONGEST_DRAIN_S: Final = 120.0
+LATE_S: Final = 2.5  # what is counted down once a second and rounded to seconds, beside busy programs
 
 Untruth = Iterator[str]
 
@@ -74,6 +75,8 @@ class Act:
 CALM: Final = Poisson(rate_per_s=2.0)
 ACTS: Final = (
     Act("calm", {}, CALM),
+    Act("too slow", {"max_batch_size": 1}, CALM),
+    Act("worked off", {"max_batch_size": 16}, CALM),
     Act("overload", {"max_batch_size": 2, "max_queued_requests": 40}, Poisson(rate_per_s=14.0)),
     Act("backlog", {"max_batch_size": 16, "max_queued_requests": 256}, CALM),
     Act("early", {"formation": "early"}, Poisson(rate_per_s=4.0)),
@@ -105,6 +108,10 @@ class Reading:
         """The number of a figure, without its unit."""
         return self._window.figures.figure(key).text.split(" ")[0]
 
+    def below(self, key: str) -> str:
+        """The line below a figure."""
+        return self._window.figures.figure(key).before
+
     def value(self, key: str) -> float | None:
         return number(self.figure(key))
 
@@ -130,6 +137,7 @@ class Claims:
         self._batchscope = batchscope
         self._history = batchscope.composition.history
         self._frozen: tuple[str, ...] | None = None
+        self._horizon_s: dict[Settings, float] = {}  # when a queue that grows under these has the predicted figures
 
     def all(self) -> dict[str, Callable[[Reading], Untruth]]:
         return {
@@ -140,6 +148,8 @@ class Claims:
             "batches: within their cap": self._batches_within_cap,
             "running: within its places": self._running_within_places,
             "vs batch 1: explained where it exceeds the batch": self._gain_is_explained,
+            "predicted p95: row = words in the plot, within its band and its course": self._prediction_agrees,
+            "predicted: the horizon comes nearer": self._horizon_comes_nearer,
             "no replica is called lost while it lives": self._no_living_replica_is_lost,
             "frozen figures stand still": self._frozen_figures_stand_still,
             "the service's ledger balances": self._ledger_balances,
@@ -197,6 +207,32 @@ class Claims:
         tip = self._batchscope.window.figures.figure("speedup_over_batch_1").toolTip()
         if gain is not None and mean is not None and gain > mean and "exceeds" not in tip:
             yield f"{gain} times at a mean batch of {mean}"
+
+    def _prediction_agrees(self, reading: Reading) -> Untruth:
+        row, levels = reading.below("p95_s"), self._batchscope.composition.plots.latency.ghost
+        level = next((each for each in levels if each.words is not None), None)
+        is_predicted = row.startswith(("then ", "in ", "later ")) and not row.endswith(UNKNOWN)
+        if is_predicted != (level is not None):
+            yield f"row {row!r}, plot {level}"
+        if level is None or level.words is None:
+            return
+        said, band = level.words
+        if number(row.split(" ")[-1]) != first_number(said.removeprefix("p95 ")):
+            yield f"row {row!r}, plot {said!r}"
+        if not level.low <= level.value <= level.high:
+            yield f"{said} lies outside of {band}"
+        if level.course and not (level.course[-1].low <= level.high and level.course[-1].high >= level.low):
+            yield f"{said}, {band}, but the course ends at {level.course[-1]}"
+
+    def _horizon_comes_nearer(self, reading: Reading) -> Untruth:
+        row, now_s = reading.below("p95_s"), self._history.now_s()
+        prediction = self._batchscope.window.figures.prediction
+        if prediction is None or not row.startswith("in "):
+            return
+        left_s = first_number(row)
+        horizon_s = self._horizon_s.setdefault(prediction.settings, now_s + left_s)
+        if abs(now_s + left_s - horizon_s) > LATE_S:
+            yield f"{row!r}, {horizon_s - now_s:.1f} s before"
 
     def _no_living_replica_is_lost(self, reading: Reading) -> Untruth:
         if self._batchscope.composition.session.state is not LifeCycle.RUNNING:
@@ -277,12 +313,16 @@ class Play:
         composition.set_frozen(act.freezes)
         self._busy.become(act.busy)
         if act.settings:
+            in_force = composition.history.in_force
+            if in_force is not None:  # as the controls say it, for a prediction
+                window.batching.considered.emit(in_force.settings.revised(act.settings), True)
             composition.session.change_settings(act.settings)
+        pattern = None if composition.history.load is None else composition.history.load.pattern
         if act.load is None:
             composition.session.stop_load()
-        else:
+        elif act.load != pattern:
             window.load.set_load(act.load, TOKENS)
-            if composition.history.load is None or composition.history.load.pattern is None:
+            if pattern is None:
                 window.load.toggle()
             else:
                 window.load.load_wanted.emit(window.load.pattern, *window.load.lengths)
