@@ -107,6 +107,17 @@ def test_that_a_latency_that_a_backlog_left_behind_is_said_to_be_its() -> None:
     assert "backlog" not in verdict(situation(history)).text
 
 
+def test_that_so_is_one_of_a_few_requests_that_had_waited_under_the_settings_before() -> None:
+    """Fewer than a batch holds, so that no queue is worked off; but they had waited for long."""
+    slow = Settings(max_batch_size=1)
+    run = SyntheticRun(60.0, (Step(0.0, 2.0, slow), Step(12.0, settings=Settings(max_batch_size=16))), step_s=0.04)
+    history, _ = filled_history(run, 20.0)
+    assert history.depth_at(run.start_s + 12.0)[0] < 16
+    assert verdict(situation(history)).text.endswith(" s is still the backlog's.")
+    history, _ = filled_history(run, 40.0)
+    assert "backlog" not in verdict(situation(history)).text
+
+
 def test_that_before_any_load_it_says_what_to_do() -> None:
     idle = SyntheticRun(5.0, (Step(0.0, 0.0, Settings()),))
     assert said(idle).text == "No load yet: run a load, or fire your prompts."

@@ -272,6 +272,8 @@ def _unjudged(of: Situation) -> Verdict | None:
 
 
 def _well(of: Situation) -> Verdict | None:
+    from service.analysis.observed.statistics import waited_before
+
     facts, answered = of.facts, of.figures.requests_per_s
     if facts is None or facts.is_idle or not answered or not facts.has_batches:
         return None
@@ -279,8 +281,8 @@ def _well(of: Situation) -> Verdict | None:
     is_known = capacity is not None and capacity.per_s >= answered
     of_all = f" of {capacity.per_s:.1f}" if capacity is not None and is_known else ""
     second = _p95_clause(of)
-    if second and facts.queues.total.max() > facts.cap * facts.places:  # what was answered last had waited in it
-        second = f"; {of.p95} is still the backlog's"
+    if second and (facts.queues.total.max() > facts.cap * facts.places or waited_before(of.history, of.at_s)):
+        second = f"; {of.p95} is still the backlog's"  # what was answered last had waited in it
     return Verdict("well", "All well: ", of.written["requests_per_s"], f"{of_all} requests/s", second)
 
 

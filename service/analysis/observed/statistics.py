@@ -13,7 +13,7 @@ from service.analysis.observed.columns import Bools, Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.processor import processor_share
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
-from service.analysis.observed.requests import STATE_CODES, STATES
+from service.analysis.observed.requests import STATE_CODES, STATES, samples_between
 from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, step_of
 from service.analysis.observed.token_gaps import Stall
 from service.messages.gaps import Gaps
@@ -48,6 +48,23 @@ def longest_stall(history: History, at_s: float | None = None) -> Stall | None:
     """The longest of them, and the request that it was of."""
     window = _window(history, at_s)
     return None if window is None else history.gaps.longest(*window[:2])
+
+
+def waited_before(history: History, at_s: float) -> bool:
+    """Whether requests that came before the settings were in force make the p95 of these ten seconds what it is.
+
+    Without them it is less than half.
+    """
+    window = _window(history, at_s)
+    if window is None:
+        return False
+    start_s, end_s, regime = window
+    if regime is None:
+        return False
+    finished_s, latency_s, regimes = samples_between(history.requests.samples, start_s, end_s)
+    counts = regimes == regime.number
+    since = counts & (finished_s - latency_s >= regime.start_s)
+    return bool(since.any()) and bool(2 * np.percentile(latency_s[since], 95) < np.percentile(latency_s[counts], 95))
 
 
 def _window(history: History, at_s: float | None) -> tuple[float, float, Regime | None] | None:
