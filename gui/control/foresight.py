@@ -7,9 +7,6 @@ shown when its settings came in force is scored, and the score stands above the 
 
 from __future__ import annotations
 
-from typing import Final
-
-from msgspec.structs import replace
 from PySide6.QtCore import QObject
 
 from gui.main_window import MainWindow
@@ -26,8 +23,6 @@ from service.analysis.predict.score import Scores
 from service.analysis.predict.speed import Withheld
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings, VersionedSettings
-
-LEAST_LEFT_S: Final = 1.0  # "in 0 s" is now
 
 
 class Foresight(QObject):
@@ -75,7 +70,7 @@ class Foresight(QObject):
         self._scores.follow(self._history, is_steady=withheld is None)
         if withheld != self._withheld:
             self._withdraw(withheld)
-        elif self._made is not None and self._made.horizon_s is not None:
+        elif self._made is not None:
             self._show_made()
         self._describe()
 
@@ -120,11 +115,9 @@ class Foresight(QObject):
         self._show_made()
 
     def _show_made(self) -> None:
-        """Show what was predicted: of a queue that grows with the time that is left, and no longer than until then."""
-        prediction = self._made
-        if prediction is not None and prediction.horizon_s is not None:
-            left_s = prediction.horizon_s - (self._history.now_s() - self._made_at_s)
-            prediction = replace(prediction, horizon_s=left_s) if left_s >= LEAST_LEFT_S else None
+        """Show what was predicted with the time that is left of it, and no longer than its horizon."""
+        passed_s = self._history.now_s() - self._made_at_s
+        prediction = None if self._made is None else self._made.after(passed_s)
         self._window.figures.show_prediction(prediction, "" if self._withheld is None else self._withheld.sentence)
         self._plots.set_ghost(NO_GHOST if prediction is None else ghost_levels(prediction), self._made_at_s)
 

@@ -19,6 +19,7 @@ from service.messages.load import ClientOutcome, ClientRequest, ClosedLoop, Load
 from service.messages.objectives import Objectives
 from service.messages.settings import Settings
 from service.messages.telemetry import TelemetryFrame
+from service.messages.text import format_time
 from tests.synthetic_run import (
     CLOCK,
     FakeClock,
@@ -187,6 +188,20 @@ def test_that_a_backlog_is_worked_off_with_its_time_and_what_then_comes() -> Non
     assert found.text.startswith(f"Working off {queue} waiting requests, about ")
     assert found.text.endswith(f"; then p95 {prediction.p95_s.value:.2f} s.")
     assert found.action == "Undo v2"
+
+
+def test_that_the_time_of_a_backlog_is_the_predicted_one_until_that_has_passed() -> None:
+    history, _ = filled_history(DRAINS, 33.0)
+    prediction = predict(history, Settings(max_batch_size=16))
+    assert prediction is not None
+    assert prediction.worked_off_s is not None
+    takes_s = prediction.worked_off_s.value
+    later = [verdict(situation(history, prediction=prediction.after(s))).text for s in (0.0, 2.0, takes_s)]
+    assert f", about {format_time(takes_s)};" in later[0]
+    assert f", about {format_time(takes_s - 2.0)};" in later[1]
+    measured = verdict(situation(history)).text
+    assert later[2].startswith(measured.removesuffix("."))
+    assert measured.partition(", about ")[2] not in later[0]
 
 
 def test_that_the_backlog_is_worked_off_in_about_that_time() -> None:

@@ -196,9 +196,14 @@ def _working_off(of: Situation) -> Verdict | None:
     queue = int(of.figures.queue or 0)
     left_s = _falls_for_s(facts) if queue > facts.cap * facts.places else None
     if left_s is not None:
+        predicted = _predicted(of)
+        if predicted is not None and predicted.worked_off_s is not None:
+            left_s = predicted.worked_off_s.value or left_s  # of what takes longer than that, what is measured
         requests = "request" if queue == 1 else "requests"
         about = f", about {format_time(left_s)}"
-        return Verdict("working off", "Working off ", f"{queue} waiting", f" {requests}{about}", _then(of), mend=change)
+        return Verdict(
+            "working off", "Working off ", f"{queue} waiting", f" {requests}{about}", _then(predicted), mend=change
+        )
     left = 0 if change is None else int(change.data["left"])
     if change is None or not left:
         return None
@@ -207,6 +212,12 @@ def _working_off(of: Situation) -> Verdict | None:
     return Verdict(
         "working off", "Working off ", f"{left}", rest, f"; then v{int(change.data['version'])}", mend=change
     )
+
+
+def _predicted(of: Situation) -> Prediction | None:
+    """The prediction, where it is for the settings in force and holds once a backlog is worked off."""
+    then = of.prediction
+    return then if then and of.facts and then.settings == of.facts.settings and not then.saturated else None
 
 
 def _falls_for_s(facts: Facts) -> float | None:
@@ -224,11 +235,8 @@ def _falls_for_s(facts: Facts) -> float | None:
     return facts.waiting / falls_per_s if falls_per_s > 0 else None
 
 
-def _then(of: Situation) -> str:
-    predicted, facts = of.prediction, of.facts
-    if predicted is None or facts is None or predicted.p95_s is None or predicted.saturated:
-        return ""
-    if predicted.settings != facts.settings:
+def _then(predicted: Prediction | None) -> str:
+    if predicted is None or predicted.p95_s is None:
         return ""
     value = predicted.p95_s.value
     return f"; then p95 {REGISTER['p95_s'].number(value, decimals_of_seconds([value]))} s"

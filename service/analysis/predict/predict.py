@@ -35,6 +35,7 @@ MOST_REQUESTS: Final = 2_000  # in one draw, from which on there are fewer draws
 LONG_RUN: Final = 1_500  # requests that show the steady state, and whether the queue grows without bound
 WARM_UP: Final = 0.1  # of the long run, before the steady state
 HORIZON_S: Final = 30.0
+LEAST_LEFT_S: Final = 1.0  # of it; "in 0 s" is now
 WINDOW_S: Final = 15.0
 GROWN_S: Final = 10.0  # the end of the horizon
 BAND: Final = (5.0, 95.0)
@@ -116,6 +117,19 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     def is_after_backlog(self) -> bool:
         """Whether a backlog has to be worked off before the figures hold."""
         return not self.saturated and (self.worked_off_s is None or self.worked_off_s.value >= STEP_S)
+
+    def after(self, passed_s: float) -> Prediction | None:
+        """The prediction as it reads when so much time has passed; ``None`` where its horizon has.
+
+        Its horizon and the time of its backlog are counted from then, its trajectory still from the beginning.
+        """
+        if self.horizon_s is not None:
+            left_s = self.horizon_s - passed_s
+            return msgspec.structs.replace(self, horizon_s=left_s) if left_s >= LEAST_LEFT_S else None
+        if self.worked_off_s is None:
+            return self
+        left = Estimate(*(max(0.0, time_s - passed_s) for time_s in msgspec.structs.astuple(self.worked_off_s)))
+        return msgspec.structs.replace(self, worked_off_s=left)
 
 
 def predict(
