@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -31,12 +32,16 @@ from service.engine.sampling import Draw, next_tokens, on_device
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
+MOST_ROOM: Final = 256
+"""Columns for tokens to come that are made room for at once; most completions end before."""
+
 
 class Forward:
     """A model's forward pass, and how many tokens of prompts it is given at a time."""
 
-    def __init__(self, compute: ForwardPass, device: torch.device) -> None:
+    def __init__(self, compute: ForwardPass, device: torch.device, layers: int = 1) -> None:
         self.device = device
+        self.layers = layers
         # In one forward pass: about a quarter of a second on two cores.
         self.prefill_tokens = 512 if device.type == "cpu" else 8192
         # The same while other rows are decoded, which wait meanwhile.
@@ -79,12 +84,12 @@ class Batch:
         self.prefill_tokens = forward.prefill_tokens
         self.rows = sorted(rows, key=lambda row: row.length, reverse=True)
         self._forward = forward
-        self._cache = BatchCache(len(self.rows))
         self._columns = 0  # in the cache
         self.has_read = False
         self._places = 0 if is_open else len(self.rows)
         self.work = BatchWork()
         width = self.rows[0].length
+        self._cache = BatchCache(len(self.rows), forward.layers, width + min(self._longest_left, MOST_ROOM))
         self._set_pads([width - row.length for row in self.rows])
         padded = [[0] * pad + row.token_ids for pad, row in zip(self._pads, self.rows, strict=True)]
         self._unread = on_device(padded, forward.device)
@@ -155,8 +160,12 @@ class Batch:
         moving = [i for i in kept if i >= len(kept)]
         order = [moving.pop() if rows[i].is_done else i for i in range(len(kept))]
         self.rows = [rows[i] for i in order]
-        self._unread = self._unread[order]
-        self._cache.keep(order)
+        if moves := [(source, target) for target, source in enumerate(order) if source != target]:
+            sources, targets = on_device(moves, self._forward.device).unbind(1)
+            self._cache.move(sources, targets)
+            self._unread = self._unread.index_copy(0, targets, self._unread.index_select(0, sources))
+        self._cache.rows = len(kept)
+        self._unread = self._unread[: len(kept)]
         self._set_pads([self._pads[i] for i in order])
         self._trim()
 
@@ -169,6 +178,11 @@ class Batch:
         ends = range(start + 1, stop + 1)
         fitting = bisect_right(ends, self.prefill_tokens, key=lambda end: (end - start) * self._active(end))
         return ends[max(fitting, 1) - 1]
+
+    @property
+    def _longest_left(self) -> int:
+        """Tokens that come at most."""
+        return max(row.sequence.sampling.max_tokens - len(row.sequence.tokens) for row in self.rows)
 
     def _active(self, end: int) -> int:
         """How many of the first rows hold all that have a token before column `end`."""

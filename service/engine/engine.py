@@ -33,7 +33,7 @@ class TextEngine:
         self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary)
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = loaded.end_tokens
-        self.forward = Forward(loaded.forward, loaded.device)
+        self.forward = Forward(loaded.forward, loaded.device, loaded.layers)
         self._memory = MemoryLimit()
         self._thread = thread or ComputeThread()
 

@@ -44,19 +44,27 @@ def _sample(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     tokens = _invert(probabilities, uniform)
     cut = [i for i, draw in enumerate(draws) if draw.top_p < 1]
     if cut:
-        tokens[cut] = _sample_nucleus(probabilities[cut], top_p[cut], uniform[cut])
+        rows = on_device(cut, logits.device)
+        tokens[rows] = _sample_nucleus(probabilities[rows], top_p[rows], uniform[rows])
     return tokens
 
 
 def _sample_nucleus(probabilities: Tensor, top_p: Tensor, uniform: Tensor) -> Tensor:
     """Like `_invert`, over the fewest tokens of each row whose probabilities reach `top_p`."""
-    vocabulary = probabilities.shape[-1]
-    highest, tokens = probabilities.topk(min(_NUCLEUS_TOKENS, vocabulary))
-    if bool((highest.sum(dim=-1, keepdim=True) < top_p).any()):
-        highest, tokens = probabilities.sort(descending=True)
+    highest, tokens = _likeliest(probabilities, top_p)
     before = highest.cumsum(dim=-1) - highest
     nucleus = torch.where(before < top_p, highest, 0.0)
     return tokens.gather(1, _invert(nucleus, uniform)[:, None])[:, 0]
+
+
+def _likeliest(probabilities: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens of each row, at least those that reach `top_p`, the likeliest first."""
+    if not probabilities.is_cuda:  # where asking whether they are enough would be a wait
+        highest, tokens = probabilities.topk(min(_NUCLEUS_TOKENS, probabilities.shape[-1]))
+        if not bool((highest.sum(dim=-1, keepdim=True) < top_p).any()):
+            return highest, tokens
+    highest, tokens = probabilities.sort(descending=True)
+    return highest, tokens
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from service.engine.model.graphs import GraphedPass
 from service.engine.model.optimize import optimized
 from service.engine.model.passes import Part
 from service.messages.life import LoadProgress
-from tests.unit.tiny_models import as_traced_graph, tiny_llama
+from tests.unit.tiny_models import LAYERS, as_traced_graph, tiny_llama
 
 CPU = torch.device("cpu")
 
@@ -41,7 +41,7 @@ class Text:
         self._ids = torch.randint(0, 260, (rows, 64), generator=random)
         self._pads = torch.arange(rows)[:, None] if padded else None
         self._end, self._first = 0, columns
-        self.cache = BatchCache(rows)
+        self.cache = BatchCache(rows, LAYERS)
 
     def next_part(self) -> Part:
         begin, self._end = self._end, self._end + (1 if self._end else self._first)
@@ -59,7 +59,7 @@ def counting(single_thread: None) -> Counting:
 
 @pytest.fixture(scope="module")
 def captured(counting: Counting) -> GraphedPass:
-    return GraphedPass(counting, CPU, as_traced_graph, rows=(1, 2, 4), columns=(8, 16))
+    return GraphedPass(counting, CPU, as_traced_graph, LAYERS, rows=(1, 2, 4), columns=(8, 16))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def graphed(captured: GraphedPass, counting: Counting) -> GraphedPass:
 
 def test_that_capturing_tells_how_far_it_is(counting: Counting) -> None:
     told: list[LoadProgress] = []
-    GraphedPass(counting, CPU, as_traced_graph, rows=(1, 2), columns=(8, 16), report=told.append)
+    GraphedPass(counting, CPU, as_traced_graph, LAYERS, rows=(1, 2), columns=(8, 16), report=told.append)
     assert told == [LoadProgress("graphs", done, 4) for done in range(5)]
 
 
@@ -102,7 +102,10 @@ def test_that_what_outgrows_the_buckets_is_computed_as_before(graphed: GraphedPa
 
 def test_that_a_few_rows_of_a_batch_too_large_are_computed_as_before(graphed: GraphedPass, counting: Counting) -> None:
     text, again = Text(2, 3, seed=1), Text(2, 3, seed=1)
-    text.cache, again.cache = BatchCache(5), BatchCache(5)  # of which the other three have not begun yet
+    text.cache, again.cache = (
+        BatchCache(5, LAYERS),
+        BatchCache(5, LAYERS),
+    )  # of which the other three have not begun yet
     for _ in range(3):
         same(graphed, counting, text, again)
     assert counting.calls == 3

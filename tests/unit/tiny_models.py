@@ -20,6 +20,7 @@ from service.messages.telemetry import BatchWork
 
 END = "<|end|>"
 CONTEXT = 128
+LAYERS = 2
 _VOCABULARY = 260
 
 
@@ -45,13 +46,13 @@ def byte_fallback_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
 
 
-def tiny_llama() -> Any:
+def tiny_llama(layers: int = LAYERS) -> Any:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=_VOCABULARY,
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=CONTEXT,
@@ -67,7 +68,7 @@ def tiny_gpt2() -> Any:
     config = GPT2Config(
         vocab_size=_VOCABULARY,
         n_embd=32,
-        n_layer=2,
+        n_layer=LAYERS,
         n_head=4,
         n_positions=CONTEXT,
         initializer_range=0.3,
@@ -89,6 +90,7 @@ def loaded(model: Any, tokenizer: Any = None, forward: ForwardPass | None = None
         context_length=CONTEXT,
         vocabulary=model.get_input_embeddings().num_embeddings,
         end_tokens=frozenset({tokenizer.eos_token_id}),
+        layers=LAYERS,
     )
 
 
@@ -100,7 +102,7 @@ def as_traced_graph(compute: Callable[[], torch.Tensor]) -> Callable[[], torch.T
 
 def graphed(lean: ForwardPass) -> GraphedPass:
     """With buckets so small that texts outgrow them."""
-    return GraphedPass(lean, torch.device("cpu"), as_traced_graph, rows=(1, 2, 4), columns=(8, 24))
+    return GraphedPass(lean, torch.device("cpu"), as_traced_graph, LAYERS, rows=(1, 2, 4), columns=(8, 24))
 
 
 def sequence(engine: TextEngine, prompt: str, **sampling: Any) -> Sequence:

@@ -1,17 +1,21 @@
-"""The keys and values of a batch in buffers with room to grow, so that a step writes one column and copies nothing."""
+"""The keys and values of a batch in buffers with room to grow, so that a step writes one column and copies nothing.
+
+Those of all layers lie in one tensor, so that a row that moves, joins or ends is one copy and not one a layer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-_ROOM_COLUMNS = 64
+ROOM_COLUMNS: Final = 64
 
-Buffers: TypeAlias = Sequence[tuple[Tensor, Tensor]]
-"""Keys and values of each layer, [rows, heads, columns, size]."""
+Buffers: TypeAlias = Sequence[Tensor]
+"""Each [keys and values of some layers, rows, heads, columns, size]."""
 
 
 class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
@@ -20,33 +24,54 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
     The columns that such a pass writes stay zero in the other rows; to them they are padding.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, layers: int = 1, room: int = 0) -> None:
+        """Make it for so many rows; nothing is allocated before the first column comes.
+
+        Args:
+            layers: of the model; where they are more, or of different shapes, some have a tensor of their own.
+            room: the columns that are expected; more are held as well, after a copy.
+        """
         super().__init__(layers=[])
         self.rows = rows
+        self._expected = layers
+        self._room = room
+        self._buffers: list[Tensor] = []
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         while len(self.layers) <= layer_idx:
-            self.layers.append(_Layer(self.rows))
-        keys, values = self.layers[layer_idx].update(key_states, value_states)
-        return keys, values
+            self.layers.append(_Layer())
+        layer = self.layers[layer_idx]
+        if not layer.is_initialized:
+            layer.lie_in(*self._places(key_states, value_states, layer_idx))
+            self._see()
+        if layer.length + key_states.shape[-2] > layer.keys.shape[-2]:
+            self._make_room(layer.length + key_states.shape[-2])
+        return layer.update(key_states, value_states)  # type: ignore[no-any-return]
+
+    @property
+    def length(self) -> int:
+        """Columns that are held, between two passes."""
+        return self.layers[0].length if self.layers else 0
 
     def append(self, other: BatchCache) -> None:
         """Take over the rows of `other`, behind one's own; all end in the same column."""
-        self.rows += other.rows
-        for layer, others in zip(self.layers, other.layers, strict=True):
-            layer.append(others)
+        before, rows, end = self.rows, self.rows + other.rows, max(self.length, other.length)
+        held = self._buffers[0]
+        if rows > held.shape[1] or end > held.shape[3] or end > self.length:
+            self._move(self.length - end, end + ROOM_COLUMNS, max(rows, min(held.shape[1], 2 * rows)))
+        begin = end - other.length
+        for own, others in zip(self._buffers, other._buffers, strict=True):
+            own[:, before:rows, :, :begin] = 0  # what another row has left there is padding now
+            own[:, before:rows, :, begin:end] = others[:, : other.rows, :, : other.length]
+        self.rows = rows
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Let row `rows[i]` be row i from now on; rows that are not named are dropped.
-
-        A row that moves must come from beyond the new number of rows.
-        """
-        self.rows = len(rows)
-        moves = [(source, target) for target, source in enumerate(rows) if source != target]
-        for layer in self.layers:
-            layer.keep(len(rows), moves)
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """Let row `sources[i]` be row `targets[i]` from now on; none of them is both."""
+        for buffer in self._buffers:
+            held = buffer[:, :, :, : self.length]
+            held.index_copy_(1, targets, held.index_select(1, sources))
 
     def rewind(self, columns: int) -> None:
         """Let the rows end after `columns` columns again."""
@@ -55,83 +80,99 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
 
     def trim(self, columns: int) -> None:
         """Drop the first `columns` columns of all rows."""
-        for layer in self.layers:
-            layer.trim(columns)
+        columns = min(columns, self.length)
+        self._move(columns, self.length - columns + ROOM_COLUMNS, self.rows)
 
     def is_in(self, buffers: Buffers) -> bool:
-        return bool(self.layers) and self.layers[0].keys is buffers[0][0]
+        return bool(self._buffers) and self._buffers[0] is buffers[0]
 
     def move_to(self, buffers: Buffers) -> None:
         """Copy what is held to the beginning of these, and go on there for as long as their room lasts."""
-        for layer, (keys, values) in zip(self.layers, buffers, strict=True):
-            layer.move_to(keys, values)
+        for new, old in zip(buffers, self._buffers, strict=True):
+            new[:, : self.rows, :, : self.length] = old[:, : self.rows, :, : self.length]
+        self._buffers = list(buffers)
+        self._see()
 
     def move_out(self) -> None:
         """Go on in buffers of one's own."""
-        for layer in self.layers:
-            layer.trim(0)
+        self.trim(0)
 
     def count_column(self) -> None:
         """The next column of all rows has been written."""
         for layer in self.layers:
             layer.length += 1
 
+    def like(self, rows: int, columns: int) -> list[Tensor]:
+        """Empty buffers of this size for the same model."""
+        return [_zeros(buffer, rows, columns) for buffer in self._buffers]
+
+    def by_layer(self, buffers: Buffers) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of each layer in them, [rows, heads, columns, size]."""
+        return [(buffers[a][n], buffers[b][m]) for (a, n), (b, m) in (layer.places for layer in self._begun)]
+
+    def _places(self, keys: Tensor, values: Tensor, layer: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Where a layer's keys and values are: in which buffer, and at which place there."""
+        is_uniform = layer < self._expected and keys.shape == values.shape
+        if is_uniform and not self._buffers:
+            every = keys.expand(2 * self._expected, *keys.shape)
+            self._buffers.append(_zeros(every, self.rows, max(keys.shape[2] + ROOM_COLUMNS, self._room)))
+        if is_uniform and keys.shape[1::2] == self._buffers[0].shape[2::2] and len(self._buffers[0]) > 1:
+            return (0, 2 * layer), (0, 2 * layer + 1)
+        columns = self._buffers[0].shape[3] if self._buffers else max(keys.shape[2] + ROOM_COLUMNS, self._room)
+        first = len(self._buffers)
+        self._buffers += [_zeros(each[None], self.rows, columns) for each in (keys, values)]
+        return (first, 0), (first + 1, 0)
+
+    def _make_room(self, columns: int) -> None:
+        held = max(layer.length for layer in self.layers)
+        self._move(0, max(columns, held + held // 2) + ROOM_COLUMNS, self.rows, held)
+
+    def _move(self, start: int, columns: int, rows: int, held: int | None = None) -> None:
+        """Move to buffers of `columns` and `rows` that begin with column `start`; a negative one stands for padding."""
+        length = self.length if held is None else held
+        begin, end = max(-start, 0), length - start
+        moved = self.like(rows, columns)
+        for new, old in zip(moved, self._buffers, strict=True):
+            new[:, : self.rows, :, begin:end] = old[:, : self.rows, :, max(start, 0) : length]
+        self._buffers = moved
+        for layer in self.layers:
+            layer.length -= start
+        self._see()
+
+    def _see(self) -> None:
+        """Let the layers see where their keys and values are now."""
+        for layer, (keys, values) in zip(self._begun, self.by_layer(self._buffers), strict=True):
+            layer.keys, layer.values = keys, values
+
+    @property
+    def _begun(self) -> list[Any]:
+        return [layer for layer in self.layers if layer.is_initialized]
+
 
 class _Layer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer's keys and values: buffers of [at least rows, heads, capacity, size] that are filled up to `length`."""
+    """One layer's keys and values: [at least rows, heads, capacity, size], filled up to `length`."""
 
     keys: Tensor
     values: Tensor
+    places: tuple[tuple[int, int], tuple[int, int]]
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._rows = rows
         self.length = 0
 
+    def lie_in(self, keys: tuple[int, int], values: tuple[int, int]) -> None:
+        self.places, self.is_initialized = (keys, values), True
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.keys = self._buffer(key_states, 0)
-        self.values = self._buffer(value_states, 0)
-        self.is_initialized = True
+        """The batch's cache has made room before."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append the columns of the first rows; returns all columns of these rows."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
         rows, start, end = key_states.shape[0], self.length, self.length + key_states.shape[-2]
-        if end > self.keys.shape[-2]:
-            self._move(start=0, columns=start + max(end - start, start // 2) + _ROOM_COLUMNS)
         self.keys[:rows, :, start:end] = key_states
         self.values[:rows, :, start:end] = value_states
         self.length = end
         return self.keys[:rows, :, :end], self.values[:rows, :, :end]
-
-    def append(self, other: _Layer) -> None:
-        rows, end = self._rows + other._rows, max(self.length, other.length)
-        if rows > self.keys.shape[0] or end > self.keys.shape[-2] or end > self.length:
-            self._move(self.length - end, end + _ROOM_COLUMNS, rows=max(rows, min(self.keys.shape[0], 2 * rows)))
-        begin = end - other.length
-        for name in ("keys", "values"):
-            own, new = getattr(self, name)[self._rows : rows], getattr(other, name)[: other._rows]
-            own[:, :, :begin] = 0  # what another row has left there is padding now
-            own[:, :, begin:end] = new[:, :, : other.length]
-        self._rows = rows
-
-    def keep(self, rows: int, moves: Sequence[tuple[int, int]]) -> None:
-        self._rows = rows
-        if moves:
-            sources, targets = (list(side) for side in zip(*moves, strict=True))
-            self.keys[targets, :, : self.length] = self.keys[sources, :, : self.length]
-            self.values[targets, :, : self.length] = self.values[sources, :, : self.length]
-
-    def trim(self, columns: int) -> None:
-        columns = min(columns, self.length)
-        self._move(columns, self.length - columns + _ROOM_COLUMNS)
-
-    def move_to(self, keys: Tensor, values: Tensor) -> None:
-        for name, new in (("keys", keys), ("values", values)):
-            new[: self._rows, :, : self.length] = getattr(self, name)[: self._rows, :, : self.length]
-            setattr(self, name, new)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.length + query_length, 0
@@ -142,16 +183,7 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         return -1
 
-    def _move(self, start: int, columns: int, rows: int | None = None) -> None:
-        """Move to buffers of `columns` and `rows` that begin with column `start`; a negative one stands for padding."""
-        begin, end = max(-start, 0), self.length - start
-        for name in ("keys", "values"):
-            old = getattr(self, name)
-            new = self._buffer(old, columns, self._rows if rows is None else rows)
-            new[: self._rows, :, begin:end] = old[: self._rows, :, max(start, 0) : self.length]
-            setattr(self, name, new)
-        self.length = end
 
-    def _buffer(self, like: Tensor, columns: int, rows: int | None = None) -> Tensor:
-        # Zeros, because what stands under padding is multiplied by a weight of zero, and zero times NaN is NaN.
-        return like.new_zeros((self._rows if rows is None else rows, like.shape[1], columns, like.shape[3]))
+def _zeros(like: Tensor, rows: int, columns: int) -> Tensor:
+    """Zeros, because what stands under padding is multiplied by a weight of zero, and zero times NaN is NaN."""
+    return torch.zeros(len(like), rows, like.shape[2], columns, like.shape[4], dtype=like.dtype, device=like.device)

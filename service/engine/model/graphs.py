@@ -15,12 +15,12 @@ import logging
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from service.engine.model.batch_cache import BatchCache, Buffers
+from service.engine.model.batch_cache import BatchCache
 from service.engine.model.passes import ForwardPass, Part
 from service.engine.model.report import LoadReport, keep_quiet, reported
 
@@ -36,21 +36,22 @@ Capture: TypeAlias = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
 class GraphedPass(nn.Module):
-    """A forward pass of which decode steps of a single batch are replayed."""
+    """A forward pass of which the decode steps of a batch are replayed; prompts that join it are computed beside."""
 
     def __init__(
         self,
         forward: ForwardPass,
         device: torch.device,
         capture: Capture,
+        layers: int,
         rows: Sequence[int] = ROWS,
         columns: Sequence[int] = COLUMNS,
         report: LoadReport = keep_quiet,
     ) -> None:
         super().__init__()
         self._forward = forward
-        cell = _cell(forward, device)
-        rows, columns = _fitting(rows, columns, sum(each.nbytes for pair in cell for each in pair), device)
+        cell = _cell(forward, device, layers)
+        rows, columns = _fitting(rows, columns, sum(each.nbytes for each in cell.like(1, 1)), device)
         self._static = StaticBuffers(cell, rows[-1], columns[-1])
         # The largest first: the smaller ones find room in the memory that it needed.
         buckets = sorted(product(rows, columns), reverse=True)
@@ -61,14 +62,17 @@ class GraphedPass(nn.Module):
         logger.info("%d graphs captured, for up to %d rows of %d columns", len(buckets), rows[-1], columns[-1])
 
     def forward(self, parts: Sequence[Part]) -> Tensor:
-        graph = self._graph_for(parts)
-        return self._forward(parts) if graph is None else graph.step(parts[0])
+        graph = self._graph_for(parts[0])
+        if graph is None:
+            return self._forward(parts)
+        logits = graph.step(parts[0])
+        return logits if len(parts) == 1 else torch.cat((logits, self._forward(parts[1:])))
 
-    def _graph_for(self, parts: Sequence[Part]) -> StepGraph | None:
-        if len(parts) != 1 or parts[0].ids.shape[1] != 1 or not isinstance(parts[0].cache, BatchCache):
+    def _graph_for(self, part: Part) -> StepGraph | None:
+        if part.ids.shape[1] != 1 or not isinstance(part.cache, BatchCache):
             return None
-        cache, rows = parts[0].cache, len(parts[0].ids)
-        end = cache.get_seq_length() + 1
+        cache, rows = part.cache, len(part.ids)
+        end = cache.length + 1
         if end == 1 or cache.rows > self._static.rows:
             return None
         fitting = (self._graphs[each] for each in self._buckets if rows <= each[0] and end <= each[1])
@@ -78,10 +82,12 @@ class GraphedPass(nn.Module):
 class StaticBuffers:
     """The buffers that graphs read and write; one cache at a time goes on in them."""
 
-    def __init__(self, cell: Buffers, rows: int, columns: int) -> None:
-        """Make room for `rows` and `columns`; `cell` has what one row needs for one column."""
+    @torch.inference_mode()
+    def __init__(self, cell: BatchCache, rows: int, columns: int) -> None:
+        """Make room for `rows` and `columns` of the model whose cache `cell` is."""
         self.rows = rows
-        self.buffers = [(_wide(keys, rows, columns), _wide(values, rows, columns)) for keys, values in cell]
+        self.buffers = cell.like(rows, columns)
+        self.by_layer = cell.by_layer(self.buffers)
         self._owner: weakref.ref[BatchCache] | None = None
 
     def adopt(self, cache: BatchCache) -> None:
@@ -100,18 +106,18 @@ class StepGraph:
     @torch.inference_mode()
     def __init__(self, forward: ForwardPass, static: StaticBuffers, rows: int, columns: int, capture: Capture) -> None:
         self._static = static
-        device = static.buffers[0][0].device
+        device = static.buffers[0].device
         self._ids = torch.zeros(rows, 1, dtype=torch.long, device=device)
         self._positions = torch.zeros_like(self._ids)
         self._column = torch.zeros(1, dtype=torch.long, device=device)
         self._mask = torch.zeros(rows, columns, dtype=torch.bool, device=device)
         self._mask[:, 0] = True
-        part = Part(self._ids, self._positions, self._mask, _View(static.buffers, rows, columns, self._column))
+        part = Part(self._ids, self._positions, self._mask, _View(static.by_layer, rows, columns, self._column))
         self._replay = capture(lambda: forward([part]))
 
     def step(self, part: Part) -> Tensor:
         """The logits that follow the next column of a batch, [rows, vocabulary], good until the next step."""
-        rows, held = len(part.ids), part.cache.get_seq_length()
+        rows, held = len(part.ids), part.cache.length
         self._static.adopt(part.cache)
         self._ids[:rows] = part.ids
         self._positions[:rows] = part.positions
@@ -127,15 +133,15 @@ class StepGraph:
 class _View:
     """A cache of the first rows and columns of the static buffers; a tensor holds the place of the next column."""
 
-    def __init__(self, buffers: Buffers, rows: int, columns: int, column: Tensor) -> None:
-        self._buffers = buffers
+    def __init__(self, by_layer: Sequence[tuple[Tensor, Tensor]], rows: int, columns: int, column: Tensor) -> None:
+        self._by_layer = by_layer
         self._rows = rows
         self._columns = columns
         self._column = column
 
     def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, ...]:
         written = []
-        for buffer, new in zip(self._buffers[layer], (keys, values), strict=True):
+        for buffer, new in zip(self._by_layer[layer], (keys, values), strict=True):
             of_rows = buffer[: self._rows]
             of_rows.index_copy_(2, self._column, new)
             written.append(of_rows[:, :, : self._columns])
@@ -170,18 +176,11 @@ def as_cuda_graphs(device: torch.device) -> Capture:
 
 
 @torch.inference_mode()
-def _cell(forward: ForwardPass, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of one row and column, of each layer."""
-    cache, zero = BatchCache(1), torch.zeros(1, 1, dtype=torch.long, device=device)
+def _cell(forward: ForwardPass, device: torch.device, layers: int) -> BatchCache:
+    """A cache of one row and column."""
+    cache, zero = BatchCache(1, layers), torch.zeros(1, 1, dtype=torch.long, device=device)
     forward([Part(zero, zero, None, cache)])
-    layers: list[Any] = cache.layers
-    return [(layer.keys[:, :, :1], layer.values[:, :, :1]) for layer in layers]
-
-
-def _wide(cell: Tensor, rows: int, columns: int) -> Tensor:
-    """Zeros, because what the mask hides is multiplied by zero, and zero times NaN is NaN."""
-    with torch.inference_mode():
-        return cell.new_zeros(rows, cell.shape[1], columns, cell.shape[3])
+    return cache
 
 
 def _fitting(

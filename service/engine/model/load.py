@@ -44,6 +44,7 @@ class LoadedModel:
     context_length: int  # tokens that prompt and completion may have together
     vocabulary: int  # the number of different tokens that it knows
     end_tokens: frozenset[int]  # those that end a text
+    layers: int = 1  # whose keys and values are kept
 
 
 def choose_device(wanted: str) -> str:
@@ -86,7 +87,7 @@ def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep
     try:
         _hush()
         tokenizer = _load_tokenizer(folder)
-        from service.engine.model.optimize import optimized  # imports transformers
+        from service.engine.model.optimize import count_layers, optimized  # imports transformers
 
         model = _load_model(folder, computed_in(chosen)).to(place)
         forward = optimized(model, place, eight_bit=chosen == "int8", report=report)
@@ -115,6 +116,7 @@ def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep
         context_length=_context_length(model, tokenizer),
         vocabulary=len(weights),
         end_tokens=_end_tokens(model, tokenizer),
+        layers=count_layers(model),
     )
 
 
