@@ -6,35 +6,54 @@ queries and keys are rotated together. The tokens of all parts go through one la
 only attention is computed for each part by itself: so the prompts of newcomers cost little more than their rows do,
 where a pass of their own would read all weights once more.
 
-Every number is rounded where transformers rounds it. Results differ only by the order in which a device's matrix
-kernels add, which in bfloat16 on the CPU is the same.
+With the operators `AS_TRANSFORMERS` every number is rounded where transformers rounds it. Results differ only by the
+order in which a device's matrix kernels add, which in bfloat16 on the CPU is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from service.engine.model.linear import OnlyInferring
 from service.engine.model.passes import Part
 from service.engine.model.report import LoadReport, keep_quiet, reported
 
-MakeLinear: TypeAlias = Callable[..., nn.Module]
+MakeLinear: TypeAlias = Callable[..., OnlyInferring]
 """Makes one layer of several linear ones that get the same input; their outputs stand one behind the other."""
+
+
+class Operators(NamedTuple):
+    """How is computed what is no product with weights.
+
+    Attributes:
+        normalized: inputs, by the root of their mean square, and the weights of a norm layer.
+        rotation: from cosines and sines, both [tokens, size], what rotates the heads of these tokens.
+        rotated: heads, [tokens, heads, size].
+    """
+
+    normalized: Callable[[Tensor, Any], Tensor]
+    rotation: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+    rotated: Callable[..., Tensor]
 
 
 class LeanLlama(nn.Module):
     """Uses the weights of a `LlamaForCausalLM`."""
 
-    def __init__(self, model: Any, linear: MakeLinear, report: LoadReport = keep_quiet) -> None:
+    def __init__(
+        self, model: Any, linear: MakeLinear, report: LoadReport = keep_quiet, operators: Operators | None = None
+    ) -> None:
+        """`operators`: by default those that round as transformers does."""
         super().__init__()
+        self._operators = operators or AS_TRANSFORMERS
         self._tokens = model.model.embed_tokens
         self._rotation = model.model.rotary_emb
         layers = reported(model.model.layers, "layers", report)
-        self._layers = nn.ModuleList(LeanLayer(layer, linear) for layer in layers)
+        self._layers = nn.ModuleList(LeanLayer(layer, linear, self._operators) for layer in layers)
         self._norm = model.model.norm
         self._output = linear(model.lm_head)
 
@@ -49,14 +68,12 @@ class LeanLlama(nn.Module):
         lasts = [
             each.view(*part.ids.shape, -1)[:, -1] for part, each in zip(parts, torch.split(hidden, sizes), strict=True)
         ]
-        logits: Tensor = self._output(normalized(torch.cat(lasts), self._norm))
+        logits: Tensor = self._output(self._operators.normalized(torch.cat(lasts), self._norm))
         return logits
 
-    def _rotate_by(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, ready to be multiplied with [tokens, heads, size]."""
+    def _rotate_by(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         cosines, sines = self._rotation(hidden, position_ids=positions[None])
-        low, high = sines.chunk(2, dim=-1)
-        return cosines[0, :, None], torch.cat((-low, high), dim=-1)[0, :, None]
+        return self._operators.rotation(cosines[0], sines[0])
 
 
 class Scope(NamedTuple):
@@ -84,8 +101,9 @@ class Scope(NamedTuple):
 class LeanLayer(nn.Module):
     """A decoder layer."""
 
-    def __init__(self, layer: Any, linear: MakeLinear) -> None:
+    def __init__(self, layer: Any, linear: MakeLinear, operators: Operators) -> None:
         super().__init__()
+        self._normalized, self._rotated = operators.normalized, operators.rotated
         attention, mlp = layer.self_attn, layer.mlp
         self._index: int = attention.layer_idx
         self._scale: float = attention.scaling
@@ -98,20 +116,19 @@ class LeanLayer(nn.Module):
         self._down = linear(mlp.down_proj)
         self._before_attention, self._before_mlp = layer.input_layernorm, layer.post_attention_layernorm
 
-    def forward(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], scopes: Sequence[Scope]) -> Tensor:
-        hidden = hidden + self._attend(normalized(hidden, self._before_attention), rotation, scopes)
-        gate, up = self._gate_up(normalized(hidden, self._before_mlp)).chunk(2, dim=-1)
-        result: Tensor = hidden + self._down(functional.silu(gate) * up)
-        return result
+    def forward(self, hidden: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
+        attended = self._attend(self._normalized(hidden, self._before_attention), rotation, scopes)
+        hidden = self._out.added(attended, hidden)
+        gate, up = self._gate_up(self._normalized(hidden, self._before_mlp)).chunk(2, dim=-1)
+        return self._down.added(functional.silu(gate) * up, hidden)
 
-    def _attend(self, inputs: Tensor, rotation: tuple[Tensor, Tensor], scopes: Sequence[Scope]) -> Tensor:
+    def _attend(self, inputs: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
         sizes = [scope.rows * scope.columns for scope in scopes]
         heads = self._qkv(inputs).view(len(inputs), -1, self._size)
-        rotated = torch.split(rotate(heads[:, : self._queries + self._keys], *rotation), sizes)
+        rotated = torch.split(self._rotated(heads[:, : self._queries + self._keys], *rotation), sizes)
         values = torch.split(heads[:, self._queries + self._keys :], sizes)
         attended = [self._attend_within(*each) for each in zip(scopes, rotated, values, strict=True)]
-        result: Tensor = self._out(attended[0] if len(attended) == 1 else torch.cat(attended))
-        return result
+        return attended[0] if len(attended) == 1 else torch.cat(attended)
 
     def _attend_within(self, scope: Scope, rotated: Tensor, values: Tensor) -> Tensor:
         rows, columns = scope.rows, scope.columns
@@ -121,25 +138,55 @@ class LeanLayer(nn.Module):
         keys, values = scope.cache.update(keys, values, self._index)
         if columns == 1:  # all queries that share a key are rows of one product
             queries = queries.reshape(rows, self._keys, -1, self._size)
-        is_causal = scope.mask is None and columns > 1
+        is_causal, is_grouped = scope.mask is None and columns > 1, columns > 1
+        if is_grouped and scope.mask is not None and keys.is_cuda:
+            # Its only kernel for both at once holds the weights of all columns for all: 4 GiB at 4,000 tokens.
+            keys, values, is_grouped = self._for_each_query(keys), self._for_each_query(values), False
         attended = functional.scaled_dot_product_attention(
-            queries, keys, values, scope.mask, is_causal=is_causal, scale=self._scale, enable_gqa=columns > 1
+            queries, keys, values, scope.mask, is_causal=is_causal, scale=self._scale, enable_gqa=is_grouped
         )
         if columns > 1:
             attended = attended.transpose(1, 2)
         return attended.reshape(rows * columns, -1)
 
+    def _for_each_query(self, keys: Tensor) -> Tensor:
+        """Keys or values as often as queries share them."""
+        return keys.repeat_interleave(self._queries // self._keys, dim=1)
 
-def normalized(inputs: Tensor, norm: Any) -> Tensor:
-    """By the root of the mean square; rounded before the weights count, as transformers does."""
+
+def _normalized(inputs: Tensor, norm: Any) -> Tensor:
+    """Rounded before the weights count."""
     result: Tensor = norm.weight * functional.rms_norm(inputs, inputs.shape[-1:], None, norm.variance_epsilon)
     return result
 
 
-def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Rotary positions; `sines` have the signs of the halves that change places."""
+def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
+    """With the signs of the halves that change places."""
+    low, high = sines.chunk(2, dim=-1)
+    return cosines[:, None], torch.cat((-low, high), dim=-1)[:, None]
+
+
+def _rotated(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     low, high = heads.chunk(2, dim=-1)
     return heads * cosines + torch.cat((high, low), dim=-1) * sines
+
+
+AS_TRANSFORMERS: Final = Operators(_normalized, _rotation, _rotated)
+
+
+def _normalized_at_once(inputs: Tensor, norm: Any) -> Tensor:
+    return functional.rms_norm(inputs, inputs.shape[-1:], norm.weight, norm.variance_epsilon)
+
+
+def _rotation_matrices(cosines: Tensor, sines: Tensor) -> tuple[Tensor]:
+    """[tokens, size, size]: the cosines on the diagonal, and where the halves change places the sines."""
+    _, signed = _rotation(cosines, sines)
+    half = cosines.shape[-1] // 2
+    return (torch.diag_embed(cosines) + torch.diag_embed(signed[:, 0]).roll(half, dims=-2),)
+
+
+AT_ONCE: Final = Operators(_normalized_at_once, _rotation_matrices, torch.bmm)
+"""One operator for each, which rounds once: on a GPU an operator of a small model takes its launch and no more."""
 
 
 def _flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 EXPECTED_ROWS: Final = 16  # that the order is chosen for; others are computed as well, and hardly slower
 
@@ -24,8 +25,17 @@ def packs(dtype: torch.dtype) -> bool:
     return bool(has_onednn and dtype == torch.float32)
 
 
-class PackedLinear(nn.Module):
-    """A linear layer that only infers, or several that get the same: their outputs stand one behind the other.
+class OnlyInferring(nn.Module):
+    """A linear layer, or several that get the same: their outputs stand one behind the other."""
+
+    def added(self, inputs: Tensor, before: Tensor) -> Tensor:
+        """`before` and the output."""
+        result: Tensor = before + self(inputs)
+        return result
+
+
+class PackedLinear(OnlyInferring):
+    """With weights in the order of the processor's kernels.
 
     WORKAROUND torch 2.13: the operators have no public name yet.
     """
@@ -42,8 +52,8 @@ class PackedLinear(nn.Module):
         return result
 
 
-class SideBySide(nn.Module):
-    """Linear layers that get the same, as they are: their outputs stand one behind the other."""
+class SideBySide(OnlyInferring):
+    """The layers as they are."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -54,14 +64,37 @@ class SideBySide(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
 
+class MergedLinear(OnlyInferring):
+    """With all weights in one matrix, of which the layers keep a part each, and one product with it for all.
+
+    What is `added` before is added within the product, and rounded once.
+    """
+
+    def __init__(self, *layers: nn.Linear) -> None:
+        super().__init__()
+        weights = [layer.weight.detach() for layer in layers]
+        self._weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        parts = torch.split(self._weight, [len(each) for each in weights])
+        for layer, part in zip(layers, parts, strict=True):
+            layer.weight.data = part
+        has_bias = layers[0].bias is not None
+        self._bias = torch.cat([layer.bias.detach() for layer in layers]) if has_bias else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.linear(inputs, self._weight, self._bias)
+
+    def added(self, inputs: Tensor, before: Tensor) -> Tensor:
+        if self._bias is not None:
+            return super().added(inputs, before)
+        return torch.addmm(before, inputs, self._weight.T)
+
+
 FEW_ROWS: Final = 6  # up to here 8 bits are quicker; measured by tests.benchmarks.optimized
 LARGEST: Final = 127
 
 
-class EightBitLinear(nn.Module):
-    """A linear layer that only infers, or several that get the same: their outputs stand one behind the other.
-
-    Each output has a scale of its own, by which its largest weight becomes 127.
+class EightBitLinear(OnlyInferring):
+    """With weights in 8 bits. Each output has a scale of its own, by which its largest weight becomes 127.
 
     WORKAROUND torch 2.13: the operator has no public name yet.
     """

@@ -17,8 +17,8 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaFor
 
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass, as_cuda_graphs
-from service.engine.model.lean import LeanLlama, MakeLinear
-from service.engine.model.linear import EightBitLinear, PackedLinear, SideBySide, packs
+from service.engine.model.lean import AS_TRANSFORMERS, AT_ONCE, LeanLlama, MakeLinear, Operators
+from service.engine.model.linear import EightBitLinear, MergedLinear, PackedLinear, SideBySide, packs
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import LoadReport, ModelError, keep_quiet, reported
 
@@ -32,9 +32,11 @@ class Linear(NamedTuple):
 
     make: MakeLinear
     roundings: float
+    operators: Operators = AS_TRANSFORMERS
 
 
 AS_IT_IS: Final = Linear(SideBySide, 8.0)
+AT_A_GPU: Final = Linear(MergedLinear, 32.0, AT_ONCE)
 PACKED: Final = {torch.bfloat16: Linear(PackedLinear, 0.0), torch.float32: Linear(PackedLinear, 256.0)}
 EIGHT_BIT: Final = Linear(EightBitLinear, 32.0)
 
@@ -58,10 +60,12 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
     dtype = next(model.parameters()).dtype
     has_room = sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
     is_packable = device.type == "cpu" and packs(dtype) and has_room
-    try:
-        return _replaced(model, own, PACKED[dtype] if is_packable else AS_IT_IS, report)
-    except Exception as error:  # such as of an architecture that looks at its layers' weights
-        logger.warning("The model computes as transformers has it, which is slower: %s", error)
+    fastest = PACKED[dtype] if is_packable else AS_IT_IS
+    for linear in (AT_A_GPU, AS_IT_IS) if device.type == "cuda" else (fastest,):
+        try:
+            return _replaced(model, own, linear, report)
+        except Exception as error:  # such as of an architecture that looks at its layers' weights
+            logger.warning("The model computes as transformers has it, which is slower: %s", error)
     return own
 
 
@@ -69,13 +73,13 @@ def _replaced(model: Any, own: OwnPass, linear: Linear, report: LoadReport) -> n
     """Compute with these linear layers; what they may change is tried out."""
     if _is_llama(model):
         return _lean(model, own, linear, report)
-    if linear is not AS_IT_IS:
+    if linear not in (AS_IT_IS, AT_A_GPU):
         _exchange(model, own, linear, report)
     return own
 
 
 def _lean(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> nn.Module:
-    lean = LeanLlama(model, linear.make, report)
+    lean = LeanLlama(model, linear.make, report, linear.operators)
     expected = list(_reference_logits(own, model))
     _require_same(expected, list(_reference_logits(lean, model)), linear.roundings)
     forward = _graphed(lean, model, expected, report) if expected[0].is_cuda else lean
@@ -86,7 +90,7 @@ def _lean(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> n
 def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], report: LoadReport) -> nn.Module:
     device = expected[0].device
     try:
-        graphed = GraphedPass(lean, device, as_cuda_graphs(device), report=report)
+        graphed = GraphedPass(lean, device, as_cuda_graphs(device), count_layers(model), report=report)
         _require_same(expected, list(_reference_logits(graphed, model)), AS_IT_IS.roundings)
     except Exception as error:  # such as for lack of memory
         logger.warning("A step's operations are launched one by one, which is slower: %s", error)
@@ -112,6 +116,11 @@ def _exchange(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) 
         raise
 
 
+def count_layers(model: Any) -> int:
+    """As its configuration has it; 1 where it does not say."""
+    return getattr(model.config.get_text_config(), "num_hidden_layers", None) or 1
+
+
 def _is_llama(model: Any) -> bool:
     """Whether the model is made of exactly these classes, and not of subclasses."""
     if type(model) is not LlamaForCausalLM:
@@ -135,6 +144,6 @@ def _reference_logits(compute: ForwardPass, model: Any) -> Iterator[Tensor]:
     ids = torch.arange(8, device=weights.device).reshape(2, 4) % weights.shape[0]
     mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 1]], dtype=torch.bool, device=weights.device)
     positions = mask.cumsum(-1).sub_(1).clamp_(min=0)
-    cache = BatchCache(2)
+    cache = BatchCache(2, count_layers(model))
     yield compute([Part(ids, positions[:, :4], mask[:, :4], cache)])
     yield compute([Part(ids[:, :1], positions[:, 4:], mask, cache)])

@@ -1,0 +1,118 @@
+"""What a step launches on a GPU and waits for, counted on one that is made of fake tensors.
+
+A launch takes a few microseconds of the host, a wait leaves the GPU idle until the host has come to the next step: both
+are what a step of a small model takes longest for. What is replayed from a graph counts as one launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from service.engine.batch import Batch
+from service.engine.decoding import OpenBatch
+from service.engine.job import SamplingParams
+from service.engine.out_of_memory import MemoryLimit
+from tests.unit.fake_gpu import GpuEngine
+from tests.unit.tiny_models import tiny_llama
+
+ROWS = 32
+LAYERS = 8
+GREEDY = SamplingParams(max_tokens=64)
+WAITS_A_STEP = 1
+LAUNCHES_A_STEP = 16
+WAITS_OF_A_CHANGE = 2
+LAUNCHES_OF_A_CHANGE = 48
+OPERATORS_A_LAYER = 12
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[GpuEngine]:
+    with GpuEngine.of(tiny_llama(LAYERS), rows=(ROWS,), columns=(64,)) as made:
+        yield made
+
+
+@pytest.fixture
+def open_batch(engine: GpuEngine) -> OpenBatch:
+    """Rows that run, where one more has room."""
+    batch = OpenBatch(engine.forward, [engine.row(20 + i % 3) for i in range(ROWS - 1)], MemoryLimit())
+    for _ in range(3):
+        engine.step(batch.for_step())
+    return batch
+
+
+def running(engine: GpuEngine, sampling: SamplingParams = GREEDY) -> Batch:
+    batch = Batch(engine.forward, [engine.row(20 + i % 3, sampling) for i in range(ROWS)])
+    for _ in range(2):
+        engine.step([batch])
+    return batch
+
+
+SAMPLINGS = {
+    "greedy": GREEDY,
+    "sampled": SamplingParams(max_tokens=64, temperature=0.8),
+    "nucleus": SamplingParams(max_tokens=64, temperature=0.8, top_p=0.9),
+}
+
+
+@pytest.mark.parametrize("how", SAMPLINGS)
+def test_that_a_step_waits_once(engine: GpuEngine, how: str) -> None:
+    work = engine.step([running(engine, SAMPLINGS[how])])
+    assert (work.replays, work.waits) == (1, {"tolist": WAITS_A_STEP})
+
+
+def test_that_a_step_launches_little_beside_its_graph(engine: GpuEngine) -> None:
+    work = engine.step([running(engine)])
+    assert work.launches <= LAUNCHES_A_STEP, work.kernels
+
+
+def test_that_attention_under_a_mask_never_holds_the_weights_of_all_columns(
+    engine: GpuEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.forward, "prefill_tokens", 32)
+    batch = Batch(engine.forward, [engine.row(60), engine.row(50)])
+    works = [engine.step([batch]) for _ in range(3)]
+    assert [work.kernels["scaled_dot_product_attention"] for work in works] == [LAYERS] * 3
+    assert not any(work.squares for work in works)
+
+
+def test_that_a_graph_holds_few_operators_a_layer() -> None:
+    graphs = []
+    for layers in (1, 3):
+        with GpuEngine.of(tiny_llama(layers), rows=(ROWS,), columns=(64,)) as made:
+            graphs.append(made.captured)
+    one, three = graphs
+    assert three.launches - one.launches <= 2 * OPERATORS_A_LAYER, three.kernels - one.kernels
+
+
+@pytest.mark.parametrize("ended", [[31], [3], [0, 5, 17]], ids=["the last", "another", "several"])
+def test_that_rows_that_end_cost_no_copy_a_layer(engine: GpuEngine, ended: list[int]) -> None:
+    batch = running(engine)
+    for number in ended:
+        batch.rows[number].is_done = True
+    work = engine.step([batch])
+    assert work.replays == 1
+    assert work.waits.total() <= WAITS_OF_A_CHANGE, work.waits
+    assert work.launches <= LAUNCHES_OF_A_CHANGE, work.kernels
+
+
+@pytest.mark.parametrize("tokens", [20, 40], ids=["a short prompt", "a longer one than theirs"])
+def test_that_rows_are_replayed_while_another_joins(engine: GpuEngine, open_batch: OpenBatch, tokens: int) -> None:
+    """Its prompt is launched beside: that is as many launches as a pass has."""
+    alone = engine.step([Batch(engine.forward, [engine.row()])])
+    open_batch.join([engine.row(tokens)])
+    work = engine.step(open_batch.for_step())
+    assert work.replays == 1
+    assert work.waits.total() <= WAITS_OF_A_CHANGE, work.waits
+    assert work.launches <= alone.launches + LAUNCHES_OF_A_CHANGE, work.kernels
+
+
+@pytest.mark.parametrize("tokens", [20, 40], ids=["a short prompt", "a longer one than theirs"])
+def test_that_its_next_step_is_replayed_with_theirs(engine: GpuEngine, open_batch: OpenBatch, tokens: int) -> None:
+    open_batch.join([engine.row(tokens)])
+    engine.step(open_batch.for_step())
+    work = engine.step(open_batch.for_step())
+    assert work.replays == 1
+    assert work.waits.total() <= WAITS_OF_A_CHANGE, work.waits
+    assert work.launches <= LAUNCHES_OF_A_CHANGE, work.kernels
