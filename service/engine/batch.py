@@ -72,6 +72,7 @@ def make_step(forward: Forward, batches: Sequence[Batch]) -> list[Step | None]:
     for batch, part, first in placed:
         rows = slice(first, first + len(part.ids))
         is_last = batch.advance(part, tokens[rows], token_s, is_counted=first == 0)
+        batch.clear([row for row, flag in enumerate(is_fit[rows]) if not flag])
         steps.append(Step(chosen[rows], [bool(flag) for flag in is_fit[rows]]) if is_last else None)
     return steps
 
@@ -133,6 +134,10 @@ class Batch:
         self._unread = tokens[:, None] if is_last else self._unread[:, columns:]
         self.has_read |= is_last
         return is_last
+
+    def clear(self, rows: Sequence[int]) -> None:
+        """Leave nothing of rows that hold NaN, which a graph would multiply with the zeros of a mask in later rows."""
+        self._cache.clear(rows)
 
     def rewind(self) -> None:
         """Forget what a pass that failed has left in the cache."""

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from service.engine.batch import Batch, Forward, make_step, sum_of
 from service.engine.compute_thread import ComputeThread
-from service.engine.job import Emit, Progress
+from service.engine.job import DeviceLostError, Emit, Progress
 from service.engine.out_of_memory import Failure, MemoryLimit, attempt
 from service.engine.row import Row
 from service.messages.telemetry import BatchWork
@@ -52,6 +52,9 @@ class Decoding:
         while failure := self._run_open(rows, admit) if admit else self._run(rows):
             rows = _unfinished(rows)
             logger.warning("A batch of %d failed: %s", len(rows), failure.text)
+            if failure.is_of_lost_device:
+                self._emit([row.fail(f"The device failed: {failure.text}") for row in rows])
+                raise DeviceLostError(failure.text)
             if failure.is_out_of_memory and len(rows) > 1:
                 self._memory.lower(len(rows) // 2)
                 self._decode_parts(_halves(rows))
@@ -110,6 +113,8 @@ class Decoding:
             progress = batches if isinstance(batches, Failure) else self._step(batches)
             self.work = sum_of(before, open_batch.work)
             if isinstance(progress, Failure):
+                if progress.is_of_lost_device:
+                    return progress
                 joining = open_batch.put_back(progress)
                 if joining is None:
                     return progress

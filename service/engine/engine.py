@@ -62,6 +62,7 @@ class TextEngine:
         model raises, the step is repeated by halves until only those sequences that cause it have ended with an error;
         the others go on where they were. A batch that memory does not hold is decoded in parts, one after the other;
         for a while later ones are too, of the size that was held. What `emit` raises passes through.
+        Raises `DeviceLostError` when all have ended, where the device computes nothing more.
         """
         decoding = Decoding(self.forward, self._memory, self._thread, emit)
         if admit is None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from service.engine.job import Admit, Emit, Job, Line, Progress
+from service.engine.job import Admit, DeviceLostError, Emit, Job, Line, Progress, is_of_lost_device
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 from service.messages.text import encodable
@@ -62,6 +62,7 @@ class FunctionEngine:
 
     def _call(self, jobs: list[Call], emit: Emit) -> None:
         ended: set[Job] = set()
+        lost: DeviceLostError | None = None
         try:
             outputs = self._workload([job.input for job in jobs])
             if isinstance(outputs, Iterator):
@@ -74,7 +75,10 @@ class FunctionEngine:
             logger.exception("The workload %s failed on a batch of %d", self.name, len(jobs))
             reason = f"The workload {self.name} failed on this batch of {len(jobs)}: {_in_words(error)}"
             last = [Progress(job, "", 0, "error", reason) for job in jobs]
+            lost = DeviceLostError(reason) if is_of_lost_device(error) else None
         emit([each for each in last if each.job not in ended])
+        if lost is not None:
+            raise lost
 
     def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit, ended: set[Job]) -> list[Progress]:
         """Tell the pieces as they come; returns the ends.

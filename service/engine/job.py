@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
@@ -37,6 +38,19 @@ class Job:
     def cancel(self) -> None:
         """Ask the engine to leave this one out from its next step on; from any thread, at any time."""
         self.is_cancelled = True
+
+
+class DeviceLostError(RuntimeError):
+    """The device computes nothing more for this process, which has to be started anew."""
+
+
+def is_of_lost_device(error: BaseException) -> bool:
+    """Whether it is an error of CUDA that all later calls raise as well, such as after an access beyond its memory.
+
+    See https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html, `cudaErrorIllegalAddress`.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.AcceleratorError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,8 @@ class Engine(Protocol):
 
     def generate(self, jobs: list[Any], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Compute jobs that `job` has made; blocks, and ends each of them with one last `Progress`.
+
+        Raises `DeviceLostError` after that where no further job can be computed.
 
         With `admit` it asks between two steps which jobs join.
         """

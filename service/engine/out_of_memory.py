@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 
 import torch
 
+from service.engine.job import is_of_lost_device
+
 REMEMBERED_S: Final = 60.0  # after which more rows are tried again: what a row needs depends on its length
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class Failure:
 
     text: str
     is_out_of_memory: bool
+    is_of_lost_device: bool = False
 
 
 def attempt(action: Callable[[], T]) -> T | Failure:
@@ -60,7 +63,7 @@ def attempt(action: Callable[[], T]) -> T | Failure:
         raise
     except BaseException as error:
         logger.debug("The model raised", exc_info=error)
-        return Failure(_in_words(error), _is_out_of_memory(error))
+        return Failure(_in_words(error), _is_out_of_memory(error), is_of_lost_device(error))
 
 
 def _in_words(error: BaseException) -> str:

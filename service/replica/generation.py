@@ -15,7 +15,7 @@ from typing import Final
 from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.compute_thread import EngineThreads
-from service.engine.job import Admit, Engine, Job, Progress, SamplingParams
+from service.engine.job import Admit, DeviceLostError, Engine, Job, Progress, SamplingParams
 from service.messages.settings import ReleaseReason, VersionedSettings
 from service.messages.telemetry import BatchWork
 from service.replica.recorder import Recorder
@@ -168,9 +168,11 @@ class BatchRun:
     # In the engine's thread ------------------------------------------------------------------------------------------
 
     def _generate(self, engine: Engine, jobs: list[Job], admit: Admit | None) -> BatchWork | None:
-        """Nothing that the engine raises ends the loop that serves all other requests."""
+        """Nothing that the engine raises ends the loop that serves all other requests, unless it can serve none."""
         try:
             return engine.generate(jobs, self._emit, admit)
+        except DeviceLostError:
+            raise
         except BaseException:
             logger.exception("The engine failed on a batch of %d", len(jobs))
             return None

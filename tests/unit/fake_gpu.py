@@ -99,7 +99,7 @@ class FakeGpu:
         self._stack, self._work, self.captured = ExitStack(), Work(), Work()
         patches = (
             mock.patch.object(Tensor, "pin_memory", lambda tensor, *_: tensor),
-            mock.patch.object(FakeTensor, "tolist", self._asked("tolist", _zeros)),
+            mock.patch.object(FakeTensor, "tolist", self._asked("tolist", _ones)),
             mock.patch.object(FakeTensor, "__bool__", self._asked("bool", lambda _: False), create=True),
             mock.patch.object(torch.cuda, "mem_get_info", return_value=(FREE_BYTES, FREE_BYTES)),
         )
@@ -209,8 +209,8 @@ def _is_on_gpu(result: Any) -> bool:
     return any(isinstance(each, Tensor) and each.is_cuda for each in results)
 
 
-def _zeros(tensor: Tensor) -> Any:
-    return np.zeros(tuple(tensor.shape), dtype=int).tolist()
+def _ones(tensor: Tensor) -> Any:
+    return np.ones(tuple(tensor.shape), dtype=int).tolist()
 
 
 def _tensor(values: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from service.engine.engine import TextEngine
+from service.engine.job import DeviceLostError
 from service.engine.out_of_memory import Failure, attempt
 from service.engine.row import Row
 from tests.unit.tiny_models import Listener, loaded, run, sequence, tiny_llama
@@ -211,6 +212,23 @@ def test_that_a_model_broken_for_all_gives_everyone_an_error() -> None:
     engine = TextEngine(loaded(model))
     listener = run(engine, *(sequence(engine, text) for text in MATES))
     assert {each.finish_reason for each in listener.endings.values()} == {"error"}
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+def test_that_a_lost_device_ends_all_rows_at_once_and_is_raised(is_open: bool) -> None:
+    model, calls = tiny_llama(), []
+
+    def lost(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(kwargs["input_ids"]))
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    model.forward = _like(model.forward, lost)
+    engine, listener = TextEngine(loaded(model)), Listener()
+    rows = [sequence(engine, text) for text in MATES]
+    with pytest.raises(DeviceLostError, match="illegal memory access"):
+        engine.generate(rows, listener, (lambda work, can_join: []) if is_open else None)
+    assert {each.finish_reason for each in listener.endings.values()} == {"error"}
+    assert (len(listener.endings), calls) == (len(MATES), [len(MATES)])
 
 
 def test_that_text_which_cannot_be_written_ends_its_row_alone(

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from service.batching.batcher import QueueFullError
 from service.engine.compute_thread import EngineThreads
-from service.engine.job import Admit, Emit, Progress, SamplingParams, Sequence
+from service.engine.job import Admit, DeviceLostError, Emit, Progress, SamplingParams, Sequence
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
 from service.replica.completions import Asked, submit_all
@@ -24,7 +24,7 @@ from service.replica.requests import GenerationError, GenerationRequest
 class SteppedEngine:
     """An engine that makes a step when the test says so: each token of a prompt is the prompt itself.
 
-    A prompt that holds "poison" fails alone; "crash" brings the engine down.
+    A prompt that holds "poison" fails alone; "crash" brings the engine down, "lost" the device.
     """
 
     name = "stepped"
@@ -53,6 +53,9 @@ class SteppedEngine:
             step += 1
             if any("crash" in _text(s) for s in sequences):
                 raise SystemExit("crashed")
+            if any("lost" in _text(s) for s in sequences):
+                emit([Progress(s, "", 0, "error", "The device failed.") for s in sequences])
+                raise DeviceLostError("an illegal memory access")
             progress = [self._advance(s, _text(s)) for s in sequences]
             emit(progress)
             sequences = [s for s, p in zip(sequences, progress, strict=True) if p.finish_reason is None]
@@ -328,6 +331,17 @@ async def test_that_the_engine_adopts_the_settings_with_the_batcher(open_replica
     open_replica.generation.apply(VersionedSettings(version=2, settings=settings))
     assert open_replica.engine.adopted == [CONTINUOUS, settings]
     assert open_replica.generation.batcher.in_force.settings == settings
+
+
+async def test_that_the_replica_s_work_ends_when_its_device_is_lost(replica: Replica) -> None:
+    """So that Serve, which asks for its health, puts another in its place."""
+    asked = await replica.submit("lost")
+    replica.engine.allow(1)
+    with pytest.raises(GenerationError, match="device failed"):
+        await replica.generation.result(asked)
+    with pytest.raises(ExceptionGroup) as ended:
+        await replica.work
+    assert ended.group_contains(DeviceLostError)
 
 
 async def test_that_requests_that_joined_are_told_of_a_crash_of_the_engine_too(open_replica: Replica) -> None:

@@ -13,7 +13,9 @@ import pytest
 from service.engine.batch import Batch
 from service.engine.decoding import OpenBatch
 from service.engine.job import SamplingParams
+from service.engine.model.graphs import MEMORY_SHARE
 from service.engine.out_of_memory import MemoryLimit
+from tests.unit import fake_gpu
 from tests.unit.fake_gpu import GpuEngine
 from tests.unit.tiny_models import tiny_llama
 
@@ -84,6 +86,18 @@ def test_that_a_graph_holds_few_operators_a_layer() -> None:
             graphs.append(made.captured)
     one, three = graphs
     assert three.launches - one.launches <= 2 * OPERATORS_A_LAYER, three.kernels - one.kernels
+
+
+def test_that_for_lack_of_memory_graphs_hold_fewer_columns_before_they_hold_fewer_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny_llama(1)
+    a_cell = 2 * model.config.hidden_size  # keys and values of half as many heads, of two bytes each
+    monkeypatch.setattr(fake_gpu, "FREE_BYTES", MEMORY_SHARE * ROWS * 32 * a_cell)
+    with GpuEngine.of(model, rows=(ROWS // 2, ROWS), columns=(32, 64)) as engine:
+        batch = Batch(engine.forward, [engine.row(25) for _ in range(ROWS)])
+        replays = [engine.step([batch]).replays for _ in range(10)]
+    assert replays == [0, *[1] * 7, 0, 0], "up to column 32"
 
 
 @pytest.mark.parametrize("ended", [[31], [3], [0, 5, 17]], ids=["the last", "another", "several"])

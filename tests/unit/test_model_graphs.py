@@ -6,16 +6,20 @@ Here a graph is traced on the processor. What stays untested without a GPU is `a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 
+from service.engine.engine import TextEngine
+from service.engine.job import SamplingParams
+from service.engine.job import Sequence as Prompt
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass
 from service.engine.model.optimize import optimized
 from service.engine.model.passes import Part
 from service.messages.life import LoadProgress
-from tests.unit.tiny_models import LAYERS, as_traced_graph, tiny_llama
+from tests.unit.tiny_models import LAYERS, as_traced_graph, loaded, run, tiny_llama
 
 CPU = torch.device("cpu")
 
@@ -132,3 +136,23 @@ def test_that_a_step_that_reads_prompts_too_goes_on_where_the_replayed_ones_ende
     for _ in range(2):
         same(graphed, counting, text, again)
         same(graphed, counting, newcomer, newcomer_again)
+
+
+def test_that_a_row_of_nan_leaves_nothing_to_those_that_come_to_its_place(single_thread: None) -> None:
+    """It holds NaN in a column that a graph multiplies with a mask's zero when a shorter row is there."""
+
+    def answers(engine: TextEngine) -> tuple[list[int], list[int]]:
+        long, short = (Prompt(str(ids), ids, SamplingParams(max_tokens=5)) for ids in ([*range(20)], [1, 2, 3]))
+        run(engine, long)
+        run(engine, short)
+        return long.tokens, short.tokens
+
+    def engine(model: Any) -> TextEngine:
+        graphs = GraphedPass(optimized(model, CPU), CPU, as_traced_graph, LAYERS, rows=(1,), columns=(32,))
+        return TextEngine(loaded(model, forward=graphs))
+
+    long, short = answers(engine(tiny_llama()))
+    assert long[1] not in short
+    poisoned = tiny_llama()
+    poisoned.model.embed_tokens.weight.data[long[1]] = torch.nan
+    assert answers(engine(poisoned)) == (long[:2], short)

@@ -73,6 +73,12 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             held = buffer[:, :, :, : self.length]
             held.index_copy_(1, targets, held.index_select(1, sources))
 
+    def clear(self, rows: Sequence[int]) -> None:
+        """Let nothing of these remain, not even for those that come to their places."""
+        for buffer in self._buffers:
+            for row in rows:
+                buffer[:, row] = 0
+
     def rewind(self, columns: int) -> None:
         """Let the rows end after `columns` columns again."""
         for layer in self.layers:

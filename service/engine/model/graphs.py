@@ -191,8 +191,8 @@ def _fitting(
         return rows, columns
     free, _ = torch.cuda.mem_get_info(device)
     while rows[-1] * columns[-1] * cell_bytes > free // MEMORY_SHARE and len(rows) + len(columns) > 2:
-        if len(rows) > 1:
-            rows = rows[:-1]
-        else:
+        if len(columns) > 1:  # longer ones are computed as well; more rows in a step are what graphs are for
             columns = columns[:-1]
+        else:
+            rows = rows[:-1]
     return rows, columns
