@@ -1,4 +1,4 @@
-"""The rows that are decoded together: one forward pass a step over the rows that are not done yet.
+"""Rows of like length that are decoded together: one forward pass a step over the rows that are not done yet.
 
 Rows are padded on the left, so that all of them end in the same column:
 
@@ -46,6 +46,9 @@ class Forward:
         self.prefill_tokens = 512 if device.type == "cpu" else 8192
         # The same while other rows are decoded, which wait meanwhile.
         self.joining_tokens = Settings().chunk_tokens(device.type)
+        # Columns of padding that a step reads rather than form a further group of rows. On two cores the operations of
+        # a group take as long as reading so many; on a GPU, whose graphs hold one group, far longer.
+        self.free_padding = 512 if device.type == "cpu" else 65_536
         self.compute = compute
 
 
@@ -87,7 +90,7 @@ class Batch:
         self._forward = forward
         self._columns = 0  # in the cache
         self.has_read = False
-        self._places = 0 if is_open else len(self.rows)
+        self.places = 0 if is_open else len(self.rows)
         self.work = BatchWork()
         width = self.rows[0].length
         self._cache = BatchCache(len(self.rows), forward.layers, width + min(self._longest_left, MOST_ROOM))
@@ -125,7 +128,7 @@ class Batch:
             steps=int(is_last and is_counted),
             computed=computed,
             padding=sum(min(max(pad - self._columns, 0), columns) for pad in self._pads[: len(part.ids)]),
-            vacant=max(self._places - len(self.rows), 0) if is_last else 0,
+            vacant=max(self.places - len(self.rows), 0) if is_last else 0,
             prompts=prompts,
             prefill_s=prompts * token_s,
         )
@@ -134,6 +137,12 @@ class Batch:
         self._unread = tokens[:, None] if is_last else self._unread[:, columns:]
         self.has_read |= is_last
         return is_last
+
+    def padding_with(self, other: Batch) -> int:
+        """Columns of padding that both would have as one."""
+        shorter = min(self, other, key=lambda batch: batch._columns)
+        apart = abs(self._columns - other._columns)
+        return sum(self._pads) + sum(other._pads) + apart * len(shorter.rows)
 
     def clear(self, rows: Sequence[int]) -> None:
         """Leave nothing of rows that hold NaN, which a graph would multiply with the zeros of a mask in later rows."""
@@ -155,6 +164,7 @@ class Batch:
         self._unread = torch.cat((self._unread, other._unread))
         self.rows = [*self.rows, *other.rows]
         self.work = sum_of(self.work, other.work)
+        self.places += other.places
 
     def _drop_done(self) -> None:
         """Take the rows that are done out of the computation; the last rows move to their places."""

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from service.engine.batch import Batch, Forward, make_step, sum_of
+from service.engine.batch import Batch, Forward, Step, make_step, sum_of
 from service.engine.compute_thread import ComputeThread
+from service.engine.groups import Groups
 from service.engine.job import DeviceLostError, Emit, Progress
 from service.engine.out_of_memory import Failure, MemoryLimit, attempt
 from service.engine.row import Row
@@ -73,49 +74,25 @@ class Decoding:
     def _run(self, rows: list[Row], *, single_step: bool = False) -> Failure | None:
         """Compute `rows` from their tokens on until all are done, or for one token; returns what the model raised."""
         live = self._end_cancelled(rows)
-        if not live:
-            return None
-        batch = self._thread.compute(lambda: attempt(lambda: Batch(self._forward, live)))
-        if isinstance(batch, Failure):
-            return batch
-        try:
-            return self._step_through(batch, rows, single_step)
-        finally:
-            self.work = sum_of(self.work, batch.work)
-
-    def _step_through(self, batch: Batch, rows: list[Row], single_step: bool) -> Failure | None:
-        while True:
-            progress = self._step([batch])
+        groups, before = Groups(self._forward, live, is_whole=single_step), self.work
+        while live:
+            progress = self._step(groups)
+            self.work = sum_of(before, groups.work)
             if isinstance(progress, Failure):
                 return progress
             self._emit(progress)
-            if (progress and single_step) or not self._end_cancelled(rows):
-                return None
-
-    def _step(self, batches: list[Batch]) -> list[Progress] | Failure:
-        """The tokens of a step, none for a row whose prompt is not read yet."""
-        steps = self._thread.compute(lambda: attempt(lambda: make_step(self._forward, batches)))
-        if isinstance(steps, Failure):
-            return steps
-        progress: list[Progress] = []
-        for batch, step in zip(batches, steps, strict=True):
-            if step is not None:
-                advances = zip(batch.rows, step.tokens, step.is_fit, strict=True)
-                progress += [_advance(*each) for each in advances]
-        return progress
+            live = [] if progress and single_step else self._end_cancelled(rows)
+        return None
 
     def _run_open(self, rows: list[Row], admit: AdmitRows) -> Failure | None:
         """As `_run`, while other rows join; they are added to `rows`."""
-        open_batch, before = OpenBatch(self._forward, rows, self._memory), self.work
+        groups, before = Groups(self._forward, rows, self._memory, is_open=True), self.work
         rows[:] = self._end_cancelled(rows)
         while rows:
-            batches = attempt(open_batch.for_step)
-            progress = batches if isinstance(batches, Failure) else self._step(batches)
-            self.work = sum_of(before, open_batch.work)
+            progress = self._step(groups)
+            self.work = sum_of(before, groups.work)
             if isinstance(progress, Failure):
-                if progress.is_of_lost_device:
-                    return progress
-                joining = open_batch.put_back(progress)
+                joining = None if progress.is_of_lost_device else groups.put_back(progress)
                 if joining is None:
                     return progress
                 logger.warning("%d requests could not join: %s", len(joining), progress.text)
@@ -125,10 +102,26 @@ class Decoding:
             else:
                 self._emit(progress)
                 rows[:] = self._end_cancelled(rows)
-                newcomers = admit(self.work, open_batch.can_join)
-                open_batch.join(newcomers)
+                newcomers = admit(self.work, groups.can_join)
+                groups.join(newcomers)
                 rows += newcomers
         return None
+
+    def _step(self, groups: Groups) -> list[Progress] | Failure:
+        """The tokens of a step, none for a row whose prompt is not read yet."""
+        made = self._thread.compute(lambda: attempt(lambda: self._made(groups)))
+        if isinstance(made, Failure):
+            return made
+        progress: list[Progress] = []
+        for batch, step in made:
+            if step is not None:
+                advances = zip(batch.rows, step.tokens, step.is_fit, strict=True)
+                progress += [_advance(*each) for each in advances]
+        return progress
+
+    def _made(self, groups: Groups) -> list[tuple[Batch, Step | None]]:
+        batches = groups.for_step()
+        return list(zip(batches, make_step(self._forward, batches), strict=True))
 
     def _end_cancelled(self, rows: Iterable[Row]) -> list[Row]:
         """End the rows that were cancelled; returns the rows that are not done."""
@@ -155,97 +148,3 @@ def _unfinished(rows: Iterable[Row]) -> list[Row]:
 def _halves(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     middle = len(rows) // 2
     return rows[:middle], rows[middle:]
-
-
-class OpenBatch:
-    """Two batches that make each step together, and become one when the prompts of the second are read."""
-
-    def __init__(self, forward: Forward, rows: Sequence[Row], memory: MemoryLimit) -> None:
-        self._forward = forward
-        self._memory = memory
-        self._waiting = list(rows)
-        self._joining: Batch | None = None
-        self._running: Batch | None = None
-        self._chunk_tokens = forward.joining_tokens  # of the rows that join now, from the first part to the last
-        self._past = BatchWork()  # of batches that have ended
-
-    @property
-    def work(self) -> BatchWork:
-        """All that was computed so far."""
-        return sum_of(self._past, *(batch.work for batch in self._batches))
-
-    @property
-    def can_join(self) -> bool:
-        """Whether a prompt that joins now would be read at once."""
-        return not self._waiting and (self._joining is None or self._joining.has_read)
-
-    def join(self, rows: Sequence[Row]) -> None:
-        """Let these in as soon as there is memory for them."""
-        self._waiting += rows
-        if rows and len(self._waiting) > self._free_rows():
-            self._past = sum_of(self._past, BatchWork(splits=1))
-
-    def for_step(self) -> list[Batch]:
-        """The rows of the next step."""
-        self._drop_ended()
-        if self._joining is not None and self._joining.has_read:
-            if self._running is None:
-                self._running = self._joining
-            else:
-                self._running.absorb(self._joining)
-            self._joining = None
-        self._begin_to_read()
-        return self._batches
-
-    def put_back(self, failure: Failure) -> list[Row] | None:
-        """A step failed: returns the joining rows, which begin once more; ``None`` if all rows have to.
-
-        They have to if no row joins, or if both were being made one batch.
-        """
-        if self._joining is not None:
-            if self._joining.has_read:
-                return None
-            self._waiting = [*self._joining.rows, *self._waiting]
-            self._past, self._joining = sum_of(self._past, self._joining.work), None
-        elif not self._free_rows():
-            return None
-        if self._running is None or not self._waiting:
-            return None
-        if failure.is_out_of_memory:
-            self._memory.lower(len(self._running.rows))
-            self._past = sum_of(self._past, BatchWork(splits=1))
-        self._running.rewind()
-        return [row for row in self._waiting if not row.is_done]
-
-    def _free_rows(self) -> int:
-        """The number of further rows for which there may be memory."""
-        most = self._memory.rows
-        if most is None:
-            return len(self._waiting)
-        return max(most - self._count_running(), 0)
-
-    def _count_running(self) -> int:
-        return sum(not row.is_done for row in self._running.rows) if self._running is not None else 0
-
-    @property
-    def _batches(self) -> list[Batch]:
-        return [batch for batch in (self._running, self._joining) if batch is not None]
-
-    def _begin_to_read(self) -> None:
-        self._waiting = [row for row in self._waiting if not row.is_done]
-        is_beside = self._count_running() > 0
-        if self._joining is None and self._waiting and (free := self._free_rows()):
-            self._chunk_tokens = self._forward.joining_tokens
-            most = min(free, self._chunk_tokens) if is_beside else free  # each has at least a token in a part
-            self._joining = Batch(self._forward, self._waiting[:most], is_open=True)
-            self._waiting = self._waiting[most:]
-        if self._joining is not None:
-            self._joining.prefill_tokens = self._chunk_tokens if is_beside else self._forward.prefill_tokens
-            is_within = not is_beside or len(self._joining.rows) <= self._chunk_tokens
-            assert is_within, "a step reads no more of the prompts that join than is allowed"
-
-    def _drop_ended(self) -> None:
-        if self._running is not None and all(row.is_done for row in self._running.rows):
-            self._past, self._running = sum_of(self._past, self._running.work), None
-        if self._joining is not None and all(row.is_done for row in self._joining.rows):
-            self._past, self._joining = sum_of(self._past, self._joining.work), None

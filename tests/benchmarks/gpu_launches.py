@@ -14,10 +14,9 @@ from typing import Final
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from service.engine.batch import Batch
-from service.engine.decoding import OpenBatch
+from service.engine.groups import Groups
 from service.engine.job import SamplingParams
 from service.engine.model.graphs import COLUMNS
-from service.engine.out_of_memory import MemoryLimit
 from tests.unit.fake_gpu import GpuEngine, Work
 
 ROWS: Final = 32
@@ -55,7 +54,7 @@ def _late(engine: GpuEngine) -> None:
 
 def _continuous(engine: GpuEngine) -> None:
     rows = [engine.row() for _ in range(ROWS - 1)]
-    batch = OpenBatch(engine.forward, rows, MemoryLimit())
+    batch = Groups(engine.forward, rows, is_open=True)
     for _ in range(3):
         engine.step(batch.for_step())
     for tokens in (20, 60):

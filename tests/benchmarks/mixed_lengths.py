@@ -1,12 +1,16 @@
 """What it is worth that requests join and leave: `late` beside `continuous` where completions differ in length.
 
 python -m tests.benchmarks.mixed_lengths [--batch 8] [--seconds 40] [--rounds 2]
+python -m tests.benchmarks.mixed_lengths --prompts
 
 8 to 128 tokens a request, every length as likely. What joining is worth depends on what a row costs: on a processor a
 step takes longer with each, and `late` computes none that is done. First both are saturated by more users than a batch
 holds; then both get the same Poisson arrivals, near 80 % of what `late` can carry, and it is told when the first token
 comes. It ends with 0 if `continuous` has at most half the 95th percentile of `late`, and at least 1.3 times its
 tokens/s.
+
+With `--prompts` it is the prompts that differ, from 8 to 1,500 tokens, and the engine alone decodes them: in groups of
+like length, as it does, and as one batch that is padded to the longest row, step by step in turns.
 """
 
 from __future__ import annotations
@@ -14,12 +18,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import time
+from random import Random
 from statistics import median
 from typing import Final
 
 from service.commands.bench.other_work import OtherWork
 from service.commands.cli import Server
 from service.commands.runs import MeasuredService
+from service.engine.batch import make_step
+from service.engine.compute_thread import prepare_engine_thread
+from service.engine.cores import bind_openmp_threads, usable_cores
+from service.engine.engine import TextEngine
+from service.engine.groups import Groups
+from service.engine.job import SamplingParams, Sequence
 from service.load.report import LoadReport, tokens_between
 from service.messages.load import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, RunLoad, UniformLength
 from service.messages.settings import Formation, Settings
@@ -40,8 +52,14 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=8, help="max_batch_size of both (default: 8)")
     parser.add_argument("--seconds", type=float, default=40.0, help="of each load (default: 40)")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--prompts", action="store_true", help="prompts that differ, and the engine alone")
     options = parser.parse_args()
     others = OtherWork()
+    if options.prompts:
+        with others:
+            _compare_groups()
+        print(*others.warnings, sep="\n")
+        return 0
     with batchscope("--port", "0") as ready, others:
         print(f"8 to 128 tokens a request, batches of {options.batch}, {ready.model}, {ready.device}", flush=True)
         code = asyncio.run(_compare(ready.url, options.batch, options.seconds, options.rounds))
@@ -109,6 +127,53 @@ def _latency_p95_s(report: LoadReport) -> float:
 def _cells(of: dict[Formation, float], unit: str) -> str:
     values = "".join(f"   {each} {of[each]:.3g} {unit}" for each in FORMATIONS)
     return f"{values}   continuous / late {of['continuous'] / of['late']:.2f}"
+
+
+PROMPTS: Final = {
+    "1,400 and seven of 8 to 100": lambda random: [1400, *(random.randint(8, 100) for _ in range(7))],
+    "16 of 8 to 1,500": lambda random: [random.randint(8, 1500) for _ in range(16)],
+    "16 of 20 to 60": lambda random: [random.randint(20, 60) for _ in range(16)],
+}
+STEPS: Final = 24
+
+
+def _compare_groups() -> None:
+    bind_openmp_threads()
+    from service.engine.model.load import load
+    from service.engine.model.resolve import DEFAULT_MODEL, resolve
+
+    model = load(resolve(DEFAULT_MODEL), "cpu", "auto")
+    prepare_engine_thread("cpu", usable_cores())
+    print(f"{'prompts of so many tokens':30}{'groups':>8}{'columns read, of own':>28}{'step, padded / in groups':>26}")
+    for name, lengths in PROMPTS.items():
+        _compare_step(name, TextEngine(model), lengths(Random(1)))
+
+
+def _compare_step(name: str, engine: TextEngine, lengths: list[int]) -> None:
+    sampling = SamplingParams(max_tokens=STEPS + 100, ignore_eos=True)
+    random = Random(2)
+    prompts = [[random.randrange(100, 40_000) for _ in range(length)] for length in lengths]
+    in_groups, padded = (
+        Groups(engine.forward, engine._rows([Sequence("", ids, sampling) for ids in prompts]), is_whole=is_whole)
+        for is_whole in (False, True)
+    )
+    for groups in (in_groups, padded):
+        while not groups.has_read:
+            make_step(engine.forward, groups.for_step())
+    times_s: dict[Groups, list[float]] = {in_groups: [], padded: []}
+    for _ in range(STEPS):
+        for groups, taken_s in times_s.items():
+            batches = groups.for_step()
+            begun_s = time.perf_counter()
+            make_step(engine.forward, batches)
+            taken_s.append(time.perf_counter() - begun_s)
+    read = [
+        sum(len(batch.rows) * max(row.length for row in batch.rows) for batch in groups.for_step()) / sum(lengths)
+        for groups in (padded, in_groups)
+    ]
+    ratio = median(times_s[padded]) / median(times_s[in_groups])
+    columns = f"{read[0]:.2f}, {read[1]:.2f}"
+    print(f"{name:30}{len(in_groups.for_step()):>8}{columns:>28}{ratio:>26.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -90,13 +90,18 @@ GUESTS = st.builds(
 
 
 @settings(max_examples=50, deadline=None)
-@given(guests=st.lists(GUESTS, min_size=1, max_size=6), joining_tokens=st.sampled_from([1, 5, 64]))
+@given(
+    guests=st.lists(GUESTS, min_size=1, max_size=6),
+    joining_tokens=st.sampled_from([1, 5, 64]),
+    free_padding=st.sampled_from([0, 8, 512]),
+)
 def test_that_each_row_is_as_alone_whichever_rows_join_and_leave(
-    tiny_engine: TextEngine, guests: list[Guest], joining_tokens: int
+    tiny_engine: TextEngine, guests: list[Guest], joining_tokens: int, free_padding: int
 ) -> None:
     party = invited(tiny_engine, guests)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny_engine.forward, "joining_tokens", joining_tokens)
+        patch.setattr(tiny_engine.forward, "free_padding", free_padding)
         listener = run_open(tiny_engine, party)
     for guest, each in party:
         expected = alone(tiny_engine, each)

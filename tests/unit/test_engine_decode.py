@@ -84,12 +84,14 @@ def test_that_the_engine_counts_padding_and_the_places_of_rows_that_had_ended(ti
 @given(
     rows=st.lists(st.tuples(st.text(min_size=1, max_size=15), st.integers(1, 20)), min_size=1, max_size=6),
     prefill_tokens=st.sampled_from([1, 7, 32, 512]),
+    free_padding=st.sampled_from([0, 8, 512]),
 )
 def test_that_any_batch_equals_each_prompt_alone(
-    tiny_engine: TextEngine, rows: list[tuple[str, int]], prefill_tokens: int
+    tiny_engine: TextEngine, rows: list[tuple[str, int]], prefill_tokens: int, free_padding: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny_engine.forward, "prefill_tokens", prefill_tokens)
+        patch.setattr(tiny_engine.forward, "free_padding", free_padding)
         together = [
             Sequence(str(i), tiny_engine.encode(text, n), SamplingParams(max_tokens=n))
             for i, (text, n) in enumerate(rows)

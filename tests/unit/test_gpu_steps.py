@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from service.engine.batch import Batch
-from service.engine.decoding import OpenBatch
+from service.engine.groups import Groups
 from service.engine.job import SamplingParams
 from service.engine.model.graphs import MEMORY_SHARE
-from service.engine.out_of_memory import MemoryLimit
 from tests.unit import fake_gpu
 from tests.unit.fake_gpu import GpuEngine
 from tests.unit.tiny_models import tiny_llama
@@ -36,9 +35,9 @@ def engine() -> Iterator[GpuEngine]:
 
 
 @pytest.fixture
-def open_batch(engine: GpuEngine) -> OpenBatch:
+def open_batch(engine: GpuEngine) -> Groups:
     """Rows that run, where one more has room."""
-    batch = OpenBatch(engine.forward, [engine.row(20 + i % 3) for i in range(ROWS - 1)], MemoryLimit())
+    batch = Groups(engine.forward, [engine.row(20 + i % 3) for i in range(ROWS - 1)], is_open=True)
     for _ in range(3):
         engine.step(batch.for_step())
     return batch
@@ -112,7 +111,7 @@ def test_that_rows_that_end_cost_no_copy_a_layer(engine: GpuEngine, ended: list[
 
 
 @pytest.mark.parametrize("tokens", [20, 40], ids=["a short prompt", "a longer one than theirs"])
-def test_that_rows_are_replayed_while_another_joins(engine: GpuEngine, open_batch: OpenBatch, tokens: int) -> None:
+def test_that_rows_are_replayed_while_another_joins(engine: GpuEngine, open_batch: Groups, tokens: int) -> None:
     """Its prompt is launched beside: that is as many launches as a pass has."""
     alone = engine.step([Batch(engine.forward, [engine.row()])])
     open_batch.join([engine.row(tokens)])
@@ -123,7 +122,7 @@ def test_that_rows_are_replayed_while_another_joins(engine: GpuEngine, open_batc
 
 
 @pytest.mark.parametrize("tokens", [20, 40], ids=["a short prompt", "a longer one than theirs"])
-def test_that_its_next_step_is_replayed_with_theirs(engine: GpuEngine, open_batch: OpenBatch, tokens: int) -> None:
+def test_that_its_next_step_is_replayed_with_theirs(engine: GpuEngine, open_batch: Groups, tokens: int) -> None:
     open_batch.join([engine.row(tokens)])
     engine.step(open_batch.for_step())
     work = engine.step(open_batch.for_step())
