@@ -29,6 +29,7 @@ class ScriptedEngine:
     """
 
     name = "scripted"
+    memory_tokens = 0
 
     def __init__(
         self,

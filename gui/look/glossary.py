@@ -20,8 +20,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "no effect",
     "stride_s": "Batches are released only on the ticks of this period; 0: at once. In early they are sealed as ever "
     "and released on the ticks; in continuous it holds for a batch that finds the engine idle",
-    "max_batch_tokens": "The token budget of a batch: prompt tokens + max_tokens of all its requests; 0: no limit. A "
-    "request that does not fit keeps its place in the queue; one that needs more than the whole budget runs alone",
+    "max_batch_tokens": "The token budget of a batch: prompt tokens + max_tokens of all its requests; 0: what memory "
+    "holds. A request that does not fit keeps its place in the queue; one that needs more than the budget runs alone",
     "max_concurrent_batches": "Batches that a replica runs at a time. The steps of a text generator's batches take "
     "turns; a function is called by several threads. In continuous there is one batch",
     "max_queued_requests": "Requests that may wait in a replica before a further one is refused with 503",

@@ -41,14 +41,22 @@ class Batcher(Generic[Item]):
         in_force: VersionedSettings,
         on_formed: Callable[[Batch[Item]], None],
         clock: Callable[[], float] = time.monotonic,
+        memory_tokens: int = 0,
     ) -> None:
-        """`on_formed` is called with each batch when it is sealed, which is before it runs; `clock` gives seconds."""
+        """Begin with an empty queue.
+
+        Args:
+            on_formed: is called with each batch when it is sealed, which is before it runs.
+            clock: gives seconds.
+            memory_tokens: what the engine's memory holds; requests wait in the queue for it. 0 where that is not known.
+        """
         self._on_formed = on_formed
         self._clock = clock
+        self._memory_tokens = memory_tokens
         self._changed = asyncio.Event()
         self._running = 0
         self._late: BatchQueue[Item] = BatchQueue(Rules.of(in_force.settings), clock=clock, changed=self._changed)
-        self._early: EarlyFormation[Item] = EarlyFormation(in_force, self._on_sealed_early, clock)
+        self._early: EarlyFormation[Item] = EarlyFormation(in_force, self._on_sealed_early, clock, memory_tokens)
         self._recent_run_s: deque[float] = deque(maxlen=8)
         self.apply(in_force)
 
@@ -63,7 +71,7 @@ class Batcher(Generic[Item]):
     def apply(self, in_force: VersionedSettings) -> None:
         """Put settings in force for all batches formed from now on."""
         self.in_force = in_force
-        self._late.configure(Rules.of(in_force.settings, in_force.version))
+        self._late.configure(Rules.of(in_force.settings, in_force.version, self._memory_tokens))
         self._early.configure(in_force)
 
     def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
@@ -145,8 +153,13 @@ class EarlyFormation(Generic[Item]):
     """
 
     def __init__(
-        self, in_force: VersionedSettings, on_formed: Callable[[Batch[Item]], None], clock: Callable[[], float]
+        self,
+        in_force: VersionedSettings,
+        on_formed: Callable[[Batch[Item]], None],
+        clock: Callable[[], float],
+        memory_tokens: int,
     ) -> None:
+        self._memory_tokens = memory_tokens
         self._on_formed = on_formed
         self._clock = clock
         self._waiting: dict[Entry[Item], None] = {}
@@ -213,7 +226,7 @@ class EarlyFormation(Generic[Item]):
         self._sealed_s = now_s
         for entry in entries:
             self._waiting.pop(entry, None)
-        rules = Rules.of(in_force.settings, in_force.version)
+        rules = Rules.of(in_force.settings, in_force.version, self._memory_tokens)
         staying = [entry for entry in entries if not entry.future.done()]  # Ray seals cancelled entries as well
         for members, reason in rules.divided(staying, is_full=len(entries) >= rules.max_batch_size):
             batch = Batch(tuple(members), reason, now_s, rules.version, rules.max_batch_size, "early")

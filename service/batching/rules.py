@@ -44,12 +44,14 @@ class Rules:
     version: int = 0  # the number of these rules, which a batch carries
 
     @classmethod
-    def of(cls, settings: Settings, version: int = 0) -> Rules:
+    def of(cls, settings: Settings, version: int = 0, memory_tokens: int = 0) -> Rules:
+        """`memory_tokens`: what the engine's memory holds, of all batches that run; 0 where that is not known."""
+        budgets = [settings.max_batch_tokens, memory_tokens // settings.places]
         return cls(
             max_batch_size=settings.max_batch_size,
             batch_wait_timeout_s=settings.longest_wait_s,
             stride_s=settings.stride_s,
-            max_batch_tokens=settings.max_batch_tokens,
+            max_batch_tokens=min(filter(None, budgets), default=0),
             version=version,
         )
 

@@ -21,19 +21,24 @@ from service.engine.row import Detokenizer, Row
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
+PADDING_SHARE = 16  # of what memory holds, a group may spend one part in this many on padding
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning
 
 
 class TextEngine:
     """Decodes batches with one model."""
 
-    def __init__(self, loaded: LoadedModel, thread: ComputeThread | None = None) -> None:
+    def __init__(self, loaded: LoadedModel, thread: ComputeThread | None = None, memory_tokens: int = 0) -> None:
+        """`memory_tokens`: whose keys and values memory holds at a time; 0 where that is not known."""
         self.name = loaded.name
         self.context_length = loaded.context_length  # tokens that a prompt and its completion may have together
-        self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary)
+        self.memory_tokens = memory_tokens
+        self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary, memory_tokens)
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = loaded.end_tokens
         self.forward = Forward(loaded.forward, loaded.device, loaded.layers)
+        if memory_tokens:
+            self.forward.free_padding = min(self.forward.free_padding, memory_tokens // PADDING_SHARE)
         self._memory = MemoryLimit()
         self._thread = thread or ComputeThread()
 
@@ -87,8 +92,9 @@ class Encoder:
     prompt, such as Llama's ``<s>``, stays special.
     """
 
-    def __init__(self, tokenizer: Any, context_length: int, vocabulary: int) -> None:
-        """`vocabulary`: how many tokens the model has embeddings for."""
+    def __init__(self, tokenizer: Any, context_length: int, vocabulary: int, memory_tokens: int = 0) -> None:
+        """`vocabulary`: how many tokens the model has embeddings for; for `memory_tokens` see `TextEngine`."""
+        self._memory_tokens = memory_tokens
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._context_length = context_length
@@ -104,6 +110,12 @@ class Encoder:
             raise PromptError("The prompt is empty: there is nothing to continue.")
         if len(tokens) + max_tokens > self._context_length:
             raise self._too_long(len(tokens), max_tokens)
+        if 0 < self._memory_tokens < len(tokens) + max_tokens:
+            raise PromptError(
+                f"The prompt has {len(tokens)} tokens and max_tokens is {max_tokens}: together "
+                f"{len(tokens) + max_tokens}, but memory holds {self._memory_tokens}. Ask for fewer, or free memory "
+                "and start the service anew."
+            )
         if max(tokens) >= self._vocabulary:  # on a GPU, looking it up would end the whole process
             raise PromptError(
                 f"The prompt holds token {max(tokens)}, which this model does not know: it has {self._vocabulary}. "

@@ -37,6 +37,8 @@ class FunctionEngine:
         self.name = workload.name
         self._workload = workload
 
+    memory_tokens = 0
+
     def job(self, id: str, input: Any, sampling: object) -> Call:
         try:
             value = self._workload.parse(input) if isinstance(input, Line) else input

@@ -73,9 +73,15 @@ Admit: TypeAlias = Callable[[BatchWork, bool], SequenceOf[Any]]
 
 
 class Engine(Protocol):
-    """What computes batches; it has the name of its model or function."""
+    """What computes batches.
+
+    Attributes:
+        name: of its model or function.
+        memory_tokens: how many tokens of jobs its memory holds at a time; 0 where that is not known.
+    """
 
     name: str
+    memory_tokens: int
 
     def job(self, id: str, input: Any, sampling: Any) -> Job:
         """For a `Line`, or an input as JSON has it; raises a `ValueError` that says why it cannot be computed.

@@ -41,12 +41,14 @@ def load_engine(
     from service.engine.engine import TextEngine
     from service.engine.model.load import choose_device, choose_dtype, load
     from service.engine.model.resolve import resolve
+    from service.engine.out_of_memory import tokens_that_fit
 
     device = choose_device(options.device)
     dtype = choose_dtype(options.dtype, device)
     prepare_engine_thread(device, cores)
     free = FreeCores(cores) if device == "cpu" else None
-    engine = TextEngine(load(resolve(options.model), device, dtype, report), ComputeThread(executor, free))
+    loaded = load(resolve(options.model), device, dtype, report)
+    engine = TextEngine(loaded, ComputeThread(executor, free), tokens_that_fit(loaded, options.replicas))
     return LoadedEngine(engine, device, dtype, engine.context_length)
 
 

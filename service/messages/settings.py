@@ -102,7 +102,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "batch_wait_timeout_s": "seconds a free engine waits for a batch to fill",
     "allow_small_batch": f"off: a batch leaves only when it is full, or after {LONGEST_WAIT_S:g} s",
     "stride_s": "batches leave only on ticks of this period; 0: at once",
-    "max_batch_tokens": "tokens of the prompts and outputs of a batch at most; 0: any number",
+    "max_batch_tokens": "tokens of the prompts and outputs of a batch at most; 0: as many as memory holds",
     "max_concurrent_batches": "batches a replica runs at a time",
     "max_queued_requests": "requests that wait in a replica before it refuses more",
     "prefill_chunk_tokens": "tokens of joining prompts that a continuous step reads at most; 0: the device's",
@@ -122,7 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             `batch_wait_timeout_s`.
         stride_s: batches leave only on the ticks of this period, at least 1 ms; 0: at once. In `early` they are sealed
             as ever, and leave then.
-        max_batch_tokens: what the prompts and `max_tokens` of a batch's members may sum up to; 0: any number. A
+        max_batch_tokens: what the prompts and `max_tokens` of a batch's members may sum up to; 0: what memory holds. A
             request that needs more runs alone. In `early` a batch that Ray has sealed is divided.
         max_concurrent_batches: batches a replica runs at a time; those of a text generator take turns, step by step.
             In `continuous` there is one.

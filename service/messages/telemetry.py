@@ -168,6 +168,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         gpu_percent, gpu_memory_bytes: of its device, where it is a GPU and NVML reports them.
         unit: what the tokens of its requests and batches are, in the plural.
         max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
+        memory_tokens: what the prompts and `max_tokens` of all requests that run may sum up to, since memory holds no
+            more; ``None`` where that is not known.
     """
 
     replica: str
@@ -188,6 +190,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     max_ongoing_requests: int | None = None
     unit: str = TEXT.unit
     engine_processor: ProcessorUse | None = None
+    memory_tokens: int | None = None
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):

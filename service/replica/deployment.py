@@ -278,5 +278,6 @@ class BatchTextGenerator:
             ledger=generation.recorder.ledger,
             max_ongoing_requests=max_ongoing_requests_here(),
             unit=self._about.unit,
+            memory_tokens=self._loaded.engine.memory_tokens or None,
             **self._meter.load()._asdict(),
         )

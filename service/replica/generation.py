@@ -38,7 +38,9 @@ class Generation:
 
     def __init__(self, replica: str, engine: Engine, threads: EngineThreads, in_force: VersionedSettings) -> None:
         self.replica = replica
-        self.batcher: Batcher[GenerationRequest] = Batcher(in_force, on_formed=self._on_formed)
+        self.batcher: Batcher[GenerationRequest] = Batcher(
+            in_force, on_formed=self._on_formed, memory_tokens=engine.memory_tokens
+        )
         self.recorder = Recorder(replica)
         self.requests = LiveRequests(self.recorder, self.batcher.note_run_time)
         self.open_streams = 0

@@ -12,7 +12,8 @@ import pytest
 from service.batching import batcher
 from service.batching.batcher import Batcher
 from service.batching.queue import Batch, Entry
-from service.messages.settings import Settings, VersionedSettings
+from service.batching.rules import Rules
+from service.messages.settings import Formation, Settings, VersionedSettings
 
 
 class SealedAtOnce:
@@ -20,7 +21,9 @@ class SealedAtOnce:
 
     waiting = formed = 0
 
-    def __init__(self, in_force: VersionedSettings, on_formed: object, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, in_force: VersionedSettings, on_formed: object, clock: Callable[[], float], memory_tokens: int
+    ) -> None:
         self._clock = clock
         self._sealed: deque[Batch[Any]] = deque()
 
@@ -81,3 +84,27 @@ async def test_that_another_place_is_there_at_once(late: Batcher[str]) -> None:
     await asyncio.sleep(0)
     late.apply(VersionedSettings(version=3, settings=Settings(max_batch_size=1, max_concurrent_batches=2)))
     assert [entry.item for entry in (await second).entries] == ["second"]
+
+
+PLACES = {"late": 1, "continuous": 2}  # of the 2 of late each has half of the memory
+
+
+@pytest.mark.parametrize("formation", ["late", "continuous"])
+async def test_that_no_more_leave_than_memory_holds_and_the_others_wait(formation: Formation) -> None:
+    settings = Settings(formation=formation, max_batch_size=4, batch_wait_timeout_s=0, max_concurrent_batches=2)
+    in_force = VersionedSettings(version=1, settings=settings)
+    of_memory: Batcher[str] = Batcher(in_force, on_formed=lambda _: None, memory_tokens=200 // PLACES[formation])
+    for item in ("a", "b", "c"):
+        of_memory.submit(item, tokens=40)
+    of_two = [entry.item for entry in (await of_memory.next_batch()).entries]
+    assert of_two == ["a", "b"], "100 tokens in each of two batches"
+    if formation == "continuous":
+        assert of_memory.take_joining(running=2, tokens=80) == ()
+        assert [entry.item for entry in of_memory.take_joining(running=1, tokens=40)] == ["c"]
+
+
+def test_that_of_two_budgets_the_smaller_counts() -> None:
+    assert Rules.of(Settings()).max_batch_tokens == 0
+    assert Rules.of(Settings(), memory_tokens=100).max_batch_tokens == 100
+    assert Rules.of(Settings(max_batch_tokens=50), memory_tokens=100).max_batch_tokens == 50
+    assert Rules.of(Settings(max_batch_tokens=200), memory_tokens=100).max_batch_tokens == 100

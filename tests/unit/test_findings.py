@@ -210,6 +210,29 @@ def test_that_ray_caps_nothing_where_no_more_was_sent_or_more_is_held() -> None:
     assert "ongoing_capped" not in told(run)  # a service that does not tell its limit
 
 
+def test_that_requests_that_wait_for_memory_are_told_so() -> None:
+    run = steady(20.0, max_batch_size=5)
+    tokens = run.requests[0].prompt_tokens + run.requests[0].tokens
+
+    def of_memory(rows: int) -> Callable[[TelemetryFrame], TelemetryFrame]:
+        def change(frame: TelemetryFrame) -> TelemetryFrame:
+            in_force = changed(frame.in_force, settings=Settings(max_batch_size=16))
+            batches = tuple(changed(batch, cap=16) for batch in frame.batches)
+            return with_status(memory_tokens=rows * tokens)(changed(frame, in_force=in_force, batches=batches))
+
+        return change
+
+    said = told(run, telemetry=of_memory(5))
+    assert "memory_limits" in said
+    assert said["memory_limits"].evidence.startswith(
+        f"Memory has room for {5 * tokens} tokens of prompts and max_tokens"
+    )
+    assert "5 requests of 16." in said["memory_limits"].evidence
+    assert "batch_size_limits" not in said
+    assert "memory_limits" not in told(run, telemetry=of_memory(100))
+    assert "memory_limits" not in told(run)
+
+
 def test_that_a_cap_that_limits_is_named_and_one_that_no_longer_does_is_told() -> None:
     limits = found(sizes.batch_size_limits, picture_run(), 38.0)
     assert limits is not None

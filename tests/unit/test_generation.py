@@ -28,6 +28,7 @@ class SteppedEngine:
     """
 
     name = "stepped"
+    memory_tokens = 0
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from service.engine.out_of_memory import REMEMBERED_S, MemoryLimit
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from service.engine.engine import PromptError, TextEngine
+from service.engine.out_of_memory import (
+    KEYS_SHARE,
+    REMEMBERED_S,
+    MemoryLimit,
+    free_memory_bytes,
+    tokens_that_fit,
+)
+from tests.unit.tiny_models import LAYERS, loaded, tiny_llama
 
 
 def test_that_without_a_failure_all_rows_are_one_part() -> None:
@@ -45,3 +59,68 @@ def test_that_more_are_tried_again_after_a_while() -> None:
     now_s[0] = REMEMBERED_S
 
     assert memory.rows is None
+
+
+# What fits -----------------------------------------------------------------------------------------------------------
+
+FREE_BYTES = 1 << 20
+
+
+@pytest.fixture
+def little_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=FREE_BYTES))
+
+
+@pytest.mark.usefixtures("little_is_free")
+def test_that_as_many_tokens_fit_as_a_share_of_the_free_memory_has_keys_and_values_for() -> None:
+    model = tiny_llama()
+    config = model.config
+    size = config.hidden_size // config.num_attention_heads
+    token_bytes = 4 * LAYERS * 2 * config.num_key_value_heads * size  # keys and values in float32
+    assert tokens_that_fit(loaded(model), 1) == KEYS_SHARE * FREE_BYTES // token_bytes
+    assert tokens_that_fit(loaded(model), 2) == KEYS_SHARE * FREE_BYTES // token_bytes // 2
+
+
+GROUPS = {
+    "version 2": ("0::/app", "app", "memory.max", "memory.current", "inactive_file"),
+    "version 2 within a container": ("0::/outside", "", "memory.max", "memory.current", "inactive_file"),
+    "version 1": (
+        "4:memory:/app",
+        "memory/app",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+}
+
+
+@pytest.mark.usefixtures("little_is_free")
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    ("most", "used", "free"),
+    [(1000, 400, 610), (1000, 2000, 0), (2 * FREE_BYTES, 10, FREE_BYTES)],
+    ids=["less than the machine's", "none", "more than the machine's"],
+)
+def test_that_the_limit_of_a_control_group_counts_too(
+    tmp_path: Path, group: str, most: int, used: int, free: int
+) -> None:
+    line, folder, most_name, used_name, cached_name = GROUPS[group]
+    (own := tmp_path / "own").write_text(f"1:cpu:/\n{line}\n")
+    (files := tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    for name, text in ((most_name, most), (used_name, used), ("memory.stat", f"anon 5\n{cached_name} 10")):
+        (files / name).write_text(f"{text}\n")
+    assert free_memory_bytes(own, tmp_path) == free
+
+
+@pytest.mark.usefixtures("little_is_free")
+def test_that_without_a_limit_the_machine_s_counts(tmp_path: Path) -> None:
+    (own := tmp_path / "own").write_text("0::/\n")
+    assert free_memory_bytes(own, tmp_path) == FREE_BYTES
+    assert free_memory_bytes(tmp_path / "none", tmp_path) == FREE_BYTES
+
+
+def test_that_a_request_that_memory_never_holds_is_refused_in_words() -> None:
+    engine = TextEngine(loaded(tiny_llama()), memory_tokens=50)
+    assert engine.encode("x" * 20, 30)
+    with pytest.raises(PromptError, match=r"together 51, but memory holds 50\. Ask for fewer"):
+        engine.encode("x" * 20, 31)

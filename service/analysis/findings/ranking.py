@@ -28,6 +28,7 @@ RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of
     sizes.ongoing_capped,
     sizes.batch_of_one,
     sizes.memory_full,
+    sizes.memory_limits,
     formation.held_back,
     sizes.batch_size_limits,
     formation.stragglers,
@@ -47,7 +48,7 @@ RULES: Final[tuple[Rule, ...]] = (  # within a severity, what hurts the users of
 SEVERITIES: Final = ("warning", "check", "info")
 WITHOUT_LOAD: Final = frozenset({"replica_lost", "memory_grows"})  # what is true of a service that nobody uses
 UNDISTURBED: Final = frozenset(  # what an engine that is slowed does not make untrue; all else is withheld then
-    {"engine_slowed", "replica_lost", "requests_shed", "generator_lags", "memory_full", "memory_grows"}
+    {"engine_slowed", "replica_lost", "requests_shed", "generator_lags", "memory_full", "memory_limits", "memory_grows"}
 )
 
 # One cause is one warning: a finding suppresses others that are its weaker forms or its consequences, whose numbers
@@ -59,6 +60,8 @@ SUPPRESSES: Final[Mapping[str, frozenset[str]]] = {
     "ongoing_capped": frozenset({"batch_of_one", "timeout_too_long", "timeout_waited", "waits_for_batch"}),
     # More comes than full batches can do: batches are full, the queue grows, and its limit refuses the rest.
     "saturated": frozenset({"batch_of_one", "batch_size_limits", "load_share", "queue_grows", "requests_shed"}),
+    # Requests wait for memory, and not for larger batches.
+    "memory_limits": frozenset({"batch_of_one", "batch_size_limits", "timeout_too_long", "timeout_waited"}),
     # A batch of one is full where the cap is one.
     "batch_of_one": frozenset({"batch_size_limits"}),
     # Both say that a batch of several waits for its longest member; the first says at what cost.

@@ -33,6 +33,7 @@ class Conditions:
         max_ongoing_requests: the number that Ray lets a replica hold.
         places: batches that run at a time on one engine; their costs are known for this number only.
         device: on which the engines compute, in torch's name of it.
+        memory_tokens: what the memory of an engine holds; 0 where that is not known.
     """
 
     replicas: int = 1
@@ -40,6 +41,7 @@ class Conditions:
     max_ongoing_requests: int | None = None
     places: int = 1
     device: str = "cpu"
+    memory_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,7 @@ class Observation:
             max_ongoing_requests=history.replicas[0].max_ongoing_requests if history.replicas else None,
             places=history.in_force.settings.places if history.in_force is not None else 1,
             device=history.replicas[0].device if history.replicas else "cpu",
+            memory_tokens=(history.replicas[0].memory_tokens or 0) if history.replicas else 0,
         )
         share = None if is_call else _generated_share(history, latest_s)
         backlog = _Underway(history, latest_s, share).backlog(conditions.replicas)

@@ -254,6 +254,7 @@ class Predictor:
             until_s,
             replicas=self.conditions.replicas,
             max_ongoing_requests=limit if is_limited else None,
+            memory_tokens=self.conditions.memory_tokens,
             start=start,
             seed=random.getrandbits(32),
         )

@@ -112,13 +112,13 @@ class Simulator(Protocol):
 class Replica:
     """An engine with places for batches and, in each formation, the requests before it."""
 
-    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
+    def __init__(self, simulator: Simulator, number: int, settings: Settings, rules: Rules) -> None:
         self.held = 0
         self._free = settings.places
         self._free_since_s = 0.0
         self._simulator = simulator
         self._number = number
-        self._rules = Rules.of(settings)
+        self._rules = rules
         self._most_queued = settings.max_queued_requests
         self._sealed: deque[tuple[float, list[SimulatedRequest], ReleaseReason]] = deque()
         self._sealed_requests = 0
@@ -201,8 +201,8 @@ class Replica:
 class Late(Replica):
     """As `BatchQueue`: nothing is sealed before the engine is free."""
 
-    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
-        super().__init__(simulator, number, settings)
+    def __init__(self, simulator: Simulator, number: int, settings: Settings, rules: Rules) -> None:
+        super().__init__(simulator, number, settings, rules)
         self._waiting: deque[SimulatedRequest] = deque()
 
     @property
@@ -232,8 +232,8 @@ class Late(Replica):
 class Early(Replica):
     """As Ray's `@serve.batch`: sealed by the clock, then first in, first out."""
 
-    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
-        super().__init__(simulator, number, settings)
+    def __init__(self, simulator: Simulator, number: int, settings: Settings, rules: Rules) -> None:
+        super().__init__(simulator, number, settings, rules)
         self._forming: list[SimulatedRequest] = []
         self._forming_number = 0
 
@@ -308,8 +308,8 @@ class Continuous(Late):
     The prompts of joining requests are read in parts, one a step of those that run; further requests join after that.
     """
 
-    def __init__(self, simulator: Simulator, number: int, settings: Settings) -> None:
-        super().__init__(simulator, number, settings)
+    def __init__(self, simulator: Simulator, number: int, settings: Settings, rules: Rules) -> None:
+        super().__init__(simulator, number, settings, rules)
         self._left: dict[SimulatedRequest, int] = {}  # the running requests, with the tokens that they still need
         self._segment: Segment | None = None
         self._ends_after = 0  # steps of it

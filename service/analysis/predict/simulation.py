@@ -28,6 +28,7 @@ from service.analysis.predict.replicas import (
     SimulatedRequest,
     SimulatedRun,
 )
+from service.batching.rules import Rules
 from service.messages.settings import Formation, Settings
 
 MOST_EVENTS: Final = 2_000_000  # a simulation ends, whatever the load
@@ -69,12 +70,15 @@ def simulate(
     *,
     replicas: int = 1,
     max_ongoing_requests: int | None = None,
+    memory_tokens: int = 0,
     start: Start | None = None,
     seed: int = 0,
 ) -> SimulatedRun:
     """Simulate the load from 0 until `until_s`; requests sent before then are followed to their ends."""
     simulator = _EventSimulator(engine, load, until_s, max_ongoing_requests, Random(seed))
-    simulator.replicas += [REPLICA_OF[settings.formation](simulator, number, settings) for number in range(replicas)]
+    rules = Rules.of(settings, memory_tokens=memory_tokens)
+    made = (REPLICA_OF[settings.formation](simulator, number, settings, rules) for number in range(replicas))
+    simulator.replicas += made
     for arrival in load.first(until_s):
         simulator.call_at(arrival.enqueued_s, simulator.arrive, arrival)
     if start is not None:
