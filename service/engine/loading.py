@@ -39,16 +39,16 @@ def load_engine(
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
     from service.engine.engine import TextEngine
-    from service.engine.model.load import choose_device, choose_dtype, load
+    from service.engine.model.load import choose_device, load
     from service.engine.model.resolve import resolve
     from service.engine.out_of_memory import tokens_that_fit
 
     device = choose_device(options.device)
-    dtype = choose_dtype(options.dtype, device)
     prepare_engine_thread(device, cores)
     free = FreeCores(cores) if device == "cpu" else None
-    loaded = load(resolve(options.model), device, dtype, report)
+    loaded = load(resolve(options.model), device, options.dtype, report)
     engine = TextEngine(loaded, ComputeThread(executor, free), tokens_that_fit(loaded, options.replicas))
+    dtype = options.dtype if options.dtype == "int8" else str(loaded.dtype).removeprefix("torch.")
     return LoadedEngine(engine, device, dtype, engine.context_length)
 
 

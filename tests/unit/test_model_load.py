@@ -95,6 +95,27 @@ def test_the_processor_decides_the_dtype(flags: set[str], dtype: str, monkeypatc
     assert choose_dtype("auto", "cpu") == dtype
 
 
+@pytest.mark.parametrize(("has_bfloat16", "dtype"), [(True, "bfloat16"), (False, "float16")])
+def test_that_a_gpu_without_bfloat16_computes_in_float16(
+    has_bfloat16: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bfloat16)
+    assert choose_dtype("auto", "cuda:0") == dtype
+    assert choose_dtype("auto", "mps") == "float16"
+
+
+@pytest.mark.parametrize(("factor", "dtype"), [(1.0, torch.float16), (1e5, torch.float32)], ids=["small", "large"])
+def test_that_a_model_of_numbers_too_large_for_float16_is_loaded_in_float32(
+    folder: ModelFolder, factor: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = load_file(folder.path / "model.safetensors")
+    weights["model.layers.0.mlp.down_proj.weight"] *= factor
+    weights["model.layers.0.mlp.up_proj.weight"] *= factor
+    save_file(weights, folder.path / "model.safetensors", metadata={"format": "pt"})
+    monkeypatch.setattr(loading, "choose_dtype", lambda wanted, device: "float16")
+    assert load(folder, "cpu", "auto").dtype == dtype
+
+
 def test_a_dtype_asked_for_is_taken_and_an_unknown_one_refused() -> None:
     assert choose_dtype("float16", "cpu") == "float16"
     with pytest.raises(ModelError, match="no dtype called 'int4'"):

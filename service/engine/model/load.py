@@ -6,6 +6,7 @@ that is a sentence for the user: for a caller that does not import torch.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ import torch
 
 from service.engine.model.child import REFUSED
 from service.engine.model.folder import ModelFolder
-from service.engine.model.passes import ForwardPass
+from service.engine.model.passes import ForwardPass, Part
 from service.engine.model.report import LoadReport, ModelError, keep_quiet
+
+logger = logging.getLogger(__name__)
 
 DTYPES: Final = ("bfloat16", "float32", "float16", "int8")
 FALLBACK_CONTEXT: Final = 2048
@@ -62,9 +65,13 @@ def choose_device(wanted: str) -> str:
 
 
 def choose_dtype(wanted: str, device: str) -> str:
-    """The dtype for `wanted`: `auto` takes bfloat16 where the device computes in it fast, else float32."""
+    """The dtype for `wanted`: `auto` takes bfloat16 where the device computes in it fast, else float16 on a GPU.
+
+    On a processor that lacks bfloat16 it takes float32.
+    """
     if wanted == "auto":
-        return "bfloat16" if _has_fast_bfloat16(torch.device(device)) else "float32"
+        has_bfloat16 = _has_fast_bfloat16(torch.device(device))
+        return "bfloat16" if has_bfloat16 else "float32" if device == "cpu" else "float16"
     if wanted not in DTYPES:
         raise ModelError(f"There is no dtype called {wanted!r}; the dtypes are auto, {', '.join(DTYPES)}.")
     if wanted == "int8" and not (device == "cpu" and _has_fast_bfloat16(torch.device(device))):
@@ -79,9 +86,30 @@ def computed_in(dtype: str) -> torch.dtype:
 
 
 def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep_quiet) -> LoadedModel:
-    """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`."""
+    """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`.
+
+    Where `auto` would take float16, whose largest number is 65,504, a model that exceeds it is loaded in float32.
+    """
     place = torch.device(choose_device(device))
     chosen = choose_dtype(dtype, str(place))
+    loaded = _load(folder, place, chosen, report)
+    if dtype == "auto" and chosen == "float16" and not is_finite(loaded):
+        logger.warning("The model %s exceeds the numbers of float16, so it computes in float32", folder.name)
+        return _load(folder, place, "float32", report)
+    return loaded
+
+
+def is_finite(loaded: LoadedModel) -> bool:
+    """Whether the logits of a few tokens are numbers."""
+    from service.engine.model.batch_cache import BatchCache
+
+    with torch.inference_mode():
+        ids = torch.arange(8, device=loaded.device)[None] % loaded.vocabulary
+        logits = loaded.forward([Part(ids, torch.arange(8, device=loaded.device)[None], None, BatchCache(1))])
+    return bool(logits.isfinite().all())
+
+
+def _load(folder: ModelFolder, place: torch.device, chosen: str, report: LoadReport) -> LoadedModel:
     if not folder.path.is_dir():
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
