@@ -167,7 +167,7 @@ def test_that_the_stages_of_every_request_follow_each_other(service: Service) ->
 
 
 def test_that_a_killed_replica_fails_what_it_held_and_is_replaced_with_the_settings_in_force(service: Service) -> None:
-    version = service.change(max_batch_size=7).json()["version"]
+    version = service.change(max_batch_size=4, batch_wait_timeout_s=5).json()["version"]  # they run together
     with service.telemetry() as telemetry, ThreadPoolExecutor(4) as clients:
         answers = [clients.submit(service.complete, f"Item {i}", max_tokens=400, ignore_eos=True) for i in range(4)]
         frame = telemetry.read_until_running(4)
@@ -176,7 +176,7 @@ def test_that_a_killed_replica_fails_what_it_held_and_is_replaced_with_the_setti
     assert statuses == {500}
     wait_until_answered(service)
     settings = requests.get(f"{service.url}/batching", timeout=HANG_S).json()
-    assert (settings["version"], settings["settings"]["max_batch_size"]) == (version, 7)
+    assert (settings["version"], settings["settings"]["max_batch_size"]) == (version, 4)
 
 
 def wait_until_answered(service: Service) -> None:
