@@ -14,7 +14,7 @@ from service.analysis.findings.verdict import LONGEST, STANDS_S, WORST_FIRST, Si
 from service.analysis.observed.history import History
 from service.analysis.observed.register import numbers
 from service.analysis.observed.statistics import figures
-from service.analysis.predict.predict import Prediction, predict
+from service.analysis.predict.predict import Estimate, Prediction, predict
 from service.messages.load import ClientOutcome, ClientRequest, ClosedLoop, LoadFrame
 from service.messages.objectives import Objectives
 from service.messages.settings import Settings
@@ -194,14 +194,26 @@ def test_that_the_time_of_a_backlog_is_the_predicted_one_until_that_has_passed()
     history, _ = filled_history(DRAINS, 33.0)
     prediction = predict(history, Settings(max_batch_size=16))
     assert prediction is not None
-    assert prediction.worked_off_s is not None
-    takes_s = prediction.worked_off_s.value
-    later = [verdict(situation(history, prediction=prediction.after(s))).text for s in (0.0, 2.0, takes_s)]
-    assert f", about {format_time(takes_s)};" in later[0]
-    assert f", about {format_time(takes_s - 2.0)};" in later[1]
+    takes_s = prediction.falls_in_s(16)
+    assert takes_s is not None
+    of_moments = [prediction.after(passed_s) for passed_s in (0.0, 2.0, takes_s)]
+    now, later, passed = (verdict(situation(history, prediction=each)).text for each in of_moments)
+    assert f", about {format_time(takes_s)};" in now
+    assert f", about {format_time(takes_s - 2.0)};" in later
     measured = verdict(situation(history)).text
-    assert later[2].startswith(measured.removesuffix("."))
-    assert measured.partition(", about ")[2] not in later[0]
+    assert passed.startswith(measured.removesuffix("."))
+    assert measured.partition(", about ")[2] not in now
+
+
+def test_that_a_backlog_is_not_worked_off_when_as_many_wait_as_usual_close_to_saturation() -> None:
+    """What is usual then is more than a batch, and the sentence speaks of what waits."""
+    history, _ = filled_history(DRAINS, 33.0)
+    prediction = predict(history, Settings(max_batch_size=16))
+    assert prediction is not None
+    many = tuple(Estimate(40.0, 30.0, 50.0) for _ in prediction.trajectory.waiting)
+    usual = changed(prediction, trajectory=changed(prediction.trajectory, waiting=many))
+    assert usual.falls_in_s(40) is None, "it is so now"
+    assert verdict(situation(history, prediction=usual)).text.startswith(verdict(situation(history)).text[:-1])
 
 
 def test_that_the_backlog_is_worked_off_in_about_that_time() -> None:

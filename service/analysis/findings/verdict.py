@@ -193,12 +193,12 @@ def _working_off(of: Situation) -> Verdict | None:
     facts, change = of.facts, of.found("settings_changed")
     if facts is None:
         return None
-    queue = int(of.figures.queue or 0)
-    left_s = _falls_for_s(facts) if queue > facts.cap * facts.places else None
+    queue, of_batches = int(of.figures.queue or 0), facts.cap * facts.places
+    left_s = _falls_for_s(facts) if queue > of_batches else None
     if left_s is not None:
         predicted = _predicted(of)
-        if predicted is not None and predicted.worked_off_s is not None:
-            left_s = predicted.worked_off_s.value or left_s  # of what takes longer than that, what is measured
+        if predicted is not None:
+            left_s = predicted.falls_in_s(of_batches) or left_s
         requests = "request" if queue == 1 else "requests"
         about = f", about {format_time(left_s)}"
         return Verdict(

@@ -88,6 +88,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         rate_per_s: arrivals.
         users: of a closed loop, else 0.
         requests, batches: numbers that were observed.
+        passed_s: since it was made; the trajectory begins before that.
     """
 
     settings: Settings
@@ -112,6 +113,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     users: int
     requests: int
     batches: int
+    passed_s: float = 0.0
 
     @property
     def is_after_backlog(self) -> bool:
@@ -119,17 +121,17 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         return not self.saturated and (self.worked_off_s is None or self.worked_off_s.value >= STEP_S)
 
     def after(self, passed_s: float) -> Prediction | None:
-        """The prediction as it reads when so much time has passed; ``None`` where its horizon has.
+        """The prediction as it reads when so much time has passed; ``None`` where its horizon has."""
+        if self.horizon_s is None:
+            return msgspec.structs.replace(self, passed_s=passed_s)
+        left_s = self.horizon_s - passed_s
+        return msgspec.structs.replace(self, horizon_s=left_s, passed_s=passed_s) if left_s >= LEAST_LEFT_S else None
 
-        Its horizon and the time of its backlog are counted from then, its trajectory still from the beginning.
-        """
-        if self.horizon_s is not None:
-            left_s = self.horizon_s - passed_s
-            return msgspec.structs.replace(self, horizon_s=left_s) if left_s >= LEAST_LEFT_S else None
-        if self.worked_off_s is None:
-            return self
-        left = Estimate(*(max(0.0, time_s - passed_s) for time_s in msgspec.structs.astuple(self.worked_off_s)))
-        return msgspec.structs.replace(self, worked_off_s=left)
+    def falls_in_s(self, waiting: int) -> float | None:
+        """When no more than so many wait, from now; ``None`` if not within the trajectory, or if it should be so."""
+        falls_at = (n * STEP_S for n, each in enumerate(self.trajectory.waiting) if each and each.value <= waiting)
+        left_s = next(falls_at, 0.0) - self.passed_s
+        return left_s if left_s > 0 else None
 
 
 def predict(
