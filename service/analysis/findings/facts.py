@@ -20,7 +20,7 @@ from service.analysis.observed.rolling import WINDOW_S
 from service.analysis.predict.cost import Capacity, CostModel
 from service.messages.load import Burst, ClosedLoop, OnOff
 from service.messages.settings import Settings, setting_text
-from service.messages.text import per_second
+from service.messages.text import counted, per_second, seconds
 
 Severity: TypeAlias = Literal["warning", "check", "info"]
 
@@ -292,6 +292,12 @@ class Facts:
         The last number alone would be too low: the service often reports when a batch has just emptied the queue.
         """
         return int(np.median(self.queues.total[-(MOMENTS // 5) :]))
+
+    @property
+    def waited(self) -> str:
+        """What `waiting` says, in words: it is no figure of now."""
+        span_s = (self.at_s - self.since_s) / 5
+        return f"{counted(self.waiting, 'request')} or more waited during half of the last {seconds(span_s)}"
 
     @cached_property
     def begun(self) -> Ints:

@@ -69,8 +69,7 @@ def batch_size_limits(facts: Facts) -> Finding | None:
         taken = f"{full} of the last {batches} batches were full"
         if facts.is_continuous:
             taken = f"All {facts.cap} places were taken {percent(facts.full_share)} of the time"
-        waits = f"{counted(facts.waiting, 'request')} {'waits' if facts.waiting == 1 else 'wait'}"
-        title, evidence = "max_batch_size limits", f"{taken}, and {waits}."
+        title, evidence = "max_batch_size limits", f"{taken}, and {facts.waited}."
         advice = asdict(carry_load(facts))
         return Finding("batch_size_limits", "warning", title, evidence=evidence, data=data, **advice)
     previous = facts.previous_batches
@@ -172,8 +171,7 @@ def memory_limits(facts: Facts) -> Finding | None:
         "warning",
         "Memory limits the batches",
         evidence=f"Memory has room for {held} tokens of prompts and max_tokens in a batch, and a request of now needs "
-        f"{needed.mean():.0f}: {counted(round(rows), 'request')} of {facts.cap}. "
-        f"{counted(facts.waiting, 'request')} {'waits' if facts.waiting == 1 else 'wait'}.",
+        f"{needed.mean():.0f}: {counted(round(rows), 'request')} of {facts.cap}. {facts.waited}.",
         data={"memory_tokens": held, "tokens": float(needed.mean()), "rows": rows, "waiting": facts.waiting},
         advice="Ask for fewer tokens (max_tokens), shorten the prompts, or free memory and start the service anew.",
         control="max_batch_tokens",
