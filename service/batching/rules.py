@@ -46,7 +46,8 @@ class Rules:
     @classmethod
     def of(cls, settings: Settings, version: int = 0, memory_tokens: int = 0) -> Rules:
         """`memory_tokens`: what the engine's memory holds, of all batches that run; 0 where that is not known."""
-        budgets = [settings.max_batch_tokens, memory_tokens // settings.places]
+        of_memory = max(memory_tokens // settings.places, 1) if memory_tokens else 0
+        budgets = [settings.max_batch_tokens, of_memory]
         return cls(
             max_batch_size=settings.max_batch_size,
             batch_wait_timeout_s=settings.longest_wait_s,

@@ -46,8 +46,8 @@ class Forward:
         self.prefill_tokens = 512 if device.type == "cpu" else 8192
         # The same while other rows are decoded, which wait meanwhile.
         self.joining_tokens = Settings().chunk_tokens(device.type)
-        # Columns of padding that a step reads rather than form a further group of rows. On two cores the operations of
-        # a group take as long as reading so many; on a GPU, whose graphs hold one group, far longer.
+        # Columns of padding that a group of rows may have before it is divided. A further group costs operations in
+        # each layer: on two cores as much time as 512 columns, on a GPU far more, since its graphs hold one group.
         self.free_padding = 512 if device.type == "cpu" else 65_536
         self.compute = compute
 

@@ -45,7 +45,7 @@ def tokens_that_fit(loaded: LoadedModel, replicas: int) -> int:
 
 
 class ControlGroup(NamedTuple):
-    """How Linux tells what a group of processes may take, relative to where the group's files are.
+    """The files in which Linux reports the memory of a control group, and its limit.
 
     See https://docs.kernel.org/admin-guide/cgroup-v2.html and ../cgroup-v1/memory.html.
     """

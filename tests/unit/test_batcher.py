@@ -106,5 +106,6 @@ async def test_that_no_more_leave_than_memory_holds_and_the_others_wait(formatio
 def test_that_of_two_budgets_the_smaller_counts() -> None:
     assert Rules.of(Settings()).max_batch_tokens == 0
     assert Rules.of(Settings(), memory_tokens=100).max_batch_tokens == 100
+    assert Rules.of(Settings(max_concurrent_batches=8), memory_tokens=3).max_batch_tokens == 1, "and not without limit"
     assert Rules.of(Settings(max_batch_tokens=50), memory_tokens=100).max_batch_tokens == 50
     assert Rules.of(Settings(max_batch_tokens=200), memory_tokens=100).max_batch_tokens == 100

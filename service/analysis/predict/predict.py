@@ -121,14 +121,17 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
         return not self.saturated and (self.worked_off_s is None or self.worked_off_s.value >= STEP_S)
 
     def after(self, passed_s: float) -> Prediction | None:
-        """The prediction as it reads when so much time has passed; ``None`` where its horizon has."""
+        """Returns the prediction with the time left of it after `passed_s`; ``None`` once its horizon is over."""
         if self.horizon_s is None:
             return msgspec.structs.replace(self, passed_s=passed_s)
         left_s = self.horizon_s - passed_s
         return msgspec.structs.replace(self, horizon_s=left_s, passed_s=passed_s) if left_s >= LEAST_LEFT_S else None
 
     def falls_in_s(self, waiting: int) -> float | None:
-        """When no more than so many wait, from now; ``None`` if not within the trajectory, or if it should be so."""
+        """Returns the seconds from now until the trajectory falls to `waiting` requests that wait.
+
+        ``None`` where it does not fall so far, and where that time is over.
+        """
         falls_at = (n * STEP_S for n, each in enumerate(self.trajectory.waiting) if each and each.value <= waiting)
         left_s = next(falls_at, 0.0) - self.passed_s
         return left_s if left_s > 0 else None

@@ -25,7 +25,7 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
     """
 
     def __init__(self, rows: int, layers: int = 1, room: int = 0) -> None:
-        """Make it for so many rows; nothing is allocated before the first column comes.
+        """Hold `rows` rows; memory is allocated when the first column comes.
 
         Args:
             layers: of the model; where they are more, or of different shapes, some have a tensor of their own.
