@@ -189,7 +189,8 @@ class Hub:
             except Exception as error:  # of Ray's, whose controller may be late too, or gone
                 logger.warning("Serve does not say whether %s has ended: %s", " or ".join(silent), error)
                 continue
-            for name in self._names.outside(known).intersection(self._log.silent_replicas()):
+            # Of a replica that came, or was heard of, while Serve was asked, `known` says nothing.
+            for name in self._names.outside(known).intersection(silent, self._log.silent_replicas()):
                 self._log.lose(name)
                 self._board.forget(name)
 

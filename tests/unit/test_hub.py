@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,7 @@ class Serve:
         self.running: set[str] = set()
         self.starting: set[str] = set()
         self.failure: Exception | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
         self._asked = threading.Event()
 
     async def asked_again(self) -> None:
@@ -36,13 +38,15 @@ class Serve:
         await asyncio.to_thread(self._asked.wait)
 
     def look(self) -> DeploymentSnapshot:
+        running, starting = frozenset(self.running), frozenset(self.starting)
         self._asked.set()
         if self.failure is not None:
             raise self.failure
+        self.meanwhile()
         return DeploymentSnapshot(
-            wanted=Scale(replicas=max(len(self.running), 1)),
-            running=frozenset(self.running),
-            starting=frozenset(self.starting),
+            wanted=Scale(replicas=max(len(running), 1)),
+            running=running,
+            starting=starting,
             leaving=frozenset(),
             resources={},
             is_autoscaled=False,
@@ -129,15 +133,49 @@ async def test_a_silent_replica_is_lost_when_serve_knows_it_no_more_and_late_unt
         name, _ = await hub.register(replica)
         serve.running.add(replica)
         await hub.report(Recorder(name).report(status(name)))
+    serve.starting.add("starting")  # before it leaves the others: it may be asked between
     serve.running.remove("starting")
-    serve.starting.add("starting")
     await serve.asked_again()
     serve.running.remove("ended")
+    assert await first_lost(hub) == ("r2",)
+
+
+async def test_a_replica_that_comes_while_serve_is_asked_of_another_is_not_lost(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frames, "SILENCE_S", 0.0)
+    monkeypatch.setattr(module, "SILENT_POLL_S", 0.01)
+    hub = started_hub()
+    for replica in ("late", "ended"):
+        name, _ = await hub.register(replica)
+        serve.running.add(replica)
+        await hub.report(Recorder(name).report(status(name)))
+    await serve.asked_again()
+    serve.running.remove("ended")
+    followers = []
+    loop = asyncio.get_running_loop()
+
+    async def come() -> None:
+        followers.append(asyncio.create_task(hub.follow("new", "r3", AS_CHANGED)))
+        serve.running.add("new")
+        await hub.report(Recorder("r3").report(status("r3")))
+
+    def come_once() -> None:
+        if not followers:
+            asyncio.run_coroutine_threadsafe(come(), loop).result(timeout=10.0)
+
+    serve.meanwhile = come_once
+    assert await first_lost(hub) == ("r2",)
+    followers[0].cancel()
+
+
+async def first_lost(hub: Any) -> tuple[str, ...]:
+    """The names of the replicas that the first frame with any calls lost."""
     number, lost = 0, ()
     while not lost:
         number, events = await hub.frames_after("late", number)
         lost = tuple(replica for event in events for replica in DECODER.decode(event).lost_replicas)
-    assert lost == ("r2",)
+    return lost
 
 
 async def test_a_controller_that_does_not_answer_loses_no_replica(
