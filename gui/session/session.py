@@ -60,7 +60,8 @@ class Session(QObject):
         self._load = load
         self._is_service_stop_due = False
         self._death: _Death | None = None
-        self._failed_before: int | None = None
+        self._failed_before = 0  # requests of the load generator that failed while the service was well
+        self._is_ending = False  # the service has said that it stops, which nobody here asked for
         manager = network.manager(self)
         self.settings = SettingsClient(manager, self)
         self.deployment = DeploymentClient(manager, self)
@@ -98,7 +99,9 @@ class Session(QObject):
         """Start the service; also after a failure. `usual_s` holds how long its stages took the last time."""
         self.progress = StartProgress(usual_s)
         self._move(Event.START_WANTED)
-        self.ready = self._failed_before = None
+        self.ready = None
+        self._is_ending = False
+        self._failed_before = self._failed_so_far()
         self._service.start(start)
 
     def stop(self) -> None:
@@ -153,7 +156,7 @@ class Session(QObject):
             case Ready() if self.state is LifeCycle.STARTING:
                 self._begin(state)
             case Stopping() if self.state in (LifeCycle.STARTING, LifeCycle.RUNNING):
-                self._failed_before = self._failed_so_far()
+                self._is_ending = True
                 self.logged.emit("Another program asked the service to stop.")
 
     def _begin(self, ready: Ready) -> None:
@@ -186,16 +189,16 @@ class Session(QObject):
             self._load.send(StopLoad())
         self._move(Event.DIED)
         of_others = sum(row.source == "other" for row in in_flight)
-        failed = self._failed_so_far()
-        failed_before = failed if self._failed_before is None else self._failed_before
-        self._death = _Death(reason, of_others, failed_before)
-        self.died.emit(self._death.sentence(len(in_flight) + failed - failed_before))
+        self._death = _Death(reason, of_others)
+        self.died.emit(self._death.sentence(len(in_flight) + self._failed_by_death()))
 
     def _report_cost(self, death: _Death) -> None:
         """Report the final number of failed requests: the load generator has an end for each that it sent."""
         self._death = None
-        ours = max(0, self._failed_so_far() - death.failed_before)
-        self.cost_known.emit(death.sentence(death.of_others + ours))
+        self.cost_known.emit(death.sentence(death.of_others + self._failed_by_death()))
+
+    def _failed_by_death(self) -> int:
+        return max(0, self._failed_so_far() - self._failed_before)
 
     def _failed_so_far(self) -> int:
         return self.history.load.totals.failed if self.history.load is not None else 0
@@ -218,8 +221,19 @@ class Session(QObject):
         if self.is_at_rest:
             self.came_to_rest.emit()
 
+    def _note_failed(self, frame: TelemetryFrame) -> None:
+        """Note how many requests had failed when the service was last well: what fails later, its death costs.
+
+        The load generator may see the death before this process does, and its frame may come before an older one of
+        the service. Both run on this machine, so their clocks are one.
+        """
+        load = self.history.load
+        if load is not None and load.at_s <= frame.at_s and not self._is_ending:
+            self._failed_before = load.totals.failed
+
     def _on_telemetry_frame(self, frame: TelemetryFrame) -> None:
         self.frames_seen += 1
+        self._note_failed(frame)
         self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)
         self.history.add_telemetry(frame)
         self.heard.emit(frame)
@@ -250,15 +264,13 @@ class _Death:
 
     Attributes:
         of_others: requests of other clients that were under way.
-        failed_before: requests of the load generator that had failed before the end began.
 
-    >>> _Death("The service was killed by signal 9 (SIGKILL).", 0, 0).sentence(15)
+    >>> _Death("The service was killed by signal 9 (SIGKILL).", 0).sentence(15)
     'The service was killed by signal 9 (SIGKILL); 15 requests failed.'
     """
 
     reason: str
     of_others: int
-    failed_before: int
 
     def sentence(self, failed: int) -> str:
         if not failed:

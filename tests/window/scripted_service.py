@@ -2,7 +2,7 @@
 
 It says the same lines on standard output and offers the same HTTP; settings, queue, batches and frames are the
 service's own. A "token" is a word and takes `--step-s`. Redeployments are make-believe, and a fifth replica cannot
-start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`.
+start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`, and the signal `HANG_UP`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ STAGES = (
     Stage(name="load", title="Load the model", about_s=2.0),
 )
 INSTANCE = os.urandom(4).hex()
+HANG_UP = signal.SIGUSR1  # breaks every connection and takes no other, as a process does that is about to die
 
 
 def say(state: ServiceState) -> None:
@@ -330,7 +331,8 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(scripted.generate()), asyncio.create_task(scripted.report())]
+    parts = scripted.generate(), scripted.report(), hang_up_when_told(runner)
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(part) for part in parts]
     for stage in STAGES[1:]:
         say(StageProgress(name=stage.name, elapsed_s=time.monotonic() - began_s, finished=True))
     say(
@@ -349,6 +351,13 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
     say(Stopping())
     for task in tasks:
         task.cancel()
+    await runner.cleanup()
+
+
+async def hang_up_when_told(runner: web.AppRunner) -> None:
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(HANG_UP, told.set)
+    await told.wait()
     await runner.cleanup()
 
 

@@ -22,6 +22,7 @@ from gui.widgets.slider import Slider
 from service.messages.load import ClosedLoop, Poisson
 from tests.window.children import SCRIPT, scripted
 from tests.window.conftest import MakeBatchscope, start_service
+from tests.window.scripted_service import HANG_UP
 from tests.window.seen import named, texts
 
 
@@ -127,6 +128,24 @@ def test_that_a_death_under_load_is_told_with_its_cost_and_restart_works(
     fire(batchscope, "two")
     qtbot.waitUntil(lambda: outcomes(batchscope)[-1] == "done")
     assert len(batchscope.errors) == 1
+
+
+def test_that_a_death_that_the_load_generator_sees_first_is_told_with_its_cost(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = make_batchscope(scripted("--step-s=0.05"))
+    start_service(qtbot, batchscope)
+    fire(batchscope, "one", copies=20)
+    qtbot.waitUntil(has_begun(batchscope))
+
+    kill_service(batchscope, HANG_UP)
+    qtbot.waitUntil(lambda: outcomes(batchscope) == ["failed"] * 20)
+    assert batchscope.errors == []
+    kill_service(batchscope)
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
+
+    [sentence] = batchscope.errors
+    assert sentence.endswith("; 20 requests failed.")
 
 
 def test_that_a_service_that_cannot_start_says_why(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
