@@ -11,7 +11,7 @@ import pytest
 from service.analysis.observed.history import History
 from service.analysis.predict.load import Arrival, OpenLoop
 from service.analysis.predict.observation import Backlog, Observation, ReplicaBacklog, Running
-from service.analysis.predict.predict import HORIZON_S, Prediction, Predictor
+from service.analysis.predict.predict import HORIZON_S, Estimate, Prediction, Predictor
 from service.analysis.predict.replicas import RunningBatch, Underway
 from service.analysis.predict.simulation import Held, Start, simulate
 from service.messages.settings import Settings
@@ -68,8 +68,9 @@ def test_that_the_time_until_the_backlog_is_worked_off_is_predicted() -> None:
 def test_that_latency_and_queue_are_predicted_on_the_way() -> None:
     run, course = run_into(LARGE), predicted(LARGE).trajectory
     inside = []
-    for second in range(int(HORIZON_S)):
-        end_s = CHANGED_S + second + 1
+    assert course.waiting[0] == Estimate(*3 * (waiting(run, CHANGED_S),)), "it begins at what waits now"
+    for second in range(1, int(HORIZON_S) + 1):
+        end_s = CHANGED_S + second
         answered = latencies_s(run, end_s - 1, end_s)
         depth, p95_s = course.waiting[second], course.p95_s[second]
         assert depth is not None
@@ -117,7 +118,7 @@ def test_that_a_latency_without_answers_is_unknown() -> None:
     nobody = predictor_behind_a_backlog().predict(LARGE.revised({"allow_small_batch": False, "max_batch_size": 200}))
     assert nobody is not None
     assert nobody.trajectory.p50_s[0] is not None, "the batch that runs is answered"
-    assert nobody.trajectory.p50_s[8] is None
+    assert nobody.trajectory.p50_s[9] is None
 
 
 def arrivals(times_s: list[float], tokens: int = 1) -> tuple[Arrival, ...]:

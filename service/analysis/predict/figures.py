@@ -95,14 +95,14 @@ def is_growing(run: SimulatedRun, until_s: float) -> bool:
 
 @dataclass(frozen=True)
 class Course:
-    """A run in steps of `STEP_S`; a latency is NaN where no request was answered.
+    """A run in steps of `STEP_S`, from its beginning on; a latency is NaN where no request was answered.
 
-    Answers come a whole batch at a time. So what is said of them at the end of a step is of a span around it: of
-    `AROUND_S`, or longer where batches run long.
+    Answers come a whole batch at a time. So what is said of them at a moment is of a span around it: of `AROUND_S`, or
+    longer where batches run long.
 
     Attributes:
         p50_s, p95_s: of the requests answered around then.
-        waiting: in the queue or sealed, at the end of each step.
+        waiting: in the queue or sealed at that moment.
         present: these and those that run.
         requests_per_s, tokens_per_s: answered around then.
     """
@@ -116,18 +116,18 @@ class Course:
 
     @classmethod
     def of(cls, run: SimulatedRun, until_s: float) -> Course:
-        ends = np.arange(STEP_S, until_s + STEP_S / 2, STEP_S)
+        moments = np.arange(0.0, until_s + STEP_S / 2, STEP_S)
         answered = [r for r in run.requests if not r.refused and r.answered_s is not None]
         answered_s = np.array([_answered_s(r) for r in answered])
         latency_s = answered_s - np.array([r.arrival.intended_s for r in answered])
         tokens = np.array([r.arrival.tokens for r in answered], float)
         longest_s = max((batch.finished_s - max(batch.started_s, 0.0) for batch in run.batches), default=0.0)
         half_s = max(AROUND_S, BATCHES_AROUND * longest_s) / 2
-        begins, stops = np.maximum(ends - half_s, 0.0), ends + half_s
+        begins, stops = np.maximum(moments - half_s, 0.0), np.maximum(moments, STEP_S) + half_s
         around = (answered_s > begins[:, None]) & (answered_s <= stops[:, None])
         p50_s, p95_s = np.array([percentiles(latency_s[each]) for each in around]).T
         rates = (around @ each / (stops - begins) for each in (np.ones(len(answered)), tokens))
-        return cls(p50_s, p95_s, waiting_at(run, ends), present_at(run, ends), *rates)
+        return cls(p50_s, p95_s, waiting_at(run, moments), present_at(run, moments), *rates)
 
 
 def waiting_at(run: SimulatedRun, times_s: Floats) -> Floats:

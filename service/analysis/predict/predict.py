@@ -52,11 +52,11 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
-    """What comes in the next `HORIZON_S`, second by second; ``None`` where no request is answered.
+    """What comes in the next `HORIZON_S`, from now on, second by second; ``None`` where no request is answered.
 
     Attributes:
         p50_s, p95_s: of the requests answered in some seconds around then; see `Course`.
-        waiting: in the queue or in sealed batches, at the end of it.
+        waiting: in the queue or in sealed batches at that moment.
         present: these and those that run.
     """
 
@@ -118,7 +118,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_after_backlog(self) -> bool:
         """Whether a backlog has to be worked off before the figures hold."""
-        return not self.saturated and (self.worked_off_s is None or self.worked_off_s.value >= STEP_S)
+        return not self.saturated and (self.worked_off_s is None or self.worked_off_s.value > STEP_S)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the number of requests that wait changes from the present on: it is a way, not only a level."""
+        return self.saturated or self.is_after_backlog
 
     def after(self, passed_s: float) -> Prediction | None:
         """Returns the prediction with the time left of it after `passed_s`; ``None`` once its horizon is over."""
