@@ -2,10 +2,13 @@
 
 During a drag the service follows, so measurements belong to no single setting: the predictor uses the observation from
 the drag's start. A prediction is shown until settings, load, replicas or the engine's speed change again. One that was
-shown when its settings came in force is scored, and the score stands above the plots.
+shown when its settings came in force is scored, and the score stands above the plots. Where it shows a way, as that of
+a backlog which is worked off, it is made anew from the present every few seconds; the first one is scored.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from PySide6.QtCore import QObject
 
@@ -24,12 +27,16 @@ from service.analysis.predict.speed import Withheld
 from service.messages.load import LoadFrame
 from service.messages.settings import Settings, VersionedSettings
 
+ANEW_S: Final = 5.0
+"""Between two predictions of one way; each takes about 0.3 s of a processor, which the model may need."""
+
 
 class Foresight(QObject):
     """Asks the predictor about the settings of the controls, and shows its answer in figures and plots.
 
     Attributes:
         predictor: its process runs from the first load on.
+        scores: of the predictions that were shown for a change which was then made.
     """
 
     def __init__(self, window: MainWindow, plots: PlotStack, session: Session) -> None:
@@ -49,7 +56,8 @@ class Foresight(QObject):
         self._made: Prediction | None = None
         self._made_at_s = 0.0  # when it was observed what this rests on; `_observed_s` is the newest observation's
         self._shown: Prediction | None = None  # and not yet waited for
-        self._scores = Scores()
+        self._is_anew = False  # of what was asked last
+        self.scores = Scores()
         window.batching.considered.connect(self._on_considered)
         session.settings_applied.connect(self._on_settings_applied)
         session.load_changed.connect(self._on_load_changed)
@@ -64,13 +72,14 @@ class Foresight(QObject):
 
     def follow(self) -> None:
         """Score what was predicted, and withdraw it while the engine is not as it was observed; once a second."""
-        if self._asked is None and self._withheld is None and not self._scores.is_waiting:
+        if self._asked is None and self._withheld is None and not self.scores.is_waiting:
             return
         withheld = Withheld.at(self._history)
-        self._scores.follow(self._history, is_steady=withheld is None)
+        self.scores.follow(self._history, is_steady=withheld is None)
         if withheld != self._withheld:
             self._withdraw(withheld)
         elif self._made is not None:
+            self._make_anew()
             self._show_made()
         self._describe()
 
@@ -85,7 +94,8 @@ class Foresight(QObject):
             return
         if begins or self._asked is not None:
             self._asked, self._version, self._shown = settings, None, None
-            self._scores.drop()
+            self.scores.drop()
+            self._is_anew = False
             self.predictor.ask(settings)
 
     def _observe(self) -> bool:
@@ -95,22 +105,39 @@ class Foresight(QObject):
             self._withdraw(withheld)
             return False
         self._withheld = None
-        self._mark, self._observed_s = self._last_mark(), self._history.now_s()
-        self.predictor.observe(observation)
+        self._mark = self._last_mark()
+        self._send(observation)
         return True
+
+    def _send(self, observation: Observation) -> None:
+        self._observed_s = self._history.now_s()
+        self.predictor.observe(observation)
+
+    def _make_anew(self) -> None:
+        """Let a way that is in force begin at the present again: what came since is measured."""
+        is_due = self._history.now_s() - self._observed_s >= ANEW_S and not self._is_dragging
+        if not (is_due and self._version is not None and self._made is not None and self._made.is_moving):
+            return
+        observation = Observation.of_history(self._history)
+        if observation is not None:
+            self._is_anew = True
+            self._send(observation)
+            self.predictor.ask(self._made.settings)
 
     def _withdraw(self, withheld: Withheld | None) -> None:
         """Show no prediction, and the reason where that is not just for lack of data."""
         self._asked = self._version = None
         self._withheld = withheld
-        self._scores.drop()
+        self.scores.drop()
         self.predictor.forget()
         self._show(None)
 
     def _show(self, prediction: Prediction | None) -> None:
-        self._made = self._shown = prediction
+        self._made = prediction
         self._made_at_s = self._observed_s
-        self._expect()
+        if not self._is_anew:
+            self._shown = prediction
+            self._expect()
         self._describe()
         self._show_made()
 
@@ -131,7 +158,7 @@ class Foresight(QObject):
     def _expect(self) -> None:
         """Wait for the outcome of a prediction that is seen and in force; while a slider is held there is none."""
         if self._shown is not None and self._version is not None and not self._is_dragging:
-            self._scores.expect(self._shown, self._version, self._history)
+            self.scores.expect(self._shown, self._version, self._history)
             self._shown = None
 
     def _describe(self) -> None:
@@ -139,7 +166,7 @@ class Foresight(QObject):
         if self._withheld is not None:
             self._window.views.describe(LIVE, self._withheld.sentence, brief=self._withheld.brief)
         else:
-            scores = self._scores
+            scores = self.scores
             self._window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)
 
     def _on_load_changed(self, frame: LoadFrame) -> None:

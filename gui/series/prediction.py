@@ -54,8 +54,7 @@ NO_GHOST: Final[Mapping[str, tuple[GhostLevel, ...]]] = {}
 
 def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]:
     """The levels of each plot, by the plot's name; where a backlog is worked off first, the way there too."""
-    then, is_moving = prediction, prediction.saturated or prediction.is_after_backlog
-    comes = prediction.trajectory if is_moving else Trajectory()
+    then, comes = prediction, prediction.trajectory if prediction.is_moving else Trajectory()
     return {
         "latency": (
             *(replace(each, words=_latency_words(then)) for each in _level(then.p95_s, "p95", comes.p95_s)),
@@ -66,7 +65,7 @@ def ghost_levels(prediction: Prediction) -> Mapping[str, tuple[GhostLevel, ...]]
             *_level(then.requests_per_s, "t1", comes.requests_per_s, pane=1),
         ),
         "batch-size": () if then.is_after_backlog else _level(then.mean_batch, "t1"),
-        "queue-depth": _level(comes.present[-1], "t1", comes.present) if is_moving else (),
+        "queue-depth": _level(comes.present[-1], "t1", comes.present) if then.is_moving else (),
     }
 
 

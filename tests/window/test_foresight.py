@@ -136,6 +136,43 @@ def test_that_the_time_that_is_left_until_then_is_counted_and_no_prediction_outl
     assert not composition.plots.latency.ghost
 
 
+def test_that_a_way_begins_at_the_present_again_and_its_first_prediction_is_the_one_that_is_scored(
+    qtbot: QtBot, loaded: Batchscope
+) -> None:
+    composition = loaded.composition
+    narrow = CALM.revised({"max_batch_size": 1})
+    steps = (Step(0.0, 4.0, CALM), Step(SPAN_S, settings=narrow))
+    drag_to(loaded, 1, let_go=True)
+    with qtbot.waitSignal(composition.foresight.predictor.predicted) as first:
+        apply(loaded, 2, 1)
+    composition.history.become(filled_history(SyntheticRun(SPAN_S + 12.0, steps, seed=4))[0])
+    with qtbot.waitSignal(composition.foresight.predictor.predicted) as anew:
+        composition.foresight.follow()
+    assert below(loaded, "p95_s").startswith("in 30 s")
+    (waiting,) = composition.plots.queue_depth.ghost
+    held = sum(composition.history.depth_at(composition.history.now_s()))
+    assert waiting.course[0].value == pytest.approx(held, abs=1.0)
+    assert anew.args[0].backlog > first.args[0].backlog + 5
+
+    composition.history.become(filled_history(SyntheticRun(SPAN_S + AFTER_S + 2.0, steps, seed=4))[0])
+    composition.foresight.follow()
+    assert composition.foresight.scores.outcomes[0].prediction == first.args[0]
+
+
+def test_that_a_level_is_predicted_once(qtbot: QtBot, loaded: Batchscope, monkeypatch: pytest.MonkeyPatch) -> None:
+    composition, asked = loaded.composition, []
+    history, clock = filled_history(run_under())
+    composition.history.become(history)
+    drag_to(loaded, 16, let_go=True)
+    await_prediction(qtbot, loaded)
+    apply(loaded, 2, 16)
+    monkeypatch.setattr(composition.foresight.predictor, "ask", asked.append)
+    clock.now_s += 12.0
+    composition.foresight.follow()
+    assert not asked
+    assert below(loaded, "p50_s").startswith("then")
+
+
 def test_that_only_the_last_of_many_questions_is_answered(qtbot: QtBot, loaded: Batchscope) -> None:
     answers: list[Prediction] = []
     loaded.composition.foresight.predictor.predicted.connect(answers.append)
