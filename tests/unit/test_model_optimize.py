@@ -135,7 +135,7 @@ def test_that_a_model_whose_results_would_change_computes_as_it_did(
 
     model = make()
     expected = logits(OwnPass(model, CPU))
-    monkeypatch.setattr(module, "PACKED", Linear(Wrong, 0.0))
+    monkeypatch.setattr(module, "PACKED", {torch.bfloat16: Linear(Wrong, 0.0)})
 
     forward = optimized(model, CPU)
 
@@ -198,16 +198,16 @@ def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("dtype", "linear"),
+    ("dtype", "linears"),
     [
-        pytest.param("bfloat16", PackedLinear, marks=needs_packing),
-        ("float32", PackedLinear),
-        pytest.param("int8", EightBitLinear, marks=needs_bfloat16),
+        pytest.param("bfloat16", {PackedLinear}, marks=needs_packing),
+        ("float32", {PackedLinear}),
+        pytest.param("int8", {EightBitLinear, PackedLinear}, marks=needs_bfloat16),
     ],
 )
 def test_that_the_real_model_is_lean_and_on_a_processor_packed(
-    model_folder: ModelFolder, dtype: str, linear: type[nn.Module], single_thread: None
+    model_folder: ModelFolder, dtype: str, linears: set[type[nn.Module]], single_thread: None
 ) -> None:
     forward = load(model_folder, "cpu", dtype).forward
     assert isinstance(forward, LeanLlama)
-    assert {type(each) for each in forward.modules()} & {PackedLinear, EightBitLinear, nn.Linear} == {linear}
+    assert {type(each) for each in forward.modules()} & {PackedLinear, EightBitLinear, nn.Linear} == linears
