@@ -119,7 +119,7 @@ class ServiceController(QObject):
         assert ready is not None
         self._window.notice.clear()
         toolbar.set_url(ready.url)
-        toolbar.show_device_in_force(ready.device, ready.dtype)
+        toolbar.show_device_in_force(ready.device, ready.dtype, ready.why_processor)
         self._choices.note_workload(ready.workload)
         self._choices.note_start(self._session.progress.durations_s)
 

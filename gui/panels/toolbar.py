@@ -46,6 +46,7 @@ EXPORTS: Final[Mapping[str, str]] = {
 }
 
 
+DEVICE_TIP: Final = "Where the model runs, and in which precision; Auto takes the best there is"
 ZOOMED: Final = "zoomed"  # the key of the span that the user zoomed to
 UNFREEZE: Final = "Unfreeze"
 RECORD: Final = f"Record to a file…\t{shortcuts.RECORD.native}"
@@ -138,10 +139,12 @@ class Toolbar(QWidget):
             if action.data() is not None:
                 action.setChecked(action.data() in (("device", device), ("dtype", dtype)))
         self._device_button.show_choice(DEVICES.get(device, device), DTYPES.get(dtype, dtype))
+        self._device_button.setToolTip(DEVICE_TIP)
 
-    def show_device_in_force(self, device: str, dtype: str) -> None:
-        """Show the device and dtype that the service chose."""
+    def show_device_in_force(self, device: str, dtype: str, why: str = "") -> None:
+        """Show the device and dtype that the service chose, and on hover the sentence that says why this device."""
         self._device_button.show_choice(DEVICES.get(device, device.upper()), DTYPES.get(dtype, dtype))
+        self._device_button.setToolTip("\n".join(filter(None, (DEVICE_TIP, why))))
 
     def set_window_s(self, seconds: float) -> None:
         is_zoomed = seconds not in WINDOW_NAMES
@@ -209,8 +212,7 @@ class Toolbar(QWidget):
         self.step_button = Button("Start", "ph.play-fill", large=True)
         self.step_button.setFixedWidth(tokens.WIDTH_LIFE_CYCLE)
         self._model = ModelField()
-        tip = "Where the model runs, and in which precision; Auto takes the best there is"
-        self._device_button = Chooser("Auto", large=True, name="Device and dtype", tip=tip)
+        self._device_button = Chooser("Auto", large=True, name="Device and dtype", tip=DEVICE_TIP)
         self._device_button.setFixedWidth(tokens.WIDTH_DEVICE)
         self._device_menu = self._made_device_menu()
 

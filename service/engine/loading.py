@@ -21,6 +21,7 @@ class LoadedEngine(NamedTuple):
     device: str
     dtype: str = ""  # a function's own affair
     context_length: int | None = None  # of a text generator, in tokens
+    why_processor: str = ""  # a sentence, where `auto` took it
 
 
 def load_engine(
@@ -39,7 +40,7 @@ def load_engine(
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()
     from service.engine.engine import TextEngine
-    from service.engine.model.load import choose_device, load
+    from service.engine.model.load import choose_device, load, why_no_gpu
     from service.engine.model.resolve import resolve
     from service.engine.out_of_memory import tokens_that_fit
 
@@ -49,7 +50,8 @@ def load_engine(
     loaded = load(resolve(options.model), device, options.dtype, report)
     engine = TextEngine(loaded, ComputeThread(executor, free), tokens_that_fit(loaded, options.replicas))
     dtype = options.dtype if options.dtype == "int8" else str(loaded.dtype).removeprefix("torch.")
-    return LoadedEngine(engine, device, dtype, engine.context_length)
+    why_processor = why_no_gpu() if (options.device, device) == ("auto", "cpu") else ""
+    return LoadedEngine(engine, device, dtype, engine.context_length, why_processor)
 
 
 def _load_function(options: ServiceOptions) -> LoadedEngine:

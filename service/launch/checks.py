@@ -157,6 +157,7 @@ class Caller:
             model=health["model"],
             device=health["device"],
             dtype=health["dtype"],
+            why_processor=health["why_processor"],
             context_length=model["context_length"],
             workload=workload,
             replicas=replicas,

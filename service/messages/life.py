@@ -86,7 +86,8 @@ class StageProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="state"
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="ready"):
     """The service answers. `url` has no trailing slash; `started_in_s` counts from the start of the process.
 
-    `workload` is text in recordings that are older than others.
+    `workload` is text in recordings that are older than others. `why_processor` is a sentence, where the device `auto`
+    is the processor.
     """
 
     url: str
@@ -94,6 +95,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
     model: str
     device: str
     dtype: str
+    why_processor: str = ""
     context_length: int | None
     workload: WorkloadAbout = TEXT
     replicas: int

@@ -213,7 +213,13 @@ class BatchTextGenerator:
         """Answers while the replica works."""
         await self.check_health()
         loaded = self._loaded
-        return {"status": "ok", "model": loaded.engine.name, "device": loaded.device, "dtype": loaded.dtype}
+        return {
+            "status": "ok",
+            "model": loaded.engine.name,
+            "device": loaded.device,
+            "dtype": loaded.dtype,
+            "why_processor": loaded.why_processor,
+        }
 
     async def check_health(self) -> None:
         """Serve replaces a replica whose work has ended."""

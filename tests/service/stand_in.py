@@ -65,7 +65,7 @@ class StandIn:
 
     @api.get("/healthz")
     async def healthz(self) -> dict[str, str]:
-        return {"model": "stand-in", "device": "cpu", "dtype": "float32"}
+        return {"model": "stand-in", "device": "cpu", "dtype": "float32", "why_processor": ""}
 
 
 def build(options: ServiceOptions) -> Application:

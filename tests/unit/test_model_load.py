@@ -13,7 +13,7 @@ from transformers import DynamicCache
 
 from service.engine.model import load as loading
 from service.engine.model.lean import LeanLlama
-from service.engine.model.load import choose_device, choose_dtype, computed_in, load
+from service.engine.model.load import choose_device, choose_dtype, computed_in, load, why_no_gpu
 from service.engine.model.passes import Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
@@ -65,6 +65,59 @@ def test_auto_takes_the_best_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto") == "mps"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device("auto") == "cuda"
+
+
+class Nvml:
+    """`pynvml` on a machine with `count` GPUs; ``None`` where its library is missing."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+
+    def nvmlInit(self) -> None:
+        if self._count is None:
+            raise self.NVMLError("NVML Shared Library Not Found")
+
+    def nvmlDeviceGetCount(self) -> int | None:
+        return self._count
+
+
+OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 11040)."
+
+
+@pytest.mark.parametrize(
+    ("count", "build", "trouble", "visible", "sentence"),
+    [
+        (None, "13.0", "", None, "This machine shows no NVIDIA GPU (NVML: NVML Shared Library Not Found)."),
+        (0, "13.0", "", None, "This machine has no NVIDIA GPU."),
+        (1, None, "", None, f"This torch ({torch.__version__}) is a build without CUDA."),
+        (1, "13.0", f"{OLD_DRIVER}\nUpdate it.", None, f"torch cannot use CUDA: {OLD_DRIVER}"),
+        (1, "13.0", "", "-1", "CUDA_VISIBLE_DEVICES is '-1', which shows no GPU."),
+        (1, "13.0", "", None, "torch sees no GPU."),
+    ],
+)
+def test_that_auto_says_why_it_takes_the_processor(
+    count: int | None,
+    build: str | None,
+    trouble: str,
+    visible: str | None,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init() -> None:
+        if trouble:
+            raise RuntimeError(trouble)
+
+    monkeypatch.setattr("service.engine.model.load.pynvml", Nvml(count))
+    monkeypatch.setattr(torch.version, "cuda", build)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert why_no_gpu() == sentence
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

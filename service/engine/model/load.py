@@ -7,12 +7,14 @@ that is a sentence for the user: for a caller that does not import torch.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import pynvml
 import torch
 
 from service.engine.model.child import REFUSED
@@ -62,6 +64,24 @@ def choose_device(wanted: str) -> str:
     if match[1] == "mps" and not _has_mps():
         raise ModelError("This machine has no Apple GPU that torch can use (mps); choose auto or cpu.")
     return wanted
+
+
+def why_no_gpu() -> str:
+    """Why `auto` finds no CUDA GPU, as a sentence that holds the words of NVIDIA's library or of torch."""
+    try:
+        pynvml.nvmlInit()
+        if not pynvml.nvmlDeviceGetCount():
+            return "This machine has no NVIDIA GPU."
+    except pynvml.NVMLError as error:
+        return f"This machine shows no NVIDIA GPU (NVML: {error})."
+    if torch.version.cuda is None:
+        return f"This torch ({torch.__version__}) is a build without CUDA."
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        return f"torch cannot use CUDA: {str(error).splitlines()[0]}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "torch sees no GPU." if visible is None else f"CUDA_VISIBLE_DEVICES is {visible!r}, which shows no GPU."
 
 
 def choose_dtype(wanted: str, device: str) -> str:
