@@ -32,6 +32,7 @@ from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
 from service.analysis.observed.statistics import figures, previous_figures
+from service.messages.telemetry import GraphUse
 from service.messages.text import clock_text
 
 ROWS_EVERY_S: Final = 0.1
@@ -44,7 +45,7 @@ UNJUDGED_TEXT: Final = "Nothing to judge yet: no batch has run."
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 GIGABYTE: Final = 1e9
 PROCESSOR: Final = REGISTER["processor_share"]
-FACT_TIPS: Final = {PROCESSOR.name: PROCESSOR.sentence}
+REPLAYED: Final = "replayed"
 NVIDIA_GPUS: Final = Path("/proc/driver/nvidia/gpus")
 
 
@@ -243,7 +244,9 @@ class Presenter(QObject):
                 return
         rate = self._telemetry_per_s() if session.state is LifeCycle.RUNNING else None
         frame_p99_ms = self._meter.recent_p99_ms()
-        status.set_facts(facts(self._history, of_facts, rate, frame_p99_ms, self._rows.past_s), FACT_TIPS)
+        status.set_facts(
+            facts(self._history, of_facts, rate, frame_p99_ms, self._rows.past_s), fact_tips(self._history)
+        )
 
     def _telemetry_per_s(self) -> float | None:
         (first_s, first), (last_s, last) = self._ticks[0], self._ticks[-1]
@@ -316,6 +319,23 @@ def facts(
     return facts_known
 
 
+def fact_tips(history: History) -> dict[str, str]:
+    """What is said of a fact on hover, by its first word."""
+    use = _graph_use(history)
+    lines = ["Share of the decode steps since the start that were replayed from CUDA graphs.", use.why_not]
+    return {PROCESSOR.name: PROCESSOR.sentence, REPLAYED: "\n".join(filter(None, lines))}
+
+
+def _graph_use(history: History) -> GraphUse:
+    """Of all replicas that report it."""
+    uses = [replica.graphs for replica in history.replicas if replica.graphs is not None]
+    return GraphUse(
+        steps=sum(use.steps for use in uses),
+        replayed=sum(use.replayed for use in uses),
+        why_not=next((use.why_not for use in uses if use.why_not), ""),
+    )
+
+
 def _machine_load(history: History) -> list[str]:
     replicas = history.replicas
     facts_known = [
@@ -324,10 +344,18 @@ def _machine_load(history: History) -> list[str]:
     ]
     gpus = [r.gpu_percent for r in replicas if r.gpu_percent is not None]
     memories = [r.gpu_memory_bytes for r in replicas if r.gpu_memory_bytes is not None]
+    powers = [r.gpu_power_w for r in replicas if r.gpu_power_w is not None]
+    clocks = [r.gpu_clock_mhz for r in replicas if r.gpu_clock_mhz is not None]
+    if clocks:
+        facts_known.append(f"GPU clock {min(clocks)} MHz")
+    if powers:
+        facts_known.append(f"GPU power {sum(powers):.0f} W")
     if gpus:
         facts_known.append(f"GPU {max(gpus):.0f} %")
     if memories:
         facts_known.append(f"GPU memory {sum(memories) / GIGABYTE:.1f} GB")
+    if steps := (use := _graph_use(history)).steps:
+        facts_known.append(f"{REPLAYED} {use.replayed / steps * 100:.0f} %")
     return facts_known
 
 

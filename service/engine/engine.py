@@ -19,7 +19,7 @@ from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
 from service.engine.row import Detokenizer, Row
 from service.messages.settings import Settings
-from service.messages.telemetry import BatchWork
+from service.messages.telemetry import BatchWork, GraphUse
 
 PADDING_SHARE = 16  # of what memory holds, a group may spend one part in this many on padding
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning
@@ -41,6 +41,11 @@ class TextEngine:
             self.forward.free_padding = min(self.forward.free_padding, memory_tokens // PADDING_SHARE)
         self._memory = MemoryLimit()
         self._thread = thread or ComputeThread()
+
+    @property
+    def graphs(self) -> GraphUse | None:
+        """How much of the decoding is replayed; ``None`` where the device is no GPU."""
+        return getattr(self.forward.compute, "use", None)
 
     def encode(self, prompt: str, max_tokens: int) -> list[int]:
         """The tokens of `prompt`; raises a `PromptError` (a `ValueError`) that says why if it can't be completed."""

@@ -38,6 +38,7 @@ class FunctionEngine:
         self._workload = workload
 
     memory_tokens = 0
+    graphs = None
 
     def job(self, id: str, input: Any, sampling: object) -> Call:
         try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from service.messages.settings import Settings
-from service.messages.telemetry import BatchWork
+from service.messages.telemetry import BatchWork, GraphUse
 
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "error"]
 
@@ -78,10 +78,14 @@ class Engine(Protocol):
     Attributes:
         name: of its model or function.
         memory_tokens: how many tokens of jobs its memory holds at a time; 0 where that is not known.
+        graphs: how much of the decoding is replayed; ``None`` where the device is no GPU.
     """
 
     name: str
     memory_tokens: int
+
+    @property
+    def graphs(self) -> GraphUse | None: ...
 
     def job(self, id: str, input: Any, sampling: Any) -> Job:
         """For a `Line`, or an input as JSON has it; raises a `ValueError` that says why it cannot be computed.

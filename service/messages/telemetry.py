@@ -156,6 +156,20 @@ class ProcessorUse(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: float
 
 
+class GraphUse(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the decoding is replayed from CUDA graphs.
+
+    Attributes:
+        steps: forward passes that decoded rows, since the replica's start.
+        replayed: of these, those whose rows were replayed.
+        why_not: a sentence on the newest one that was not; empty if there was none.
+    """
+
+    steps: int = 0
+    replayed: int = 0
+    why_not: str = ""
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One replica at one moment.
 
@@ -165,7 +179,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
         cpu_percent: of the replica's process, 100 a core.
         memory_bytes: resident memory of the replica's process.
         engine_processor: ``None`` where the system does not report it.
-        gpu_percent, gpu_memory_bytes: of its device, where it is a GPU and NVML reports them.
+        gpu_percent, gpu_power_w, gpu_clock_mhz: of its device, where it is a GPU and NVML reports them.
+        gpu_memory_bytes: what the replica's process holds of it.
+        graphs: ``None`` where its device is no GPU.
         unit: what the tokens of its requests and batches are, in the plural.
         max_ongoing_requests: how many Ray lets the replica hold, as deployed; a batch can't be larger.
         memory_tokens: what the prompts and `max_tokens` of all requests that run may sum up to, since memory holds no
@@ -186,6 +202,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int
     gpu_percent: float | None = None
     gpu_memory_bytes: int | None = None
+    gpu_power_w: float | None = None
+    gpu_clock_mhz: int | None = None
+    graphs: GraphUse | None = None
     ledger: Ledger = Ledger()
     max_ongoing_requests: int | None = None
     unit: str = TEXT.unit

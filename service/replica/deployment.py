@@ -285,5 +285,6 @@ class BatchTextGenerator:
             max_ongoing_requests=max_ongoing_requests_here(),
             unit=self._about.unit,
             memory_tokens=self._loaded.engine.memory_tokens or None,
+            graphs=self._loaded.engine.graphs,
             **self._meter.load()._asdict(),
         )

@@ -27,12 +27,17 @@ NANOSECOND_S = 1e-9
 
 
 class DeviceLoad(NamedTuple):
-    """`cpu_percent` is 100 a core; memory in bytes; a figure of the GPU is ``None`` where nothing reports it."""
+    """`cpu_percent` is 100 a core; a figure of the GPU is ``None`` where nothing reports it.
+
+    `gpu_memory_bytes` is what torch holds of it in this process; load, power and clock are those of the whole GPU.
+    """
 
     cpu_percent: float
     memory_bytes: int
     gpu_percent: float | None = None
     gpu_memory_bytes: int | None = None
+    gpu_power_w: float | None = None
+    gpu_clock_mhz: int | None = None
     engine_processor: ProcessorUse | None = None
 
 
@@ -51,9 +56,9 @@ class DeviceMeter:
         now_s = time.monotonic()
         if now_s - self._measured_s >= MIN_INTERVAL_S:
             self._measured_s = now_s
-            gpu_percent, gpu_memory_bytes = self._gpu.load() if self._gpu else (None, None)
+            of_gpu = self._gpu.load() if self._gpu else {}
             cpu_percent, memory_bytes = self._process.cpu_percent(), self._process.memory_info().rss
-            self._load = DeviceLoad(cpu_percent, memory_bytes, gpu_percent, gpu_memory_bytes, self._engine.use())
+            self._load = DeviceLoad(cpu_percent, memory_bytes, engine_processor=self._engine.use(), **of_gpu)
         return self._load
 
 
@@ -99,15 +104,23 @@ class _Gpu:
     """
 
     def __init__(self, device: str) -> None:
+        self._device = device
         self._is_refusal_logged = False
         self._handle = self._answer(lambda: _handle(device))
 
-    def load(self) -> tuple[float | None, int | None]:
-        """Percent of the time in which it computed, and bytes of its memory in use; ``None`` for what is refused."""
-        if self._handle is None:
-            return None, None
-        percent = self._answer(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(self._handle).gpu))
-        return percent, self._answer(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(self._handle).used))
+    def load(self) -> dict[str, Any]:
+        """The figures of `DeviceLoad` that are the GPU's; ``None`` for what is refused."""
+        import torch
+
+        held: dict[str, Any] = {"gpu_memory_bytes": torch.cuda.memory_reserved(self._device)}
+        handle = self._handle
+        if handle is None:
+            return held
+        return held | {
+            "gpu_percent": self._answer(lambda: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)),
+            "gpu_power_w": self._answer(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
+            "gpu_clock_mhz": self._answer(lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+        }
 
     def _answer(self, question: Callable[[], T]) -> T | None:
         try:
@@ -120,8 +133,12 @@ class _Gpu:
 
 
 def _handle(device: str) -> Any:
+    """NVML's handle of a GPU, or of the slice of one (MIG) that torch takes for a GPU."""
     import torch
 
     pynvml.nvmlInit()
     uuid = getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", "none")
-    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+    except pynvml.NVMLError:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}".encode())

@@ -12,15 +12,16 @@ import torch
 
 from service.engine.compute_thread import engine_executor
 from service.messages.telemetry import ProcessorUse
-from service.replica.device import DeviceMeter, EngineProcessor
+from service.replica.device import DeviceLoad, DeviceMeter, EngineProcessor
 
 UUID = "5f6d1b7a-0000-4711-8000-000000000001"
-USED_BYTES = 3_000_000_000
+HELD_BYTES = 3_000_000_000
 FUNCTIONS = [
     "nvmlInit",
     "nvmlDeviceGetHandleByUUID",
     "nvmlDeviceGetUtilizationRates",
-    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetClockInfo",
 ]
 
 
@@ -30,15 +31,18 @@ class Nvml:
     class NVMLError(Exception):
         pass
 
+    NVML_CLOCK_SM = 1
+
     def __init__(self) -> None:
         self.refused: set[str] = set()
+        self.prefix = "GPU"
 
     def nvmlInit(self) -> None:
         self._answer("nvmlInit")
 
     def nvmlDeviceGetHandleByUUID(self, uuid: bytes) -> str:
         self._answer("nvmlDeviceGetHandleByUUID")
-        if uuid != f"GPU-{UUID}".encode():
+        if uuid != f"{self.prefix}-{UUID}".encode():
             raise self.NVMLError("Not Found")
         return "handle"
 
@@ -47,10 +51,15 @@ class Nvml:
         assert handle == "handle"
         return SimpleNamespace(gpu=37)
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
-        self._answer("nvmlDeviceGetMemoryInfo")
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        self._answer("nvmlDeviceGetPowerUsage")
         assert handle == "handle"
-        return SimpleNamespace(used=USED_BYTES)
+        return 112_500  # mW
+
+    def nvmlDeviceGetClockInfo(self, handle: str, clock: int) -> int:
+        self._answer("nvmlDeviceGetClockInfo")
+        assert (handle, clock) == ("handle", self.NVML_CLOCK_SM)
+        return 1410
 
     def _answer(self, function: str) -> None:
         if function in self.refused:
@@ -62,36 +71,43 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
     nvml = Nvml()
     monkeypatch.setattr("service.replica.device.pynvml", nvml)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=UUID))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: HELD_BYTES)
     return nvml
 
 
-def test_that_a_gpu_is_measured(nvml: Nvml) -> None:
+def of_gpu(load: DeviceLoad) -> tuple[float | None, float | None, int | None, int | None]:
+    return load.gpu_percent, load.gpu_power_w, load.gpu_clock_mhz, load.gpu_memory_bytes
+
+
+@pytest.mark.parametrize("prefix", ["GPU", "MIG"])
+def test_that_a_gpu_or_a_slice_of_one_is_measured(nvml: Nvml, prefix: str) -> None:
+    nvml.prefix = prefix
     load = DeviceMeter("cuda").load()
-    assert (load.gpu_percent, load.gpu_memory_bytes) == (37.0, USED_BYTES)
+    assert of_gpu(load) == (37.0, 112.5, 1410, HELD_BYTES)
     assert load.memory_bytes > 0
 
 
 def test_that_a_processor_asks_nvml_nothing(nvml: Nvml) -> None:
     nvml.refused = set(FUNCTIONS)
-    load = DeviceMeter("cpu").load()
-    assert (load.gpu_percent, load.gpu_memory_bytes) == (None, None)
+    assert of_gpu(DeviceMeter("cpu").load()) == (None, None, None, None)
 
 
 @pytest.mark.parametrize(
-    ("refused", "percent", "memory_bytes"),
+    ("refused", "figures"),
     [
-        ("nvmlInit", None, None),
-        ("nvmlDeviceGetHandleByUUID", None, None),
-        ("nvmlDeviceGetUtilizationRates", None, USED_BYTES),
-        ("nvmlDeviceGetMemoryInfo", 37.0, None),
+        ("nvmlInit", (None, None, None)),
+        ("nvmlDeviceGetHandleByUUID", (None, None, None)),
+        ("nvmlDeviceGetUtilizationRates", (None, 112.5, 1410)),
+        ("nvmlDeviceGetPowerUsage", (37.0, None, 1410)),
+        ("nvmlDeviceGetClockInfo", (37.0, 112.5, None)),
     ],
 )
 def test_that_what_nvml_refuses_costs_that_figure_alone(
-    nvml: Nvml, refused: str, percent: float | None, memory_bytes: int | None
+    nvml: Nvml, refused: str, figures: tuple[float | None, ...]
 ) -> None:
     nvml.refused = {refused}
     load = DeviceMeter("cuda").load()
-    assert (load.gpu_percent, load.gpu_memory_bytes) == (percent, memory_bytes)
+    assert of_gpu(load) == (*figures, HELD_BYTES)
     assert load.memory_bytes > 0
 
 
@@ -103,14 +119,13 @@ def test_that_a_gpu_that_is_lost_while_it_is_measured_costs_its_figures_alone(
     assert meter.load().gpu_percent == 37.0
     nvml.refused = set(FUNCTIONS)
     load = meter.load()
-    assert (load.gpu_percent, load.gpu_memory_bytes) == (None, None)
+    assert of_gpu(load) == (None, None, None, HELD_BYTES)
     assert load.memory_bytes > 0
 
 
 def test_that_a_gpu_without_a_uuid_is_not_measured(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace())
-    load = DeviceMeter("cuda").load()
-    assert (load.gpu_percent, load.gpu_memory_bytes) == (None, None)
+    assert of_gpu(DeviceMeter("cuda").load()) == (None, None, None, HELD_BYTES)
 
 
 def test_that_a_refusal_is_logged_once(

@@ -15,10 +15,11 @@ from service.engine.engine import TextEngine
 from service.engine.job import SamplingParams
 from service.engine.job import Sequence as Prompt
 from service.engine.model.batch_cache import BatchCache
-from service.engine.model.graphs import GraphedPass
+from service.engine.model.graphs import GraphedPass, LaunchedPass
 from service.engine.model.optimize import optimized
 from service.engine.model.passes import Part
 from service.messages.life import LoadProgress
+from service.messages.telemetry import GraphUse
 from tests.unit.tiny_models import LAYERS, as_traced_graph, loaded, run, tiny_llama
 
 CPU = torch.device("cpu")
@@ -136,6 +137,41 @@ def test_that_a_step_that_reads_prompts_too_goes_on_where_the_replayed_ones_ende
     for _ in range(2):
         same(graphed, counting, text, again)
         same(graphed, counting, newcomer, newcomer_again)
+
+
+def use_of(graphed: GraphedPass, before: GraphUse) -> tuple[int, int]:
+    """Steps and replayed ones since `before`."""
+    return graphed.use.steps - before.steps, graphed.use.replayed - before.replayed
+
+
+def test_that_replayed_steps_are_counted_and_the_others_say_why(graphed: GraphedPass, counting: Counting) -> None:
+    before = graphed.use
+    text, again = Text(2, 13, seed=1), Text(2, 13, seed=1)
+    for _ in range(1 + 3):  # a prompt, then steps to column 16
+        same(graphed, counting, text, again)
+    assert use_of(graphed, before) == (3, 3)
+    same(graphed, counting, text, again)
+    assert use_of(graphed, before) == (4, 3)
+    expected = "A batch of 2 rows and 17 columns exceeds the largest graph: 4 rows and 16 columns."
+    assert graphed.use.why_not == expected
+
+
+@torch.inference_mode()
+def test_that_each_batch_of_a_pass_counts_as_a_step(graphed: GraphedPass) -> None:
+    text, apart, newcomer = Text(2, 3, seed=1), Text(2, 3, seed=2), Text(1, 3, seed=3)
+    for each in (text, apart):
+        graphed([each.next_part()])
+    before = graphed.use
+    graphed([text.next_part(), apart.next_part(), newcomer.next_part()])
+    assert use_of(graphed, before) == (2, 1)
+    assert graphed.use.why_not.startswith("Rows of very different length are decoded apart")
+
+
+def test_that_an_engine_on_a_processor_reports_no_graphs_and_a_launched_pass_why_there_are_none() -> None:
+    assert TextEngine(loaded(tiny_llama())).graphs is None
+    engine = TextEngine(loaded(tiny_llama(), forward=LaunchedPass(optimized(tiny_llama(), CPU), "None was made.")))
+    run(engine, Prompt("a", [1, 2, 3], SamplingParams(max_tokens=4)))
+    assert engine.graphs == GraphUse(steps=3, replayed=0, why_not="None was made.")
 
 
 def test_that_a_row_of_nan_leaves_nothing_to_those_that_come_to_its_place(single_thread: None) -> None:

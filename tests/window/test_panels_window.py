@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontInfo, QFontMetrics, QGuiApplication
@@ -24,7 +25,7 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 import gui
-from gui.control.presenter import FACT_TIPS, facts
+from gui.control.presenter import fact_tips, facts
 from gui.look import tokens
 from gui.look.theme import FocusRing, Theme, font
 from gui.main_window import MainWindow
@@ -41,7 +42,8 @@ from gui.widgets.segmented import Segmented
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures
 from service.analysis.observed.statistics import figures
 from service.messages.load import ClientTotals
-from tests.synthetic_run import SyntheticRun, filled_history
+from service.messages.telemetry import GraphUse, TelemetryFrame
+from tests.synthetic_run import CLOCK, SyntheticRun, filled_history
 from tests.window.seen import named, pick, texts
 
 WIDE, COMPACT, NARROW = (1440, 900), (1280, 800), (1000, 700)
@@ -597,11 +599,31 @@ def test_that_the_status_bar_shows_what_it_is_told(window: MainWindow) -> None:
 
 def test_that_a_fact_of_the_status_bar_explains_itself_on_hover(window: MainWindow) -> None:
     history, _ = filled_history(SyntheticRun(15.0, measures_processor=True))
-    window.status.set_facts(facts(history, figures(history), 5.0, 12.0), FACT_TIPS)
+    window.status.set_facts(facts(history, figures(history), 5.0, 12.0), fact_tips(history))
     assert "processor got 90 %" in window.status.facts
     tips = [window.status.tip_at(x) for x in range(window.status.width())]
     assert {tip for tip in tips if tip} == {REGISTER["processor_share"].sentence}
     assert tips[-1] == "", "the last fact is another"
+
+
+def test_that_the_status_bar_tells_of_a_gpu_and_why_a_step_was_not_replayed(window: MainWindow) -> None:
+    history, _ = filled_history(SyntheticRun(15.0))
+    why_not = "A batch of 2 rows and 1,025 columns exceeds the largest graph: 32 rows and 1,024 columns."
+    figures_of_gpu = {"gpu_percent": 37.0, "gpu_power_w": 112.4, "gpu_clock_mhz": 1410, "gpu_memory_bytes": 2 * 10**9}
+    use = GraphUse(steps=400, replayed=388, why_not=why_not)
+    [replica] = history.replicas
+    on_gpu = msgspec.structs.replace(replica, device="cuda:0", graphs=use, **figures_of_gpu)
+    frame = TelemetryFrame(
+        number=10**6, at_s=history.now_s(), clock=CLOCK, in_force=history.in_force, replicas=(on_gpu,)
+    )
+    history.add_telemetry(frame)
+
+    window.status.set_facts(facts(history, figures(history), 5.0, 12.0), fact_tips(history))
+
+    told = {"GPU clock 1410 MHz", "GPU power 112 W", "GPU 37 %", "GPU memory 2.0 GB", "replayed 97 %"}
+    assert told <= set(window.status.facts)
+    tips = {window.status.tip_at(x) for x in range(window.status.width())}
+    assert any(tip.endswith(why_not) for tip in tips)
 
 
 # Look ---------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.passes import ForwardPass, Part
 from service.engine.model.report import LoadReport, keep_quiet, reported
+from service.messages.telemetry import GraphUse
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,25 @@ Capture: TypeAlias = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 """Records what a function computes from tensors; what it returns does that again with what they hold then."""
 
 
+class LaunchedPass(nn.Module):
+    """A forward pass on a GPU whose operations are launched one by one, and the sentence that says why."""
+
+    def __init__(self, forward: ForwardPass, why_not: str) -> None:
+        super().__init__()
+        self.use = GraphUse(why_not=why_not)
+        self._forward = forward
+
+    def forward(self, parts: Sequence[Part]) -> Tensor:
+        self.use = _counted(self.use, steps=sum(map(_is_step, parts)))
+        return self._forward(parts)
+
+
 class GraphedPass(nn.Module):
-    """A forward pass of which the decode steps of a batch are replayed; prompts that join it are computed beside."""
+    """A forward pass of which the decode steps of a batch are replayed; prompts that join it are computed beside.
+
+    Attributes:
+        use: how many steps were replayed; a pass counts as a step for each batch that it decodes.
+    """
 
     def __init__(
         self,
@@ -49,6 +67,7 @@ class GraphedPass(nn.Module):
         report: LoadReport = keep_quiet,
     ) -> None:
         super().__init__()
+        self.use = GraphUse()
         self._forward = forward
         cell = _cell(forward, device, layers)
         rows, columns = _fitting(rows, columns, sum(each.nbytes for each in cell.like(1, 1)), device)
@@ -63,20 +82,30 @@ class GraphedPass(nn.Module):
 
     def forward(self, parts: Sequence[Part]) -> Tensor:
         graph = self._graph_for(parts[0])
+        beside = parts if graph is None else parts[1:]
+        self._count(beside, replayed=int(graph is not None))
         if graph is None:
             return self._forward(parts)
         logits = graph.step(parts[0])
-        return logits if len(parts) == 1 else torch.cat((logits, self._forward(parts[1:])))
+        return torch.cat((logits, self._forward(beside))) if beside else logits
 
     def _graph_for(self, part: Part) -> StepGraph | None:
-        if part.ids.shape[1] != 1 or not isinstance(part.cache, BatchCache):
+        if not _is_step(part) or part.cache.rows > self._static.rows:
             return None
-        cache, rows = part.cache, len(part.ids)
-        end = cache.length + 1
-        if end == 1 or cache.rows > self._static.rows:
-            return None
+        rows, end = len(part.ids), part.cache.length + 1
         fitting = (self._graphs[each] for each in self._buckets if rows <= each[0] and end <= each[1])
         return next(fitting, None)
+
+    def _count(self, beside: Sequence[Part], replayed: int) -> None:
+        launched = [part for part in beside if _is_step(part)]
+        why_not = self.use.why_not
+        if launched and replayed:
+            why_not = "Rows of very different length are decoded apart, and graphs hold those of one length."
+        elif launched:
+            rows, columns = launched[0].cache.rows, launched[0].cache.length + 1
+            most = f"{self._static.rows} rows and {self._static.columns:,} columns"
+            why_not = f"A batch of {rows} rows and {columns:,} columns exceeds the largest graph: {most}."
+        self.use = _counted(self.use, len(launched) + replayed, replayed, why_not)
 
 
 class StaticBuffers:
@@ -85,7 +114,7 @@ class StaticBuffers:
     @torch.inference_mode()
     def __init__(self, cell: BatchCache, rows: int, columns: int) -> None:
         """Make room for `rows` and `columns` of the model whose cache `cell` is."""
-        self.rows = rows
+        self.rows, self.columns = rows, columns
         self.buffers = cell.like(rows, columns)
         self.by_layer = cell.by_layer(self.buffers)
         self._owner: weakref.ref[BatchCache] | None = None
@@ -149,6 +178,16 @@ class _View:
 
     def get_seq_length(self) -> int:
         return self._columns - 1
+
+
+def _is_step(part: Part) -> bool:
+    """Whether it is one more column of a batch that has columns."""
+    return part.ids.shape[1] == 1 and isinstance(part.cache, BatchCache) and part.cache.length > 0
+
+
+def _counted(use: GraphUse, steps: int, replayed: int = 0, why_not: str | None = None) -> GraphUse:
+    why = use.why_not if why_not is None else why_not
+    return GraphUse(steps=use.steps + steps, replayed=use.replayed + replayed, why_not=why)
 
 
 def as_cuda_graphs(device: torch.device) -> Capture:

@@ -7,7 +7,7 @@ well, of any architecture: `python -m tests.benchmarks.optimized` measures how m
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import psutil
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRotaryEmbedding
 
 from service.engine.model.batch_cache import BatchCache
-from service.engine.model.graphs import GraphedPass, as_cuda_graphs
+from service.engine.model.graphs import GraphedPass, LaunchedPass, as_cuda_graphs
 from service.engine.model.lean import AS_TRANSFORMERS, AT_ONCE, LeanLlama, MakeLinear, Operators
 from service.engine.model.linear import EightBitLinear, MergedLinear, PackedLinear, SideBySide, packs
 from service.engine.model.passes import ForwardPass, OwnPass, Part
@@ -61,7 +61,16 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
     has_room = sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
     is_packable = device.type == "cpu" and packs(dtype) and has_room
     fastest = PACKED[dtype] if is_packable else AS_IT_IS
-    for linear in (AT_A_GPU, AS_IT_IS) if device.type == "cuda" else (fastest,):
+    forward = _first_same(model, own, (AT_A_GPU, AS_IT_IS) if device.type == "cuda" else (fastest,), report)
+    if forward is own and device.type == "cuda":
+        kind = type(model).__name__
+        return LaunchedPass(own, f"{kind} computes as transformers has it, of which no graph is made.")
+    return forward
+
+
+def _first_same(model: Any, own: OwnPass, linears: Sequence[Linear], report: LoadReport) -> nn.Module:
+    """The pass with the first of these linear layers that computes the same; `own` where none does."""
+    for linear in linears:
         try:
             return _replaced(model, own, linear, report)
         except Exception as error:  # such as of an architecture that looks at its layers' weights
@@ -94,7 +103,7 @@ def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], report: LoadRe
         _require_same(expected, list(_reference_logits(graphed, model)), AS_IT_IS.roundings)
     except Exception as error:  # such as for lack of memory
         logger.warning("A step's operations are launched one by one, which is slower: %s", error)
-        return lean
+        return LaunchedPass(lean, f"No graph could be captured: {error}")
     return graphed
 
 
