@@ -22,7 +22,9 @@ from tqdm import tqdm
 
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.model.batch_cache import BatchCache
+from service.engine.model.linear import OnlyInferring
 from service.engine.model.load import LoadedModel, load
+from service.engine.model.optimize import Linear
 from service.engine.model.passes import Part
 from service.engine.model.resolve import ModelFolder, resolve
 from service.messages.options import ServiceOptions
@@ -44,7 +46,7 @@ class Quality(NamedTuple):
     greedy: Tensor
 
 
-class DynamicLinear(nn.Module):
+class DynamicLinear(OnlyInferring):
     """Weights in 8 bits with a scale an output, inputs in 8 bits with one scale for all."""
 
     def __init__(self, *layers: nn.Linear) -> None:
@@ -82,7 +84,7 @@ def main() -> int:
 
 def _dynamic(folder: ModelFolder) -> LoadedModel:
     """Loading would refuse it, by the logits of its first two steps."""
-    with patch.multiple("service.engine.model.optimize", EightBitLinear=DynamicLinear, EIGHT_BIT_ROUNDINGS=math.inf):
+    with patch("service.engine.model.optimize.EIGHT_BIT", Linear(DynamicLinear, math.inf)):
         return load(folder, "cpu", "int8")
 
 

@@ -175,15 +175,16 @@ def test_a_dtype_asked_for_is_taken_and_an_unknown_one_refused() -> None:
         choose_dtype("int4", "cpu")
 
 
-def test_that_int8_takes_a_processor_with_fast_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx512_bf16"}))
+def test_that_int8_takes_a_processor_with_fast_bfloat16_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx512_bf16", "avx512_vnni"}))
     assert choose_dtype("int8", "cpu") == "int8"
     assert computed_in("int8") == computed_in("bfloat16") == torch.bfloat16
     with pytest.raises(ModelError, match="not cuda; choose auto"):
         choose_dtype("int8", "cuda")
-    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx2"}))
-    with pytest.raises(ModelError, match="not cpu; choose auto"):
-        choose_dtype("int8", "cpu")
+    for flags in ({"avx2"}, {"avx512_bf16"}, {"avx512_vnni"}):
+        monkeypatch.setattr(loading, "_cpu_flags", lambda flags=flags: frozenset(flags))
+        with pytest.raises(ModelError, match=r"in bytes \(VNNI\), not cpu; choose auto"):
+            choose_dtype("int8", "cpu")
 
 
 def test_missing_weights_are_not_made_up(folder: ModelFolder) -> None:

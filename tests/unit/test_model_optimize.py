@@ -180,6 +180,36 @@ def test_that_few_rows_and_many_get_the_same_of_weights_in_8_bits_but_for_roundi
     assert eight_bit(rows.view(3, FEW_ROWS, 64)).shape == (3, FEW_ROWS, 48)
 
 
+@needs_packing
+def test_that_a_row_of_whole_numbers_is_computed_alike_beside_any_others() -> None:
+    torch.manual_seed(0)
+    eight_bit = EightBitLinear(nn.Linear(96, 80, bias=False).to(torch.bfloat16))
+    rows = torch.randn(64, 96).to(torch.bfloat16)
+    together = eight_bit(rows)
+    for count in range(FEW_ROWS + 1, 64):
+        assert torch.equal(eight_bit(rows[:count]), together[:count])
+        assert torch.equal(eight_bit(rows[-count:]), together[-count:])
+
+
+@needs_packing
+def test_that_rows_of_nan_and_of_zeros_spoil_no_others() -> None:
+    torch.manual_seed(0)
+    eight_bit = EightBitLinear(nn.Linear(96, 80, bias=False).to(torch.bfloat16))
+    rows = torch.randn(FEW_ROWS + 3, 96).to(torch.bfloat16)
+    expected = eight_bit(rows)
+    rows[0, 5], rows[1] = torch.nan, 0
+    found = eight_bit(rows)
+    assert found[0].isnan().all()
+    assert not found[1].any()
+    assert torch.equal(found[2:], expected[2:])
+
+
+def test_that_a_layer_too_wide_for_sums_of_32_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.engine.model.linear.WIDEST", 95)
+    with pytest.raises(ValueError, match="96 inputs, more than 95"):
+        EightBitLinear(nn.Linear(96, 80))
+
+
 @pytest.mark.parametrize("rope", ["dynamic", "longrope"])
 def test_that_a_llama_whose_rotation_depends_on_the_longest_row_is_computed_batch_by_batch(rope: str) -> None:
     factors = {"long_factor": [1.0] * 4, "short_factor": [1.0] * 4} if rope == "longrope" else {"factor": 2.0}
@@ -202,7 +232,7 @@ def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.
     [
         pytest.param("bfloat16", {PackedLinear}, marks=needs_packing),
         ("float32", {PackedLinear}),
-        pytest.param("int8", {EightBitLinear, PackedLinear}, marks=needs_bfloat16),
+        pytest.param("int8", {EightBitLinear}, marks=needs_bfloat16),
     ],
 )
 def test_that_the_real_model_is_lean_and_on_a_processor_packed(

@@ -34,6 +34,7 @@ _MEANINGS: Final = {
     "for this kind of AutoModel": "it is not a text-generation model",
     "does not recognize this architecture": "its architecture is not known to the transformers library installed here",
 }
+_FAST_INT8_FLAGS: Final = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _FAST_BF16_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16"})
 
 
@@ -94,8 +95,11 @@ def choose_dtype(wanted: str, device: str) -> str:
         return "bfloat16" if has_bfloat16 else "float32" if device == "cpu" else "float16"
     if wanted not in DTYPES:
         raise ModelError(f"There is no dtype called {wanted!r}; the dtypes are auto, {', '.join(DTYPES)}.")
-    if wanted == "int8" and not (device == "cpu" and _has_fast_bfloat16(torch.device(device))):
-        raise ModelError(f"Weights in int8 take a processor that computes in bfloat16, not {device}; choose auto.")
+    if wanted == "int8" and not (device == "cpu" and _has_fast_bfloat16(torch.device(device)) and _has_fast_int8()):
+        raise ModelError(
+            "Weights in int8 take a processor that computes in bfloat16 and in bytes (VNNI), "
+            f"not {device}; choose auto."
+        )
     return wanted
 
 
@@ -261,6 +265,10 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # MPS: Apple's first GPUs emulate it, and no call reports which one this is.
     return device.type == "cpu" and bool(_FAST_BF16_FLAGS & _cpu_flags())
+
+
+def _has_fast_int8() -> bool:
+    return bool(_FAST_INT8_FLAGS & _cpu_flags())
 
 
 def _cpu_flags() -> frozenset[str]:
