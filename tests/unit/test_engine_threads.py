@@ -17,12 +17,16 @@ from service.engine import compute_thread, cores
 from tests.unit.tiny_models import byte_level_tokenizer, tiny_llama
 
 SCRIPT = """
-import json, os, sys, threading
+import contextlib, json, os, sys, threading
 from service.engine.loading import load_engine
 from service.messages.options import ServiceOptions
 
 def niceness():
-    return {int(tid): os.getpriority(os.PRIO_PROCESS, int(tid)) for tid in os.listdir("/proc/self/task")}
+    found = {}
+    for tid in map(int, os.listdir("/proc/self/task")):
+        with contextlib.suppress(ProcessLookupError):  # a thread may end meanwhile
+            found[tid] = os.getpriority(os.PRIO_PROCESS, tid)
+    return found
 
 def work():
     before = set(niceness())
