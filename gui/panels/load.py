@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QResizeEvent
@@ -18,6 +19,12 @@ from gui.widgets.labels import ElidedLabel, label
 from gui.widgets.layouts import column, row
 from gui.widgets.setting import Throttle
 from service.messages.load import Burst, ClientTotals, Length, Pattern
+
+REPEATS_TIP: Final = (
+    "Did batching change an answer? Prompts that were sent more than once should get the same answer each time.\n"
+    "In another batch numbers are added in another order, which now and then changes a word and all that follows it.\n"
+    "“Deterministic”, below the device, lets no answer depend on its batch."
+)
 
 
 class LoadPanel(QWidget):
@@ -122,9 +129,12 @@ class LoadPanel(QWidget):
     def show_totals(self, totals: ClientTotals, lag_p99_ms: float | None = None) -> None:
         losses = ((totals.dropped, "dropped"), (totals.refused, "refused"), (totals.failed, "failed"))
         parts = [f"{totals.sent} sent", *(f"{n} {what}" for n, what in losses if n)]
+        if totals.repeated:
+            parts.append(f"{totals.differing} of {totals.repeated} repeated answers differ")
         if len(parts) == 1:
             parts.append("0 dropped")
         self._sent.setText(", ".join(parts))
+        self._sent.set_tip(REPEATS_TIP if totals.repeated else "")
         self._lag_p99_ms = lag_p99_ms
         self._show_lag()
 

@@ -119,6 +119,11 @@ def table(report: LoadReport) -> str:
         f"{report.pattern.__struct_config__.tag}: {describe_pattern(report.pattern)}, "
         f"{length}seed {report.seed}, at {report.url} ({report.model or '–'})",
         f"{totals.sent:,} sent, {totals.ok:,} answered{losses} in {report.ran_s:.1f} s",
+        *(
+            [f"{totals.differing:,} of {totals.repeated:,} answers to repeated prompts differ"]
+            if totals.repeated
+            else []
+        ),
     ]
     if report.requests_per_s is not None and report.tokens_per_s is not None:
         rate = ENTRIES["requests_per_s"].name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -47,11 +48,13 @@ class Flight:
     outcome: ClientOutcome | None = None
     error: str | None = None
     gaps: Gaps = field(default_factory=Gaps)  # between the chunks that brought tokens
+    text_checksum: int = 0
     _last_token_s: float | None = None
     _unreported_text: list[str] = field(default_factory=list)
 
     def add_text(self, text: str) -> None:
         self._unreported_text.append(text)
+        self.text_checksum = zlib.crc32(text.encode(errors="surrogatepass"), self.text_checksum)
 
     def note_tokens(self, at_s: float) -> None:
         """A chunk has brought tokens: the first, or those that end a gap, which counts once however many they are.

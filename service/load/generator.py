@@ -69,6 +69,7 @@ class Generator:
         self._dropped = 0
         self._outcomes: dict[ClientOutcome, int] = {"ok": 0, "refused": 0, "failed": 0, "cancelled": 0}
         self._lag = LagWindow()
+        self._answers = RepeatedAnswers()
         self._load: RunLoad | None = None
         self._trace: Sequence[TraceEntry] = ()
         self._loop: Loop | None = None
@@ -88,7 +89,14 @@ class Generator:
         return self._load is not None or bool(self._under_way)
 
     def totals(self) -> ClientTotals:
-        return ClientTotals(sent=self._sent, dropped=self._dropped, outstanding=len(self._under_way), **self._outcomes)
+        return ClientTotals(
+            sent=self._sent,
+            dropped=self._dropped,
+            outstanding=len(self._under_way),
+            repeated=self._answers.repeated,
+            differing=self._answers.differing,
+            **self._outcomes,
+        )
 
     def lag_p99_ms(self) -> float | None:
         return self._lag.p99_ms(self._clock.now())
@@ -104,6 +112,7 @@ class Generator:
                 self._run(command)
             case StopLoad():
                 self._stop()
+                self._answers = RepeatedAnswers()  # another service may answer next
             case PauseLoad():
                 self._set_paused(True)
             case ResumeLoad():
@@ -244,6 +253,7 @@ class Generator:
         self._load_under_way -= flight.source == "load"
         self._outcomes[answer.outcome] += 1
         flight.outcome, flight.error = answer.outcome, answer.error
+        self._answers.note(flight)
         if flight.finished_s is None:
             flight.finished_s = self._clock.now()
         self._journal.flight_changed(flight)
@@ -264,6 +274,40 @@ class Generator:
         elif self._load is not None and now - self._unreachable_since_s >= UNREACHABLE_STOPS_AFTER_S:
             self._stop()
             self._journal.refused(f"The load was stopped. {answer.error}")
+
+
+MOST_PROMPTS = 10_000  # whose answers are compared
+
+
+class RepeatedAnswers:
+    """Compares the greedy answers to prompts that are sent more than once.
+
+    Attributes:
+        repeated: answers to prompts that were answered more than once.
+        differing: of these, those that are not their prompt's most frequent answer.
+    """
+
+    def __init__(self) -> None:
+        self.repeated = self.differing = 0
+        self._texts: dict[tuple[str, int], Counter[int]] = {}
+
+    def note(self, flight: Flight) -> None:
+        if flight.outcome != "ok" or flight.temperature > 0:
+            return
+        key = flight.prompt, flight.max_tokens
+        if key not in self._texts and len(self._texts) == MOST_PROMPTS:
+            return
+        texts = self._texts.setdefault(key, Counter())
+        repeated, differing = _repetition(texts)
+        texts[flight.text_checksum] += 1
+        repeated_now, differing_now = _repetition(texts)
+        self.repeated += repeated_now - repeated
+        self.differing += differing_now - differing
+
+
+def _repetition(texts: Counter[int]) -> tuple[int, int]:
+    answers = texts.total()
+    return (answers, answers - max(texts.values())) if answers > 1 else (0, 0)
 
 
 LAG_SPAN_S = 10

@@ -271,7 +271,12 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """The client's ledger: ``sent = ok + refused + failed + cancelled + outstanding``; `dropped` were never sent."""
+    """The client's ledger: ``sent = ok + refused + failed + cancelled + outstanding``; `dropped` were never sent.
+
+    Attributes:
+        repeated: greedy answers to prompts that were answered more than once, since the load was stopped last.
+        differing: of these, those that are not their prompt's most frequent answer.
+    """
 
     sent: int = 0
     ok: int = 0
@@ -280,6 +285,8 @@ class ClientTotals(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
     dropped: int = 0
     outstanding: int = 0
+    repeated: int = 0
+    differing: int = 0
 
 
 class LoadFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="load"):

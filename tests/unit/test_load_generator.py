@@ -18,6 +18,7 @@ from service.load.loops import MOST_ARRIVALS_AT_ONCE, PAUSE_AFTER_FAILURE_S
 from service.messages.load import (
     Burst,
     Cancel,
+    ClientOutcome,
     ClientTotals,
     ClosedLoop,
     ConstantRate,
@@ -460,6 +461,57 @@ class TestChange:
         for each in (bench, other):
             each.clock.advance(5)
         assert bench.intended_s == other.intended_s
+
+
+def answered(bench: Bench, text: str, outcome: ClientOutcome = "ok") -> None:
+    """The oldest request under way ends so, its text in two pieces."""
+    flight = next(iter(bench.sender.under_way.values()))
+    flight.add_text(text[:1])
+    flight.add_text(text[1:])
+    bench.sender.conclude(flight, Answer(outcome))
+
+
+def repetition(bench: Bench) -> tuple[int, int]:
+    totals = bench.generator.totals()
+    return totals.repeated, totals.differing
+
+
+class TestRepeatedAnswers:
+    def test_that_those_unlike_the_most_frequent_of_their_prompt_are_counted(self, bench: Bench) -> None:
+        bench.obey(Fire(prompts=("a",), copies=4))
+        counted = []
+        for text in ("one", "two", "two", "one more"):
+            answered(bench, text)
+            counted.append(repetition(bench))
+        assert counted == [(0, 0), (2, 1), (3, 1), (4, 2)]
+
+    def test_that_prompts_and_lengths_are_compared_apart(self, bench: Bench) -> None:
+        bench.obey(Fire(prompts=("a", "b"), max_tokens=5))
+        bench.obey(Fire(prompts=("a",), max_tokens=6))
+        for text in ("one", "two", "three"):
+            answered(bench, text)
+        assert repetition(bench) == (0, 0)
+
+    @pytest.mark.parametrize("outcome", ["failed", "cancelled", "refused"])
+    def test_that_what_is_not_answered_does_not_count(self, bench: Bench, outcome: ClientOutcome) -> None:
+        bench.obey(Fire(prompts=("a",), copies=2))
+        answered(bench, "one")
+        answered(bench, "on", outcome)
+        assert repetition(bench) == (0, 0)
+
+    def test_that_answers_that_are_drawn_do_not_count(self, bench: Bench) -> None:
+        bench.obey(Fire(prompts=("a",), copies=2, temperature=0.5))
+        answered(bench, "one")
+        answered(bench, "two")
+        assert repetition(bench) == (0, 0)
+
+    def test_that_they_are_forgotten_with_the_load(self, bench: Bench) -> None:
+        bench.obey(Fire(prompts=("a",), copies=3))
+        answered(bench, "one")
+        answered(bench, "two")
+        bench.obey(StopLoad())
+        answered(bench, "three")
+        assert repetition(bench) == (0, 0)
 
 
 class TestCancel:

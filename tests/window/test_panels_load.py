@@ -257,6 +257,12 @@ class TestOutcome:
         load.show_totals(ClientTotals(sent=322), 0.84)
         assert {"322 sent, 0 dropped", "own lag p99 0.8 ms"} <= set(texts(load))
 
+    def test_that_the_counts_say_how_many_repeated_answers_differ(self, load: LoadPanel) -> None:
+        load.show_totals(ClientTotals(sent=322, ok=320, repeated=310, differing=0), 0.84)
+        assert "322 sent, 0 of 310 repeated answers differ" in texts(load)
+        load.show_totals(ClientTotals(sent=322, ok=320, repeated=310, differing=31), 0.84)
+        assert "Did batching change an answer?" in saying(load, "322 sent, 31 of 310 repeated answers differ").toolTip()
+
     def test_that_the_own_lag_is_shown_where_room_is_scarce_too(self, load: LoadPanel) -> None:
         load.show_totals(ClientTotals(sent=322, dropped=2, refused=3), 24.3)
         assert "322 sent, 2 dropped, 3 refused" in texts(load)
