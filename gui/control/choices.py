@@ -50,6 +50,7 @@ class Choices(QObject):
         self.model = arguments.model or preferences.model
         self.device = arguments.device or preferences.device
         self.dtype = arguments.dtype or preferences.dtype
+        self.deterministic = preferences.deterministic
         self.window_s = preferences.window_s
         self.measure: str = preferences.measure
         self.stages_s = dict(preferences.stages_s)
@@ -57,10 +58,12 @@ class Choices(QObject):
         toolbar = self._window.toolbar
         toolbar.set_models((ServiceOptions().model,), FUNCTIONS, self.model)
         toolbar.set_device(self.device, self.dtype)
+        toolbar.deterministic_action.setChecked(self.deterministic)
         toolbar.set_window_s(self.window_s)
         toolbar.model_chosen.connect(self._on_model_chosen)
         toolbar.device_chosen.connect(partial(setattr, self, "device"))
         toolbar.dtype_chosen.connect(partial(setattr, self, "dtype"))
+        toolbar.deterministic_action.toggled.connect(partial(setattr, self, "deterministic"))
         self._restore_panels(preferences)
 
     def _restore_panels(self, preferences: Preferences) -> None:
@@ -81,7 +84,7 @@ class Choices(QObject):
         )
         if is_function(self.model):
             return msgspec.structs.replace(options, workload=self.model)
-        return msgspec.structs.replace(options, model=self.model, dtype=self.dtype)
+        return msgspec.structs.replace(options, model=self.model, dtype=self.dtype, deterministic=self.deterministic)
 
     @property
     def load(self) -> RunLoad:
@@ -124,6 +127,7 @@ class Choices(QObject):
             model=self.model,
             device=self.device,
             dtype=self.dtype,
+            deterministic=self.deterministic,
             settings=window.batching.settings,
             scale=window.batching.redeployment.scale,
             pattern=window.load.pattern,

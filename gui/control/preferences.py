@@ -41,6 +41,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ServiceOptions().model
     device: str = "auto"
     dtype: str = "auto"
+    deterministic: bool = False
     settings: Settings = Settings()
     scale: Scale = Scale()
     pattern: Pattern = Poisson(rate_per_s=4.0)

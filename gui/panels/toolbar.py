@@ -277,8 +277,9 @@ class Toolbar(QWidget):
                 action.setChecked(key == "auto")
                 group.addAction(action)
                 menu.addAction(action)
-            if kind == "device":
-                menu.addSeparator()
+            menu.addSeparator()
+        self.deterministic_action = menu.addAction("Deterministic: no answer depends on its batch")
+        self.deterministic_action.setCheckable(True)
         return menu
 
     def _made_more_menu(self) -> QMenu:
@@ -298,6 +299,8 @@ class Toolbar(QWidget):
         self._uptime.setVisible(bool(self._uptime.text()) and not self._is_compact)
 
     def _on_device_picked(self, action: QAction) -> None:
+        if action is self.deterministic_action:
+            return
         kind, key = action.data()
         if kind == "device":
             self.set_device(key, self._dtype)

@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _compute(options: argparse.Namespace, files: ResultFiles, total: int) -> bool:
     """Whether it came to the end of the input."""
-    service = ServiceOptions(workload=options.workload, model=options.model, device=options.device, dtype=options.dtype)
+    service = ServiceOptions(**{name: getattr(options, name) for name in cli.SERVICE_HELP})
     plan = LinePlan(service=service, batch_size=options.max_batch_size, max_tokens=options.max_tokens)
     make_run = _maker_of_runs(options, plan, after=files.last_line)
     done = itertools.count(files.good + files.bad)
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("input", type=Path, metavar="IN.jsonl", help="of prompts: texts, or objects with prompt and max_tokens")
     add("output", type=Path, metavar="OUT.jsonl")
-    cli.add_service_options(parser, "workload", "model", "device", "dtype")
+    cli.add_service_options(parser, *cli.SERVICE_HELP)
     most = cli.whole(1, LARGEST_BATCH)
     add("--max-batch-size", type=most, default=64, help="lines computed at a time (default: %(default)s)")
     add("--max-tokens", type=most, default=24, help="for prompts that name no number (default: %(default)s)")

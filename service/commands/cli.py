@@ -22,6 +22,7 @@ from service.messages.pipes import ExitCode
 from service.messages.settings import (
     BOUNDS,
     SCALE_BOUNDS,
+    SWITCH,
     Bounds,
     SettingError,
     Settings,
@@ -43,7 +44,11 @@ SERVICE_HELP: Final = {
     "model": "a local folder, a GGUF file or a hub id",
     "device": "auto, cpu, cuda, cuda:1, mps",
     "dtype": "auto, bfloat16, float16, float32, int8",
+    "deterministic": "let no completion depend on the requests beside it",
 }
+
+
+SWITCHES: Final = frozenset({"deterministic"})
 
 
 class UsageError(UserError):
@@ -123,7 +128,10 @@ def server_of(options: argparse.Namespace) -> Server:
 
 def add_service_options(parser: argparse.ArgumentParser, *names: str) -> None:
     """Add options for these fields of `ServiceOptions`."""
-    add_struct_options(parser, ServiceOptions(), {name: SERVICE_HELP[name] for name in names})
+    add_struct_options(parser, ServiceOptions(), {name: SERVICE_HELP[name] for name in names if name not in SWITCHES})
+    for name in SWITCHES.intersection(names):
+        meaning = f"{SERVICE_HELP[name]} (default: off)"
+        parser.add_argument(flag(name), type=switch, default=False, metavar="on|off", help=meaning)
 
 
 def add_struct_options(parser: argparse._ActionsContainer, usual: msgspec.Struct, meanings: Mapping[str, str]) -> None:
@@ -150,6 +158,14 @@ def flag(name: str) -> str:
 
 
 # -- the types of options ---------------------------------------------------------------------------------------------
+
+
+def switch(text: str) -> bool:
+    """The type of an option that is on or off."""
+    value = SWITCH.get(text.strip().lower())
+    if value is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
+    return value
 
 
 def number(bounds: Bounds) -> Callable[[str], Any]:

@@ -65,7 +65,7 @@ def parser() -> cli.Parser:
         "--model ./my-model --formation continuous --max-batch-size 32",
     )
     add = made.add_argument
-    cli.add_service_options(made, "workload", "model", "device", "dtype")
+    cli.add_service_options(made, *cli.SERVICE_HELP)
     add("--host", default=LOOPBACK, help="address to listen on; any but loopback needs --token-file")
     port = "port to listen on (default: 8000 or the next free one; 0: any free one)"
     add("--port", type=cli.whole(0, 65535), help=port)
@@ -91,7 +91,7 @@ def _service(parsed: argparse.Namespace) -> ServiceOptions:
         scale = Scale().revised({name: given[name] for name in SCALE_HELP})
     except SettingError as error:
         raise cli.UsageError(f"--{error.field.replace('_', '-')}: {error.rule}") from error
-    named = {name: given[name] for name in ("workload", "model", "device", "dtype")}
+    named = {name: given[name] for name in cli.SERVICE_HELP}
     return ServiceOptions(**named, **msgspec.structs.asdict(scale), settings=settings)
 
 

@@ -19,14 +19,14 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby, pairwise
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from service.engine.model.batch_cache import BatchCache
-from service.engine.model.passes import ForwardPass, Part
+from service.engine.model.batch_cache import BatchCache, OwnColumns
+from service.engine.model.passes import ForwardPass, Part, Span
 from service.engine.row import Row
 from service.engine.sampling import Draw, next_tokens, on_device
 from service.messages.settings import Settings
@@ -35,12 +35,25 @@ from service.messages.telemetry import BatchWork
 MOST_ROOM: Final = 256
 """Columns for tokens to come that are made room for at once; most completions end before."""
 
+READ_COLUMNS: Final = 64
+"""Columns of a prompt that are read at a time where a row's results must not depend on the others."""
+
+ATTENDED_COLUMNS: Final = 128
+"""There each row attends to the next multiple of these that holds its own columns, with a mask."""
+
 
 class Forward:
-    """A model's forward pass, and how many tokens of prompts it is given at a time."""
+    """A model's forward pass, and how many tokens of prompts it is given at a time.
 
-    def __init__(self, compute: ForwardPass, device: torch.device, layers: int = 1) -> None:
+    Attributes:
+        is_deterministic: a row's results do not depend on the rows beside it.
+    """
+
+    def __init__(
+        self, compute: ForwardPass, device: torch.device, layers: int = 1, is_deterministic: bool = False
+    ) -> None:
         self.device = device
+        self.is_deterministic = is_deterministic
         self.layers = layers
         # In one forward pass: about a quarter of a second on two cores.
         self.prefill_tokens = 512 if device.type == "cpu" else 8192
@@ -83,8 +96,15 @@ def make_step(forward: Forward, batches: Sequence[Batch]) -> list[Step | None]:
 class Batch:
     """Rows, their cache and the tokens that are not in it yet; it `has_read` once all prompts are in the cache."""
 
-    def __init__(self, forward: Forward, rows: Sequence[Row], *, is_open: bool = False) -> None:
-        """Where it `is_open`, others may take the places of rows that have ended: none is vacant."""
+    def __init__(
+        self, forward: Forward, rows: Sequence[Row], *, is_open: bool = False, is_deterministic: bool = False
+    ) -> None:
+        """Begin with these rows.
+
+        Args:
+            is_open: others may take the places of rows that have ended: none is vacant.
+            is_deterministic: a row's results do not depend on the rows beside it; all are of the same length now.
+        """
         self.prefill_tokens = forward.prefill_tokens
         self.rows = sorted(rows, key=lambda row: row.length, reverse=True)
         self._forward = forward
@@ -93,7 +113,10 @@ class Batch:
         self.places = 0 if is_open else len(self.rows)
         self.work = BatchWork()
         width = self.rows[0].length
-        self._cache = BatchCache(len(self.rows), forward.layers, width + min(self._longest_left, MOST_ROOM))
+        assert not is_deterministic or self.rows[-1].length == width, "prompts are read without padding"
+        self._is_deterministic = is_deterministic
+        room = width + min(self._longest_left, MOST_ROOM)
+        self._cache = BatchCache(len(self.rows), forward.layers, room, left_aligned=is_deterministic)
         self._set_pads([width - row.length for row in self.rows])
         padded = [[0] * pad + row.token_ids for pad, row in zip(self._pads, self.rows, strict=True)]
         self._unread = on_device(padded, forward.device)
@@ -105,10 +128,24 @@ class Batch:
         active = self._active(end)
         ids, pads = self._unread[:active, : end - self._columns], self._pad_column[:active]
         assert ids.numel() <= max(self.prefill_tokens, active), "more than one column is read only where it is allowed"
+        if self._is_deterministic:
+            return self._deterministic_part(ids, pads, end)
         columns = torch.arange(end, device=ids.device)
         mask = columns >= pads if any(self._pads[:active]) else None
         positions = (columns[self._columns :] - pads).clamp_(min=0)
         return Part(ids, positions, mask, self._cache)
+
+    def _deterministic_part(self, ids: Tensor, pads: Tensor, end: int) -> Part:
+        positions = torch.arange(self._columns, end, device=ids.device) - pads
+        if not self.has_read:
+            self._cache.own_columns = None
+            return Part(ids, positions, None, self._cache)
+        spans = _spans([end - pad for pad in self._pads[: len(ids)]])
+        read = max(span.columns for span in spans)
+        rows = torch.arange(len(ids), device=ids.device)
+        self._cache.own_columns = OwnColumns(rows, positions[:, 0], read)
+        mask = torch.arange(read, device=ids.device) <= positions
+        return Part(ids, positions, mask, self._cache, spans)
 
     def draws(self, part: Part, first: int) -> Iterator[Draw]:
         """How to sample the tokens that come after `part`, whose first row is row `first` of the pass."""
@@ -190,6 +227,8 @@ class Batch:
     def _next_end(self) -> int:
         """Up to which column to read next: at least one, and no more tokens at a time than are allowed."""
         start, stop = self._columns, self._columns + self._unread.shape[1]
+        if self._is_deterministic:
+            return min(stop, start + READ_COLUMNS)
         ends = range(start + 1, stop + 1)
         fitting = bisect_right(ends, self.prefill_tokens, key=lambda end: (end - start) * self._active(end))
         return ends[max(fitting, 1) - 1]
@@ -210,12 +249,19 @@ class Batch:
     def _trim(self) -> None:
         """Drop leading columns that are padding in every row, once they are a quarter of all."""
         spare = min(self._pads, default=0)
-        if 4 * spare <= self._columns:
+        if not spare or (4 * spare <= self._columns and not self._is_deterministic):
             return
         self._cache.trim(min(spare, self._columns))
         self._unread = self._unread[:, max(spare - self._columns, 0) :]
         self._columns = max(self._columns - spare, 0)
         self._set_pads([pad - spare for pad in self._pads])
+
+
+def _spans(lengths: Sequence[int]) -> list[Span]:
+    """Neighbouring rows of these lengths that attend to equally many columns, which depends on their lengths alone."""
+    attended = [-(-length // ATTENDED_COLUMNS) * ATTENDED_COLUMNS for length in lengths]
+    ends = list(accumulate(len(list(same)) for _, same in groupby(attended)))
+    return [Span(first, end, attended[first]) for first, end in pairwise([0, *ends])]
 
 
 def sum_of(*works: BatchWork) -> BatchWork:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence as SequenceOf
 from typing import Any
 
-from service.engine.batch import Forward
+from service.engine.batch import READ_COLUMNS, Forward
 from service.engine.compute_thread import ComputeThread
 from service.engine.decoding import Decoding
 from service.engine.job import Admit, Emit, SamplingParams, Sequence
@@ -36,7 +36,7 @@ class TextEngine:
         self._encoder = Encoder(loaded.tokenizer, loaded.context_length, loaded.vocabulary, memory_tokens)
         self._detokenizer = Detokenizer(loaded.tokenizer)
         self._eos = loaded.end_tokens
-        self.forward = Forward(loaded.forward, loaded.device, loaded.layers)
+        self.forward = Forward(loaded.forward, loaded.device, loaded.layers, loaded.is_deterministic)
         if memory_tokens:
             self.forward.free_padding = min(self.forward.free_padding, memory_tokens // PADDING_SHARE)
         self._memory = MemoryLimit()
@@ -58,7 +58,8 @@ class TextEngine:
         return Sequence(id, self.encode(input, sampling.max_tokens), sampling)
 
     def adopt(self, settings: Settings) -> None:
-        self.forward.joining_tokens = settings.chunk_tokens(self.forward.device.type)
+        least = READ_COLUMNS if self.forward.is_deterministic else 1
+        self.forward.joining_tokens = max(settings.chunk_tokens(self.forward.device.type), least)
 
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.

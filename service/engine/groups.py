@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from service.engine.batch import Batch, Forward, sum_of
+from service.engine.batch import READ_COLUMNS, Batch, Forward, sum_of
 from service.engine.out_of_memory import Failure, MemoryLimit
 from service.engine.row import Row
 from service.messages.telemetry import BatchWork
@@ -44,6 +44,7 @@ class Groups:
         self._memory = memory
         self._is_open = is_open
         self._free_padding = None if is_whole else forward.free_padding
+        self._is_deterministic = forward.is_deterministic and not is_whole
         # The shortest begin first, which wait least for the others so.
         self._waiting = list(rows) if is_open else sorted(rows, key=lambda row: row.length)
         self._joining: Batch | None = None
@@ -135,13 +136,20 @@ class Groups:
         if self._joining is None and self._waiting and (free := self._free_rows()):
             self._chunk_tokens = self._forward.joining_tokens
             most = min(free, self._chunk_tokens) if is_beside else free  # each has at least a token in a part
-            first = like_the_first(self._waiting[:most], self._free_padding)
-            self._joining = Batch(self._forward, first, is_open=self._is_open)
+            padding = self._free_padding
+            if self._is_deterministic:  # each has all columns of a part
+                padding, most = 0, min(most, self._most_tokens(is_beside) // READ_COLUMNS)
+            first = like_the_first(self._waiting[:most], padding)
+            self._joining = Batch(self._forward, first, is_open=self._is_open, is_deterministic=self._is_deterministic)
             self._waiting = [row for row in self._waiting if row not in first]
         if self._joining is not None:
-            self._joining.prefill_tokens = self._chunk_tokens if is_beside else self._forward.prefill_tokens
+            self._joining.prefill_tokens = self._most_tokens(is_beside)
             is_within = not is_beside or len(self._joining.rows) <= self._chunk_tokens
             assert is_within, "a step reads no more of the prompts that join than is allowed"
+
+    def _most_tokens(self, is_beside: bool) -> int:
+        """Of prompts, in one pass."""
+        return self._chunk_tokens if is_beside else self._forward.prefill_tokens
 
     def _drop_ended(self) -> None:
         """Leave out the groups of which every row has ended; the places of theirs are vacant in another."""

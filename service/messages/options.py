@@ -26,6 +26,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         workload: `text`, or what `service.workloads.catalog.find` finds; `model` and `dtype` are for `text` alone.
         model: the default model's name, a local folder, a GGUF file or a hub id.
         device, dtype: `auto` or torch's names; dtype `int8` has weights in 8 bits, and computes in bfloat16.
+        deterministic: a prompt's completion does not depend on the requests beside it, to the last bit; for `text`.
         settings: in force until the first `PUT /batching`.
         replicas, max_ongoing_requests: in force until the first `PUT /deployment`; see `Scale`.
     """
@@ -34,6 +35,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     model: str = "SmolLM2-135M-Instruct"
     device: str = "auto"
     dtype: str = "auto"
+    deterministic: bool = False
     replicas: int = Scale().replicas
     settings: Settings = Settings()
     max_ongoing_requests: int = Scale().max_ongoing_requests

@@ -321,6 +321,13 @@ def test_that_device_and_precision_are_chosen_apart(window: MainWindow, qtbot: Q
     assert (button.text(), button.accessibleDescription()) == ("CUDA", "CUDA f16")
 
 
+def test_that_a_deterministic_service_is_chosen_beside_the_device(window: MainWindow, qtbot: QtBot) -> None:
+    button = named(window.toolbar, Chooser, "Device and dtype")
+    with qtbot.waitSignal(window.toolbar.deterministic_action.toggled) as toggled:
+        pick(button, "Deterministic: no answer depends on its batch")
+    assert toggled.args == [True]
+
+
 @pytest.mark.parametrize(("seconds", "spelled"), [(12.9, "12 s"), (252, "4 min 12 s"), (7300, "2 h 1 min")])
 def test_that_uptime_reads_as_words(window: MainWindow, seconds: float, spelled: str) -> None:
     window.toolbar.set_uptime_s(seconds)

@@ -6,7 +6,7 @@ Those of all layers lie in one tensor, so that a row that moves, joins or ends i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -18,13 +18,23 @@ Buffers: TypeAlias = Sequence[Tensor]
 """Each [keys and values of some layers, rows, heads, columns, size]."""
 
 
+class OwnColumns(NamedTuple):
+    """Where the next pass writes, which adds one column to each row, and how many columns it reads."""
+
+    rows: Tensor  # 0, 1, …
+    columns: Tensor  # of each row
+    read: int
+
+
 class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
     """The cache of a batch, of which a forward pass may cover the first few rows only.
 
-    The columns that such a pass writes stay zero in the other rows; to them they are padding.
+    All rows end in the same column, unless they are `left_aligned`: then all begin in column 0, and what stands behind
+    the end of a row is left from others or zero. The columns that a pass over some of the rows writes stay zero in the
+    other rows; to them they are padding.
     """
 
-    def __init__(self, rows: int, layers: int = 1, room: int = 0) -> None:
+    def __init__(self, rows: int, layers: int = 1, room: int = 0, *, left_aligned: bool = False) -> None:
         """Hold `rows` rows; memory is allocated when the first column comes.
 
         Args:
@@ -32,6 +42,8 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             room: the columns that are expected; more are held as well, after a copy.
         """
         super().__init__(layers=[])
+        self.left_aligned = left_aligned
+        self.own_columns: OwnColumns | None = None
         self.rows = rows
         self._expected = layers
         self._room = room
@@ -46,9 +58,10 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         if not layer.is_initialized:
             layer.lie_in(*self._places(key_states, value_states, layer_idx))
             self._see()
-        if layer.length + key_states.shape[-2] > layer.keys.shape[-2]:
-            self._make_room(layer.length + key_states.shape[-2])
-        return layer.update(key_states, value_states)  # type: ignore[no-any-return]
+        end = layer.length + key_states.shape[-2] if self.own_columns is None else self.own_columns.read
+        if end > layer.keys.shape[-2]:
+            self._make_room(end)
+        return layer.update(key_states, value_states, self.own_columns)  # type: ignore[no-any-return]
 
     @property
     def length(self) -> int:
@@ -56,16 +69,18 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         return self.layers[0].length if self.layers else 0
 
     def append(self, other: BatchCache) -> None:
-        """Take over the rows of `other`, behind one's own; all end in the same column."""
+        """Take over the rows of `other`, behind one's own."""
         before, rows, end = self.rows, self.rows + other.rows, max(self.length, other.length)
         held = self._buffers[0]
-        if rows > held.shape[1] or end > held.shape[3] or end > self.length:
-            self._move(self.length - end, end + ROOM_COLUMNS, max(rows, min(held.shape[1], 2 * rows)))
-        begin = end - other.length
+        shift = 0 if self.left_aligned else end - self.length
+        if rows > held.shape[1] or end > held.shape[3] or shift:
+            self._move(-shift, end + ROOM_COLUMNS, max(rows, min(held.shape[1], 2 * rows)))
+        begin = 0 if self.left_aligned else end - other.length
         for own, others in zip(self._buffers, other._buffers, strict=True):
             own[:, before:rows, :, :begin] = 0  # what another row has left there is padding now
-            own[:, before:rows, :, begin:end] = others[:, : other.rows, :, : other.length]
+            own[:, before:rows, :, begin : begin + other.length] = others[:, : other.rows, :, : other.length]
         self.rows = rows
+        self.rewind(end)
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """Let row `sources[i]` be row `targets[i]` from now on; none of them is both."""
@@ -85,8 +100,11 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             layer.length = columns
 
     def trim(self, columns: int) -> None:
-        """Drop the first `columns` columns of all rows."""
+        """Drop the columns of all rows that hold padding alone: the first `columns`, or the last if `left_aligned`."""
         columns = min(columns, self.length)
+        if self.left_aligned:
+            self.rewind(self.length - columns)
+            return
         self._move(columns, self.length - columns + ROOM_COLUMNS, self.rows)
 
     def is_in(self, buffers: Buffers) -> bool:
@@ -172,9 +190,16 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """The batch's cache has made room before."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append the columns of the first rows; returns all columns of these rows."""
+    def update(
+        self, key_states: Tensor, value_states: Tensor, own: OwnColumns | None = None, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Append the columns of the first rows; returns all columns of these rows that are read."""
         rows, start, end = key_states.shape[0], self.length, self.length + key_states.shape[-2]
+        if own is not None:
+            self.keys[own.rows, :, own.columns] = key_states[:, :, 0]
+            self.values[own.rows, :, own.columns] = value_states[:, :, 0]
+            self.length = end
+            return self.keys[:rows, :, : own.read], self.values[:rows, :, : own.read]
         self.keys[:rows, :, start:end] = key_states
         self.values[:rows, :, start:end] = value_states
         self.length = end

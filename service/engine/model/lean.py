@@ -12,7 +12,7 @@ order in which a device's matrix kernels add, which in bfloat16 on the CPU is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from service.engine.model.linear import OnlyInferring
-from service.engine.model.passes import Part
+from service.engine.model.passes import Part, Span
 from service.engine.model.report import LoadReport, keep_quiet, reported
 
 MakeLinear: TypeAlias = Callable[..., OnlyInferring]
@@ -71,6 +71,13 @@ class LeanLlama(nn.Module):
         logits: Tensor = self._output(self._operators.normalized(torch.cat(lasts), self._norm))
         return logits
 
+    def linears(self) -> Iterator[tuple[OnlyInferring, int]]:
+        """One linear layer of each kind, and how many inputs it has."""
+        for layer in self._layers[:1]:
+            assert isinstance(layer, LeanLayer)
+            yield from layer.linears()
+        yield self._output, self._tokens.embedding_dim
+
     def _rotate_by(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
         cosines, sines = self._rotation(hidden, position_ids=positions[None])
         return self._operators.rotation(cosines[0], sines[0])
@@ -83,6 +90,7 @@ class Scope(NamedTuple):
     columns: int
     mask: Tensor | None  # 0 or −∞, [rows, 1, columns or 1, all columns]; ``None``: to what came before them
     cache: Any
+    spans: Sequence[tuple[Span, Tensor]] = ()  # with their masks
 
     @classmethod
     def of(cls, part: Part, dtype: torch.dtype) -> Scope:
@@ -95,7 +103,8 @@ class Scope(NamedTuple):
         if visible is None:
             return cls(rows, columns, None, part.cache)
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
-        return cls(rows, columns, mask, part.cache)
+        spans = [(span, mask[span.first : span.end, ..., : span.columns]) for span in part.spans]
+        return cls(rows, columns, mask, part.cache, spans)
 
 
 class LeanLayer(nn.Module):
@@ -114,6 +123,7 @@ class LeanLayer(nn.Module):
         self._out = linear(attention.o_proj)
         self._gate_up = linear(mlp.gate_proj, mlp.up_proj)
         self._down = linear(mlp.down_proj)
+        self._intermediate = mlp.down_proj.in_features
         self._before_attention, self._before_mlp = layer.input_layernorm, layer.post_attention_layernorm
 
     def forward(self, hidden: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
@@ -121,6 +131,12 @@ class LeanLayer(nn.Module):
         hidden = self._out.added(attended, hidden)
         gate, up = self._gate_up(self._normalized(hidden, self._before_mlp)).chunk(2, dim=-1)
         return self._down.added(functional.silu(gate) * up, hidden)
+
+    def linears(self) -> Iterator[tuple[OnlyInferring, int]]:
+        """The linear layers, and how many inputs each has."""
+        hidden = self._before_mlp.weight.numel()
+        of = (hidden, self._queries * self._size, hidden, self._intermediate)
+        yield from zip((self._qkv, self._out, self._gate_up, self._down), of, strict=True)
 
     def _attend(self, inputs: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
         sizes = [scope.rows * scope.columns for scope in scopes]
@@ -138,6 +154,8 @@ class LeanLayer(nn.Module):
         keys, values = scope.cache.update(keys, values, self._index)
         if columns == 1:  # all queries that share a key are rows of one product
             queries = queries.reshape(rows, self._keys, -1, self._size)
+        if scope.spans:
+            return torch.cat([self._attend_in(*each, queries, keys, values) for each in scope.spans])
         is_causal, is_grouped = scope.mask is None and columns > 1, columns > 1
         if is_grouped and scope.mask is not None and keys.is_cuda:
             # Its only kernel for both at once holds the weights of all columns for all: 4 GiB at 4,000 tokens.
@@ -148,6 +166,12 @@ class LeanLayer(nn.Module):
         if columns > 1:
             attended = attended.transpose(1, 2)
         return attended.reshape(rows * columns, -1)
+
+    def _attend_in(self, span: Span, mask: Tensor, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        of_rows = slice(span.first, span.end)
+        keys, values = keys[of_rows, :, : span.columns], values[of_rows, :, : span.columns]
+        attended = functional.scaled_dot_product_attention(queries[of_rows], keys, values, mask, scale=self._scale)
+        return attended.reshape(span.end - span.first, -1)
 
     def _for_each_query(self, keys: Tensor) -> Tensor:
         """Keys or values as often as queries share them."""

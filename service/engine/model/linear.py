@@ -52,6 +52,15 @@ class PackedLinear(OnlyInferring):
         return result
 
 
+class InvariantLinear(PackedLinear):
+    """Gives a row the same bits alone and beside others; `is_invariant` tells whether it does on this processor."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if len(inputs) > 1:
+            return super().forward(inputs)
+        return super().forward(inputs.expand(2, -1))[:1]  # one row alone has kernels of its own, which add otherwise
+
+
 class SideBySide(OnlyInferring):
     """The layers as they are."""
 
@@ -89,6 +98,7 @@ class MergedLinear(OnlyInferring):
         return torch.addmm(before, inputs, self._weight.T)
 
 
+PROBED_ROWS: Final = (1, 2, 3, 4, 7, 8, 16, 31, 64, 65)
 FEW_ROWS: Final = 4  # up to here inputs in bfloat16 are quicker; measured by tests.benchmarks.optimized
 LARGEST: Final = 127
 LARGEST_INPUT: Final = 127 * 256
@@ -106,6 +116,7 @@ class EightBitLinear(OnlyInferring):
     WORKAROUND torch 2.13: the operators have no public name yet.
     """
 
+    few_rows = FEW_ROWS
     _plain: Tensor
     _scales: Tensor
 
@@ -125,7 +136,7 @@ class EightBitLinear(OnlyInferring):
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows = inputs.reshape(-1, inputs.shape[-1])
-        if len(rows) > FEW_ROWS:
+        if len(rows) > self.few_rows:
             result = self._of_whole_numbers(rows.float()).to(inputs.dtype)
         else:
             result = torch._weight_int8pack_mm(rows, self._plain, self._scales)
@@ -141,6 +152,20 @@ class EightBitLinear(OnlyInferring):
             inputs, 1.0, BYTE_ZERO, self._packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         ).chunk(2)
         return torch.add(low, high, alpha=256).mul_(largest)
+
+
+class WholeNumberLinear(EightBitLinear):
+    """Gives a row the same bits alone and beside others."""
+
+    few_rows = 0
+
+
+@torch.inference_mode()
+def is_invariant(layer: OnlyInferring, inputs: int, dtype: torch.dtype) -> bool:
+    """Whether rows of so many `inputs` give the same bits together and fewer at a time."""
+    rows = torch.linspace(-1, 1, PROBED_ROWS[-1] * inputs).sin_().view(-1, inputs).to(dtype)
+    together = layer(rows)
+    return all(torch.equal(layer(rows[-count:]), together[-count:]) for count in PROBED_ROWS)
 
 
 def _bytes(numbers: Tensor) -> Tensor:

@@ -51,6 +51,7 @@ class LoadedModel:
     vocabulary: int  # the number of different tokens that it knows
     end_tokens: frozenset[int]  # those that end a text
     layers: int = 1  # whose keys and values are kept
+    is_deterministic: bool = False  # see `service.engine.model.optimize.deterministic`
 
 
 def choose_device(wanted: str) -> str:
@@ -109,14 +110,18 @@ def computed_in(dtype: str) -> torch.dtype:
     return number
 
 
-def load(folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep_quiet) -> LoadedModel:
+def load(
+    folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep_quiet, is_deterministic: bool = False
+) -> LoadedModel:
     """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`.
 
     Where `auto` would take float16, whose largest number is 65,504, a model that exceeds it is loaded in float32.
     """
     place = torch.device(choose_device(device))
     chosen = choose_dtype(dtype, str(place))
-    loaded = _load(folder, place, chosen, report)
+    if is_deterministic and place.type != "cpu":
+        raise ModelError(f"Only a processor computes deterministically, not {place}; choose the device cpu.")
+    loaded = _load(folder, place, chosen, report, is_deterministic)
     if dtype == "auto" and chosen == "float16" and not is_finite(loaded):
         logger.warning("The model %s exceeds the numbers of float16, so it computes in float32", folder.name)
         return _load(folder, place, "float32", report)
@@ -133,16 +138,21 @@ def is_finite(loaded: LoadedModel) -> bool:
     return bool(logits.isfinite().all())
 
 
-def _load(folder: ModelFolder, place: torch.device, chosen: str, report: LoadReport) -> LoadedModel:
+def _load(
+    folder: ModelFolder, place: torch.device, chosen: str, report: LoadReport, is_deterministic: bool = False
+) -> LoadedModel:
     if not folder.path.is_dir():
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
     try:
         _hush()
         tokenizer = _load_tokenizer(folder)
-        from service.engine.model.optimize import count_layers, optimized  # imports transformers
+        from service.engine.model.optimize import count_layers, deterministic, optimized  # imports transformers
 
         model = _load_model(folder, computed_in(chosen)).to(place)
-        forward = optimized(model, place, eight_bit=chosen == "int8", report=report)
+        if is_deterministic:
+            forward = deterministic(model, chosen == "int8", report)
+        else:
+            forward = optimized(model, place, eight_bit=chosen == "int8", report=report)
         if place.type == "cpu":
             _hold_in_memory(forward)
     except ModelError:
@@ -169,6 +179,7 @@ def _load(folder: ModelFolder, place: torch.device, chosen: str, report: LoadRep
         vocabulary=len(weights),
         end_tokens=_end_tokens(model, tokenizer),
         layers=count_layers(model),
+        is_deterministic=is_deterministic,
     )
 
 

@@ -18,7 +18,16 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaFor
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass, LaunchedPass, as_cuda_graphs
 from service.engine.model.lean import AS_TRANSFORMERS, AT_ONCE, LeanLlama, MakeLinear, Operators
-from service.engine.model.linear import EightBitLinear, MergedLinear, PackedLinear, SideBySide, packs
+from service.engine.model.linear import (
+    EightBitLinear,
+    InvariantLinear,
+    MergedLinear,
+    PackedLinear,
+    SideBySide,
+    WholeNumberLinear,
+    is_invariant,
+    packs,
+)
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import LoadReport, ModelError, keep_quiet, reported
 
@@ -39,6 +48,8 @@ AS_IT_IS: Final = Linear(SideBySide, 8.0)
 AT_A_GPU: Final = Linear(MergedLinear, 32.0, AT_ONCE)
 PACKED: Final = {torch.bfloat16: Linear(PackedLinear, 0.0), torch.float32: Linear(PackedLinear, 256.0)}
 EIGHT_BIT: Final = Linear(EightBitLinear, 32.0)
+INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, linear in PACKED.items()}
+INVARIANT_EIGHT_BIT: Final = Linear(WholeNumberLinear, 32.0)
 
 
 def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
@@ -66,6 +77,24 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
         kind = type(model).__name__
         return LaunchedPass(own, f"{kind} computes as transformers has it, of which no graph is made.")
     return forward
+
+
+def deterministic(model: Any, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
+    """The `ForwardPass` of a Llama on a processor whose results for a row do not depend on the rows beside it.
+
+    Raises `ModelError` for another architecture, and where a probe shows that this processor's kernels are others.
+    """
+    dtype = next(model.parameters()).dtype
+    if not _is_llama(model):
+        raise ModelError(f"{type(model).__name__} cannot be computed deterministically, only a Llama; leave it out.")
+    if not packs(dtype):
+        raise ModelError(f"This processor has no deterministic products in {dtype}; leave out deterministic.")
+    linear = INVARIANT_EIGHT_BIT if eight_bit else INVARIANT[dtype]
+    lean = _lean(model, OwnPass(model, torch.device("cpu")), linear, report)
+    assert isinstance(lean, LeanLlama)
+    if not all(is_invariant(layer, inputs, dtype) for layer, inputs in lean.linears()):
+        raise ModelError("This processor's products depend on the number of rows; leave out deterministic.")
+    return lean
 
 
 def _first_same(model: Any, own: OwnPass, linears: Sequence[Linear], report: LoadReport) -> nn.Module:

@@ -10,6 +10,14 @@ import torch
 from torch import Tensor, nn
 
 
+class Span(NamedTuple):
+    """The rows from `first` to before `end`, which attend to the first `columns` columns."""
+
+    first: int
+    end: int
+    columns: int
+
+
 class Part(NamedTuple):
     """What a batch has computed in a pass.
 
@@ -18,12 +26,14 @@ class Part(NamedTuple):
         positions: of these, [rows, columns].
         mask: which columns a row has, those in the cache included, [rows, all columns]; ``None`` if every one.
         cache: a transformers cache, which the pass adds the columns to.
+        spans: where the rows of a step attend span by span, so that none depends on the others.
     """
 
     ids: Tensor
     positions: Tensor
     mask: Tensor | None
     cache: Any
+    spans: Sequence[Span] = ()
 
 
 ForwardPass: TypeAlias = Callable[[Sequence[Part]], Tensor]
