@@ -7,13 +7,15 @@ long as that costs less than the padding:
     lengths    1400 │ 60 55 41 20 │
     columns    1400 │ 60 60 60 60 │      1 + 4 rows in two groups, 64 columns of padding
 
-Rows that join wait until their prompts are read, one group at a time, a part a step beside the rows that run.
+Rows that join wait until their prompts are read, one group at a time, a part a step beside the rows that run. Where a
+row's results must not depend on the others, a group that joins is of rows of the same length, and as many groups are
+read at a time as a step may read parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, groupby
 
 from service.engine.batch import READ_COLUMNS, Batch, Forward, sum_of
 from service.engine.out_of_memory import Failure, MemoryLimit
@@ -47,7 +49,7 @@ class Groups:
         self._is_deterministic = forward.is_deterministic and not is_whole
         # The shortest begin first, which wait least for the others so.
         self._waiting = list(rows) if is_open else sorted(rows, key=lambda row: row.length)
-        self._joining: Batch | None = None
+        self._joining: list[Batch] = []
         self._running: list[Batch] = []
         self._is_merging = False
         self._chunk_tokens = forward.joining_tokens  # of the rows that join now, from the first part to the last
@@ -61,7 +63,7 @@ class Groups:
     @property
     def can_join(self) -> bool:
         """Whether a prompt that joins now would be read at once."""
-        return not self._waiting and (self._joining is None or self._joining.has_read)
+        return not self._waiting and all(batch.has_read for batch in self._joining)
 
     @property
     def has_read(self) -> bool:
@@ -77,9 +79,8 @@ class Groups:
     def for_step(self) -> list[Batch]:
         """The rows of the next step."""
         self._drop_ended()
-        if self._joining is not None and self._joining.has_read:
-            self._running.append(self._joining)
-            self._joining = None
+        self._running += [batch for batch in self._joining if batch.has_read]
+        self._joining = [batch for batch in self._joining if not batch.has_read]
         self._merge()
         self._begin_to_read()
         return self._batches
@@ -91,9 +92,9 @@ class Groups:
         """
         if self._is_merging or not self._running:
             return None
-        if self._joining is not None:
-            self._waiting = [*self._joining.rows, *self._waiting]
-            self._past, self._joining = sum_of(self._past, self._joining.work), None
+        if self._joining:
+            self._waiting = [*(row for batch in self._joining for row in batch.rows), *self._waiting]
+            self._past, self._joining = sum_of(self._past, *(batch.work for batch in self._joining)), []
         elif not self._free_rows():
             return None
         if not self._waiting:
@@ -117,7 +118,7 @@ class Groups:
 
     @property
     def _batches(self) -> list[Batch]:
-        return [*self._running, *([] if self._joining is None else [self._joining])]
+        return [*self._running, *self._joining]
 
     def _merge(self) -> None:
         """Make one group of two, as long as that costs little padding; the older takes over the other."""
@@ -133,19 +134,30 @@ class Groups:
     def _begin_to_read(self) -> None:
         self._waiting = [row for row in self._waiting if not row.is_done]
         is_beside = self._is_open and self._count_running() > 0
-        if self._joining is None and self._waiting and (free := self._free_rows()):
+        if not self._joining and self._waiting and (free := self._free_rows()):
             self._chunk_tokens = self._forward.joining_tokens
             most = min(free, self._chunk_tokens) if is_beside else free  # each has at least a token in a part
-            padding = self._free_padding
             if self._is_deterministic:  # each has all columns of a part
-                padding, most = 0, min(most, self._most_tokens(is_beside) // READ_COLUMNS)
-            first = like_the_first(self._waiting[:most], padding)
-            self._joining = Batch(self._forward, first, is_open=self._is_open, is_deterministic=self._is_deterministic)
-            self._waiting = [row for row in self._waiting if row not in first]
-        if self._joining is not None:
-            self._joining.prefill_tokens = self._most_tokens(is_beside)
-            is_within = not is_beside or len(self._joining.rows) <= self._chunk_tokens
-            assert is_within, "a step reads no more of the prompts that join than is allowed"
+                most = min(most, self._most_tokens(is_beside) // READ_COLUMNS)
+            self._begin_with(self._waiting[:most])
+        for batch in self._joining:
+            batch.prefill_tokens = self._most_tokens(is_beside)
+        is_within = not is_beside or sum(len(batch.rows) for batch in self._joining) <= self._chunk_tokens
+        assert is_within, "a step reads no more of the prompts that join than is allowed"
+
+    def _begin_with(self, rows: Sequence[Row]) -> None:
+        """Let the group of the first of these rows join, or all of them in groups of the same length."""
+        if self._is_deterministic:
+            by_length = sorted(rows, key=lambda row: row.length)
+            groups = [list(same) for _, same in groupby(by_length, key=lambda row: row.length)]
+        else:
+            groups = [like_the_first(rows, self._free_padding)]
+        self._joining = [
+            Batch(self._forward, group, is_open=self._is_open, is_deterministic=self._is_deterministic)
+            for group in groups
+        ]
+        begun = [row for group in groups for row in group]
+        self._waiting = [row for row in self._waiting if row not in begun]
 
     def _most_tokens(self, is_beside: bool) -> int:
         """Of prompts, in one pass."""
@@ -156,8 +168,7 @@ class Groups:
         ended = [batch for batch in self._batches if all(row.is_done for row in batch.rows)]
         self._past = sum_of(self._past, *(batch.work for batch in ended))
         self._running = [batch for batch in self._running if batch not in ended]
-        if self._joining in ended:
-            self._joining = None
+        self._joining = [batch for batch in self._joining if batch not in ended]
         for heir in self._batches[:1]:
             heir.places += sum(batch.places for batch in ended)
 
