@@ -44,7 +44,7 @@ class LoadPanel(QWidget):
         self._lag_p99_ms: float | None = None
         self._generates = True
         self._create()
-        below = row(self._sent, None, self._lag)
+        below = column(row(self._sent, None, self._lag), self._repeats, gap=tokens.GAP_1)
         self.objectives = ObjectivesRows()
         actions = column(row(self.button, self.pause), below, gap=tokens.GAP_2)
         head = column(section_head("Load"), self._chooser, gap=tokens.GAP_HEAD)
@@ -129,12 +129,11 @@ class LoadPanel(QWidget):
     def show_totals(self, totals: ClientTotals, lag_p99_ms: float | None = None) -> None:
         losses = ((totals.dropped, "dropped"), (totals.refused, "refused"), (totals.failed, "failed"))
         parts = [f"{totals.sent} sent", *(f"{n} {what}" for n, what in losses if n)]
-        if totals.repeated:
-            parts.append(f"{totals.differing} of {totals.repeated} repeated answers differ")
         if len(parts) == 1:
             parts.append("0 dropped")
         self._sent.setText(", ".join(parts))
-        self._sent.set_tip(REPEATS_TIP if totals.repeated else "")
+        self._repeats.setText(f"{totals.differing} of {totals.repeated} repeated answers differ")
+        self._repeats.setVisible(totals.repeated > 0)
         self._lag_p99_ms = lag_p99_ms
         self._show_lag()
 
@@ -169,6 +168,9 @@ class LoadPanel(QWidget):
         self.button = Button("Run load", "ph.play-fill", large=True)
         self.pause = Button("Pause", "ph.pause-fill", large=True)
         self._sent = ElidedLabel("", "caption")
+        self._repeats = ElidedLabel("", "caption")
+        self._repeats.set_tip(REPEATS_TIP)
+        self._repeats.hide()
         self._lag = label("", "caption")
         self._lag.setToolTip(glossary.TERMS["own lag"])
         self._throttle = Throttle(self._send_if_running, self)

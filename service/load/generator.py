@@ -112,7 +112,6 @@ class Generator:
                 self._run(command)
             case StopLoad():
                 self._stop()
-                self._answers = RepeatedAnswers()  # another service may answer next
             case PauseLoad():
                 self._set_paused(True)
             case ResumeLoad():
@@ -143,6 +142,8 @@ class Generator:
             self._journal.refused(str(refusal))
             return
         before, self._load, self._trace = self._load, load, trace
+        if before is None:
+            self._answers = RepeatedAnswers()
         if before is None or not self._goes_on(before, load):
             self._start_loop(load, trace)
         self._journal.load_changed()
@@ -268,6 +269,7 @@ class Generator:
         if not answer.is_unreachable:
             self._unreachable_since_s = None
             return
+        self._answers = RepeatedAnswers()  # another service may answer next
         now = self._clock.now()
         if self._unreachable_since_s is None:
             self._unreachable_since_s = now

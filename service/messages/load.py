@@ -274,7 +274,7 @@ class ClientTotals(msgspec.Struct, frozen=True, kw_only=True):
     """The client's ledger: ``sent = ok + refused + failed + cancelled + outstanding``; `dropped` were never sent.
 
     Attributes:
-        repeated: greedy answers to prompts that were answered more than once, since the load was stopped last.
+        repeated: greedy answers to prompts that were answered more than once, since the load or the service began.
         differing: of these, those that are not their prompt's most frequent answer.
     """
 

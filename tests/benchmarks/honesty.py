@@ -32,9 +32,11 @@ from PySide6.QtWidgets import QApplication, QLabel
 
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
+from gui.control.foresight import ANEW_S
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
 from gui.widgets.segmented import Segmented
+from service.analysis.predict.predict import HORIZON_S
 from service.messages.load import ClosedLoop, Pattern, Poisson
 from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
@@ -137,7 +139,7 @@ class Claims:
         self._batchscope = batchscope
         self._history = batchscope.composition.history
         self._frozen: tuple[str, ...] | None = None
-        self._horizon_s: dict[Settings, float] = {}  # when a queue that grows under these has the predicted figures
+        self._horizons: dict[Settings, tuple[float, float]] = {}  # when a queue has the predicted figures; said since
 
     def all(self) -> dict[str, Callable[[Reading], Untruth]]:
         return {
@@ -149,7 +151,7 @@ class Claims:
             "running: within its places": self._running_within_places,
             "vs batch 1: explained where it exceeds the batch": self._gain_is_explained,
             "predicted p95: row = words in the plot, within its band and its course": self._prediction_agrees,
-            "predicted: the horizon comes nearer": self._horizon_comes_nearer,
+            "predicted: the horizon comes nearer, or is anew": self._horizon_comes_nearer,
             "no replica is called lost while it lives": self._no_living_replica_is_lost,
             "frozen figures stand still": self._frozen_figures_stand_still,
             "the service's ledger balances": self._ledger_balances,
@@ -230,9 +232,13 @@ class Claims:
         if prediction is None or not row.startswith("in "):
             return
         left_s = first_number(row)
-        horizon_s = self._horizon_s.setdefault(prediction.settings, now_s + left_s)
-        if abs(now_s + left_s - horizon_s) > LATE_S:
-            yield f"{row!r}, {horizon_s - now_s:.1f} s before"
+        horizon_s, since_s = self._horizons.setdefault(prediction.settings, (now_s + left_s, now_s))
+        if abs(now_s + left_s - horizon_s) <= LATE_S:
+            return
+        if left_s >= HORIZON_S - LATE_S and now_s - since_s >= ANEW_S - LATE_S:  # it was predicted anew
+            self._horizons[prediction.settings] = now_s + left_s, now_s
+        else:
+            yield f"{row!r}, {horizon_s - now_s:.1f} s before, said for {now_s - since_s:.1f} s"
 
     def _no_living_replica_is_lost(self, reading: Reading) -> Untruth:
         if self._batchscope.composition.session.state is not LifeCycle.RUNNING:

@@ -505,11 +505,21 @@ class TestRepeatedAnswers:
         answered(bench, "two")
         assert repetition(bench) == (0, 0)
 
-    def test_that_they_are_forgotten_with_the_load(self, bench: Bench) -> None:
-        bench.obey(Fire(prompts=("a",), copies=3))
+    def test_that_the_next_load_forgets_them_and_the_end_of_one_does_not(self, bench: Bench) -> None:
+        bench.run(Burst(count=2), prompts=("a",))
+        answered(bench, "one")
+        bench.obey(StopLoad())
+        answered(bench, "two")
+        assert repetition(bench) == (2, 1)
+        bench.run(Burst(count=1), prompts=("a",))
+        answered(bench, "three")
+        assert repetition(bench) == (0, 0)
+
+    def test_that_a_service_that_is_gone_makes_forget_them(self, bench: Bench) -> None:
+        bench.obey(Fire(prompts=("a",), copies=4))
         answered(bench, "one")
         answered(bench, "two")
-        bench.obey(StopLoad())
+        bench.sender.conclude(next(iter(bench.sender.under_way.values())), Answer("failed", "", is_unreachable=True))
         answered(bench, "three")
         assert repetition(bench) == (0, 0)
 

@@ -259,9 +259,9 @@ class TestOutcome:
 
     def test_that_the_counts_say_how_many_repeated_answers_differ(self, load: LoadPanel) -> None:
         load.show_totals(ClientTotals(sent=322, ok=320, repeated=310, differing=0), 0.84)
-        assert "322 sent, 0 of 310 repeated answers differ" in texts(load)
+        assert {"322 sent, 0 dropped", "0 of 310 repeated answers differ"} <= set(texts(load))
         load.show_totals(ClientTotals(sent=322, ok=320, repeated=310, differing=31), 0.84)
-        assert "Did batching change an answer?" in saying(load, "322 sent, 31 of 310 repeated answers differ").toolTip()
+        assert "Did batching change an answer?" in saying(load, "31 of 310 repeated answers differ").toolTip()
 
     def test_that_the_own_lag_is_shown_where_room_is_scarce_too(self, load: LoadPanel) -> None:
         load.show_totals(ClientTotals(sent=322, dropped=2, refused=3), 24.3)
