@@ -13,13 +13,11 @@ from torch import Tensor
 from service.engine.engine import TextEngine
 from service.engine.job import SamplingParams
 from service.engine.job import Sequence as Prompt
-from service.engine.loading import load_engine
 from service.engine.model import optimize
 from service.engine.model.folder import ModelFolder
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.passes import ForwardPass, Part
 from service.engine.model.report import ModelError
-from service.messages.options import ServiceOptions
 from service.messages.settings import Settings
 from tests.unit.model_files import write_model_folder
 from tests.unit.test_model_optimize import llama, needs_bfloat16, needs_packing
@@ -195,12 +193,11 @@ def test_that_a_gpu_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_that_the_real_model_answers_alike_alone_and_in_a_batch(model_folder: ModelFolder) -> None:
-    options = ServiceOptions(model=str(model_folder.path), device="cpu", deterministic=True)
-    engine = load_engine(options).engine
+    engine = TextEngine(load(model_folder, "cpu", "auto", is_deterministic=True))
     texts = ["Once upon a time", "The sea is blue because", "A short list:", " ".join(["stars and rain"] * 30)]
     sampling = SamplingParams(max_tokens=16)
     each, together = ([engine.job(text, text, sampling) for text in texts] for _ in range(2))
     for job in each:
         engine.generate([job], lambda progress: None)
     engine.generate(together, lambda progress: None)
-    assert [job.tokens for job in together] == [job.tokens for job in each]  # type: ignore[attr-defined]
+    assert [job.tokens for job in together] == [job.tokens for job in each]
