@@ -331,7 +331,7 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    parts = scripted.generate(), scripted.report(), hang_up_when_told(runner)
+    parts = scripted.generate(), scripted.report(), hang_up_on_signal(runner)
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(part) for part in parts]
     for stage in STAGES[1:]:
         say(StageProgress(name=stage.name, elapsed_s=time.monotonic() - began_s, finished=True))
@@ -354,10 +354,10 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
     await runner.cleanup()
 
 
-async def hang_up_when_told(runner: web.AppRunner) -> None:
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(HANG_UP, told.set)
-    await told.wait()
+async def hang_up_on_signal(runner: web.AppRunner) -> None:
+    signalled = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(HANG_UP, signalled.set)
+    await signalled.wait()
     await runner.cleanup()
 
 

@@ -59,6 +59,15 @@ def has_begun(batchscope: Batchscope) -> Callable[[], bool]:
     return lambda: any(row.state == "running" and row.text for row in rows(batchscope))
 
 
+def loaded(qtbot: QtBot, make_batchscope: MakeBatchscope) -> Batchscope:
+    """The window of a service that has 20 requests and has begun with the first of them."""
+    batchscope = make_batchscope(scripted("--step-s=0.05"))
+    start_service(qtbot, batchscope)
+    fire(batchscope, "one", copies=20)
+    qtbot.waitUntil(has_begun(batchscope))
+    return batchscope
+
+
 # The life cycle ------------------------------------------------------------------------------------------------------
 
 
@@ -107,10 +116,7 @@ def test_that_stop_ends_service_and_load_and_keeps_the_data(qtbot: QtBot, runnin
 def test_that_a_death_under_load_is_told_with_its_cost_and_restart_works(
     qtbot: QtBot, make_batchscope: MakeBatchscope, number: signal.Signals
 ) -> None:
-    batchscope = make_batchscope(scripted("--step-s=0.05"))
-    start_service(qtbot, batchscope)
-    fire(batchscope, "one", copies=20)
-    qtbot.waitUntil(has_begun(batchscope))
+    batchscope = loaded(qtbot, make_batchscope)
 
     kill_service(batchscope, number)
     qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
@@ -133,10 +139,7 @@ def test_that_a_death_under_load_is_told_with_its_cost_and_restart_works(
 def test_that_a_death_that_the_load_generator_sees_first_is_told_with_its_cost(
     qtbot: QtBot, make_batchscope: MakeBatchscope
 ) -> None:
-    batchscope = make_batchscope(scripted("--step-s=0.05"))
-    start_service(qtbot, batchscope)
-    fire(batchscope, "one", copies=20)
-    qtbot.waitUntil(has_begun(batchscope))
+    batchscope = loaded(qtbot, make_batchscope)
 
     kill_service(batchscope, HANG_UP)
     qtbot.waitUntil(lambda: outcomes(batchscope) == ["failed"] * 20)

@@ -627,8 +627,8 @@ def test_that_the_status_bar_tells_of_a_gpu_and_why_a_step_was_not_replayed(wind
 
     window.status.set_facts(facts(history, figures(history), 5.0, 12.0), fact_tips(history))
 
-    told = {"GPU clock 1410 MHz", "GPU power 112 W", "GPU 37 %", "GPU memory 2.0 GB", "replayed 97 %"}
-    assert told <= set(window.status.facts)
+    expected = {"GPU clock 1410 MHz", "GPU power 112 W", "GPU 37 %", "GPU memory 2.0 GB", "replayed 97 %"}
+    assert expected <= set(window.status.facts)
     tips = {window.status.tip_at(x) for x in range(window.status.width())}
     assert any(tip.endswith(why_not) for tip in tips)
 

@@ -7,9 +7,8 @@ import signal
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from tests.window.children import scripted
-from tests.window.conftest import MakeBatchscope, start_service
-from tests.window.test_app import fire, has_begun, kill_service, outcomes, rows
+from tests.window.conftest import MakeBatchscope
+from tests.window.test_app import kill_service, loaded, outcomes, rows
 
 
 def states_seen(batchscope: Batchscope) -> set[str]:
@@ -22,10 +21,7 @@ def states_seen(batchscope: Batchscope) -> set[str]:
 def test_that_a_late_service_is_shown_as_last_heard_and_nothing_has_failed(
     qtbot: QtBot, make_batchscope: MakeBatchscope
 ) -> None:
-    batchscope = make_batchscope(scripted("--step-s=0.05"))
-    start_service(qtbot, batchscope)
-    fire(batchscope, "one", copies=20)
-    qtbot.waitUntil(has_begun(batchscope))
+    batchscope = loaded(qtbot, make_batchscope)
     states, history, window = states_seen(batchscope), batchscope.composition.history, batchscope.window
 
     kill_service(batchscope, signal.SIGSTOP)

@@ -53,7 +53,7 @@ class PackedLinear(OnlyInferring):
 
 
 class InvariantLinear(PackedLinear):
-    """Gives a row the same bits alone and beside others; `is_invariant` tells whether it does on this processor."""
+    """Gives a row the same bits alone and beside others; `is_invariant` probes whether it does on this processor."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         if len(inputs) > 1:
@@ -162,7 +162,7 @@ class WholeNumberLinear(EightBitLinear):
 
 @torch.inference_mode()
 def is_invariant(layer: OnlyInferring, inputs: int, dtype: torch.dtype) -> bool:
-    """Whether rows of so many `inputs` give the same bits together and fewer at a time."""
+    """Whether `layer`, of so many `inputs`, computes the same bits of a row whatever the number of rows beside it."""
     rows = torch.linspace(-1, 1, PROBED_ROWS[-1] * inputs).sin_().view(-1, inputs).to(dtype)
     together = layer(rows)
     return all(torch.equal(layer(rows[-count:]), together[-count:]) for count in PROBED_ROWS)
