@@ -128,8 +128,9 @@ class EightBitLinear(OnlyInferring):
         scales = (weight.abs().amax(dim=1) / LARGEST).clamp_(min=torch.finfo(torch.float32).tiny).bfloat16()
         plain = (weight / scales[:, None].float()).round_().clamp_(-LARGEST, LARGEST).to(torch.int8)
         self._bias = torch.cat([layer.bias.detach() for layer in layers]) if layers[0].bias is not None else None
-        self.register_buffer("_plain", plain)
-        self.register_buffer("_scales", scales)
+        if self.few_rows:
+            self.register_buffer("_plain", plain)
+            self.register_buffer("_scales", scales)
         self._packed = torch.ops.onednn.qlinear_prepack(plain, [2 * EXPECTED_ROWS, weight.shape[1]])
         self._scales_of_bytes = scales.float() / LARGEST_INPUT
         self._zeros = torch.zeros(len(weight), dtype=torch.int32)
