@@ -18,7 +18,7 @@ from service.messages.settings import USUAL_CHUNK_TOKENS
 
 LEAST_S: Final = 1e-4
 STRETCH_S: Final = 10.0  # run time, on average, that is taken over in one piece
-RECENT_S: Final = 30.0  # run time of the latest batches, which are taken over
+RECENT_S: Final = 60.0  # run time of the latest batches, which are taken over
 LEAST_RECENT: Final = 12  # batches
 
 
@@ -28,9 +28,6 @@ class Speed:
     It follows the residuals of the observed batches in stretches of about `STRETCH_S`, drawn with replacement: Politis
     and Romano's stationary bootstrap (1994). A slow spell so stays one, where residuals drawn one by one would average
     out and give too few long latencies.
-
-    Only the latest batches are taken: older ones often had another size, and what the costs miss at that size is no
-    change of speed.
     """
 
     def __init__(self, cost: CostModel, random: Random) -> None:
