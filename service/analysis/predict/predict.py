@@ -40,7 +40,6 @@ WINDOW_S: Final = 15.0
 GROWN_S: Final = 10.0  # the end of the horizon
 BAND: Final = (5.0, 95.0)
 QUARTILES: Final = (25.0, 50.0, 75.0)
-MEANS: Final = ("requests_per_s", "tokens_per_s", "mean_batch", "refused_share")  # those of a long run
 KNOWN_SHARE: Final = 0.5  # of the draws that must have a figure for it to be predicted
 
 
@@ -197,11 +196,8 @@ class Predictor:
         count = round(min(max(DRAWS * MOST_REQUESTS / requests, LEAST_DRAWS), DRAWS))
         draws = [self._draw(settings, number, count, is_saturated, window_s) for number in range(count)]
         figures = zip(*(draw.figures for draw in draws), strict=True)
-        means = {} if steady is None else {name: getattr(steady, name) for name in MEANS}
-        estimates: dict[str, Any] = {
-            name: _estimate(values, means.get(name))
-            for name, values in zip(SimulatedFigures._fields, figures, strict=True)
-        }
+        values = steady or [None] * len(SimulatedFigures._fields)
+        estimates: dict[str, Any] = dict(zip(SimulatedFigures._fields, map(_estimate, figures, values), strict=True))
         return Prediction(
             settings=settings,
             **estimates,
@@ -292,9 +288,6 @@ def _worked_off_s(draws: Sequence[Draw]) -> Estimate | None:
 
 def _estimate(values: Sequence[float] | Floats, value: float | None = None) -> Estimate | None:
     """A value, by default the median, within the band of the draws that have it; ``None`` if that are too few.
-
-    A draw lasts as long as what is measured. The mean of a long run is also what most draws have, but its percentiles
-    are not: slow spells are rare, so that most draws have none and a shorter p95.
 
     A value outside of the middle half of the draws is moved to its nearer end: close to saturation a long run at the
     likeliest prices may be calm while most draws are not. The ranks of the band are those within which one draw more
