@@ -163,7 +163,10 @@ class WholeNumberLinear(EightBitLinear):
 
 @torch.inference_mode()
 def is_invariant(layer: OnlyInferring, inputs: int, dtype: torch.dtype) -> bool:
-    """Whether `layer`, of so many `inputs`, computes the same bits of a row whatever the number of rows beside it."""
+    """Whether `layer` gives a row the same bits beside any number of other rows, of those that are probed.
+
+    `inputs`: the length of a row.
+    """
     rows = torch.linspace(-1, 1, PROBED_ROWS[-1] * inputs).sin_().view(-1, inputs).to(dtype)
     together = layer(rows)
     return all(torch.equal(layer(rows[-count:]), together[-count:]) for count in PROBED_ROWS)
