@@ -77,7 +77,9 @@ def test_that_a_comparison_is_carried_out_and_written(
     files = {kind: tmp_path / f"result.{kind}" for kind in ("json", "html")}
     sides = ["--a", "max_batch_size=1", "--b", "max_batch_size=16", "--rounds", "3"]
 
-    code = compare.main(["--url", url, *LOAD, *sides, "--json", str(files["json"]), "--html", str(files["html"])])
+    load = [*LOAD, "--tokens", "16", "--duration", "1"]  # so much that a stall of the machine does not hide it
+
+    code = compare.main(["--url", url, *load, *sides, "--json", str(files["json"]), "--html", str(files["html"])])
 
     assert code == 0
     result = msgspec.json.decode(files["json"].read_bytes(), type=Comparison)
