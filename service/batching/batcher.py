@@ -111,11 +111,15 @@ class Batcher(Generic[Item]):
                 return batch
         return None
 
-    def take_joining(self, running: int, tokens: int) -> tuple[Entry[Item], ...]:
-        """The oldest requests that may join `running` ones, which need `tokens`; none unless `continuous`."""
-        if not self._is_continuous or self._early.formed:
-            return ()
-        return self._late.take_joining(running, tokens)
+    def take_joining(self, running: int, tokens: int) -> Batch[Item] | None:
+        """The oldest requests that may join `running` ones, which need `tokens`; ``None`` where none may.
+
+        Any thread may call it. None joins unless in `continuous`, and while batches wait that were sealed before it.
+        """
+        if not self._is_continuous or self._early.has_sealed:
+            return None
+        joining = self._late.take_joining(running, tokens)
+        return None if joining is None else replace(joining, formation="continuous")
 
     def note_run_time(self, seconds: float) -> None:
         """A request ran for `seconds` in its batch; the `Retry-After` of a refusal is estimated from it."""
@@ -187,6 +191,11 @@ class EarlyFormation(Generic[Item]):
     def formed(self) -> int:
         """Requests in sealed batches that wait for the engine."""
         return sum(not entry.future.done() for batch in self._sealed for entry in batch.entries)
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether a batch waits for the engine; any thread may ask."""
+        return bool(self._sealed)
 
     def configure(self, in_force: VersionedSettings) -> None:
         self._seal.set_max_batch_size(in_force.settings.max_batch_size)

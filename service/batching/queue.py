@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -85,6 +86,7 @@ class BatchQueue(Generic[Item]):
         self._clock = clock
         self._changed = changed or asyncio.Event()
         self._entries: dict[Entry[Item], None] = {}  # ordered, and any entry can leave in O(1)
+        self._lock = threading.Lock()  # of the entries, for `take_joining`
         self.configure(rules)
 
     def __len__(self) -> int:
@@ -98,14 +100,21 @@ class BatchQueue(Generic[Item]):
     def submit(self, item: Item, tokens: int = 1) -> asyncio.Future[Any]:
         """Queue `item`; the future is resolved by the runner of its batch. Cancelling it takes the item out."""
         entry = Entry(item, self._clock(), tokens)
-        entry.future.add_done_callback(lambda _: self._entries.pop(entry, None))
-        self._entries[entry] = None
+        entry.future.add_done_callback(lambda _: self._drop(entry))
+        with self._lock:
+            self._entries[entry] = None
         self._changed.set()
         return entry.future
 
-    def take_joining(self, running: int, tokens: int) -> tuple[Entry[Item], ...]:
-        """The oldest entries that may join `running` ones, which need `tokens`, at once."""
-        return self._take(self._rules.fitting(self._entries, running, tokens)[0])
+    def take_joining(self, running: int, tokens: int) -> Batch[Item] | None:
+        """The oldest entries that may join `running` ones, which need `tokens`, at once; ``None`` where none may.
+
+        Any thread may call it: an engine asks between two steps, and would otherwise wait for the event loop.
+        """
+        with self._lock:
+            rules = self._rules
+            entries = self._take(rules.fitting(self._entries, running, tokens)[0])
+        return Batch(entries, "joined", self._clock(), rules.version, rules.max_batch_size) if entries else None
 
     async def next_batch(self) -> Batch[Item]:
         """Wait for the next batch. Safe to cancel: nothing leaves the queue unless the batch is returned."""
@@ -120,19 +129,25 @@ class BatchQueue(Generic[Item]):
 
         Where no more may come, because nothing is submitted here any longer, there is nothing to wait for.
         """
-        while release := self._rules.release(self._entries, free_since_s):
-            if more_may_come and now_s < release.at_s:
-                return None
-            reason = release.reason if more_may_come or release.reason == "full" else "drained"
-            assert release.size <= self._rules.max_batch_size, f"{release.size} released at a cap of {self._rules}"
-            if entries := self._take(release.size):
-                return Batch(entries, reason, now_s, self._rules.version, self._rules.max_batch_size)
+        with self._lock:
+            while release := self._rules.release(self._entries, free_since_s):
+                if more_may_come and now_s < release.at_s:
+                    return None
+                reason = release.reason if more_may_come or release.reason == "full" else "drained"
+                assert release.size <= self._rules.max_batch_size, f"{release.size} released at a cap of {self._rules}"
+                if entries := self._take(release.size):
+                    return Batch(entries, reason, now_s, self._rules.version, self._rules.max_batch_size)
         return None
 
     def deadline_s(self, free_since_s: float) -> float | None:
         """When a batch is released if no entry comes or goes; ``None`` while the queue is empty."""
-        release = self._rules.release(self._entries, free_since_s)
+        with self._lock:
+            release = self._rules.release(self._entries, free_since_s)
         return None if release is None else release.at_s
+
+    def _drop(self, entry: Entry[Item]) -> None:
+        with self._lock:
+            self._entries.pop(entry, None)
 
     def _take(self, count: int) -> tuple[Entry[Item], ...]:
         """The oldest entries, without those that are cancelled at this moment."""

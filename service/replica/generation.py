@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import Executor
 from typing import Final
@@ -16,15 +14,12 @@ from service.batching.batcher import Batcher, QueueFullError
 from service.batching.queue import Batch
 from service.engine.compute_thread import EngineThreads
 from service.engine.job import Admit, DeviceLostError, Engine, Job, Progress, SamplingParams
-from service.messages.settings import ReleaseReason, VersionedSettings
+from service.messages.settings import VersionedSettings
 from service.messages.telemetry import BatchWork
 from service.replica.recorder import Recorder
 from service.replica.requests import GenerationRequest, LiveRequests, TextChunk
 
 logger = logging.getLogger(__name__)
-
-HANDSHAKE_S: Final = 5.0
-"""The engine waits at most this long for the event loop before it goes on with the rows that it has."""
 
 SHORT_PROMPT: Final = 500
 """Up to this many characters a prompt takes less time to encode than to hand to a thread, where it would wait."""
@@ -109,32 +104,29 @@ class Generation:
                 batch = await self.batcher.next_batch()
                 running.create_task(self._run_batch(batch, self._batch_ids.pop(batch)))
 
-    def begin_segment(self, members: list[GenerationRequest], reason: ReleaseReason) -> str:
-        """An open batch goes on with `members`, of which some may have just joined; returns the segment's id."""
-        in_force, now_s = self.batcher.in_force, time.monotonic()
-        cap = in_force.settings.max_batch_size
-        segment: Batch[GenerationRequest] = Batch((), reason, now_s, in_force.version, cap, "continuous")
+    def begin_segment(self, segment: Batch[GenerationRequest], members: list[GenerationRequest]) -> str:
+        """An open batch goes on with `members`, of which the entries of `segment` join; returns the segment's id."""
         id = self.recorder.begin_batch(segment, [request.job.id for request in members])
-        self.recorder.change_batch(id, started_s=now_s)
-        self.requests.form([request for request in members if request.batch is None], id, now_s)
+        self.recorder.change_batch(id, started_s=segment.formed_s)
+        joining = [request for request in members if request.batch is None]
+        self.requests.form(joining, id, segment.formed_s)
+        self.requests.start(joining, segment.formed_s)
         return id
 
     async def _run_batch(self, batch: Batch[GenerationRequest], id: str) -> None:
         """Run `batch`, whose id is `id`, until every request of it and every request that joined it has ended."""
-        present = self.requests.start([entry.item for entry in batch.entries])
+        started_s = time.monotonic()
+        present = self.requests.start([entry.item for entry in batch.entries], started_s)
         # Ray seals an early batch under the size that it read itself, of which `cap` is our reconstruction.
         assert batch.formation == "early" or len(present) <= batch.cap, f"{len(present)} in a batch of {batch.cap}"
-        self.recorder.change_batch(id, started_s=time.monotonic())
-        is_open = batch.formation == "continuous"
+        self.recorder.change_batch(id, started_s=started_s)
+        run = BatchRun(self, id, present)
         with self._threads.one() as thread:
-            while True:
-                run = BatchRun(self, id, present)
-                work = await run.compute(self._engine, thread, is_open) if present else BatchWork()
-                for request in run.abandoned:  # an engine ends every job; this is for one that breaks the contract
-                    self.requests.finish(request, "failed", "The engine stopped before this request was complete.")
-                if not (present := run.end(work)):
-                    break
-                id = self.begin_segment(present, "joined")
+            is_open = batch.formation == "continuous"
+            work = await run.compute(self._engine, thread, is_open) if present else BatchWork()
+        for request in run.abandoned:  # an engine ends every job; this is for one that breaks the contract
+            self.requests.finish(request, "failed", "The engine stopped before this request was complete.")
+        run.end(work)
         self.batcher.free_place()
 
     async def _job_for(self, input: object, sampling: SamplingParams) -> Job:
@@ -152,8 +144,9 @@ class Generation:
 class BatchRun:
     """One call of the engine.
 
-    One event loop owns it; only the methods that say so belong to the engine's thread. A batch that is open to others
-    is recorded in segments: steps with the same members, each of which is a batch of its own in telemetry.
+    One event loop owns it; only the methods that say so belong to the engine's thread. That thread takes what joins
+    from the queue itself, and never waits for the loop. A batch that is open to others is recorded in segments: steps
+    with the same members, each of which is a batch of its own in telemetry.
     """
 
     def __init__(self, generation: Generation, batch: str, present: Iterable[GenerationRequest]) -> None:
@@ -163,8 +156,7 @@ class BatchRun:
         self._present = list(present)
         self._tokens_before = self._tokens  # this segment
         self._work_before = BatchWork()
-        self._joined: deque[GenerationRequest] = deque()  # admitted, but not yet fetched by the engine
-        self._running = len(self._present)  # as the engine's thread counts them
+        self._running = {request.job: request for request in self._present}  # as the engine's thread knows them
         self._has_left = False
 
     # In the engine's thread ------------------------------------------------------------------------------------------
@@ -181,23 +173,28 @@ class BatchRun:
 
     def _emit(self, progress: list[Progress]) -> None:
         """The engine has made a step."""
-        ended = sum(each.finish_reason is not None for each in progress)
-        self._running -= ended
-        self._has_left |= ended > 0
+        for each in progress:
+            if each.finish_reason is not None:
+                self._running.pop(each.job, None)
+                self._has_left = True
         self._loop.call_soon_threadsafe(self._on_step, progress, time.monotonic())
 
     def _admit(self, work: BatchWork, can_join: bool) -> list[Job]:
-        """The jobs that join now. The event loop is asked only if a request has left or could join."""
+        """The jobs that join between two steps."""
         batcher = self._generation.batcher
-        has_room = can_join and self._running < batcher.in_force.settings.max_batch_size
-        if self._has_left or (has_room and batcher.waiting):
-            self._has_left = False
-            answered = threading.Event()
-            self._loop.call_soon_threadsafe(self._exchange, work, can_join, answered)
-            answered.wait(HANDSHAKE_S)
-        joined = [self._joined.popleft().job for _ in range(len(self._joined))]
-        self._running += len(joined)
-        return joined
+        tokens = sum(request.tokens for request in self._running.values())
+        segment = batcher.take_joining(len(self._running), tokens) if can_join else None
+        if segment is None and self._has_left:
+            in_force = batcher.in_force
+            cap = in_force.settings.max_batch_size
+            segment = Batch((), "left", time.monotonic(), in_force.version, cap, "continuous")
+        if segment is None:
+            return []
+        self._has_left = False
+        self._loop.call_soon_threadsafe(self._on_change, segment, work)
+        joining = {entry.item.job: entry.item for entry in segment.entries}
+        self._running |= joining
+        return list(joining)
 
     # In the event loop -----------------------------------------------------------------------------------------------
 
@@ -206,15 +203,14 @@ class BatchRun:
         jobs, admit = [request.job for request in self._present], self._admit if is_open else None
         return await self._loop.run_in_executor(thread, self._generate, engine, jobs, admit)
 
-    def end(self, work: BatchWork | None) -> list[GenerationRequest]:
-        """The engine has returned; returns the admitted requests that it did not fetch."""
-        self._finish_segment(work)
-        return [request for request in self._joined if not request.is_final]
+    def end(self, work: BatchWork | None) -> None:
+        """The engine has returned."""
+        self._finish_segment(work, time.monotonic())
 
     @property
     def abandoned(self) -> list[GenerationRequest]:
-        """The requests that the engine fetched and did not end."""
-        return [request for request in self._present if not request.is_final and request not in self._joined]
+        """The requests that the engine did not end."""
+        return [request for request in self._present if not request.is_final]
 
     @property
     def _tokens(self) -> int:
@@ -225,30 +221,25 @@ class BatchRun:
         if self._batch is not None:
             self._generation.recorder.change_batch(self._batch, tokens=self._tokens - self._tokens_before)
 
-    def _exchange(self, work: BatchWork, can_join: bool, answered: threading.Event) -> None:
-        """Between two steps: requests that ended leave, and waiting requests that fit join."""
-        running = [request for request in self._present if not request.is_final]
-        joining: list[GenerationRequest] = []
-        if can_join:
-            tokens = sum(request.tokens for request in running)
-            joining = [entry.item for entry in self._generation.batcher.take_joining(len(running), tokens)]
-        if joining or len(running) < len(self._present):
-            self._finish_segment(work)
-            self._present, self._work_before = [*running, *joining], work
-            self._tokens_before = self._tokens
-            if self._present:
-                self._batch = self._generation.begin_segment(self._present, "joined" if joining else "left")
-            if joining:
-                self._generation.requests.start(joining)
-            self._joined += joining
-        answered.set()
+    def _on_change(self, segment: Batch[GenerationRequest], work: BatchWork) -> None:
+        """Requests have left after a step, or joined: the next steps, until they change again, are `segment`."""
+        members = [*self._present, *(entry.item for entry in segment.entries)]
+        # A request that was cancelled while the engine took it has ended here; the engine drops it at its next step.
+        present = [request for request in members if not request.is_final]
+        if present == self._present:
+            return
+        self._finish_segment(work, segment.formed_s)
+        self._present, self._work_before = present, work
+        self._tokens_before = self._tokens
+        if present:
+            self._batch = self._generation.begin_segment(segment, present)
 
-    def _finish_segment(self, work: BatchWork | None) -> None:
+    def _finish_segment(self, work: BatchWork | None, at_s: float) -> None:
         if self._batch is None:
             return
         tokens = self._tokens - self._tokens_before
         done = None if work is None else _difference(work, self._work_before)
-        self._generation.recorder.change_batch(self._batch, finished_s=time.monotonic(), tokens=tokens, work=done)
+        self._generation.recorder.change_batch(self._batch, finished_s=at_s, tokens=tokens, work=done)
         self._batch = None
 
 

@@ -163,12 +163,12 @@ class LiveRequests:
             request.formed_s, request.batch = at_s, batch
             self._recorder.note_request(request)
 
-    def start(self, requests: Iterable[GenerationRequest]) -> list[GenerationRequest]:
-        """The requests run from now on; returns the ones that had not ended before."""
-        present, now_s = [request for request in requests if not request.is_final], time.monotonic()
+    def start(self, requests: Iterable[GenerationRequest], at_s: float) -> list[GenerationRequest]:
+        """The requests run since `at_s`; returns the ones that had not ended before."""
+        present = [request for request in requests if not request.is_final]
         for request in present:
             request.enter("running")
-            request.started_s = now_s
+            request.started_s = at_s
             self._recorder.note_request(request)
         self.running += len(present)
         return present

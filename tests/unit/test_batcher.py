@@ -99,8 +99,10 @@ async def test_that_no_more_leave_than_memory_holds_and_the_others_wait(formatio
     of_two = [entry.item for entry in (await of_memory.next_batch()).entries]
     assert of_two == ["a", "b"], "100 tokens in each of two batches"
     if formation == "continuous":
-        assert of_memory.take_joining(running=2, tokens=80) == ()
-        assert [entry.item for entry in of_memory.take_joining(running=1, tokens=40)] == ["c"]
+        assert of_memory.take_joining(running=2, tokens=80) is None
+        joined = of_memory.take_joining(running=1, tokens=40)
+        assert joined is not None
+        assert ([entry.item for entry in joined.entries], joined.formation) == (["c"], "continuous")
 
 
 def test_that_of_two_budgets_the_smaller_counts() -> None:

@@ -33,6 +33,7 @@ class SteppedEngine:
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
         self.adopted: list[Settings] = []
+        self.has_admitted = threading.Event()
         self._steps = threading.Semaphore(0)
 
     def allow(self, steps: int) -> None:
@@ -60,7 +61,10 @@ class SteppedEngine:
             progress = [self._advance(s, _text(s)) for s in sequences]
             emit(progress)
             sequences = [s for s, p in zip(sequences, progress, strict=True) if p.finish_reason is None]
-            sequences += admit(BatchWork(steps=step), True) if admit else []
+            joining = admit(BatchWork(steps=step), True) if admit else []
+            sequences += joining
+            if joining:
+                self.has_admitted.set()
         return BatchWork(steps=step)
 
     def _advance(self, sequence: Sequence, text: str) -> Progress:
@@ -284,6 +288,34 @@ async def test_that_a_request_joins_between_two_steps_and_leaves_when_it_is_done
     open_replica.engine.allow(2)
     assert (await open_replica.generation.result(long)).text == "long" * 4
     assert open_replica.engine.batches == [["long"]], "the engine was asked once"
+
+
+async def test_that_a_request_joins_while_the_event_loop_is_busy(open_replica: Replica) -> None:
+    """The engine takes it from the queue itself, and asks the loop for nothing."""
+    long = await open_replica.submit("long", max_tokens=3)
+    await open_replica.until(lambda: open_replica.generation.requests.running == 1)
+    short = await open_replica.submit("short", max_tokens=1)
+    open_replica.engine.allow(3)
+    assert open_replica.engine.has_admitted.wait(4), "the loop is held up here meanwhile"
+    assert short.state == "waiting", "the loop has not heard of it yet"
+    assert (await open_replica.generation.result(short)).text == "short"
+    assert (await open_replica.generation.result(long)).text == "long" * 3
+    assert (short.formed_s, short.batch) == (short.started_s, "r1-b2")
+
+
+async def test_that_a_request_that_ends_in_the_moment_it_joins_stays_as_it_ended(open_replica: Replica) -> None:
+    long = await open_replica.submit("long", max_tokens=3)
+    await open_replica.until(lambda: open_replica.generation.requests.running == 1)
+    overdue = await open_replica.submit("overdue", max_tokens=9)
+    open_replica.engine.allow(1)
+    assert open_replica.engine.has_admitted.wait(4)
+    overdue.job.cancel()
+    open_replica.generation.requests.finish(overdue, "failed", "It was not complete in time.")
+    open_replica.engine.allow(2)
+    assert (await open_replica.generation.result(long)).text == "long" * 3
+    await open_replica.until(lambda: all(record.finished_s is not None for record in open_replica.batches()))
+    assert [(b.size, b.work and b.work.steps) for b in open_replica.batches()] == [(1, 3)]
+    assert (overdue.state, overdue.batch, overdue.started_s) == ("failed", None, None)
 
 
 async def test_that_no_more_run_than_max_batch_size(open_replica: Replica) -> None:

@@ -85,7 +85,8 @@ async def run_by_the_batcher(
                     running.remove(number)
                     finished_s[number], has_left = now_s(), True
                 held = sum(tokens[number] for number in running)
-                joining = [entry.item for entry in batcher.take_joining(len(running), held)]
+                segment = batcher.take_joining(len(running), held)
+                joining = [entry.item for entry in segment.entries] if segment else []
             reason = "joined" if joining else "left"
         batcher.free_place()
     return told, finished_s

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
+import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -237,12 +239,44 @@ async def test_that_a_request_beyond_the_token_budget_runs_alone() -> None:
     assert [items(await q.next_batch()) for _ in range(3)] == [["small"], ["large"], ["last"]]
 
 
+async def test_that_a_thread_takes_what_joins_while_the_event_loop_submits_and_cancels() -> None:
+    """Each request is taken once, or has gone."""
+    q: BatchQueue[str] = BatchQueue(Rules(64, 0.0, max_batch_tokens=50))
+    taken: list[str] = []
+    is_over = threading.Event()
+
+    def take() -> None:
+        while not is_over.is_set() or len(q):
+            batch = q.take_joining(running=1, tokens=1)
+            taken.extend(items(batch) if batch else [])
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        taking = asyncio.create_task(asyncio.to_thread(take))
+        futures = {}
+        for number in range(3000):
+            futures[str(number)] = q.submit(str(number))
+            if number % 3 == 0:
+                futures[str(number - number % 7)].cancel()
+                await asyncio.sleep(0)
+        is_over.set()
+        await taking
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert len(taken) == len(set(taken))
+    assert set(futures) - set(taken) <= {name for name, future in futures.items() if future.cancelled()}
+
+
 @in_virtual_time
 async def test_that_requests_that_join_a_running_batch_find_places_and_tokens() -> None:
     q = queue(4, 0.0, max_batch_tokens=100)
     for name, tokens in (("a", 30), ("b", 30), ("c", 10)):
         q.submit(name, tokens)
-    assert [entry.item for entry in q.take_joining(running=4, tokens=0)] == []
-    assert [entry.item for entry in q.take_joining(running=1, tokens=80)] == []
-    assert [entry.item for entry in q.take_joining(running=1, tokens=60)] == ["a"]
-    assert [entry.item for entry in q.take_joining(running=2, tokens=20)] == ["b", "c"]
+    assert q.take_joining(running=4, tokens=0) is None
+    assert q.take_joining(running=1, tokens=80) is None
+    joined = [q.take_joining(running=1, tokens=60), q.take_joining(running=2, tokens=20)]
+    assert [batch and (items(batch), batch.release_reason) for batch in joined] == [
+        (["a"], "joined"),
+        (["b", "c"], "joined"),
+    ]

@@ -135,8 +135,14 @@ class QueueMachine(RuleBasedStateMachine):
     def join(self, running: int, tokens: int) -> None:
         running = min(running, self.rules.max_batch_size)
         tokens = tokens if running else 0
-        members = self.leave(self.in_loop(lambda: self.queue.take_joining(running, tokens)))
+        batch = self.in_loop(lambda: self.queue.take_joining(running, tokens))
+        members = self.leave(batch.entries if batch else ())
         self.check_that_it_fits_and_no_more_would(members, running, tokens)
+        if batch is None:
+            return
+        assert members
+        assert (batch.release_reason, batch.formed_s) == ("joined", self.now_s)
+        assert (batch.rules_version, batch.cap) == (self.rules.version, self.rules.max_batch_size)
 
     def leave(self, entries: Sequence[Entry[int]]) -> list[Submitted]:
         """No request is overtaken: those that leave are the oldest."""
