@@ -15,10 +15,8 @@ A batch whose prompts are read can take over the rows of another: these get the 
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from typing import Final
 
@@ -28,7 +26,7 @@ from torch import Tensor
 from service.engine.model.batch_cache import BatchCache, OwnColumns
 from service.engine.model.passes import ForwardPass, Part, Span
 from service.engine.row import Row
-from service.engine.sampling import Draw, next_tokens, on_device
+from service.engine.sampling import Draw, on_device
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 
@@ -47,6 +45,7 @@ class Forward:
 
     Attributes:
         is_deterministic: a row's results do not depend on the rows beside it.
+        is_ahead: a step is launched before the tokens of the one before are read.
     """
 
     def __init__(
@@ -55,6 +54,7 @@ class Forward:
         self.device = device
         self.is_deterministic = is_deterministic
         self.layers = layers
+        self.is_ahead = device.type == "cuda"
         # In one forward pass: about a quarter of a second on two cores.
         self.prefill_tokens = 512 if device.type == "cpu" else 8192
         # The same while other rows are decoded, which wait meanwhile.
@@ -63,34 +63,6 @@ class Forward:
         # each layer: on two cores as much time as 512 columns, on a GPU far more, since its graphs hold one group.
         self.free_padding = 512 if device.type == "cpu" else 65_536
         self.compute = compute
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The next token of each row, and whether its logits were fit to choose from."""
-
-    tokens: list[int]
-    is_fit: list[bool]
-
-
-@torch.inference_mode()
-def make_step(forward: Forward, batches: Sequence[Batch]) -> list[Step | None]:
-    """One forward pass over the rows of `batches` that are not done; ``None`` for one whose prompts remain unread."""
-    begun_s = time.perf_counter()
-    parts = [batch.next_part() for batch in batches]
-    sizes = [len(part.ids) for part in parts]
-    placed = list(zip(batches, parts, accumulate(sizes[:-1], initial=0), strict=True))
-    draws = [draw for batch, part, first in placed for draw in batch.draws(part, first)]
-    tokens, fit = next_tokens(forward.compute(parts), draws)
-    chosen, is_fit = torch.stack((tokens, fit)).tolist()  # the one wait for the device in a step
-    token_s = (time.perf_counter() - begun_s) / sum(part.ids.numel() for part in parts)
-    steps: list[Step | None] = []
-    for batch, part, first in placed:
-        rows = slice(first, first + len(part.ids))
-        is_last = batch.advance(part, tokens[rows], token_s, is_counted=first == 0)
-        batch.clear([row for row, flag in enumerate(is_fit[rows]) if not flag])
-        steps.append(Step(chosen[rows], [bool(flag) for flag in is_fit[rows]]) if is_last else None)
-    return steps
 
 
 class Batch:
@@ -154,25 +126,27 @@ class Batch:
                 if draw := row.draw(number):
                     yield draw
 
-    def advance(self, part: Part, tokens: Tensor, token_s: float, *, is_counted: bool) -> bool:
+    def advance(self, part: Part, tokens: Tensor, *, is_counted: bool) -> bool:
         """`part` is in the cache now; returns whether it was the last, so that `tokens` come next.
 
-        Computing a token of it took `token_s`. The step `is_counted` in one of the batches that made it.
+        The step `is_counted` in one of the batches that made it.
         """
         computed, columns = part.ids.numel(), part.ids.shape[1]
-        is_last, prompts = self._is_last(part), 0 if self.has_read else computed
+        is_last = self._is_last(part)
         done = BatchWork(
             steps=int(is_last and is_counted),
             computed=computed,
             padding=sum(min(max(pad - self._columns, 0), columns) for pad in self._pads[: len(part.ids)]),
             vacant=max(self.places - len(self.rows), 0) if is_last else 0,
-            prompts=prompts,
-            prefill_s=prompts * token_s,
+            prompts=0 if self.has_read else computed,
         )
         self.work = sum_of(self.work, done)
         self._columns += columns
         self._unread = tokens[:, None] if is_last else self._unread[:, columns:]
         self.has_read |= is_last
+        if is_last:
+            for row in self.rows:
+                row.in_flight += 1
         return is_last
 
     def padding_with(self, other: Batch) -> int:
@@ -181,9 +155,10 @@ class Batch:
         apart = abs(self._columns - other._columns)
         return sum(self._pads) + sum(other._pads) + apart * len(shorter.rows)
 
-    def clear(self, rows: Sequence[int]) -> None:
+    @torch.inference_mode()
+    def clear(self, rows: Collection[Row]) -> None:
         """Leave nothing of rows that hold NaN, which a graph would multiply with the zeros of a mask in later rows."""
-        self._cache.clear(rows)
+        self._cache.clear([number for number, row in enumerate(self.rows) if row in rows])
 
     def rewind(self) -> None:
         """Forget what a pass that failed has left in the cache."""

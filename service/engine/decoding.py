@@ -12,12 +12,13 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from service.engine.batch import Batch, Forward, Step, make_step, sum_of
+from service.engine.batch import Forward, sum_of
 from service.engine.compute_thread import ComputeThread
 from service.engine.groups import Groups
 from service.engine.job import DeviceLostError, Emit, Progress
 from service.engine.out_of_memory import Failure, MemoryLimit, attempt
 from service.engine.row import Row
+from service.engine.steps import Steps, Token
 from service.messages.telemetry import BatchWork
 
 logger = logging.getLogger(__name__)
@@ -75,9 +76,10 @@ class Decoding:
         """Compute `rows` from their tokens on until all are done, or for one token; returns what the model raised."""
         live = self._end_cancelled(rows)
         groups, before = Groups(self._forward, live, is_whole=single_step), self.work
+        steps = Steps(self._forward, groups, self._thread, is_single=single_step)
         while live:
-            progress = self._step(groups)
-            self.work = sum_of(before, groups.work)
+            progress = _progress(steps.next())
+            self.work = sum_of(before, steps.work)
             if isinstance(progress, Failure):
                 return progress
             self._emit(progress)
@@ -87,10 +89,11 @@ class Decoding:
     def _run_open(self, rows: list[Row], admit: AdmitRows) -> Failure | None:
         """As `_run`, while other rows join; they are added to `rows`."""
         groups, before = Groups(self._forward, rows, self._memory, is_open=True), self.work
+        steps = Steps(self._forward, groups, self._thread)
         rows[:] = self._end_cancelled(rows)
         while rows:
-            progress = self._step(groups)
-            self.work = sum_of(before, groups.work)
+            progress = _progress(steps.next())
+            self.work = sum_of(before, steps.work)
             if isinstance(progress, Failure):
                 joining = None if progress.is_of_lost_device else groups.put_back(progress)
                 if joining is None:
@@ -102,26 +105,10 @@ class Decoding:
             else:
                 self._emit(progress)
                 rows[:] = self._end_cancelled(rows)
-                newcomers = admit(self.work, groups.can_join)
+                newcomers = [] if steps.has_failed else admit(self.work, groups.can_join)
                 groups.join(newcomers)
                 rows += newcomers
         return None
-
-    def _step(self, groups: Groups) -> list[Progress] | Failure:
-        """The tokens of a step, none for a row whose prompt is not read yet."""
-        made = self._thread.compute(lambda: attempt(lambda: self._made(groups)))
-        if isinstance(made, Failure):
-            return made
-        progress: list[Progress] = []
-        for batch, step in made:
-            if step is not None:
-                advances = zip(batch.rows, step.tokens, step.is_fit, strict=True)
-                progress += [_advance(*each) for each in advances]
-        return progress
-
-    def _made(self, groups: Groups) -> list[tuple[Batch, Step | None]]:
-        batches = groups.for_step()
-        return list(zip(batches, make_step(self._forward, batches), strict=True))
 
     def _end_cancelled(self, rows: Iterable[Row]) -> list[Row]:
         """End the rows that were cancelled; returns the rows that are not done."""
@@ -129,6 +116,11 @@ class Decoding:
         if cancelled := [row.cancel() for row in unfinished if row.sequence.is_cancelled]:
             self._emit(cancelled)
         return _unfinished(unfinished)
+
+
+def _progress(tokens: Sequence[Token] | Failure) -> list[Progress] | Failure:
+    """Give each row its token, unless the row has ended since the step was launched."""
+    return tokens if isinstance(tokens, Failure) else [_advance(*token) for token in tokens if not token.row.is_done]
 
 
 def _advance(row: Row, token: int, is_fit: bool) -> Progress:

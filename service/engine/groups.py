@@ -70,6 +70,16 @@ class Groups:
         """Whether the next step gives each row a token."""
         return self.can_join and all(batch.has_read for batch in self._batches)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether rows that run need a further step than those that are launched, if none ends before `max_tokens`."""
+        return any(not batch.has_read or any(row.tokens_left for row in batch.rows) for batch in self._batches)
+
+    def clear(self, rows: Sequence[Row]) -> None:
+        """Leave nothing in memory of these, which hold NaN."""
+        for batch in self._batches if rows else ():
+            batch.clear(rows)
+
     def join(self, rows: Sequence[Row]) -> None:
         """Let these in as soon as there is memory for them."""
         self._waiting += rows

@@ -23,11 +23,12 @@ class Row:
     def __init__(self, sequence: Sequence, detokenizer: Detokenizer, eos: Set[int]) -> None:
         self.sequence = sequence
         self.is_done = False
+        self.in_flight = 0  # tokens that are being computed and have not come yet
         self._eos = frozenset() if sequence.sampling.ignore_eos else eos
         self._text = detokenizer.stream(sequence.prompt_ids)
         self._stop = StopFilter(sequence.sampling.stop)
         self._random = random.Random(sequence.sampling.seed)
-        self._uniform: float | None = None
+        self._uniforms: list[float] = []  # of the tokens that have not come yet
 
     @property
     def token_ids(self) -> list[int]:
@@ -38,18 +39,23 @@ class Row:
     def length(self) -> int:
         return len(self.sequence.prompt_ids) + len(self.sequence.tokens)
 
+    @property
+    def tokens_left(self) -> int:
+        """Tokens to launch if it does not end before `max_tokens`."""
+        return 0 if self.is_done else self.sequence.sampling.max_tokens - len(self.sequence.tokens) - self.in_flight
+
     def draw(self, row: int) -> Draw | None:
-        """How to sample the next token, as row `row` of the batch; the same again until that token has come."""
+        """How to sample the token after those in flight, as row `row` of the batch; the same each time for a token."""
         sampling = self.sequence.sampling
         if sampling.is_greedy:
             return None
-        if self._uniform is None:
-            self._uniform = self._random.random()
-        return Draw(row, sampling.temperature, sampling.top_p, self._uniform)
+        if self.in_flight == len(self._uniforms):
+            self._uniforms.append(self._random.random())
+        return Draw(row, sampling.temperature, sampling.top_p, self._uniforms[self.in_flight])
 
     def advance(self, token: int) -> Progress:
         """Take the next token."""
-        self._uniform = None
+        del self._uniforms[:1]
         self.sequence.tokens.append(token)
         if token in self._eos:
             return self._end("stop")

@@ -26,12 +26,12 @@ from typing import Final
 from service.commands.bench.other_work import OtherWork
 from service.commands.cli import Server
 from service.commands.runs import MeasuredService
-from service.engine.batch import make_step
 from service.engine.compute_thread import prepare_engine_thread
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.engine import TextEngine
 from service.engine.groups import Groups
 from service.engine.job import SamplingParams, Sequence
+from service.engine.steps import Launched
 from service.load.report import LoadReport, tokens_between
 from service.messages.load import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, RunLoad, UniformLength
 from service.messages.settings import Formation, Settings
@@ -159,13 +159,13 @@ def _compare_step(name: str, engine: TextEngine, lengths: list[int]) -> None:
     )
     for groups in (in_groups, padded):
         while not groups.has_read:
-            make_step(engine.forward, groups.for_step())
+            Launched(engine.forward, groups.for_step()).read()
     times_s: dict[Groups, list[float]] = {in_groups: [], padded: []}
     for _ in range(STEPS):
         for groups, taken_s in times_s.items():
             batches = groups.for_step()
             begun_s = time.perf_counter()
-            make_step(engine.forward, batches)
+            Launched(engine.forward, batches).read()
             taken_s.append(time.perf_counter() - begun_s)
     read = [
         sum(len(batch.rows) * max(row.length for row in batch.rows) for batch in groups.for_step()) / sum(lengths)

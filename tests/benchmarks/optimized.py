@@ -19,13 +19,14 @@ from unittest.mock import patch
 import torch
 from tqdm import tqdm
 
-from service.engine.batch import Batch, make_step
+from service.engine.batch import Batch
 from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.engine import TextEngine
 from service.engine.job import SamplingParams, Sequence
 from service.engine.model.load import choose_dtype, load
 from service.engine.model.passes import OwnPass
 from service.engine.model.resolve import resolve
+from service.engine.steps import Launched
 from service.messages.load import USUAL_PROMPTS
 from service.messages.options import ServiceOptions
 
@@ -50,10 +51,10 @@ def compare(engines: Iterable[TextEngine], rows: int, bar: tqdm[Any]) -> tuple[l
         tokens = []
         for (engine, batch), taken in zip(batches, times, strict=True):
             begun_s = time.perf_counter()
-            (result,) = make_step(engine.forward, [batch])
+            result, _ = Launched(engine.forward, [batch]).read()
             if step >= WARM_UP:
                 taken.append(time.perf_counter() - begun_s)
-            tokens.append(None if result is None else result.tokens)
+            tokens.append([each.token for each in result])
         is_same &= tokens[0] == tokens[1]
         bar.update()
     return [statistics.median(each) for each in times], is_same

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -23,13 +24,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from service.engine.batch import Batch, Forward, make_step
+from service.engine.batch import Batch, Forward
 from service.engine.job import SamplingParams
 from service.engine.job import Sequence as Prompt
 from service.engine.model.graphs import GraphedPass
 from service.engine.model.lean import LeanLlama
 from service.engine.model.optimize import AT_A_GPU, count_layers
 from service.engine.row import Detokenizer, Row
+from service.engine.steps import Launched
 from tests.unit.tiny_models import byte_level_tokenizer
 
 CUDA: Final = torch.device("cuda:0")
@@ -102,6 +104,8 @@ class FakeGpu:
             mock.patch.object(FakeTensor, "tolist", self._asked("tolist", _ones)),
             mock.patch.object(FakeTensor, "__bool__", self._asked("bool", lambda _: False), create=True),
             mock.patch.object(torch.cuda, "mem_get_info", return_value=(FREE_BYTES, FREE_BYTES)),
+            mock.patch.object(torch.cuda, "current_stream"),
+            mock.patch.object(torch.cuda, "Event", partial(_Event, self)),
         )
         for each in (*patches, FakeTensorMode(), _WithoutGuard(), torch.inference_mode()):
             self._stack.enter_context(each)
@@ -139,13 +143,29 @@ class FakeGpu:
         with Work() as self._work:
             yield self._work
 
+    def wait(self, how: str) -> None:
+        self._work.waits[how] += 1
+
     def _asked(self, how: str, answer: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
         def ask(tensor: Tensor) -> Any:
             if tensor.is_cuda:
-                self._work.waits[how] += 1
+                self.wait(how)
             return answer(tensor)
 
         return ask
+
+
+@dataclass(frozen=True)
+class _Event:
+    """What was launched before it was recorded."""
+
+    gpu: FakeGpu
+
+    def record(self, stream: object) -> None:
+        """All that is launched here is in order."""
+
+    def synchronize(self) -> None:
+        self.gpu.wait("event")
 
 
 @dataclass(frozen=True)
@@ -177,7 +197,7 @@ class GpuEngine:
 
     def step(self, batches: list[Batch]) -> Work:
         with self.gpu.counting() as work:
-            make_step(self.forward, batches)
+            Launched(self.forward, batches).read()
         return work
 
 

@@ -18,6 +18,7 @@ from tests.unit.tiny_models import Listener, loaded, run, sequence, tiny_llama
 pytestmark = pytest.mark.usefixtures("single_thread")
 
 POISON = "Z"
+AHEAD = pytest.mark.parametrize("is_ahead", [False, True], ids=["read first", "launched ahead"])
 MATES = ["a", "bcd", "the third one", "e e e", "fgh", "ijklmnop", "q"]
 
 
@@ -90,10 +91,12 @@ HARMS = {
 }
 
 
-def poisoned_engine(harm: Callable[[Any, torch.Tensor], Any]) -> TextEngine:
+def poisoned_engine(harm: Callable[[Any, torch.Tensor], Any], is_ahead: bool = False) -> TextEngine:
     clean = TextEngine(loaded(tiny_llama()))
     (poison,) = clean.encode(POISON, 1)
-    return TextEngine(loaded(PoisonedModel(harm, poison)))
+    engine = TextEngine(loaded(PoisonedModel(harm, poison)))
+    engine.forward.is_ahead = is_ahead
+    return engine
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +112,12 @@ def expected() -> dict[str, tuple[str, list[int]]]:
 
 @pytest.mark.parametrize("kind", HARMS)
 @pytest.mark.parametrize("place", [0, 3, 7])
+@AHEAD
 def test_that_only_the_poisoned_row_gets_the_error(
-    kind: str, place: int, expected: dict[str, tuple[str, list[int]]]
+    kind: str, place: int, is_ahead: bool, expected: dict[str, tuple[str, list[int]]]
 ) -> None:
     harm, message = HARMS[kind]
-    engine = poisoned_engine(harm)
+    engine = poisoned_engine(harm, is_ahead)
     rows = [sequence(engine, text, max_tokens=12) for text in MATES]
     rows.insert(place, sequence(engine, f"me {POISON}", max_tokens=12))
     listener = run(engine, *rows)
@@ -123,7 +127,8 @@ def test_that_only_the_poisoned_row_gets_the_error(
         assert (listener.texts[row.id], row.tokens) == expected[row.id]
 
 
-def test_that_an_error_half_way_repeats_no_text(expected: dict[str, tuple[str, list[int]]]) -> None:
+@AHEAD
+def test_that_an_error_half_way_repeats_no_text(is_ahead: bool, expected: dict[str, tuple[str, list[int]]]) -> None:
     failures = iter([False] * 4 + [True] + [False] * 100)
     model = tiny_llama()
     forward = model.forward
@@ -135,6 +140,7 @@ def test_that_an_error_half_way_repeats_no_text(expected: dict[str, tuple[str, l
 
     model.forward = _like(forward, flaky)
     engine = TextEngine(loaded(model))
+    engine.forward.is_ahead = is_ahead
     rows = [sequence(engine, text, max_tokens=12) for text in MATES]
     listener = run(engine, *rows)
     for row in rows:

@@ -11,9 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from service.engine.batch import Batch
+from service.engine.compute_thread import ComputeThread
+from service.engine.decoding import Decoding
 from service.engine.groups import Groups
 from service.engine.job import SamplingParams
 from service.engine.model.graphs import MEMORY_SHARE
+from service.engine.out_of_memory import MemoryLimit
+from service.engine.row import Row
+from service.messages.telemetry import BatchWork
 from tests.unit import fake_gpu
 from tests.unit.fake_gpu import GpuEngine
 from tests.unit.tiny_models import tiny_llama
@@ -50,6 +55,34 @@ def running(engine: GpuEngine, sampling: SamplingParams = GREEDY) -> Batch:
     return batch
 
 
+def test_that_a_step_is_launched_before_the_tokens_of_the_one_before_are_read(engine: GpuEngine) -> None:
+    """What Python does with them takes no time of the GPU then; and none is launched that no row needs."""
+    rows = [engine.row(20, SamplingParams(max_tokens=5)) for _ in range(ROWS)]
+    seen: list[tuple[int, int]] = []
+    with engine.gpu.counting() as work:
+        decoding = Decoding(
+            engine.forward, MemoryLimit(), ComputeThread(), lambda _: seen.append((work.replays, work.waits.total()))
+        )
+        decoding.run(rows)
+    assert seen == [(1, 1), (2, 2), (3, 3), (4, 4), (4, 5)], "the first step reads the prompts, without a graph"
+
+
+def test_that_a_step_is_launched_ahead_while_another_joins(engine: GpuEngine) -> None:
+    rows = [engine.row(20, SamplingParams(max_tokens=8)) for _ in range(ROWS - 1)]
+    joining = [[], [engine.row(20, SamplingParams(max_tokens=3))]]
+    seen: list[tuple[int, int]] = []
+
+    def admit(work: BatchWork, can_join: bool) -> list[Row]:
+        return joining.pop(0) if joining else []
+
+    with engine.gpu.counting() as work:
+        decoding = Decoding(
+            engine.forward, MemoryLimit(), ComputeThread(), lambda _: seen.append((work.replays, work.waits.total()))
+        )
+        decoding.run(rows, admit)
+    assert seen == [(min(step, 7), step) for step in range(1, 9)]
+
+
 SAMPLINGS = {
     "greedy": GREEDY,
     "sampled": SamplingParams(max_tokens=64, temperature=0.8),
@@ -60,7 +93,7 @@ SAMPLINGS = {
 @pytest.mark.parametrize("how", SAMPLINGS)
 def test_that_a_step_waits_once(engine: GpuEngine, how: str) -> None:
     work = engine.step([running(engine, SAMPLINGS[how])])
-    assert (work.replays, work.waits) == (1, {"tolist": WAITS_A_STEP})
+    assert (work.replays, work.waits) == (1, {"event": WAITS_A_STEP})
 
 
 def test_that_a_step_launches_little_beside_its_graph(engine: GpuEngine) -> None:
