@@ -9,13 +9,8 @@ import psutil
 import pytest
 
 from service.engine.engine import PromptError, TextEngine
-from service.engine.out_of_memory import (
-    KEYS_SHARE,
-    REMEMBERED_S,
-    MemoryLimit,
-    free_memory_bytes,
-    tokens_that_fit,
-)
+from service.engine.memory import free_memory_bytes
+from service.engine.out_of_memory import KEYS_SHARE, REMEMBERED_S, MemoryLimit, tokens_that_fit
 from tests.unit.tiny_models import LAYERS, loaded, tiny_llama
 
 

@@ -1,0 +1,56 @@
+"""How much memory is free to this process. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+OWN_GROUPS: Final = Path("/proc/self/cgroup")
+GROUPS_ROOT: Final = Path("/sys/fs/cgroup")
+
+
+class ControlGroup(NamedTuple):
+    """The files in which Linux reports the memory of a control group, and its limit.
+
+    See https://docs.kernel.org/admin-guide/cgroup-v2.html and ../cgroup-v1/memory.html.
+    """
+
+    name: str  # of the controller in /proc/self/cgroup
+    folder: str
+    most: str
+    used: str
+    cached: str  # in memory.stat: what is given back when it is needed
+
+
+CONTROL_GROUPS: Final = (
+    ControlGroup("", "", "memory.max", "memory.current", "inactive_file"),
+    ControlGroup("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def free_memory_bytes(own: Path = OWN_GROUPS, root: Path = GROUPS_ROOT) -> int:
+    """What this process can still take, by the machine and, on Linux, by its control group."""
+    free_bytes: int = psutil.virtual_memory().available
+    try:
+        paths = {
+            name: path.lstrip("/") for _, name, path in (line.split(":", 2) for line in own.read_text().splitlines())
+        }
+    except (OSError, ValueError):
+        return free_bytes
+    return int(max(min([free_bytes, *(_left_bytes(kind, paths, root) for kind in CONTROL_GROUPS)]), 0))
+
+
+def _left_bytes(kind: ControlGroup, paths: Mapping[str, str], root: Path) -> float:
+    """Infinite where nothing limits it; within a container a group's files lie at the root."""
+    for folder in (root / kind.folder / paths.get(kind.name, ""), root / kind.folder):
+        with suppress(OSError, ValueError, KeyError):
+            most = (folder / kind.most).read_text().strip()
+            stat = dict(line.split(" ", 1) for line in (folder / "memory.stat").read_text().splitlines())
+            used = int((folder / kind.used).read_text()) - int(stat[kind.cached])
+            return math.inf if most == "max" else int(most) - used
+    return math.inf
