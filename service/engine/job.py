@@ -53,6 +53,14 @@ def is_of_lost_device(error: BaseException) -> bool:
     return torch is not None and isinstance(error, torch.AcceleratorError)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch has a class for it on accelerators; its allocator for the CPU raises a bare `RuntimeError`."""
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(mark in str(error) for mark in ("can't allocate", "out of memory"))
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What one step did for one job; the last of a job has a `finish_reason`.

@@ -24,12 +24,18 @@ class ControlGroup(NamedTuple):
     folder: str
     most: str
     used: str
-    cached: str  # in memory.stat: what is given back when it is needed
+    cached: tuple[str, str]  # in memory.stat: files that are kept as long as nothing else needs the memory
 
 
 CONTROL_GROUPS: Final = (
-    ControlGroup("", "", "memory.max", "memory.current", "inactive_file"),
-    ControlGroup("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ControlGroup("", "", "memory.max", "memory.current", ("inactive_file", "active_file")),
+    ControlGroup(
+        "memory",
+        "memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_inactive_file", "total_active_file"),
+    ),
 )
 
 
@@ -51,6 +57,6 @@ def _left_bytes(kind: ControlGroup, paths: Mapping[str, str], root: Path) -> flo
         with suppress(OSError, ValueError, KeyError):
             most = (folder / kind.most).read_text().strip()
             stat = dict(line.split(" ", 1) for line in (folder / "memory.stat").read_text().splitlines())
-            used = int((folder / kind.used).read_text()) - int(stat[kind.cached])
+            used = int((folder / kind.used).read_text()) - sum(int(stat[name]) for name in kind.cached)
             return math.inf if most == "max" else int(most) - used
     return math.inf

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import torch
 
-from service.engine.job import is_of_lost_device
+from service.engine.job import is_of_lost_device, is_out_of_memory
 from service.engine.memory import free_memory_bytes
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.load import LoadedModel
@@ -85,16 +85,9 @@ def attempt(action: Callable[[], T]) -> T | Failure:
         raise
     except BaseException as error:
         logger.debug("The model raised", exc_info=error)
-        return Failure(_in_words(error), _is_out_of_memory(error), is_of_lost_device(error))
+        return Failure(_in_words(error), is_out_of_memory(error), is_of_lost_device(error))
 
 
 def _in_words(error: BaseException) -> str:
     name = type(error).__name__
     return f"{name}: {error}" if str(error) else name
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """torch has a class for it on accelerators; its allocator for the CPU raises a bare `RuntimeError`."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(mark in str(error) for mark in ("can't allocate", "out of memory"))

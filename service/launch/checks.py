@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import psutil
 
+from service.engine.memory import free_memory_bytes
 from service.engine.model.child import REFUSED, run_module
 from service.messages.life import NoClusterError, Ready, StartError
 from service.messages.options import RunOptions
@@ -96,7 +96,7 @@ def check_memory_for_model(folder: Path, replicas: int) -> None:
 
 
 def _check_memory(needed_bytes: int, who_needs: str) -> None:
-    available_bytes = psutil.virtual_memory().available
+    available_bytes = free_memory_bytes()
     if available_bytes < needed_bytes:
         raise StartError(
             f"{who_needs} about {needed_bytes / 1e9:.1f} GB of memory and {available_bytes / 1e9:.1f} GB are free. "

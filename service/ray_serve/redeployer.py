@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
-import psutil
 
+from service.engine.memory import free_memory_bytes
 from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import Scale, SettingError
 from service.messages.telemetry import Deployment
@@ -171,7 +171,7 @@ class Redeployer:
             return
         check_resources(more, snapshot.resources, self._application.free_resources())
         if self._application.is_on_one_machine():
-            check_memory(more, bytes_each, psutil.virtual_memory().available)
+            check_memory(more, bytes_each, free_memory_bytes())
 
     async def _in_thread(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)

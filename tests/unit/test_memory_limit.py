@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,8 @@ import pytest
 from service.engine.engine import PromptError, TextEngine
 from service.engine.memory import free_memory_bytes
 from service.engine.out_of_memory import KEYS_SHARE, REMEMBERED_S, MemoryLimit, tokens_that_fit
+from service.launch import checks
+from service.messages.life import StartError
 from tests.unit.tiny_models import LAYERS, loaded, tiny_llama
 
 
@@ -77,14 +80,20 @@ def test_that_as_many_tokens_fit_as_a_share_of_the_free_memory_has_keys_and_valu
 
 
 GROUPS = {
-    "version 2": ("0::/app", "app", "memory.max", "memory.current", "inactive_file"),
-    "version 2 within a container": ("0::/outside", "", "memory.max", "memory.current", "inactive_file"),
+    "version 2": ("0::/app", "app", "memory.max", "memory.current", ("inactive_file", "active_file")),
+    "version 2 within a container": (
+        "0::/outside",
+        "",
+        "memory.max",
+        "memory.current",
+        ("inactive_file", "active_file"),
+    ),
     "version 1": (
         "4:memory:/app",
         "memory/app",
         "memory.limit_in_bytes",
         "memory.usage_in_bytes",
-        "total_inactive_file",
+        ("total_inactive_file", "total_active_file"),
     ),
 }
 
@@ -99,12 +108,27 @@ GROUPS = {
 def test_that_the_limit_of_a_control_group_counts_too(
     tmp_path: Path, group: str, most: int, used: int, free: int
 ) -> None:
-    line, folder, most_name, used_name, cached_name = GROUPS[group]
+    line, folder, most_name, used_name, (cached, active) = GROUPS[group]
     (own := tmp_path / "own").write_text(f"1:cpu:/\n{line}\n")
     (files := tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    for name, text in ((most_name, most), (used_name, used), ("memory.stat", f"anon 5\n{cached_name} 10")):
+    for name, text in ((most_name, most), (used_name, used), ("memory.stat", f"anon 5\n{cached} 7\n{active} 3")):
         (files / name).write_text(f"{text}\n")
     assert free_memory_bytes(own, tmp_path) == free
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "is_enough"), [(3_000_000_000, True), (1_000_000_000, False)], ids=["enough", "too little"]
+)
+def test_that_a_model_that_does_not_fit_beside_ray_is_refused_by_what_is_free_to_the_service(
+    free_bytes: int, is_enough: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have less than its machine, and what exceeds it is killed without a word."""
+    monkeypatch.setattr(checks, "free_memory_bytes", lambda: free_bytes)
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.truncate(200_000_000)
+    refused = pytest.raises(StartError, match=r"1\.0 GB are free. Close other programs, or choose a smaller model")
+    with nullcontext() if is_enough else refused:
+        checks.check_memory_for_model(tmp_path, replicas=1)
 
 
 @pytest.mark.usefixtures("little_is_free")

@@ -38,6 +38,25 @@ def test_a_loaded_model_only_infers(folder: ModelFolder) -> None:
     assert loaded.context_length == 128
 
 
+OUT_OF_MEMORY = {
+    "of a GPU": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "of the machine": RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+    "of Python": MemoryError(),
+}
+
+
+@pytest.mark.parametrize("kind", OUT_OF_MEMORY)
+def test_that_weights_for_which_memory_lacks_are_told(
+    kind: str, folder: ModelFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OUT_OF_MEMORY[kind]
+
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    with pytest.raises(ModelError, match="does not fit into the memory of cpu; free some, or choose a smaller model"):
+        load(folder, "cpu", "float32")
+
+
 def test_prompts_are_padded_on_the_left(folder: ModelFolder) -> None:
     tokenizer = load(folder, "cpu", "float32").tokenizer
     padded = tokenizer(["a", "abc"], padding=True)["attention_mask"]

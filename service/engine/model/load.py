@@ -17,6 +17,7 @@ from typing import Any, Final
 import pynvml
 import torch
 
+from service.engine.job import is_out_of_memory
 from service.engine.model.child import REFUSED
 from service.engine.model.folder import ModelFolder
 from service.engine.model.passes import ForwardPass, Part
@@ -157,11 +158,12 @@ def _load(
             _hold_in_memory(forward)
     except ModelError:
         raise
-    except torch.OutOfMemoryError as error:
-        raise ModelError(
-            f"The model {folder.name} does not fit into the memory of {place}; free some, or choose a smaller model."
-        ) from error
     except Exception as error:
+        if is_out_of_memory(error):
+            raise ModelError(
+                f"The model {folder.name} does not fit into the memory of {place}; free some, or choose a smaller "
+                "model."
+            ) from error
         raise ModelError(
             f"The model {folder.name} in {folder.path} could not be loaded ({_reason(error)}); "
             "get its files anew, or choose another model."

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import psutil
 import torch
 from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaForCausalLM, LlamaRotaryEmbedding
 
+from service.engine.memory import free_memory_bytes
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass, LaunchedPass, as_cuda_graphs
 from service.engine.model.lean import AS_TRANSFORMERS, AT_ONCE, LeanLlama, MakeLinear, Operators
@@ -69,7 +69,7 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
     dtype = next(model.parameters()).dtype
-    has_room = sum(each.nbytes for each in model.parameters()) <= psutil.virtual_memory().available
+    has_room = sum(each.nbytes for each in model.parameters()) <= free_memory_bytes()
     is_packable = device.type == "cpu" and packs(dtype) and has_room
     fastest = PACKED[dtype] if is_packable else AS_IT_IS
     forward = _first_same(model, own, (AT_A_GPU, AS_IT_IS) if device.type == "cuda" else (fastest,), report)
