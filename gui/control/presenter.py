@@ -30,7 +30,7 @@ from service.analysis.observed.annotations import Drain, Predecessors
 from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import last_batch
-from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
+from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers, without_present
 from service.analysis.observed.statistics import figures, previous_figures
 from service.messages.telemetry import GraphUse
 from service.messages.text import clock_text
@@ -201,8 +201,9 @@ class Presenter(QObject):
         self._window.figures.set_unit(self._history.unit)
         self._window.figures.set_time(None if at_s is None else self._clock_time(at_s))
         self._window.figures.set_objectives(self._history.objectives)
-        self._window.figures.show_figures(now, previous, version)
-        self._plots.show_figures(now)
+        has_failed = self._history.outages.has_failed_at(self._moment_s(at_s))  # the row then stands at the failure
+        self._window.figures.show_figures(without_present(now) if has_failed else now, previous, version)
+        self._plots.show_figures(UNKNOWN_FIGURES if has_failed else now)
         self._window.batching.show_measured(now.mean_batch)
 
     def _show_drain(self) -> None:

@@ -25,6 +25,7 @@ from service.analysis.observed.batches import REASONS
 from service.analysis.observed.columns import Ints
 from service.analysis.observed.history import History
 from service.messages.settings import ReleaseReason
+from service.messages.text import UNKNOWN
 
 SYMBOLS: Final[Mapping[Swatch, str]] = {"square": "s", "circle": "o", "triangle": "t1", "diamond": "d", "caret": "t"}
 """What pyqtgraph calls them."""
@@ -84,8 +85,11 @@ class BatchSizePanel(PlotPanel):
         self._cap.show_line(layout.x(times), layout.panes[0].y(caps))
 
     def readout_now(self) -> Readout:
+        if self._sizes is None:
+            return {}
         is_live = self._moment is None or self._moment.is_live
-        return batch_size.summary(self.history, self._sizes, is_live) if self._sizes is not None else {}
+        counts = batch_size.summary(self.history, self._sizes, is_live)
+        return counts if self._is_heard(self.edge_s) else {**counts, "cap": UNKNOWN}
 
     def readout_at(self, at_s: float) -> Readout:
         return batch_size.readout(self.history, at_s)

@@ -220,7 +220,9 @@ class PlotPanel(PlotWidget):
         return heard_s if self.end_s is None else min(self.end_s, heard_s)
 
     def _is_heard(self, at_s: float) -> bool:
-        return at_s <= self.history.heard_until_s(self.history.now_s())
+        """Whether a service runs at that moment, and what it reported of it has come."""
+        history = self.history
+        return at_s <= history.heard_until_s(history.now_s()) and not history.outages.has_failed_at(at_s)
 
     @property
     def end_s(self) -> float | None:

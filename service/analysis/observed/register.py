@@ -6,8 +6,8 @@ Every place that shows one of these figures takes its name, its unit and its num
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from service.messages.text import UNKNOWN, format_number
 
@@ -242,6 +242,17 @@ OF_A_RUN: Final[Mapping[str, Entry]] = {
 ENTRIES: Final[Mapping[str, Entry]] = {**REGISTER, **OF_A_RUN}
 PERCENTILES: Final = ("p50_s", "p95_s", "p99_s")
 STAGES: Final = ("waiting", "formed", "running")
+PRESENT: Final = tuple(key for key, entry in REGISTER.items() if entry.window == NOW)
+
+
+def without_present(figures: Figures) -> Figures:
+    """The figures without those of the present, which nothing has where no service runs.
+
+    >>> without_present(Figures(p50_s=7.27, queue=4.0, running=4)) == Figures(p50_s=7.27)
+    True
+    """
+    unknown: dict[str, Any] = dict.fromkeys(PRESENT)
+    return replace(figures, **unknown)
 
 
 def numbers(figures: Figures) -> Mapping[str, str]:
