@@ -324,6 +324,7 @@ PANE_GAP: Final = 12
 TICK_DISTANCE: Final = 30  # pixels of height that a tick of the y axis needs
 TICK_WIDTH: Final = 50  # pixels of width that a tick of the x axis needs
 FLAG_ROW: Final = 20  # above the lanes of the timeline
+WORDS_ROW: Final = 15  # above that row, where it lacks room for all words
 CHIP_HEIGHT: Final = 18
 CHIP_PADDING: Final = 7
 CARD_LINE: Final = 18

@@ -12,7 +12,8 @@ from gui.look.theme import current
 from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT
 from gui.plots.ghost import GhostItem
 from gui.plots.layout import Axes, Layout
-from gui.plots.overlay import MarkLines, Marks, OutageTint, PointerItem, StretchLines
+from gui.plots.marks import Marks
+from gui.plots.overlay import MarkLines, OutageTint, PointerItem, StretchLines
 from service.analysis.observed.columns import Floats
 
 

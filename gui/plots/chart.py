@@ -8,7 +8,8 @@ from PySide6.QtCore import QPointF, Signal
 
 from gui.look.tokens import PLOT_AXIS, PLOT_BOTTOM, PLOT_GUTTER, PLOT_MARGIN_RIGHT
 from gui.plots.layout import Layout, Pane
-from gui.plots.overlay import Dot, Marks
+from gui.plots.marks import Marks
+from gui.plots.overlay import Dot
 from gui.plots.plot_widget import PlotWidget
 from gui.series.declaration import Declaration
 from gui.series.scale import Axis

@@ -11,7 +11,8 @@ from gui.look.tokens import DASH_CAP, LATENCY_ALPHA, LINE_MARKER, LINE_WIDTHS, P
 from gui.plots.canvas import Curve
 from gui.plots.columns import PointsItem
 from gui.plots.layout import Layout
-from gui.plots.overlay import Dot, Marks
+from gui.plots.marks import Marks
+from gui.plots.overlay import Dot
 from gui.plots.paint import pen
 from gui.plots.panel import Moment, PlotPanel
 from gui.series import latency

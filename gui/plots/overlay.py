@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Final, NamedTuple, TypeVar
+from typing import Final
 
 from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
-from PySide6.QtGui import QFontMetricsF, QPainter
+from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.plots.layout import Layout, Overlay
+from gui.plots.marks import Flag, Marks, PlacedMarks, placed_marks, settings_flags, visible, words_font
 from gui.plots.paint import bold, draw_text, font, pen, text_width
-from service.analysis.observed.annotations import Outage, OuterMark, SettingsMark, Stretch
+from service.analysis.observed.annotations import Outage, SettingsMark
 
-LEAST_WORDS: Final = 24  # pixels; a text that is elided to less says nothing
 MIDDLE: Final = 1 + tokens.FLAG_HEIGHT / 2  # of flags and words
-
-Mark = TypeVar("Mark", SettingsMark, OuterMark)
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What stands in view."""
-
-    settings: Sequence[SettingsMark] = ()
-    outer: Sequence[OuterMark] = ()
-    outages: Iterable[Outage] = ()
-    stretches: Sequence[Stretch] = ()
 
 
 class _MarksItem(Overlay):
@@ -104,22 +91,18 @@ class MarkLines(_MarksItem):
         self._with_words = with_words
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
-        if self._layout is None:
+        layout, marks = self._layout, self._marks
+        if layout is None:
             return
-        layout = self._layout
-        for outer in self._visible(self._marks.outer):
+        for outer in visible(marks.outer, layout):
             self._paint_line(painter, layout, outer.at_s, current().t2, tokens.DASH_LOAD, tokens.FLAG_ROW)
-        settings = self._visible(self._marks.settings)
-        for mark in settings:
+        for mark in visible(marks.settings, layout):
             self._paint_line(painter, layout, mark.at_s, current().t1, tokens.DASH_CHANGE, 0)
-        taken = self._paint_flags(painter, layout, settings)
         if self._with_words:
-            self._paint_words(painter, layout, taken)
-
-    def _visible(self, marks: Sequence[Mark]) -> list[Mark]:
-        assert self._layout is not None
-        view = self._layout.view
-        return [mark for mark in marks if view.contains(mark.at_s)]
+            _paint_placed(painter, placed_marks(layout, marks))
+        else:
+            for flag in settings_flags(layout, marks.settings):
+                _paint_flag(painter, flag, 0)
 
     def _paint_line(
         self, painter: QPainter, layout: Layout, at_s: float, ink: str, dashes: tuple[int, int], below: int
@@ -130,132 +113,44 @@ class MarkLines(_MarksItem):
             top = pane.top + (below if number == 0 and not self._with_words else 0)
             painter.drawLine(QLineF(x, top, x, pane.bottom))
 
-    def _paint_flags(self, painter: QPainter, layout: Layout, marks: Sequence[SettingsMark]) -> list[_Flag]:
-        """The newest first; one that has no room beside a newer one is left out, its line stands."""
-        flags: list[_Flag] = []
-        for mark in reversed(marks):
-            text = f"v{mark.version}"
-            width = _flag_width(text)
-            left = min(max(int(layout.x_of(mark.at_s)) - width // 2, 0), layout.size.width() - width)
-            if not flags or left + width + 1 <= flags[-1].left:
-                flags.append(_Flag(left, left + width, text, mark))
-                _paint_flag(painter, flags[-1], current().primary, current().primary_text)
-        return flags
-
-    def _paint_words(self, painter: QPainter, layout: Layout, flags: Sequence[_Flag]) -> None:
-        """What changed, each text up to where the next begins."""
-        marks = [mark for mark in self._visible(self._marks.outer) if not _is_under(layout.x_of(mark.at_s), flags)]
-        outages = self._paint_outage_flags(painter, layout)
-        words = _apart(
-            [_Words(_words_left(e, layout), e.text, current().t1) for e in self._marks.stretches if _is_in(e, layout)],
-            [_Words(int(layout.x_of(m.at_s)) + tokens.GAP_1 + 1, m.text, current().t2) for m in marks],
-        )
-        starts = [flag.left for flag in (*flags, *outages)] + [each.left for each in words]
-
-        def room_after(x: float) -> float:
-            following = [start for start in starts if start > x]
-            return min((*following, layout.size.width())) - x - tokens.GAP_2
-
-        for each in words:
-            _paint_elided(painter, each.left, room_after(each.left), each.text, each.ink)
-        for flag in flags:
-            start = flag.right + tokens.GAP_2 - 2
-            room = room_after(flag.left + 1) - (start - flag.left - 1)
-            if flag.mark is not None:
-                width = _paint_elided(painter, start, room, flag.mark.text, current().t1)
-                _paint_details(painter, start + width + tokens.GAP_3, room - width - tokens.GAP_3, flag.mark)
-
-    def _paint_outage_flags(self, painter: QPainter, layout: Layout) -> list[_Flag]:
-        flags = []
-        for outage in self._marks.outages:
-            if layout.view.contains(outage.start_s):
-                width = _flag_width(outage.text)
-                left = min(round(layout.x_of(outage.start_s)), layout.size.width() - width)
-                flags.append(_Flag(left, left + width, outage.text, None))
-                _paint_flag(painter, flags[-1], _outage_ink(outage), current().plot)
-        return flags
-
-
-@dataclass(frozen=True)
-class _Flag:
-    """A flag and the pixels it takes."""
-
-    left: int
-    right: int
-    text: str
-    mark: SettingsMark | None
-
-
-class _Words(NamedTuple):
-    left: int
-    text: str
-    ink: str
-
-
-def _apart(*kinds: Sequence[_Words]) -> list[_Words]:
-    """Words that have room beside each other, in their order; where two have none, those of the kind named first.
-
-    >>> words = _apart([_Words(100, "silent", "t1")], [_Words(104, "load", "t2"), _Words(180, "stopped", "t2")])
-    >>> [each.text for each in words]
-    ['silent', 'stopped']
-    """
-    kept: list[_Words] = []
-    for each in chain.from_iterable(kinds):
-        if all(abs(each.left - other.left) >= LEAST_WORDS for other in kept):
-            kept.append(each)
-    return sorted(kept)
-
-
-def _is_in(stretch: Stretch, layout: Layout) -> bool:
-    return stretch.overlaps(layout.view.start_s, layout.view.end_s)
-
-
-def _words_left(stretch: Stretch, layout: Layout) -> int:
-    """Where the words of a stretch begin: with it, or earlier where the plot ends before the words do."""
-    end = layout.right - text_width(stretch.text, font(tokens.FONT_CAPTION, tokens.WEIGHT_MEDIUM)) - tokens.GAP_2
-    return round(max(min(layout.x_of(stretch.start_s), end), layout.left))
-
-
-def _is_under(x: float, flags: Sequence[_Flag]) -> bool:
-    """Whether words that begin there would be covered; the words of the flag count for more."""
-    return any(flag.left <= x <= flag.right for flag in flags)
-
-
-def _flag_width(text: str) -> int:
-    return round(text_width(text, bold())) + 2 * tokens.FLAG_PADDING
-
 
 def _outage_ink(outage: Outage) -> str:
     return current().t3 if outage.text == "gap" else current().error
 
 
-def _paint_flag(painter: QPainter, flag: _Flag, ground: str, ink: str) -> None:
+def _paint_placed(painter: QPainter, placed: PlacedMarks) -> None:
+    """The flags and words of the timeline; those of row 0 stand lowest."""
+    lowest = (placed.rows - 1) * tokens.WORDS_ROW
+    for flag in placed.flags:
+        _paint_flag(painter, flag, lowest)
+    for words in placed.words:
+        middle = lowest - words.row * tokens.WORDS_ROW + MIDDLE
+        draw_text(painter, words.left, middle, words.text, words_font(), words.ink)
+        if words.mark is not None:
+            room = placed.room_after(words) - tokens.GAP_3
+            _paint_details(painter, words.right + tokens.GAP_3, middle, room, words.mark)
+
+
+def _paint_flag(painter: QPainter, flag: Flag, top: int) -> None:
+    ground, ink = current().primary, current().primary_text
+    if isinstance(flag.of, Outage):
+        ground, ink = _outage_ink(flag.of), current().plot
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(colour(ground))
-    rect = QRectF(flag.left, 1, flag.right - flag.left, tokens.FLAG_HEIGHT)
+    rect = QRectF(flag.left, top + 1, flag.right - flag.left, tokens.FLAG_HEIGHT)
     painter.drawRoundedRect(rect, tokens.RADIUS_FLAG, tokens.RADIUS_FLAG)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
-    draw_text(painter, flag.left + tokens.FLAG_PADDING, MIDDLE, flag.text, bold(), ink)
+    draw_text(painter, flag.left + tokens.FLAG_PADDING, top + MIDDLE, flag.text, bold(), ink)
 
 
-def _paint_details(painter: QPainter, x: float, room: float, mark: SettingsMark) -> None:
+def _paint_details(painter: QPainter, x: float, middle: float, room: float, mark: SettingsMark) -> None:
     """As much as there is room for, each of them as a whole."""
     briefly = mark.drained.removeprefix("old settings ")
     parts = ((mark.detail, mark.drained), (mark.detail, briefly), (mark.detail,))
     texts = (", ".join(filter(None, part)) for part in parts)
     text = next((text for text in texts if text_width(text, font()) <= room), "")
-    draw_text(painter, x, MIDDLE, text, font(), current().t3)
-
-
-def _paint_elided(painter: QPainter, x: float, room: float, text: str, ink: str) -> float:
-    """Paint as much as there is room for; the width, or 0 where that would be next to nothing."""
-    used = font(tokens.FONT_CAPTION, tokens.WEIGHT_MEDIUM)
-    if room < min(LEAST_WORDS, text_width(text, used)) or not text:
-        return 0.0
-    elided = QFontMetricsF(used).elidedText(text, Qt.TextElideMode.ElideRight, room)
-    draw_text(painter, x, MIDDLE, elided, used, ink)
-    return text_width(elided, used)
+    draw_text(painter, x, middle, text, font(), current().t3)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from gui.look.tokens import (
     TICK_WIDTH,
 )
 from gui.plots.layout import Layout, Pane
-from gui.plots.overlay import Dot, Marks
+from gui.plots.marks import Marks
+from gui.plots.overlay import Dot
 from gui.plots.plot_widget import PlotWidget
 from gui.series.declaration import Declaration, Readout
 from gui.series.prediction import GhostLevel, from_now_on, with_ghost

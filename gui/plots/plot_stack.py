@@ -17,7 +17,7 @@ from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.plots.batch_size import BatchSizePanel
 from gui.plots.latency import LatencyPanel
-from gui.plots.overlay import Marks
+from gui.plots.marks import Marks
 from gui.plots.paint import forget_fonts
 from gui.plots.panel import Moment, PlotPanel
 from gui.plots.pointing import Pointing

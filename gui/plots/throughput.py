@@ -18,7 +18,8 @@ from gui.look.tokens import Palette
 from gui.plots.canvas import Curve
 from gui.plots.columns import ColumnsItem, Ink, plain_layer
 from gui.plots.layout import Layout, Overlay, Pane
-from gui.plots.overlay import Dot, Marks
+from gui.plots.marks import Marks
+from gui.plots.overlay import Dot
 from gui.plots.paint import draw_text, font, pen, text_width
 from gui.plots.panel import Moment, PlotPanel
 from gui.series import throughput

@@ -5,8 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import QPointF
 
 from gui.look.theme import current
-from gui.look.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, Palette
+from gui.look.tokens import FLAG_ROW, LANE_REACH, PLOT_AXIS, WORDS_ROW, Palette
 from gui.plots.layout import Layout, Pane
+from gui.plots.marks import Marks, placed_marks
 from gui.plots.panel import Moment, PlotPanel
 from gui.plots.timeline_items import BatchCard, HowToRead, LanesItem, LaneSurroundings
 from gui.series import timeline
@@ -31,6 +32,8 @@ class TimelinePanel(PlotPanel):
         self._offset = 0
         self._follows = True
         self._highlighted: int | None = None
+        self._words_top = 0  # pixels that words take above the row of flags
+        self._marks = Marks()
         self.chosen: int | None = None
         super().__init__(timeline.PLOT, [], history, has_axis=True, with_words=True)
         self._bars = LanesItem()
@@ -46,7 +49,14 @@ class TimelinePanel(PlotPanel):
     def set_colors(self, palette: Palette) -> None:
         self._bars.set_colors(palette)
 
+    def follow(self, moment: Moment, marks: Marks) -> None:
+        self._marks = marks
+        super().follow(moment, marks)
+
     def compute(self, view: TimeRange) -> tuple[float, ...]:
+        has_ahead = self._moment is not None and bool(self._moment.ahead_s)
+        above = placed_marks(Layout(self.canvas.size(), (), view, has_ahead=has_ahead), self._marks)
+        self._words_top = (above.rows - 1) * WORDS_ROW
         top, bottom = self._pane_edges()[0]
         bars = Bars.in_view(self.history, view)
         replicas = max(len(self.history.slots), 1)
@@ -143,7 +153,8 @@ class TimelinePanel(PlotPanel):
             item.setVisible(not is_empty)
 
     def _pane_edges(self) -> list[tuple[int, int]]:
-        return [(FLAG_ROW, max(self.canvas.height() - PLOT_AXIS, FLAG_ROW + 1))]
+        top = FLAG_ROW + self._words_top
+        return [(top, max(self.canvas.height() - PLOT_AXIS, top + 1))]
 
     def _layout_at(self, moment: Moment) -> Layout:
         view = self._view(moment)
