@@ -301,7 +301,8 @@ class BatchingPanel(QWidget):
             texts = [f"{self._version}: {words}", f"{self._version} {brief}", f"{self._version} pending"]
         elif in_force and words:
             in_short = f"{self._version} {self._after}".rstrip()
-            texts = [f"{in_force}, {words}", f"{in_short}, {brief}", in_force]
+            shortest = f"{self._version} {self._after.removeprefix('after ')}".rstrip()
+            texts = [f"{in_force}, {words}", f"{in_short}, {brief}", f"{shortest}, {brief}", in_force]
         title = QFontMetrics(font(tokens.FONT_TITLE, tokens.WEIGHT_BOLD)).horizontalAdvance(TITLE)
         room = self.width() - 2 * tokens.PANEL_PADDING - title - tokens.GAP_2
         width_of = self._head.fontMetrics().horizontalAdvance

@@ -74,6 +74,17 @@ class ElidedLabel(QLabel):
             self._tip = tip
             self._offer_whole_text()
 
+    @property
+    def shown_text(self) -> str:
+        """What is painted: the whole text where the width of its size hint is there, which is rounded to pixels."""
+        if not self._is_cut:
+            return self.text()
+        return self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
+
+    @property
+    def _is_cut(self) -> bool:
+        return self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
+
     def minimumSizeHint(self) -> QSize:
         return QSize(0, super().minimumSizeHint().height())
 
@@ -84,9 +95,7 @@ class ElidedLabel(QLabel):
     def paintEvent(self, _event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setPen(self.palette().color(self.foregroundRole()))
-        shown = self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
-        painter.drawText(self.contentsRect(), int(self.alignment()), shown)
+        painter.drawText(self.contentsRect(), int(self.alignment()), self.shown_text)
 
     def _offer_whole_text(self) -> None:
-        is_cut = self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
-        self.setToolTip("\n".join(filter(None, (self.text() if is_cut else "", self._tip))))
+        self.setToolTip("\n".join(filter(None, (self.text() if self._is_cut else "", self._tip))))

@@ -6,12 +6,13 @@ import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAccessible, QKeySequence, QShortcut
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.look import tokens
 from gui.look.theme import Theme
 from gui.panels.batching import BatchingPanel
+from gui.widgets.labels import ElidedLabel
 from gui.widgets.number_field import NumberField
 from gui.widgets.setting import SwitchSetting
 from gui.widgets.slider import Slider, handle_x
@@ -64,6 +65,25 @@ def test_that_the_head_tells_as_much_of_the_change_as_there_is_room_for(batching
         assert saying(batching, text).toolTip() == ("" if text == whole else whole)
     batching.show_drained(whole, "drained after longer than there is room to tell")
     assert "v7 in force after 3 ms" in texts(batching)
+
+
+def test_that_a_narrow_head_says_both_times_in_fewer_words(batching: BatchingPanel) -> None:
+    batching.resize(240, batching.height())
+    batching.show_in_force(VersionedSettings(version=12, settings=Settings()), in_force_after_ms=45.0)
+    batching.show_drained("old settings drained after 12.8 s", "drained 12.8 s")
+    assert saying(batching, "v12 45 ms, drained 12.8 s").toolTip().startswith("v12 in force after 45 ms, old settings")
+
+
+def test_that_the_head_is_never_cut(batching: BatchingPanel) -> None:
+    """Also where it has just the room that it needs, to a pixel."""
+    for width in range(batching.minimumSizeHint().width(), 420):
+        batching.resize(width, batching.height())
+        for tenths in (2, 7, 8):
+            batching.show_in_force(VersionedSettings(version=12, settings=Settings()), in_force_after_ms=3.0 + tenths)
+            batching.show_drained(f"old settings drained after {tenths / 10:.1f} s", f"drained {tenths / 10:.1f} s")
+            [head] = [label for label in batching.findChildren(ElidedLabel) if label.text().startswith("v12")]
+            QApplication.processEvents()
+            assert head.shown_text == head.text(), width
 
 
 def test_that_settings_that_no_batch_has_obeyed_are_not_called_in_force(batching: BatchingPanel) -> None:
