@@ -20,7 +20,7 @@ from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.start_progress import StartProgress
 from service.analysis.observed.history import History
-from service.analysis.recording.format import ServiceEnded, ServiceStarted
+from service.analysis.recording.format import ClockJumped, ServiceEnded, ServiceStarted
 from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
 from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
 from service.messages.telemetry import FINAL_STATES, TelemetryFrame
@@ -235,8 +235,12 @@ class Session(QObject):
         self.frames_seen += 1
         self._note_failed(frame)
         self.requests_seen += sum(record.state in FINAL_STATES for record in frame.requests)
+        before = self.history.jumps.latest
         self.history.add_telemetry(frame)
         self.heard.emit(frame)
+        jump = self.history.jumps.latest
+        if jump is not None and jump != before:
+            self.heard.emit(ClockJumped(jump=jump))
         self.settings.observe(frame.in_force)
         self.deployment.observe(frame.deployment)
         if frame.changes:

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Self
 
-from service.analysis.recording.format import RecordingHeader, program_version
+from service.analysis.observed.annotations import ClockJumps
+from service.analysis.recording.format import ClockJumped, RecordingHeader, program_version
 from service.analysis.recording.writer import RecordingWriter
 from service.commands import cli
 from service.commands.remote import RemoteService
@@ -55,6 +56,7 @@ class Recorder:
         self._path = path
         self._overwrite = overwrite
         self._writer: RecordingWriter | None = None
+        self._jumps = ClockJumps()
         self._bar = cli.ProgressBar(cli.ProgressBar.SECONDS)
         self._requests = 0
         self._began_s = self._last_s = 0.0
@@ -87,6 +89,9 @@ class Recorder:
         self._writer.add(self._last_s, event)
         if isinstance(event, TelemetryFrame):
             self._requests += sum(record.state in FINAL_STATES for record in event.requests)
+            jump = self._jumps.note(time.time() - self._last_s, event.at_s)
+            if jump is not None:
+                self._writer.add(self._last_s, ClockJumped(jump=jump))
         self._show_progress(duration_s)
 
     def finish(self, duration_s: float | None) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from service.__main__ import main
 from service.analysis.findings.ranking import findings, findings_over_time
+from service.analysis.observed.annotations import ClockJump
 from service.analysis.observed.register import written
 from service.analysis.observed.statistics import figures
+from service.analysis.recording.format import ClockJumped, Entry
 from service.analysis.recording.reader import open_recording
 from service.commands.explain import FIGURES
 from service.messages.load import LoadFrame
@@ -55,6 +57,13 @@ def test_that_each_finding_is_told_with_the_time_in_which_it_held(
     )
     assert f"! Batches are sealed too early ({begin_s:.0f} to {end_s:.0f} s)" in out
     assert "→ Set formation to late" in out
+
+
+def test_that_a_jump_of_the_clock_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = entries_of(SyntheticRun(20.0))
+    jumped = Entry(at_s=entries[-1].at_s, event=ClockJumped(jump=ClockJump(1014.9, 1015.1, -60.0)))
+    out, _ = explained(capsys, write_recording(tmp_path / "a.bsr", [*entries, jumped]))
+    assert "From 15 s to 15 s the time of day jumped back by 60 s: the machine slept, or its clock was set." in out
 
 
 def test_that_the_figures_are_those_that_the_window_shows_at_the_end(

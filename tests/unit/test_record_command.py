@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -80,6 +81,21 @@ async def test_that_all_that_a_service_tells_is_recorded_with_what_it_is(told: T
     assert recording.header.url == told.url
     assert (recording.model, recording.header.device, recording.header.dtype) == ("synthetic", "cpu", "bfloat16")
     assert recording.duration_s == pytest.approx(0.5, abs=0.2)
+
+
+def test_that_a_jump_of_the_clock_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, right, ahead_s = tmp_path / "a.bsr", time.time, 0.0
+    monkeypatch.setattr(time, "time", lambda: right() + ahead_s)
+    frames = [entry.event for entry in entries_of(SyntheticRun(5.0)) if isinstance(entry.event, TelemetryFrame)]
+    with record.Recorder(path, "http://127.0.0.1:8000", overwrite=False) as recorder:
+        for number, frame in enumerate(frames):
+            ahead_s = -60.0 if number >= 50 else 0.0
+            recorder.take(frame, None)
+    recording = open_recording(path)
+    assert recording.damage is None
+    [jump] = recording.history.jumps
+    assert (jump.start_s, jump.end_s) == (frames[49].at_s, frames[50].at_s)
+    assert jump.by_s == pytest.approx(-60.0, abs=0.1)
 
 
 async def test_that_ctrl_c_ends_it_in_order(told: Told, tmp_path: Path) -> None:

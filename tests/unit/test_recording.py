@@ -16,8 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.analysis.findings.ranking import findings
+from service.analysis.observed.annotations import ClockJump
+from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
 from service.analysis.recording.format import (
+    ClockJumped,
     Entry,
     RecordedEvent,
     RecordingEnded,
@@ -137,6 +141,28 @@ def test_that_failures_starts_and_gaps_are_shown_again(tmp_path: Path) -> None:
     outages = open_recording(path).history.outages
 
     assert [(o.text, o.start_s, o.end_s) for o in outages] == [("failed", 1004.0, 1005.0)]
+
+
+def test_that_a_jump_of_the_clock_is_marked_again_and_withholds_what_it_did(tmp_path: Path) -> None:
+    entries, jump = entries_of(changing_run()), ClockJump(1014.9, 1015.0, 60.0)
+    at = next(number for number, entry in enumerate(entries) if entry.at_s > 1015.0)
+    entries.insert(at, Entry(at_s=1015.0, event=ClockJumped(jump=jump)))
+    recording = open_recording(write_recording(tmp_path / "a.bsr", entries))
+    assert recording.damage is None
+    [found] = contentions(recording.history, 1020.0)
+    assert (found.text, found.start_s, found.end_s) == ("clock +60 s", 1014.9, 1015.0)
+    assert "engine_slowed" in {finding.rule for finding in findings(recording.history, 1020.0)}
+    assert contentions(recording.history, 1014.0) == (), "it had not come"
+
+
+@pytest.mark.parametrize("jump", [ClockJump(1002.0, 1001.0, 60.0), ClockJump(1001.0, 1900.0, 60.0)])
+def test_that_a_jump_that_cannot_have_come_is_left_out(jump: ClockJump, tmp_path: Path) -> None:
+    entries = entries_of(changing_run(4.0))
+    recording = open_recording(
+        write_recording(tmp_path / "a.bsr", [*entries, Entry(at_s=1004.0, event=ClockJumped(jump=jump))])
+    )
+    assert recording.damage == "1 of its lines could not be understood and were left out."
+    assert list(recording.history.jumps) == []
 
 
 # What can be wrong with it --------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -519,6 +520,33 @@ def test_that_a_recording_goes_on_where_the_last_minutes_cannot_be_saved(
     recording = open_recording(tmp_path / "a.bsr")
     assert recording.damage is None
     assert [row.state for row in recording.history.requests.rows()] == ["done"]
+
+
+def test_that_a_jump_of_the_clock_is_recorded_and_marked_again(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, ahead_s = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: right() + ahead_s[0])
+    batchscope = make_batchscope()
+    start_service(qtbot, batchscope)
+    recorder, history, session = (getattr(batchscope.composition, name) for name in ("recorder", "history", "session"))
+    recorder.record(tmp_path / "a.bsr")
+    with qtbot.waitSignal(session.telemetry_came):
+        ahead_s[0] = 60.0
+    qtbot.waitUntil(lambda: history.jumps.latest is not None)
+    for write in (recorder.record_or_stop, lambda: recorder.save(tmp_path / "b.bsr")):
+        with qtbot.waitSignal(recorder.written):
+            write()
+
+    for name in ("a.bsr", "b.bsr"):
+        recording = open_recording(tmp_path / name)
+        assert recording.damage is None
+        assert list(recording.history.jumps) == [history.jumps.latest]
+    with qtbot.waitSignal(session.came_to_rest):
+        batchscope.window.toolbar.step_wanted.emit("stop")
+    open_in(qtbot, batchscope, tmp_path / "a.bsr")
+    batchscope.composition.presenter.show_contentions()
+    assert [each.text for each in batchscope.composition.plots.marks().stretches] == ["clock +60 s"]
 
 
 def test_that_the_last_minutes_do_not_overwrite_what_is_being_recorded(

@@ -302,12 +302,22 @@ class ClockJumps:
     def __iter__(self) -> Iterator[ClockJump]:
         return iter(self._jumps)
 
-    def note(self, ahead_s: float, at_s: float) -> None:
-        """Note by how much the time of day is ahead of a clock that never jumps, at `at_s`."""
-        if self._last is not None and abs(ahead_s - self._last[0]) >= LEAST_JUMP_S:
-            jump = ClockJump(self._last[1], at_s, ahead_s - self._last[0])
-            self._jumps = [*self._jumps[-MOST_KEPT:], jump]
-        self._last = ahead_s, at_s
+    def note(self, ahead_s: float, at_s: float) -> ClockJump | None:
+        """Note by how much the time of day is ahead of a clock that never jumps, at `at_s`; returns a new jump."""
+        last, self._last = self._last, (ahead_s, at_s)
+        if last is None or abs(ahead_s - last[0]) < LEAST_JUMP_S:
+            return None
+        jump = ClockJump(last[1], at_s, ahead_s - last[0])
+        self.add(jump)
+        return jump
+
+    def add(self, jump: ClockJump) -> None:
+        """Add a jump that came after those before it, as a recording tells of it."""
+        self._jumps = [*self._jumps[-MOST_KEPT:], jump]
+
+    @property
+    def latest(self) -> ClockJump | None:
+        return self._jumps[-1] if self._jumps else None
 
     def drop_before(self, at_s: float) -> None:
         self._jumps = [jump for jump in self._jumps if jump.end_s >= at_s]

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from service.analysis.observed.annotations import ClockJump
 from service.messages.life import Ready
 from service.messages.load import LoadFrame
 from service.messages.telemetry import FramesMissed, TelemetryFrame
@@ -70,11 +71,19 @@ class ServiceEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event",
     reason: str | None = None
 
 
+class ClockJumped(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="clock"):
+    """The time of day jumped on the recorder's machine; the times of `jump` are on the service's clock."""
+
+    jump: ClockJump
+
+
 class RecordingEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="end"):
     """The last line of a recording that was ended in order."""
 
 
-RecordedEvent: TypeAlias = TelemetryFrame | FramesMissed | LoadFrame | ServiceStarted | ServiceEnded | RecordingEnded
+RecordedEvent: TypeAlias = (
+    TelemetryFrame | FramesMissed | LoadFrame | ServiceStarted | ServiceEnded | ClockJumped | RecordingEnded
+)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

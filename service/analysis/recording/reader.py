@@ -12,11 +12,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from service.analysis.observed.annotations import ClockJump
 from service.analysis.observed.history import History
 from service.analysis.recording.format import (
     FORMAT_VERSION,
     LONGEST_S,
     MOST_FILE_BYTES,
+    ClockJumped,
     Damage,
     Entry,
     RecordingEnded,
@@ -54,6 +56,8 @@ class Chronology:
                 return False
             case LoadFrame(clock=clock, at_s=at_s) if clock != self._clock or at_s > entry.at_s + SLACK_S:
                 return False
+            case ClockJumped(jump=jump) if not self._has_come(jump):
+                return False
         self._latest_s = entry.at_s
         return True
 
@@ -74,6 +78,10 @@ class Chronology:
         if last is None:
             return True
         return frame.clock == last.clock and frame.at_s >= last.at_s and not self._is_ahead(frame, heard_s)
+
+    def _has_come(self, jump: ClockJump) -> bool:
+        """Whether it lies between two frames that were heard; those before it may not be in the recording."""
+        return jump.start_s <= jump.end_s <= (math.inf if self._frame is None else self._frame.at_s)
 
     def _is_ahead(self, frame: TelemetryFrame, heard_s: float) -> bool:
         """Whether the frame is of a time that had not come when it was heard.
@@ -269,6 +277,8 @@ class Replay:
                 self.history.mark_failure()
             case ServiceEnded():
                 self.history.mark_stop()
+            case ClockJumped(jump=jump):
+                self.history.jumps.add(jump)
 
     def flush(self) -> None:
         """Feed the frames that are left."""
