@@ -36,6 +36,8 @@ from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
 from service.analysis.observed.history import History
+from service.analysis.observed.scores import NO_SCORES
+from service.analysis.recording.format import PredictionsScored, RecordedEvent
 from service.messages.clock import monotonic_clock_id
 from service.messages.objectives import Objectives
 
@@ -111,10 +113,15 @@ class Composition(QObject):
 
     def _add_recordings(self) -> None:
         self.recordings = Recordings(self._window, self.plots, self.session, lambda: self._choices.window_s)
-        self.recorder = Recorder(self._window, self.session)
+        self.recorder = Recorder(self._window, self.session, self._known)
+        self.foresight.scored.connect(lambda scores: self.session.heard.emit(PredictionsScored(scores=scores)))
         for show in (self.recordings.show_place, self.recorder.show_state):
             self.presenter.numbers_shown.connect(show)
         self.recordings.changed.connect(self._on_recording_shown)
+
+    def _known(self) -> list[RecordedEvent]:
+        """What is known of predictions, for a recording that begins now or earlier."""
+        return [PredictionsScored(scores=scores) for scores in self.foresight.known if scores is not NO_SCORES]
 
     def _on_recording_shown(self) -> None:
         self.inspector.close()
@@ -122,6 +129,7 @@ class Composition(QObject):
         self.plots.set_frozen(self.recordings.is_viewing)
         if not self.recordings.is_viewing:
             self.service_controller.show_life_cycle(self.session.state)
+            self.foresight.describe()
         self.presenter.show_numbers()
 
     def _connect_complaints(self) -> None:

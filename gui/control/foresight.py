@@ -8,9 +8,10 @@ a backlog which is worked off, it is made anew from the present every few second
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Signal
 
 from gui.main_window import MainWindow
 from gui.panels.views import LIVE
@@ -20,6 +21,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from service.analysis.observed.annotations import OuterMark
+from service.analysis.observed.scores import NO_SCORES, PredictionScores
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Prediction
 from service.analysis.predict.score import Scores
@@ -29,6 +31,8 @@ from service.messages.settings import Settings, VersionedSettings
 
 ANEW_S: Final = 5.0
 """Between two predictions of one way; each takes about 0.3 s of a processor, which the model may need."""
+MOST_KNOWN: Final = 100
+"""Changes of the scores, more than usually come in the ten minutes that can be saved."""
 
 
 class Foresight(QObject):
@@ -37,7 +41,10 @@ class Foresight(QObject):
     Attributes:
         predictor: its process runs from the first load on.
         scores: of the predictions that were shown for a change which was then made.
+        known: what was known of them, with each change, the latest last.
     """
+
+    scored = Signal(object)  # the `PredictionScores` from now on
 
     def __init__(self, window: MainWindow, plots: PlotStack, session: Session) -> None:
         super().__init__(window)
@@ -58,6 +65,7 @@ class Foresight(QObject):
         self._shown: Prediction | None = None  # and not yet waited for
         self._is_anew = False  # of what was asked last
         self.scores = Scores()
+        self.known: deque[PredictionScores] = deque([NO_SCORES], maxlen=MOST_KNOWN)
         window.batching.considered.connect(self._on_considered)
         session.settings_applied.connect(self._on_settings_applied)
         session.load_changed.connect(self._on_load_changed)
@@ -81,7 +89,7 @@ class Foresight(QObject):
         elif self._made is not None:
             self._make_anew()
             self._show_made()
-        self._describe()
+        self.describe()
 
     def clear(self) -> None:
         self._withdraw(None)
@@ -138,7 +146,7 @@ class Foresight(QObject):
         if not self._is_anew:
             self._shown = prediction
             self._expect()
-        self._describe()
+        self.describe()
         self._show_made()
 
     def _show_made(self) -> None:
@@ -161,13 +169,22 @@ class Foresight(QObject):
             self.scores.expect(self._shown, self._version, self._history)
             self._shown = None
 
-    def _describe(self) -> None:
+    def describe(self) -> None:
         """Say above the plots why there is no prediction, or how good the last ones were."""
+        scores = self._known_now()
         if self._withheld is not None:
             self._window.views.describe(LIVE, self._withheld.sentence, brief=self._withheld.brief)
         else:
-            scores = self.scores
             self._window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)
+
+    def _known_now(self) -> PredictionScores:
+        """What is known of the last predictions; a change of it is told."""
+        before, now = self.known[-1], self.scores.known_at(self._history.now_s())
+        if (now.predictions, now.unscored) == (before.predictions, before.unscored):
+            return before
+        self.known.append(now)
+        self.scored.emit(now)
+        return now
 
     def _on_load_changed(self, frame: LoadFrame) -> None:
         begins, self._is_loaded = not self._is_loaded and frame.pattern is not None, frame.pattern is not None

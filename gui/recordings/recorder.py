@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Empty, Full, Queue
@@ -41,8 +41,10 @@ class Recorder(QObject):
     failed = Signal(str)  # a sentence that says why something could not be recorded
     written = Signal(str)  # the path of a complete recording
 
-    def __init__(self, window: MainWindow, session: Session) -> None:
+    def __init__(self, window: MainWindow, session: Session, known: Callable[[], Sequence[RecordedEvent]]) -> None:
+        """`known` returns what was known before, in order; a recording begins with it."""
         super().__init__(window)
+        self._known = known
         self._window = window
         self._session = session
         self.file = RecordingFile(self)
@@ -64,7 +66,7 @@ class Recorder(QObject):
 
     def record(self, path: Path) -> None:
         """Record every event from now on; an existing file is replaced."""
-        self.file.start(path, self._header())
+        self.file.start(path, self._header(), self._known()[-1:])
         self.show_state()
 
     def ask_where_to_save(self) -> None:
@@ -76,7 +78,7 @@ class Recorder(QObject):
 
     def save(self, path: Path) -> None:
         """Write the events of the last ten minutes; an existing file is replaced."""
-        self.file.save(path, self._header())
+        self.file.save(path, self._header(), self._known())
 
     def show_state(self) -> None:
         is_recording = self.file.is_recording
@@ -144,11 +146,11 @@ class RecordingFile(QObject):
                 self._has_gap = True
                 self.complained.emit("The recording has a gap: its disk does not take what is to be written.")
 
-    def start(self, path: Path, header: RecordingHeader) -> None:
-        """Record events to `path` from now on; an existing file is replaced."""
+    def start(self, path: Path, header: RecordingHeader, known: Sequence[RecordedEvent] = ()) -> None:
+        """Record to `path` what is `known`, and events from now on; an existing file is replaced."""
         self.stop()
         self._began_s, self._has_gap = header.at_s, False
-        self._ask(partial(self._begin, path, header))
+        self._ask(partial(self._begin, path, header, known))
 
     def stop(self) -> None:
         """End the recording in order; `ended` follows."""
@@ -156,10 +158,10 @@ class RecordingFile(QObject):
             self._began_s = None
             self._ask(partial(self._end, time.monotonic()))
 
-    def save(self, path: Path, header: RecordingHeader) -> None:
-        """Write the last minutes to `path`; `ended` or `complained` follows."""
+    def save(self, path: Path, header: RecordingHeader, known: Sequence[RecordedEvent] = ()) -> None:
+        """Write what was `known` and the last minutes to `path`; `ended` or `complained` follows."""
         self._ask(self._flush)
-        self._ask(partial(self._save, path, header))
+        self._ask(partial(self._save, path, header, known))
 
     def finish(self) -> None:
         """End the recording; returns when every file is whole, or after `DRAIN_TIMEOUT_S`."""
@@ -204,9 +206,12 @@ class RecordingFile(QObject):
     def _keep(self, at_s: float, event: RecordedEvent) -> None:
         self._write(self._buffer.add(at_s, event))
 
-    def _begin(self, path: Path, header: RecordingHeader) -> None:
+    def _begin(self, path: Path, header: RecordingHeader, known: Sequence[RecordedEvent]) -> None:
         self._buffer.flush()  # what was heard before does not belong into it
         self._writer = RecordingWriter(path, header, overwrite=True)
+        for event in known:
+            self._writer.add(header.at_s, event)
+        self._writer.flush()
 
     def _end(self, at_s: float) -> None:
         self._flush()
@@ -215,12 +220,12 @@ class RecordingFile(QObject):
             writer.close(at_s)
             self.ended.emit(str(writer.path))
 
-    def _save(self, path: Path, header: RecordingHeader) -> None:
+    def _save(self, path: Path, header: RecordingHeader, known: Sequence[RecordedEvent]) -> None:
         if self._writer is not None and self._writer.path.resolve() == path.resolve():
             self.complained.emit(f"{path} is what is being recorded. Choose another name.")
             return
         try:
-            self._buffer.save(path, header)
+            self._buffer.save(path, header, known)
         except NotWrittenError as error:
             self.complained.emit(str(error))
         else:

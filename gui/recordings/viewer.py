@@ -10,6 +10,7 @@ from typing import Final
 from PySide6.QtCore import QObject, QThreadPool, Signal
 
 from gui.main_window import TITLE, MainWindow
+from gui.panels.views import LIVE
 from gui.plots.plot_stack import PlotStack
 from gui.recordings.bar import RecordingBar, in_force
 from gui.recordings.recorder import FILTER
@@ -124,6 +125,8 @@ class Recordings(QObject):
         regime = history.batches.regime_at(at_s)
         settings = None if regime is None else regime.settings
         self.bar.settings.setText(in_force(settings))
+        scores = self._shown.scores_at(at_s)
+        window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)
         if settings is not None:
             window.show_recorded_settings(settings, history.statuses.scale_at(at_s))
         if self._session.state is LifeCycle.NOT_STARTED:

@@ -54,6 +54,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         processor_share, least_processor_share: of the processor time that the engine asked for, the share that it got,
             in the whole recording, and in the ten seconds in which that was least; ``None`` where it is unknown.
         slowed: when and how the engine was slowed, as sentences.
+        predictions: how good the predictions were that were made meanwhile, as the window said it; "" of none.
         clock_error_ms: by how much sender and service may differ in what time it is; ``None`` where it is unknown.
     """
 
@@ -70,6 +71,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     processor_share: float | None
     least_processor_share: float | None
     slowed: tuple[str, ...]
+    predictions: str
     clock_error_ms: float | None
     figures: dict[str, str]
     findings: tuple[Explained, ...]
@@ -115,6 +117,7 @@ def explain(recording: Recording, at_s: float | None) -> Explanation:
         processor_share=processor_share(history, begin_s, end_s),
         least_processor_share=least_processor_share(history, begin_s, end_s),
         slowed=tuple(_slowed(each, begin_s) for each in contentions(history, end_s, begin_s)),
+        predictions=recording.scores_at(moment_s).words,
         clock_error_ms=None if history.sender_clock.error_s is None else history.sender_clock.error_s * 1e3,
         figures=written(shown, FIGURES),
         findings=tuple(_explained(found, begin_s) for found in held),
@@ -147,6 +150,8 @@ def as_text(explanation: Explanation) -> str:
     if not explanation.hears_load and explanation.requests:
         remarks.append("The load was not recorded: its pattern, and whether its sender kept up, are unknown.")
     remarks += explanation.slowed
+    if explanation.predictions:
+        remarks.append(f"{explanation.predictions}.")
     row = ", ".join(f"{name} {number}" for name, number in explanation.figures.items())
     found = [line for each in explanation.findings for line in ("", *_lines(each, explanation.at_s is None))]
     return "\n".join(

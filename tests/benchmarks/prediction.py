@@ -33,11 +33,12 @@ import msgspec
 import numpy as np
 
 from service.analysis.observed.history import History
+from service.analysis.observed.scores import SCORED
 from service.analysis.predict.cost import CostModel, Executed
 from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.analysis.predict.prediction_report import measured
-from service.analysis.predict.score import LATE_S, SCORED, Outcome, span_of
+from service.analysis.predict.score import LATE_S, Outcome, span_of
 from service.analysis.predict.speed import SpeedChange
 from service.commands.bench.other_work import OtherWork
 from service.commands.remote import RemoteService, ServiceWatch

@@ -11,8 +11,9 @@ from service.__main__ import main
 from service.analysis.findings.ranking import findings, findings_over_time
 from service.analysis.observed.annotations import ClockJump
 from service.analysis.observed.register import written
+from service.analysis.observed.scores import PredictionScores, ScoredFigure, ScoredPrediction
 from service.analysis.observed.statistics import figures
-from service.analysis.recording.format import ClockJumped, Entry
+from service.analysis.recording.format import ClockJumped, Entry, PredictionsScored
 from service.analysis.recording.reader import open_recording
 from service.commands.explain import FIGURES
 from service.messages.load import LoadFrame
@@ -64,6 +65,19 @@ def test_that_a_jump_of_the_clock_is_told(tmp_path: Path, capsys: pytest.Capture
     jumped = Entry(at_s=entries[-1].at_s, event=ClockJumped(jump=ClockJump(1014.9, 1015.1, -60.0)))
     out, _ = explained(capsys, write_recording(tmp_path / "a.bsr", [*entries, jumped]))
     assert "From 15 s to 15 s the time of day jumped back by 60 s: the machine slept, or its clock was set." in out
+
+
+def test_that_the_score_of_predictions_is_that_of_the_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = entries_of(SyntheticRun(20.0))
+    scored = ScoredPrediction(figures={"p95_s": ScoredFigure(0.9, 0.8, 1.1, 1.0)})
+    known = PredictionsScored(scores=PredictionScores(at_s=1010.0, predictions=(scored,)))
+    path = write_recording(tmp_path / "a.bsr", [*entries, Entry(at_s=entries[-1].at_s, event=known)])
+    said = "Predictions of p95, the last: error 10 %, inside its band."
+    assert said in explained(capsys, path)[0]
+    assert said in explained(capsys, path, "--at", "11")[0]
+    assert said not in explained(capsys, path, "--at", "9")[0]
 
 
 def test_that_the_figures_are_those_that_the_window_shows_at_the_end(

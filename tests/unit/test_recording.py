@@ -20,9 +20,11 @@ from service.analysis.findings.ranking import findings
 from service.analysis.observed.annotations import ClockJump
 from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
+from service.analysis.observed.scores import PredictionScores, ScoredFigure, ScoredPrediction
 from service.analysis.recording.format import (
     ClockJumped,
     Entry,
+    PredictionsScored,
     RecordedEvent,
     RecordingEnded,
     RecordingError,
@@ -153,6 +155,25 @@ def test_that_a_jump_of_the_clock_is_marked_again_and_withholds_what_it_did(tmp_
     assert (found.text, found.start_s, found.end_s) == ("clock +60 s", 1014.9, 1015.0)
     assert "engine_slowed" in {finding.rule for finding in findings(recording.history, 1020.0)}
     assert contentions(recording.history, 1014.0) == (), "it had not come"
+
+
+def test_that_the_scores_of_predictions_are_those_of_each_moment(tmp_path: Path) -> None:
+    entries = entries_of(changing_run())
+    first, both = scores(1005.0, 0.9), scores(1015.0, 0.9, 1.2)
+    for known in (first, both):
+        at = next(number for number, entry in enumerate(entries) if entry.at_s > known.at_s)
+        entries.insert(at, Entry(at_s=known.at_s, event=PredictionsScored(scores=known)))
+    recording = open_recording(write_recording(tmp_path / "a.bsr", entries))
+    assert recording.damage is None
+    assert recording.scores_at(1004.0).words == ""
+    assert recording.scores_at(1005.0) == recording.scores_at(1014.0) == first
+    assert recording.scores_at(1020.0).words == "Predictions of p95, last 2: median error 15 %, 1 inside their band"
+
+
+def scores(at_s: float, *values_s: float) -> PredictionScores:
+    """Of predictions of these p95, with a band of 0.15 s to either side, where 1 s was measured."""
+    figures = [ScoredFigure(value_s, value_s - 0.15, value_s + 0.15, 1.0) for value_s in values_s]
+    return PredictionScores(at_s=at_s, predictions=tuple(ScoredPrediction(figures={"p95_s": f}) for f in figures))
 
 
 @pytest.mark.parametrize("jump", [ClockJump(1002.0, 1001.0, 60.0), ClockJump(1001.0, 1900.0, 60.0)])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,6 +15,8 @@ from gui.session.lifecycle import LifeCycle
 from service.analysis.observed.annotations import OuterMark
 from service.analysis.predict.predict import Prediction
 from service.analysis.predict.speed import Withheld
+from service.analysis.recording.format import PredictionsScored
+from service.analysis.recording.reader import open_recording, read_entries
 from service.messages.load import ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings, VersionedSettings
 from tests.synthetic_parts import SyntheticBatch
@@ -235,15 +238,42 @@ def test_that_the_end_of_the_service_ends_it(qtbot: QtBot, loaded: Batchscope) -
 def test_that_a_prediction_is_scored_beside_the_plots(qtbot: QtBot, loaded: Batchscope) -> None:
     composition, window = loaded.composition, loaded.window
     assert not window.views.remark
-    drag_to(loaded, 16, let_go=True)
-    await_prediction(qtbot, loaded)
-    apply(loaded, 2, 16)
-    steps = (Step(0.0, 4.0, CALM), Step(SPAN_S, settings=WIDER))
-    composition.history.become(filled_history(SyntheticRun(SPAN_S + AFTER_S, steps, seed=4))[0])
-    composition.foresight.follow()
+    score_one(qtbot, loaded)
     assert window.views.remark.startswith("Predictions of p95, the last: error ")
     composition.foresight.follow()
     assert "the last" in window.views.remark, "it is scored once"
+
+
+def test_that_the_score_is_in_each_recording_whenever_it_began(
+    qtbot: QtBot, loaded: Batchscope, tmp_path: Path
+) -> None:
+    recorder = loaded.composition.recorder
+
+    def record_until(do: Callable[[], None], path: Path) -> None:
+        recorder.record(path)
+        do()
+        with qtbot.waitSignal(recorder.written):
+            recorder.record_or_stop()
+
+    record_until(lambda: score_one(qtbot, loaded), tmp_path / "whole.bsr")
+    record_until(lambda: None, tmp_path / "later.bsr")
+    with qtbot.waitSignal(recorder.written):
+        recorder.save(tmp_path / "saved.bsr")
+    for name in ("whole", "later", "saved"):
+        path = tmp_path / f"{name}.bsr"
+        said = [e.event.scores.words for e in read_entries(path) if isinstance(e.event, PredictionsScored)]
+        assert said[-1] == loaded.window.views.remark != "", name
+        assert open_recording(path).damage is None
+
+
+def score_one(qtbot: QtBot, batchscope: Batchscope) -> None:
+    """Predict, apply what was predicted, and hear what comes of it."""
+    drag_to(batchscope, 16, let_go=True)
+    await_prediction(qtbot, batchscope)
+    apply(batchscope, 2, 16)
+    steps = (Step(0.0, 4.0, CALM), Step(SPAN_S, settings=WIDER))
+    batchscope.composition.history.become(filled_history(SyntheticRun(SPAN_S + AFTER_S, steps, seed=4))[0])
+    batchscope.composition.foresight.follow()
 
 
 def test_that_a_prediction_that_was_not_applied_is_not_scored(qtbot: QtBot, loaded: Batchscope) -> None:

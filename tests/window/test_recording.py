@@ -19,7 +19,8 @@ from gui.control.arguments import Arguments
 from gui.recordings.recorder import MOST_WAITING
 from gui.series.latency import values_at
 from gui.session.lifecycle import LifeCycle
-from service.analysis.recording.format import ServiceEnded, ServiceStarted
+from service.analysis.observed.scores import PredictionScores, ScoredFigure, ScoredPrediction
+from service.analysis.recording.format import Entry, PredictionsScored, ServiceEnded, ServiceStarted
 from service.analysis.recording.reader import open_recording, read_entries
 from service.analysis.recording.writer import RecordingWriter
 from service.messages.load import LoadFrame
@@ -220,6 +221,25 @@ def test_that_figures_findings_and_settings_are_those_of_the_place(qtbot: QtBot,
     assert figure(viewing, "mean_batch") != at_end
     assert "max_batch_size 16" in settings_at_end
     assert "max_batch_size 4" in viewing.composition.recordings.bar.settings.text()
+
+
+def test_that_the_score_of_predictions_is_that_of_the_place(
+    qtbot: QtBot, batchscope: Batchscope, tmp_path: Path
+) -> None:
+    scored = ScoredPrediction(figures={"p95_s": ScoredFigure(0.9, 0.8, 1.1, 1.0)})
+    entries = entries_of(SyntheticRun(40.0))
+    known = PredictionScores(at_s=entries[-1].at_s - 5.0, predictions=(scored,))
+    last = Entry(at_s=entries[-1].at_s, event=PredictionsScored(scores=known))
+    open_in(qtbot, batchscope, write_recording(tmp_path / "a.bsr", [*entries, last]))
+    views = batchscope.window.views
+    assert views.remark == "Predictions of p95, the last: error 10 %, inside its band"
+    look_at_ten_seconds(batchscope)
+    press(qtbot, batchscope, Qt.Key.Key_Home)
+    assert not views.remark
+    press(qtbot, batchscope, Qt.Key.Key_End)
+    assert views.remark
+    batchscope.composition.recordings.bar.close_button.click()
+    assert not views.remark, "it is not of this window's predictions"
 
 
 def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBot, viewing: Batchscope) -> None:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Final
 
 from service.analysis.observed.annotations import OuterMark
 from service.analysis.observed.contention import contentions
 from service.analysis.observed.history import History
+from service.analysis.observed.scores import HEADLINE, SCORED, PredictionScores, ScoredFigure, ScoredPrediction
 from service.analysis.predict.load import observed_requests
 from service.analysis.predict.predict import GROWN_S, Estimate, Prediction
 from service.analysis.predict.prediction_report import Measured, measured
-from service.messages.text import counted, percent
 
-SCORED: Final[Mapping[str, str]] = {
-    "p95_s": "p95",
-    "p50_s": "p50",
-    "ttft_p50_s": "TTFT p50",
-    "tpot_p50_s": "TPOT p50",
-}
-HEADLINE: Final = "p95_s"
 KEPT: Final = 12
 LATE_S: Final = 1.0  # after which the sender has reported what was answered
 BY_CHANCE: Final = 3.0  # standard deviations of a count
@@ -46,44 +37,20 @@ class Outcome:
         estimate, value = self._pair(name)
         return None if estimate is None or not value else estimate.low <= value <= estimate.high
 
+    @property
+    def scored(self) -> ScoredPrediction:
+        """The figures that were both predicted and measured."""
+        pairs = {name: self._pair(name) for name in SCORED}
+        return ScoredPrediction(
+            figures={
+                name: ScoredFigure(estimate.value, estimate.low, estimate.high, value)
+                for name, (estimate, value) in pairs.items()
+                if estimate is not None and value is not None
+            }
+        )
+
     def _pair(self, name: str) -> tuple[Estimate | None, float | None]:
         return getattr(self.prediction, name), getattr(self.measured, name)
-
-
-@dataclass(frozen=True)
-class Score:
-    """How good the last predictions of one figure were: the median size of their errors, and how many were inside."""
-
-    count: int
-    median_error: float
-    inside: int
-
-    @classmethod
-    def of(cls, outcomes: list[Outcome], name: str = HEADLINE) -> Score | None:
-        """``None`` where none of them can be judged."""
-        errors = [error for each in outcomes if (error := each.error(name)) is not None]
-        inside = sum(bool(each.is_inside(name)) for each in outcomes)
-        return cls(len(errors), median(map(abs, errors)), inside) if errors else None
-
-    @property
-    def words(self) -> str:
-        """
-        >>> Score(12, 0.061, 11).words, Score(1, 0.2, 0).words
-        ('last 12: median error 6 %, 11 inside their band', 'the last: error 20 %, outside its band')
-        """
-        error = percent(self.median_error)
-        if self.count == 1:
-            return f"the last: error {error}, {'inside' if self.inside else 'outside'} its band"
-        return f"last {self.count}: median error {error}, {self.inside} inside their band"
-
-    @property
-    def brief(self) -> str:
-        """The same for narrow places.
-
-        >>> Score(12, 0.061, 11).brief, Score(1, 0.2, 0).brief
-        ('last 12: 6 % off, 11 inside', 'last 1: 20 % off, 0 inside')
-        """
-        return f"last {self.count}: {percent(self.median_error)} off, {self.inside} inside"
 
 
 @dataclass(frozen=True)
@@ -176,27 +143,11 @@ class Scores:
         self._awaited = None
         self._outcomes.append(outcome)
 
-    @property
-    def words(self) -> str:
-        """The score of the headline figure as one line, or nothing before the first outcome."""
-        score = Score.of(self.outcomes)
-        return "" if score is None else f"Predictions of {SCORED[HEADLINE]}, {score.words}"
-
-    @property
-    def brief(self) -> str:
-        """The same for narrow places."""
-        score = Score.of(self.outcomes)
-        return "" if score is None else score.brief
-
-    @property
-    def details(self) -> str:
-        """A line for each figure, and what was not scored."""
-        scores = ((name, Score.of(self.outcomes, key)) for key, name in SCORED.items())
-        lines = [f"{name}, {score.words}" for name, score in scores if score is not None]
-        if self.unscored:
-            changed = "settings, load or the engine's speed changed first, or the backlog was too long"
-            lines.append(f"{counted(self.unscored, 'more prediction')} not scored: {changed}")
-        return "\n".join(lines)
+    def known_at(self, at_s: float) -> PredictionScores:
+        """What is known of the last ones at `at_s`, the present moment on the service's clock."""
+        return PredictionScores(
+            at_s=at_s, predictions=tuple(each.scored for each in self._outcomes), unscored=self.unscored
+        )
 
 
 def _last_mark(history: History) -> OuterMark | None:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from service.analysis.observed.annotations import ClockJump
+from service.analysis.observed.scores import PredictionScores
 from service.messages.life import Ready
 from service.messages.load import LoadFrame
 from service.messages.telemetry import FramesMissed, TelemetryFrame
@@ -77,12 +78,25 @@ class ClockJumped(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
     jump: ClockJump
 
 
+class PredictionsScored(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="scores"):
+    """What the recorder knew of the last predictions, from a change of it on."""
+
+    scores: PredictionScores
+
+
 class RecordingEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="end"):
     """The last line of a recording that was ended in order."""
 
 
 RecordedEvent: TypeAlias = (
-    TelemetryFrame | FramesMissed | LoadFrame | ServiceStarted | ServiceEnded | ClockJumped | RecordingEnded
+    TelemetryFrame
+    | FramesMissed
+    | LoadFrame
+    | ServiceStarted
+    | ServiceEnded
+    | ClockJumped
+    | PredictionsScored
+    | RecordingEnded
 )
 
 

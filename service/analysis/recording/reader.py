@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import stat
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from service.analysis.observed.annotations import ClockJump
 from service.analysis.observed.history import History
+from service.analysis.observed.scores import NO_SCORES, PredictionScores
 from service.analysis.recording.format import (
     FORMAT_VERSION,
     LONGEST_S,
@@ -21,6 +23,7 @@ from service.analysis.recording.format import (
     ClockJumped,
     Damage,
     Entry,
+    PredictionsScored,
     RecordingEnded,
     RecordingError,
     RecordingHeader,
@@ -34,6 +37,7 @@ from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 DECODER: Final = msgspec.json.Decoder(Entry)
 SLACK_S: Final = 5.0
 LONGEST_WAIT_S: Final = 60.0  # of a frame before it is heard, where a replica or the service starts anew
+MOST_SCORES: Final = 2_000  # changes of what is known of predictions
 SEGMENT_S: Final = 0.5  # of frames that are fed at once; percentiles allow for samples that come a second late
 
 
@@ -108,6 +112,7 @@ class Recording:
     Attributes:
         model: of the service; ``None`` if no service was recorded.
         history: its clock stands at the end.
+        scores: what was known of the last predictions, with each change.
         duration_s: from the begin to the last event.
         damage: a sentence on the parts that could not be read, if any.
     """
@@ -116,8 +121,14 @@ class Recording:
     header: RecordingHeader
     model: str | None
     history: History
+    scores: tuple[PredictionScores, ...]
     duration_s: float
     damage: str | None
+
+    def scores_at(self, at_s: float) -> PredictionScores:
+        """What was known of the last predictions at that moment, on the service's clock."""
+        known = (each for each in self.scores if each.at_s <= at_s)
+        return max(known, key=lambda each: each.at_s, default=NO_SCORES)
 
 
 def open_recording(path: Path) -> Recording:
@@ -138,6 +149,7 @@ def open_recording(path: Path) -> Recording:
         header=header,
         model=replay.model,
         history=replay.stop(),
+        scores=tuple(replay.scores),
         duration_s=duration_s,
         damage=flaws.sentence(duration_s),
     )
@@ -236,6 +248,7 @@ class Replay:
 
     Attributes:
         last_s: time of the last event.
+        scores: what was known of predictions, with each change.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -248,6 +261,7 @@ class Replay:
         self._segment_since_s = header.at_s
         self._least_delay_s = float("inf")
         self.model = header.model
+        self.scores: deque[PredictionScores] = deque(maxlen=MOST_SCORES)
         self.history = History(
             header.clock, lambda: self._now_s, lambda: header.recorded_at + self._now_s - header.at_s, LONGEST_S
         )
@@ -279,6 +293,8 @@ class Replay:
                 self.history.mark_stop()
             case ClockJumped(jump=jump):
                 self.history.jumps.add(jump)
+            case PredictionsScored(scores=scores):
+                self.scores.append(scores)
 
     def flush(self) -> None:
         """Feed the frames that are left."""

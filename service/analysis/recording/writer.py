@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 from collections import deque
+from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Final, Literal
@@ -142,19 +143,20 @@ class RecordingBuffer:
         """Complete the present member and return it; ``None`` if it is empty."""
         return self._keep(self._packer.take())
 
-    def save(self, path: Path, header: RecordingHeader) -> None:
+    def save(self, path: Path, header: RecordingHeader, known: Iterable[RecordedEvent] = ()) -> None:
         """Write the events as a recording, whole or not at all; `header` may be of any moment.
 
-        Raises `NotWrittenError`.
+        What was `known` at its beginning comes first. Raises `NotWrittenError`.
         """
         self.flush()
         began_s = header.at_s if self.began_s is None else self.began_s
         recorded_at = header.recorded_at - (header.at_s - began_s)
         header = msgspec.structs.replace(header, at_s=began_s, recorded_at=recorded_at)
-        end = Packer()
+        begin, end = Packer(), Packer()
+        first = [begin.add(began_s, event) or b"" for event in known]
         end.add(max(self._last_s, began_s), RecordingEnded())
-        members = [packed_header(header), *(member for _, member in self._members), end.take() or b""]
-        write_whole(path, b"".join(members))
+        held = (member for _, member in self._members)
+        write_whole(path, b"".join([packed_header(header), *first, begin.take() or b"", *held, end.take() or b""]))
 
     def _keep(self, member: bytes | None) -> bytes | None:
         if member is not None and self._since_s is not None:
