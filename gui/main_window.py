@@ -101,7 +101,6 @@ class MainWindow(QWidget):
         self.requests.set_can_cancel(actions.can_cancel_requests)
         self.batching.setEnabled(actions.can_change_settings and not self.batching.is_recorded)
         self.batching.redeployment.setEnabled(state is not LifeCycle.STARTING)
-        self.figures.set_dimmed(state is LifeCycle.FAILED)
 
     def set_generates(self, generates: bool) -> None:
         """Show prompts that are continued token by token, or else inputs of a function."""

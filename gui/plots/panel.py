@@ -222,8 +222,7 @@ class PlotPanel(PlotWidget):
 
     def _is_heard(self, at_s: float) -> bool:
         """Whether a service runs at that moment, and what it reported of it has come."""
-        history = self.history
-        return at_s <= history.heard_until_s(history.now_s()) and not history.outages.has_failed_at(at_s)
+        return at_s <= self.history.heard_until_s(self.history.now_s()) and not self.history.has_ended_at(at_s)
 
     @property
     def end_s(self) -> float | None:

@@ -137,7 +137,7 @@ def readout_at(history: History, at_s: float, measure: Measure = ANSWER) -> Read
 
 def values_at(history: History, at_s: float, measure: Measure = ANSWER) -> Mapping[str, float]:
     """The percentiles at that moment, in the unit of the measure; NaN where there are none, or no service runs."""
-    if history.outages.has_failed_at(at_s):
+    if history.has_ended_at(at_s):
         return dict.fromkeys(NAMES, math.nan)
     last_s = history.last_s
     step = step_of(at_s if last_s is None else min(at_s, last_s))

@@ -12,7 +12,11 @@ from service.messages.text import UNKNOWN
 
 
 class Figure(QWidget):
-    """Painted whole: its number changes four times a second and must not move anything else."""
+    """Painted whole: its number changes four times a second and must not move anything else.
+
+    Attributes:
+        is_dimmed: whether it is greyed out, since it is out of date.
+    """
 
     def __init__(self, name: str, unit: str = "", swatch: str | None = None, tip: str = "") -> None:
         super().__init__()
@@ -21,7 +25,7 @@ class Figure(QWidget):
         self._swatch = swatch
         self._number = UNKNOWN
         self._before = ("", "")
-        self._is_dimmed = self._is_alarming = self._is_narrow = False
+        self.is_dimmed = self._is_alarming = self._is_narrow = False
         self._size = tokens.FONT_FIGURE
         self.setToolTip(tip)
         self.setAccessibleName(name)
@@ -50,8 +54,8 @@ class Figure(QWidget):
             self.update()
 
     def set_dimmed(self, dimmed: bool) -> None:
-        if dimmed != self._is_dimmed:
-            self._is_dimmed = dimmed
+        if dimmed != self.is_dimmed:
+            self.is_dimmed = dimmed
             self.update()
 
     def set_alarming(self, is_alarming: bool) -> None:
@@ -92,7 +96,7 @@ class Figure(QWidget):
     def _paint_number(self, painter: QPainter) -> None:
         palette = current()
         face = font(self._size, tokens.WEIGHT_BOLD)
-        is_dim = self._is_dimmed or self._number == UNKNOWN
+        is_dim = self.is_dimmed or self._number == UNKNOWN
         ink = palette.t3 if is_dim else palette.error if self._is_alarming else palette.t1
         _write(painter, 0, tokens.FIGURE_NUMBER_Y, self._number, face, ink)
         if self._unit and self._number != UNKNOWN:

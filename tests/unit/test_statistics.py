@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -106,12 +107,14 @@ def test_that_figures_of_an_idle_service_are_zero_but_its_latency_is_unknown() -
     assert (now.requests_per_s, now.tokens_per_s, now.queue, now.p50_s) == (0.0, 0.0, 0.0, None)
 
 
-def test_that_figures_stand_where_the_service_failed_or_fell_silent() -> None:
+@pytest.mark.parametrize("end", [History.mark_failure, History.mark_stop], ids=["failed", "stopped"])
+def test_that_figures_stand_where_the_service_failed_or_stopped(end: Callable[[History], None]) -> None:
     history, clock = filled_history(SyntheticRun(20.0))
     at_the_end = figures(history)
-    history.mark_failure()
+    end(history)
     clock.now_s += 60
     assert figures(history).requests_per_s == pytest.approx(at_the_end.requests_per_s)
+    assert figures(history).p95_s == at_the_end.p95_s
 
 
 def test_that_figures_can_be_asked_for_an_earlier_moment() -> None:

@@ -112,13 +112,17 @@ def test_that_while_a_service_is_silent_what_is_sent_meanwhile_counts_in_no_plac
     assert disagreements(batchscope) == []
 
 
-def test_that_no_place_shows_a_present_value_once_the_service_has_failed(batchscope: Batchscope) -> None:
+@pytest.mark.parametrize("end", [History.mark_failure, History.mark_stop], ids=["failed", "stopped"])
+def test_that_no_place_shows_a_present_value_once_the_service_has_ended(
+    batchscope: Batchscope, end: Callable[[History], None]
+) -> None:
     history, clock = filled_history(picture_run(), until_s=38.0)
     show(batchscope, history)
     window, plots = batchscope.window, batchscope.composition.plots
     assert int(plots.queue_depth.header.readout["running"]) > 0
     p95 = window.figures.figure("p95_s").text
-    batchscope.composition.history.mark_failure()
+    assert not window.figures.figure("p95_s").is_dimmed
+    end(batchscope.composition.history)
     clock.now_s += 3.0
     for measure in ("answer", "ttft"):
         batchscope.composition.show_measure(measure)
@@ -128,20 +132,25 @@ def test_that_no_place_shows_a_present_value_once_the_service_has_failed(batchsc
             assert set(plot.header.readout.values()) == {UNKNOWN}, plot.plot.name
     assert plots.batch_size.header.readout["cap"] == UNKNOWN
     assert window.figures.figure("queue").text == UNKNOWN
-    assert window.figures.figure("p95_s").text == p95, "of the ten seconds before the failure"
+    assert window.figures.figure("p95_s").text == p95, "of the ten seconds before the end"
+    assert window.figures.figure("p95_s").is_dimmed
 
 
-def test_that_the_legends_are_of_the_moment_looked_at_before_and_after_a_failure(batchscope: Batchscope) -> None:
+@pytest.mark.parametrize("end", [History.mark_failure, History.mark_stop], ids=["failed", "stopped"])
+def test_that_the_legends_are_of_the_moment_looked_at_before_and_after_an_end(
+    batchscope: Batchscope, end: Callable[[History], None]
+) -> None:
     history, clock = filled_history(picture_run(), until_s=38.0)
-    history.mark_failure()
-    failed_s = history.now_s()
+    end(history)
+    ended_s = history.now_s()
     clock.now_s += 8.0
     show(batchscope, history)
-    for at_s, is_known in ((failed_s + 2.0, False), (failed_s - 2.0, True)):
+    for at_s, is_known in ((ended_s + 2.0, False), (ended_s - 2.0, True)):
         batchscope.composition.plots.show_until(at_s)
         batchscope.composition.presenter.show_numbers()
         depth = batchscope.composition.plots.queue_depth.header.readout
-        assert (depth["running"] != UNKNOWN) is is_known, at_s - failed_s
+        assert (depth["running"] != UNKNOWN) is is_known, at_s - ended_s
+        assert batchscope.window.figures.figure("p95_s").is_dimmed is not is_known
 
 
 def test_that_frozen_figures_stay_as_they_were_whatever_comes_to_be_known_of_them(batchscope: Batchscope) -> None:

@@ -213,6 +213,15 @@ class History:
         """A moment between the service of `at_s` and the one before it; -infinity for the first."""
         return max((begun_s for begun_s in self._begun_s if begun_s <= at_s), default=-np.inf)
 
+    @property
+    def ended_s(self) -> float | None:
+        """When the last service stopped or failed; ``None`` before that, and once a later one has reported."""
+        return self._ended_s if self.last_s is not None and self.last_s <= self._ended_s else None
+
+    def has_ended_at(self, at_s: float) -> bool:
+        """Whether the service had failed at that moment, or had stopped and none has reported since."""
+        return self.outages.has_failed_at(at_s) or (self.ended_s is not None and self.ended_s <= at_s)
+
     def wall_time(self, at_s: float) -> float:
         """Seconds since 1970 of a moment on the service's clock."""
         return self._wall_clock() - (self.now_s() - at_s)
