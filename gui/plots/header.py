@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Final, Protocol
 
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
@@ -46,6 +47,8 @@ class HeaderChoice(Protocol):
 class Header(QWidget):
     """Drops first its unit, then the values and at last the names where it lacks room, never its title or the glyphs.
 
+    It stands closer before it drops values or names.
+
     A chooser of what the plot shows stands after the title.
 
     Attributes:
@@ -82,6 +85,11 @@ class Header(QWidget):
         if readout != self.readout or hides_missing != self._hides_missing:
             self.readout, self._hides_missing = dict(readout), hides_missing
             self.update()
+
+    @property
+    def shown_values(self) -> Readout:
+        """Those of the values that there is room for."""
+        return {placed.entry.name: placed.value for placed in self._legend() if placed.value}
 
     def forget_widths(self) -> None:
         """Values that were wider before need not keep their room any longer."""
@@ -135,7 +143,7 @@ class Header(QWidget):
     def _legend(self) -> list[_Placed]:
         """The entries from left to right, with their values and names if there is room."""
         room = self.width() - tokens.PLOT_MARGIN_RIGHT - self._title_end() - tokens.LEGEND_GAP
-        for with_values, gap in ((True, tokens.LEGEND_GAP), (False, tokens.LEGEND_GAP), (False, tokens.GAP_2)):
+        for with_values, gap in product((True, False), (tokens.LEGEND_GAP, tokens.GAP_2)):
             placed = self._place(with_values, gap=gap)
             if not placed or self.width() - tokens.PLOT_MARGIN_RIGHT - placed[0].left <= room + tokens.LEGEND_GAP - gap:
                 return placed
