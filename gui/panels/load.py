@@ -211,10 +211,10 @@ class LoadPanel(QWidget):
             self._lag.setText("")
             return
         number = f"{self._lag_p99_ms:.1f} ms" if self._lag_p99_ms < 10 else f"{self._lag_p99_ms:.0f} ms"
-        width_of = self._lag.fontMetrics().horizontalAdvance
-        room = self.width() - 2 * tokens.PANEL_PADDING - tokens.GAP_2 - width_of(self._sent.text())
-        in_full = f"own lag p99 {number}"
-        self._lag.setText(in_full if width_of(in_full) <= room else f"lag {number}")
+        room = self.width() - 2 * tokens.PANEL_PADDING - tokens.GAP_2 - self._sent.sizeHint().width()
+        self._lag.setText(f"own lag p99 {number}")
+        if self._lag.sizeHint().width() > room:
+            self._lag.setText(f"lag {number}")
 
     def _show_kind(self) -> None:
         self._chooser.show_choice(*load_knobs.KINDS[self._kind])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QFileDialog, QLineEdit
+from PySide6.QtWidgets import QApplication, QFileDialog, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from gui.look import tokens
@@ -16,6 +16,7 @@ from gui.panels.length import LengthControl, NameMenu
 from gui.panels.load import LoadPanel
 from gui.panels.load_knobs import CHOICES, KINDS, NumberKnob, RatesKnob
 from gui.widgets.buttons import Chooser
+from gui.widgets.labels import ElidedLabel
 from service.messages.load import (
     Burst,
     ClientTotals,
@@ -267,6 +268,14 @@ class TestOutcome:
         load.show_totals(ClientTotals(sent=322, dropped=2, refused=3), 24.3)
         assert "322 sent, 2 dropped, 3 refused" in texts(load)
         assert "How late" in saying(load, "lag 24 ms").toolTip()
+
+    def test_that_the_counts_are_whole_beside_the_lag_to_a_pixel(self, load: LoadPanel) -> None:
+        for refused in (0, 7, 76, 148):
+            for sent in range(refused + 1, 1600, 89):
+                load.show_totals(ClientTotals(sent=sent, refused=refused), sent / 10)
+                QApplication.processEvents()
+                [counts] = [each for each in load.findChildren(ElidedLabel) if " sent, " in each.text()]
+                assert counts.shown_text == counts.text()
 
     def test_that_run_waits_for_the_service_and_says_so(self, load: LoadPanel) -> None:
         load.set_can_run(False, "Waits for the service.")
