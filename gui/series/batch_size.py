@@ -189,7 +189,7 @@ def _cap(history: History, view: TimeRange) -> tuple[Floats, Floats]:
         starts[0] = min(first_s, starts[0])
     keep = max(int(np.searchsorted(starts, view.start_s, side="right")) - 1, 0)
     until = int(np.searchsorted(starts, view.end_s))
-    end_s = history.outages.failed_since_s or view.end_s
+    end_s = view.end_s if history.ended_s is None else history.ended_s
     starts, values = np.maximum(starts[keep:until], view.start_s), values[keep:until]
     if len(starts) == 0 or end_s <= starts[-1]:
         return np.zeros(0), np.zeros(0)

@@ -148,7 +148,7 @@ def _held(history: History, view: TimeRange, line: tuple[Floats, Floats]) -> tup
     """The line drawn on to the edge while frames still come: the step under way has no value of its own yet."""
     times, values = line
     is_fresh = history.last_s is not None and history.last_s > view.end_s - FRESH_S
-    if len(times) == 0 or not is_fresh or history.outages.failed_since_s is not None:
+    if len(times) == 0 or not is_fresh or history.ended_s is not None:
         return line
     return np.append(times, view.end_s), np.append(values, values[-1])
 
@@ -159,7 +159,7 @@ def _offered(history: History, view: TimeRange) -> tuple[Floats, Floats]:
         return np.zeros(0), np.zeros(0)
     starts = np.maximum(np.array([at_s for at_s, _ in begun]), view.start_s)
     rates = np.array([np.nan if rate is None else rate for _, rate in begun])
-    end_s = min(history.outages.failed_since_s or view.end_s, view.end_s)
+    end_s = view.end_s if history.ended_s is None else min(history.ended_s, view.end_s)
     return step_line(np.minimum(starts, end_s), rates, end_s)
 
 

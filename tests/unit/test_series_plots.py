@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -165,17 +166,20 @@ def test_that_offered_is_the_rate_of_an_open_loop(history: History, view: TimeRa
     assert set(rates.tolist()) == {2.6, 6.4}
 
 
-def test_that_nothing_is_drawn_on_after_a_failure() -> None:
+@pytest.mark.parametrize("end", [History.mark_failure, History.mark_stop], ids=["failed", "stopped"])
+@pytest.mark.parametrize("later_s", [0.7, 8.0])
+def test_that_nothing_is_drawn_on_after_the_end_of_the_service(end: Callable[[History], None], later_s: float) -> None:
     history, clock = filled_history(picture_run(), until_s=50.0)
-    history.mark_failure()
-    failed_s = history.now_s()
-    clock.now_s += 8
+    end(history)
+    ended_s = history.now_s()
+    clock.now_s += later_s
     view = TimeRange.ending_at(history.now_s(), WINDOW_S, COLUMNS)
-    after = int(view.position(failed_s)) + 1
+    after = int(view.position(ended_s)) + 1
     assert not queue_depth.queue_depths(history, view).high.waiting[after:].any()
     assert not Bars.in_view(history, view).stages(view, Lanes.dealt(history, 60))[:, after:].any()
-    assert throughput.throughput(history, view).tokens[0][-1] <= failed_s + 0.25
-    assert batch_size.batch_sizes(history, view).cap[0][-1] == failed_s
+    assert throughput.throughput(history, view).tokens[0][-1] <= ended_s + 0.25
+    assert throughput.throughput(history, view).offered[0][-1] == ended_s
+    assert batch_size.batch_sizes(history, view).cap[0][-1] == ended_s
 
 
 @pytest.mark.parametrize("later_s", [59.0, 60.3, 65.0, 400.0, 5000.0])

@@ -216,7 +216,9 @@ class History:
     @property
     def ended_s(self) -> float | None:
         """When the last service stopped or failed; ``None`` before that, and once a later one has reported."""
-        return self._ended_s if self.last_s is not None and self.last_s <= self._ended_s else None
+        has_stopped = self.last_s is not None and self.last_s <= self._ended_s
+        ends_s = (self.outages.failed_since_s, self._ended_s if has_stopped else None)
+        return min((each for each in ends_s if each is not None), default=None)
 
     def has_ended_at(self, at_s: float) -> bool:
         """Whether the service had failed at that moment, or had stopped and none has reported since."""

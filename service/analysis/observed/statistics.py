@@ -72,8 +72,7 @@ def _window(history: History, at_s: float | None) -> tuple[float, float, Regime 
     latest_s = history.now_s() if at_s is None else at_s
     if history.first_s is None or history.last_s is None:
         return None
-    ends_s = [each for each in (history.outages.failed_since_s, history.ended_s) if each is not None]
-    end_s = min(latest_s, history.last_s + SILENCE_S, *ends_s)
+    end_s = min(latest_s, history.last_s + SILENCE_S, latest_s if history.ended_s is None else history.ended_s)
     regime = history.batches.regime_at(end_s)
     begun_s = history.first_s if regime is None or regime.mark is None else regime.start_s
     return max(end_s - WINDOW_S, begun_s), end_s, regime
