@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final, Protocol
@@ -87,6 +88,15 @@ class Header(QWidget):
             self.update()
 
     @property
+    def _seen(self) -> list[Entry]:
+        return [each for each in self._plot.entries if not self._hides_missing or each.name in self.readout]
+
+    @property
+    def shown_names(self) -> list[str]:
+        """Those of the names that there is room for."""
+        return [placed.entry.name for placed in self._legend() if placed.is_named]
+
+    @property
     def shown_values(self) -> Readout:
         """Those of the values that there is room for."""
         return {placed.entry.name: placed.value for placed in self._legend() if placed.value}
@@ -129,7 +139,7 @@ class Header(QWidget):
 
     def _place_chooser(self) -> None:
         if self._chooser is not None:
-            named = self._place(with_values=False, gap=tokens.GAP_2)
+            named = self._place(with_values=False, gap=tokens.GAP_2, entries=self._plot.entries)
             legend = self.width() - (named[0].left if named else self.width())
             left = round(self._title_end(with_chooser=False)) + tokens.GAP_2
             self._chooser.take(left, round(self.width() - left - legend - tokens.GAP_2), self.height())
@@ -149,12 +159,17 @@ class Header(QWidget):
                 return placed
         return self._place(with_values=False, with_names=False, gap=tokens.GAP_2)
 
-    def _place(self, with_values: bool, with_names: bool = True, gap: int = tokens.LEGEND_GAP) -> list[_Placed]:
+    def _place(
+        self,
+        with_values: bool,
+        with_names: bool = True,
+        gap: int = tokens.LEGEND_GAP,
+        entries: Sequence[Entry] | None = None,
+    ) -> list[_Placed]:
+        """The legend at its right end, of these `entries`, or of those that are not hidden."""
         placed: list[_Placed] = []
         right = float(self.width() - tokens.PLOT_MARGIN_RIGHT)
-        for entry in reversed(self._plot.entries):
-            if self._hides_missing and entry.name not in self.readout:
-                continue
+        for entry in reversed(self._seen if entries is None else entries):
             value = self.readout.get(entry.name, "") if with_values else ""
             is_named = with_names or entry.swatch == "none"
             width = _swatch_width(entry) + (text_width(entry.name, font()) if is_named else 2 - tokens.GAP_2)

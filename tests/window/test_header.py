@@ -6,8 +6,9 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from gui.look.theme import Theme
+from gui.panels.measure_chooser import MeasureChooser
 from gui.plots.header import Header
-from gui.series import batch_size, queue_depth, throughput
+from gui.series import batch_size, latency, queue_depth, throughput
 from gui.series.declaration import Declaration, Readout
 
 HALF_OF_A_SMALL_WINDOW = 387  # pixels, of a window of 1024
@@ -29,3 +30,15 @@ def test_that_a_legend_has_its_values_in_a_small_window(
     assert header.shown_values == readout
     header.resize(HALF_OF_A_SMALL_WINDOW // 2, header.height())
     assert not header.shown_values
+
+
+@pytest.mark.parametrize("width", [HALF_OF_A_SMALL_WINDOW, 427, 600])
+def test_that_a_chooser_leaves_room_for_names_that_come_later(qtbot: QtBot, theme: Theme, width: int) -> None:
+    header = Header(latency.HISTOGRAM)
+    qtbot.addWidget(header)
+    header.put(MeasureChooser())
+    header.show_readout({}, hides_missing=True)
+    header.resize(width, header.height())
+    header.show()
+    header.show_readout({"requests": "38", "before": "140"}, hides_missing=True)
+    assert header.shown_names == ["requests", "before"]
