@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
 from gui.look import tokens
@@ -62,6 +62,21 @@ class RecordingBar(QFrame):
         self.setLayout(column(body, hairline(), gap=0))
         self.hide()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def show_settings(self, settings: Settings | None) -> None:
+        """Say what was in force at the place looked at, where there is room beside the facts."""
+        self.settings.setText(in_force(settings))
+        self._fit()
+
+    def _fit(self) -> None:
+        """Show the settings only where facts and settings are whole: the controls of the window show them too."""
+        others = self._name.sizeHint().width() + self.close_button.sizeHint().width() + tokens.ICON
+        room = self.width() - 2 * tokens.PANEL_PADDING - others - 4 * tokens.GAP_3
+        self.settings.setVisible(self.facts.sizeHint().width() + self.settings.sizeHint().width() <= room)
+
     @property
     def speed(self) -> float:
         """Seconds of the recording that are played in a second."""
@@ -78,6 +93,7 @@ class RecordingBar(QFrame):
         found = profile(history, recording.duration_s, POINTS)
         self._name.setText(recording.path.name)
         self.facts.setText(facts(recording))
+        self._fit()
         self.damage.setText(recording.damage or "")
         self.damage.setVisible(bool(recording.damage))
         for shown, at_s in ((self._began, found.start_s), (self._ended, found.end_s)):

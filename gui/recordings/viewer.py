@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, QThreadPool, Signal
 from gui.main_window import TITLE, MainWindow
 from gui.panels.views import LIVE
 from gui.plots.plot_stack import PlotStack
-from gui.recordings.bar import RecordingBar, in_force
+from gui.recordings.bar import RecordingBar
 from gui.recordings.recorder import FILTER
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
@@ -124,7 +124,7 @@ class Recordings(QObject):
         window.toolbar.show_replay(self._shown.path.name, clock_time)
         regime = history.batches.regime_at(at_s)
         settings = None if regime is None else regime.settings
-        self.bar.settings.setText(in_force(settings))
+        self.bar.show_settings(settings)
         scores = self._shown.scores_at(at_s)
         window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)
         if settings is not None:

@@ -91,6 +91,16 @@ def test_that_a_file_on_the_command_line_is_shown_without_a_service(
     assert batchscope.errors == []
 
 
+@pytest.mark.parametrize(("size", "has_settings"), [((1024, 700), False), ((1440, 900), True), ((2560, 1440), True)])
+def test_that_its_facts_are_whole(viewing: Batchscope, size: tuple[int, int], has_settings: bool) -> None:
+    bar = viewing.composition.recordings.bar
+    viewing.window.resize(*size)
+    QApplication.processEvents()
+    assert bar.facts.shown_text == bar.facts.text()
+    assert bar.settings.isVisible() is has_settings
+    assert not has_settings or bar.settings.shown_text == bar.settings.text()
+
+
 def test_that_the_plots_stand_at_its_end(viewing: Batchscope) -> None:
     plots = viewing.composition.plots
 
