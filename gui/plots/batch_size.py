@@ -40,14 +40,14 @@ class BatchSizePanel(PlotPanel):
         super().__init__(batch_size.PLOT, [StepScale()], history, has_axis=False)
         self._sizes: BatchSizes | None = None
         self._bars = ColumnsItem()
-        self._cap = Curve(is_sharp=True)
+        self._cap, self._budget = Curve(is_sharp=True), Curve(is_sharp=True)
         self._marks = {
             reason: pg.ScatterPlotItem(
                 symbol=SYMBOLS[SWATCHES[reason]], size=MARK_SIZES[reason], pen=None, antialias=True
             )
             for reason in REASONS
         }
-        for item in (self._bars, self._cap, *self._marks.values()):
+        for item in (self._bars, self._cap, self._budget, *self._marks.values()):
             self.canvas.add_data(item)
         self.set_colors(current())
 
@@ -62,6 +62,7 @@ class BatchSizePanel(PlotPanel):
         self._mean = replace(area, edge=palette.joined, ground=ground)
         self._most = Ink.of(colour(palette.joined, palette.bar_alpha))
         self._cap.setPen(pen(palette.t2, LINE_MARKER, DASH_CAP))
+        self._budget.setPen(pen(palette.t1, LINE_MARKER, DASH_CAP))
 
     def compute(self, view: TimeRange) -> tuple[float, ...]:
         self._sizes = batch_size.batch_sizes(self.history, view)
@@ -81,8 +82,8 @@ class BatchSizePanel(PlotPanel):
         self._bars.set_layers(layout, pane, layers)
         for reason in REASONS:
             self._draw_marks(layout, reason, (self._sizes.bars[reason], self._sizes.marked[reason]))
-        times, caps = self._sizes.cap
-        self._cap.show_line(layout.x(times), layout.panes[0].y(caps))
+        for line, (times, values) in ((self._cap, self._sizes.cap), (self._budget, self._sizes.budget)):
+            line.show_line(layout.x(times), layout.panes[0].y(values))
 
     def readout_now(self) -> Readout:
         if self._sizes is None:

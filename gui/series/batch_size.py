@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,6 +12,7 @@ from gui.look.tokens import MARK_ROOM
 from gui.series.declaration import Declaration, Entry, Readout, reason_entries, told_counts, with_reasons
 from gui.series.time_range import TimeRange, one_per_cell, step_line
 from service.analysis.observed.batches import CONTINUOUS, REASON_CODES, REASONS
+from service.analysis.observed.budget import budget_now, requests_held
 from service.analysis.observed.columns import Floats, Ints
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
@@ -60,7 +61,13 @@ def _cells(left: Floats, right: Floats) -> tuple[Ints, Ints]:
 CAP_IN_VIEW: Final = 4  # times the largest batch; a higher cap would press the batches flat
 LEAST_VIEW: Final = 4
 FIRST_OF_RUNNING: Final = REASON_CODES["joined"]
+BUDGET_MOMENTS: Final = 120  # of a view for which it is computed how many requests the token budget holds
 MARK_CELL: Final = 3  # columns of pixels: marks of one size closer than this are one
+
+BUDGET_TIPS: Final[Mapping[str, str]] = {
+    "memory": "Requests like those of the moment that memory holds at a time, where these are fewer than the cap",
+    "max_batch_tokens": "Requests like those of the moment that the budget holds, where these are fewer than the cap",
+}
 
 PLOT: Final = Declaration(
     name="batch-size",
@@ -90,6 +97,8 @@ class BatchSizes:
         marked: segments of batches that others joined, as far as they have room for a mark, and the first of each.
         active: rows that ran in such segments; ``None`` where there are none.
         cap: the corners of the step, times and values.
+        budget: the corners of the requests that the token budget holds, NaN where they are not fewer than the cap.
+        budget_source: what sets it; ``None`` where the line has no point.
         count: batches in view, each one, also where several share a column.
         peak: what must fit below the top.
     """
@@ -98,6 +107,8 @@ class BatchSizes:
     marked: Mapping[ReleaseReason, Bars]
     active: ActiveRows | None
     cap: tuple[Floats, Floats]
+    budget: tuple[Floats, Floats]
+    budget_source: str | None
     count: Mapping[ReleaseReason, int]
     peak: float
 
@@ -107,8 +118,11 @@ class BatchSizes:
 
 
 def declared(sizes: BatchSizes) -> Declaration:
-    """With the release reasons that there are."""
-    return with_reasons(PLOT, reason_entries(seen=sizes.seen))
+    """With the release reasons that there are, and the token budget where it holds fewer than the cap."""
+    plot, source = with_reasons(PLOT, reason_entries(seen=sizes.seen)), sizes.budget_source
+    if source is None:
+        return plot
+    return replace(plot, entries=(*plot.entries, Entry(source, "dash", "t1", BUDGET_TIPS[source])))
 
 
 def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
@@ -132,7 +146,9 @@ def batch_sizes(history: History, view: TimeRange) -> BatchSizes:
     cap = _cap(history, view)
     highest_cap = float(cap[1].max()) if len(cap[1]) else 0.0
     fits = highest_cap <= CAP_IN_VIEW * max(largest, LEAST_VIEW)
-    return BatchSizes(bars, marked, active, cap, count, max(largest, highest_cap if fits else 0.0))
+    source, budget = _budget(history, view, cap)
+    highest = (largest, highest_cap if fits else 0.0, float(np.nanmax(budget[1])) if source else 0.0)
+    return BatchSizes(bars, marked, active, cap, budget, source, count, max(highest))
 
 
 def readout(history: History, at_s: float) -> Readout:
@@ -152,6 +168,8 @@ def summary(history: History, sizes: BatchSizes, is_live: bool = True) -> Readou
         texts["cap"] = f"{sizes.cap[1][-1]:.0f}"
     elif history.in_force is not None:
         texts["cap"] = str(history.in_force.settings.max_batch_size)
+    if sizes.budget_source and np.isfinite(last := sizes.budget[1][-1]):
+        texts[sizes.budget_source] = f"{last:.0f}"
     return texts
 
 
@@ -194,3 +212,21 @@ def _cap(history: History, view: TimeRange) -> tuple[Floats, Floats]:
     if len(starts) == 0 or end_s <= starts[-1]:
         return np.zeros(0), np.zeros(0)
     return step_line(starts, values, min(end_s, view.end_s))
+
+
+def _budget(history: History, view: TimeRange, cap: tuple[Floats, Floats]) -> tuple[str | None, tuple[Floats, Floats]]:
+    """What sets the token budget, and the corners of the line of requests that it holds where the cap is higher."""
+    budget, (times, caps) = budget_now(history), cap
+    nothing = None, (np.zeros(0), np.zeros(0))
+    if budget is None or not len(times):
+        return nothing
+    columns = history.requests.columns
+    most = int((columns["prompt_tokens"] + columns["max_tokens"]).max(initial=0))
+    if most * caps.max() <= budget.tokens:  # so it is, mostly, and then nothing has to be computed for each frame
+        return nothing
+    moments = np.linspace(times[0], times[-1], BUDGET_MOMENTS, endpoint=False)
+    held = np.maximum(np.floor(requests_held(history, budget.tokens, moments)), 1.0)
+    held[held >= caps[np.searchsorted(times, moments, side="right") - 1]] = np.nan
+    if np.isnan(held).all():
+        return nothing
+    return budget.source, step_line(moments, held, float(times[-1]))

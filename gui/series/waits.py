@@ -11,6 +11,7 @@ import numpy as np
 from gui.series.latency import MEASURES
 from service.analysis.observed import stages
 from service.analysis.observed.batches import REASONS
+from service.analysis.observed.budget import budget_now
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import BatchSummary, batch_summary, companions_of
@@ -115,11 +116,27 @@ def _until_joined(history: History, slot: int, queued: float, formed: float) -> 
     held = np.minimum(columns["finished"], formed) - np.maximum(columns["started"], queued)
     ran = (held > 0) & (columns["slot"] == slot)
     is_full = ran & (columns["size"] >= columns["cap"])
-    full_s, step_s = float(held[is_full].sum()), float(held[ran & ~is_full].sum())
+    has_room = np.flatnonzero(ran & ~is_full)
+    is_short = np.array([_is_short_of_tokens(history, slot, at_s) for at_s in columns["started"][has_room]], dtype=bool)
+    full_s, short_s, step_s = (float(held[each].sum()) for each in (is_full, has_room[is_short], has_room[~is_short]))
     if full_s >= NOTICEABLE_S:
         yield f"{full_s:.2f} s for one of the {columns['cap'][is_full][-1]} places"
+    if short_s >= NOTICEABLE_S and (budget := budget_now(history)):
+        yield f"{short_s:.2f} s for room in {budget.source}, which holds {budget.tokens} {history.unit}"
     if step_s >= NOTICEABLE_S:
         yield f"{step_s:.2f} s for the steps under way"
+
+
+def _is_short_of_tokens(history: History, slot: int, at_s: float) -> bool:
+    """Whether the first request in the queue exceeds the token budget beside those that run."""
+    budget, columns = budget_now(history), history.requests.columns
+    needed, is_here = columns["prompt_tokens"] + columns["max_tokens"], columns["slot"] == slot
+    runs = is_here & (columns["started"] <= at_s) & (columns["finished"] > at_s)
+    waits = np.flatnonzero(is_here & (columns["queued"] <= at_s) & (columns["started"] > at_s))
+    if budget is None or not len(waits):
+        return False
+    first = waits[np.argmin(columns["queued"][waits])]
+    return bool(runs.any() and needed[runs].sum() + needed[first] > budget.tokens)
 
 
 def _ahead(history: History, slot: int, start_s: float, end_s: float) -> Ahead:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gui.control.presenter import activity
 from gui.series import batch_distribution, batch_size, timeline
@@ -14,12 +15,13 @@ from gui.series.time_range import TimeRange
 from gui.series.timeline import Bars, Lanes
 from gui.series.waits import request_details, wait_sentence
 from service.analysis.observed.batches import CONTINUOUS, mean_size
+from service.analysis.observed.budget import budget_now
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import members_of
 from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
 from tests.synthetic_continuous import PROMPT_TOKEN_S
-from tests.synthetic_run import Step, SyntheticRun, continuous_run, filled_history
+from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, continuous_run, filled_history
 
 COLUMNS = 400
 
@@ -92,6 +94,56 @@ def test_that_a_request_that_found_no_place_says_so_and_one_that_did_waited_for_
     sentences = {wait_sentence(crowded, row) for row in crowded.requests.columns.numbers()}
     assert any("for the steps under way" in sentence for sentence in sentences)
     assert not any("to end" in sentence for sentence in sentences), "there are no batches to wait for"
+
+
+ROWS_HELD = 3
+
+
+def short_of_tokens(source: str) -> History:
+    """A run of as many requests at a time as the tokens hold, of which its frames say that 16 have places."""
+    settings = Settings(formation="continuous", max_batch_size=ROWS_HELD)
+    run = SyntheticRun(20.0, (Step(0.0, 6.0, settings),))
+    tokens = int((ROWS_HELD + 0.5) * (run.requests[0].prompt_tokens + run.requests[0].tokens))
+    told = {"max_batch_size": 16} | ({"max_batch_tokens": tokens} if source == "max_batch_tokens" else {})
+    memory_tokens = tokens if source == "memory" else 100 * tokens
+    clock = FakeClock(run.start_s)
+    history = History(CLOCK, clock, clock.wall_time)
+    for frame, load in run.frames():
+        clock.now_s = frame.at_s
+        history.add_telemetry(
+            replace(
+                frame,
+                in_force=replace(frame.in_force, settings=settings.revised(told)),
+                batches=tuple(replace(batch, cap=16) for batch in frame.batches),
+                replicas=tuple(replace(status, memory_tokens=memory_tokens) for status in frame.replicas),
+            )
+        )
+        history.add_load(load)
+    return history
+
+
+@pytest.mark.parametrize("source", ["memory", "max_batch_tokens"])
+def test_that_what_waits_for_tokens_says_so_and_the_plot_has_a_line_for_it(source: str) -> None:
+    history = short_of_tokens(source)
+    budget = budget_now(history)
+    assert budget is not None
+    columns = history.requests.columns
+    waited = np.where(np.isfinite(columns["started"]), columns["started"] - columns["queued"], 0.0)
+    sentence = wait_sentence(history, int(np.argmax(waited)) + columns.first)
+    assert f" s for room in {source}, which holds {budget.tokens} tokens" in sentence
+
+    sizes = batch_size.batch_sizes(history, lately(history))
+    times, held = sizes.budget
+    is_busy = np.isfinite(held)
+    assert set(held[is_busy]) == {ROWS_HELD}
+    assert times[-1] == sizes.cap[0][-1], "it ends where the line of the cap does"
+    assert batch_size.declared(sizes).entries[-1].name == source
+    assert batch_size.summary(history, sizes)[source] == str(ROWS_HELD)
+
+
+def test_that_there_is_no_line_where_tokens_hold_as_many_as_the_cap(crowded: History) -> None:
+    sizes = batch_size.batch_sizes(crowded, lately(crowded))
+    assert (sizes.budget_source, len(sizes.budget[0])) == (None, 0)
 
 
 def test_that_the_status_bar_counts_places(crowded: History) -> None:

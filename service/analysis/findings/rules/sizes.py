@@ -8,6 +8,7 @@ import numpy as np
 
 from service.analysis.findings.facts import MOSTLY, Facts, Finding, share
 from service.analysis.findings.mend import Advice, carry_load
+from service.analysis.observed.budget import budget_now, requests_held
 from service.analysis.observed.columns import Bools
 from service.analysis.observed.statuses import UNKNOWN
 from service.messages.text import counted, percent, seconds
@@ -153,26 +154,19 @@ def memory_full(facts: Facts) -> Finding | None:
 
 def memory_limits(facts: Facts) -> Finding | None:
     """Requests wait although places are free, since memory does not hold their keys and values beside the others'."""
-    replicas, places = facts.history.replicas, facts.places
-    held = (replicas[0].memory_tokens or 0) // places if replicas else 0
-    budget = facts.settings.max_batch_tokens
-    if not held or 0 < budget <= held or not facts.waiting or not facts.has_batches:
+    budget = budget_now(facts.history)
+    if budget is None or budget.source != "memory" or not facts.waiting or not facts.has_batches:
         return None
-    columns = facts.history.requests.columns
-    is_present = (columns["received"] <= facts.at_s) & (columns["finished"] > facts.at_s)
-    needed = (columns["prompt_tokens"] + columns["max_tokens"])[is_present]
-    if not len(needed):
-        return None
-    rows = held / float(needed.mean())
-    if rows >= facts.cap or facts.batches.mean_size > rows + 1:
+    held, rows = budget.tokens, float(requests_held(facts.history, budget.tokens, np.array([facts.at_s]))[0])
+    if not rows < facts.cap or facts.batches.mean_size > rows + 1:
         return None
     return Finding(
         "memory_limits",
         "warning",
         "Memory limits the batches",
         evidence=f"Memory has room for {held} tokens of prompts and max_tokens in a batch, and a request of now needs "
-        f"{needed.mean():.0f}: {counted(round(rows), 'request')} of {facts.cap}. {facts.waited}.",
-        data={"memory_tokens": held, "tokens": float(needed.mean()), "rows": rows, "waiting": facts.waiting},
+        f"{held / rows:.0f}: {counted(round(rows), 'request')} of {facts.cap}. {facts.waited}.",
+        data={"memory_tokens": held, "tokens": held / rows, "rows": rows, "waiting": facts.waiting},
         advice="Ask for fewer tokens (max_tokens), shorten the prompts, or free memory and start the service anew.",
         control="max_batch_tokens",
     )
