@@ -38,6 +38,7 @@ class WastedWorkPanel(PlotPanel):
 
     def draw(self, layout: Layout) -> None:
         assert self._wasted is not None
+        self.header.declare(wasted_work.declared(self._wasted))
         pane, found = layout.sharp_pane(), self._wasted
         layers = [
             plain_layer(self._padding, pane, found.vacant + found.padding),

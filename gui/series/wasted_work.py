@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,12 @@ PLOT: Final = Declaration(
     empty_text="What share of the work was padding,\nor places of rows that had ended",
     axis_units=("%",),
 )
+SAVED: Final = Entry(
+    "saved",
+    "none",
+    "t2",
+    "The share of all prompt tokens that were not computed, since earlier prompts began with them",
+)
 
 
 @dataclass(frozen=True)
@@ -34,10 +40,12 @@ class Wasted:
     Attributes:
         vacant: of rows that had ended while the batch ran on; no other request could take them.
         padding: in front of prompts shorter than the longest of their batch.
+        saved: of all tokens of prompts those that were not computed, since earlier prompts began with them.
     """
 
     vacant: float
     padding: float
+    saved: float = 0.0
 
     @property
     def total(self) -> float:
@@ -46,10 +54,11 @@ class Wasted:
 
 @dataclass(frozen=True)
 class WastedOverTime:
-    """For each column of the view what is wasted; NaN where no batch ended."""
+    """For each column of the view what is wasted, NaN where no batch ended; and whether any tokens were saved."""
 
     padding: Floats
     vacant: Floats
+    has_saved: bool
 
     @property
     def peak(self) -> float:
@@ -61,9 +70,12 @@ def wasted(history: History, scope: Scope) -> Wasted | None:
     """Over all batches that ended in a scope; ``None`` where none did, or nothing is known of their work."""
     columns = history.batches.columns
     chosen = scope.contains(columns["finished"], columns["regime"]) & (columns["computed"] >= 0)
-    computed, padding, vacant = (int(columns[name][chosen].sum()) for name in ("computed", "padding", "vacant"))
+    names = ("computed", "padding", "vacant", "prompts", "saved")
+    computed, padding, vacant, prompts, saved = (int(columns[name][chosen].sum()) for name in names)
     places = computed + vacant
-    return Wasted(100.0 * vacant / places, 100.0 * padding / places) if places else None
+    if not places:
+        return None
+    return Wasted(100.0 * vacant / places, 100.0 * padding / places, 100.0 * saved / max(prompts + saved, 1))
 
 
 def wasted_over_time(history: History, view: TimeRange) -> WastedOverTime:
@@ -78,14 +90,21 @@ def wasted_over_time(history: History, view: TimeRange) -> WastedOverTime:
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = [100.0 * part / (computed + vacant) for part in (padding, vacant)]
     begun = steps.of(columns["started"][rows])
-    return WastedOverTime(*(steps.columns(_held_while_running(share, begun, ended)) for share in shares))
+    padding_over_time, vacant_over_time = (steps.columns(_held_while_running(each, begun, ended)) for each in shares)
+    return WastedOverTime(padding_over_time, vacant_over_time, bool((columns["saved"][rows] > 0).any()))
+
+
+def declared(found: WastedOverTime) -> Declaration:
+    """With what was saved, where anything was."""
+    return replace(PLOT, entries=(*PLOT.entries, SAVED)) if found.has_saved else PLOT
 
 
 def readout(found: Wasted | None) -> Readout:
     """The shares in the legend."""
     if found is None:
         return {}
-    return {"ended rows": f"{format_number(found.vacant, 1)} %", "padding": f"{format_number(found.padding, 1)} %"}
+    shares = {"ended rows": found.vacant, "padding": found.padding} | ({"saved": found.saved} if found.saved else {})
+    return {name: f"{format_number(share, 1)} %" for name, share in shares.items()}
 
 
 class _Steps:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from service.engine.model.batch_cache import BatchCache, OwnColumns
 from service.engine.model.passes import ForwardPass, Part, Span
+from service.engine.prefixes import Prefixes
 from service.engine.row import Row
 from service.engine.sampling import Draw, on_device
 from service.messages.settings import Settings
@@ -46,6 +47,7 @@ class Forward:
     Attributes:
         is_deterministic: a row's results do not depend on the rows beside it.
         is_ahead: a step is launched before the tokens of the one before are read.
+        prefixes: beginnings of prompts that are known; ``None`` where each is read anew.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Forward:
         self.is_deterministic = is_deterministic
         self.layers = layers
         self.is_ahead = device.type == "cuda"
+        self.prefixes = None if is_deterministic else Prefixes()  # their sums are of passes of another shape
         # In one forward pass: about a quarter of a second on two cores.
         self.prefill_tokens = 512 if device.type == "cpu" else 8192
         # The same while other rows are decoded, which wait meanwhile.
@@ -92,6 +95,31 @@ class Batch:
         self._set_pads([width - row.length for row in self.rows])
         padded = [[0] * pad + row.token_ids for pad, row in zip(self._pads, self.rows, strict=True)]
         self._unread = on_device(padded, forward.device)
+        if forward.prefixes is not None:
+            self._take_known(forward.prefixes)
+
+    @torch.inference_mode()
+    def _take_known(self, prefixes: Prefixes) -> None:
+        """Begin behind the columns of which every row that has begun there has a known beginning."""
+        found = [prefixes.find(row.token_ids) for row in self.rows]
+        for row in self.rows:
+            prefixes.note(row.sequence.prompt_ids)
+        start = min(pad + (each.tokens if each else 0) for pad, each in zip(self._pads, found, strict=True))
+        counts = [max(start - pad, 0) for pad in self._pads]
+        if not sum(counts):
+            return
+        caches = [each.cache if each else None for each in found]
+        taken = [(cache, count) if cache else None for cache, count in zip(caches, counts, strict=True)]
+        self._cache.begin_with(taken, start)
+        self._columns, self._unread = start, self._unread[:, start:]
+        self.work = BatchWork(saved=sum(counts))
+
+    def _keep_shared(self, prefixes: Prefixes) -> None:
+        """The prompts are read: keep the beginnings that others have as well."""
+        for number, row in enumerate(self.rows):
+            if count := prefixes.wanted(row.sequence.prompt_ids):
+                copy = self._cache.copy_of(number, self._pads[number], count)
+                prefixes.keep(row.sequence.prompt_ids[:count], copy)
 
     def next_part(self) -> Part:
         """The columns to be put through the model next, of those rows that have begun before their end."""
@@ -143,6 +171,8 @@ class Batch:
         self.work = sum_of(self.work, done)
         self._columns += columns
         self._unread = tokens[:, None] if is_last else self._unread[:, columns:]
+        if is_last and not self.has_read and self._forward.prefixes is not None:
+            self._keep_shared(self._forward.prefixes)
         self.has_read |= is_last
         if is_last:
             for row in self.rows:

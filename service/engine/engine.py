@@ -17,11 +17,12 @@ from service.engine.decoding import Decoding
 from service.engine.job import Admit, Emit, SamplingParams, Sequence
 from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
+from service.engine.prefixes import USUAL_ROOM_TOKENS, Prefixes
 from service.engine.row import Detokenizer, Row
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, GraphUse
 
-PADDING_SHARE = 16  # of what memory holds, a group may spend one part in this many on padding
+SPARE_SHARE = 16  # of what memory holds: one part in this many may be the padding of a group, another the kept prefixes
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning
 
 
@@ -38,7 +39,9 @@ class TextEngine:
         self._eos = loaded.end_tokens
         self.forward = Forward(loaded.forward, loaded.device, loaded.layers, loaded.is_deterministic)
         if memory_tokens:
-            self.forward.free_padding = min(self.forward.free_padding, memory_tokens // PADDING_SHARE)
+            self.forward.free_padding = min(self.forward.free_padding, memory_tokens // SPARE_SHARE)
+            if self.forward.prefixes is not None:
+                self.forward.prefixes = Prefixes(min(USUAL_ROOM_TOKENS, memory_tokens // SPARE_SHARE))
         self._memory = MemoryLimit()
         self._thread = thread or ComputeThread()
 

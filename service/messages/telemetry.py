@@ -84,6 +84,7 @@ class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
         vacant: places of rows that had ended while the batch ran on, summed over the steps. Nothing is computed in
             them, but no other request could take them either.
         prompts: of these, read before the first tokens, padding included.
+        saved: tokens of prompts that were not computed, since earlier prompts had begun with them.
         splits: how often memory did not hold all rows at once: they were decoded in one part more, or had to wait.
         prefill_s: time that this reading took; of a pass that decoded others as well, the share of the prompts' tokens.
     """
@@ -93,6 +94,7 @@ class BatchWork(msgspec.Struct, frozen=True, kw_only=True):
     padding: int = 0
     vacant: int = 0
     prompts: int = 0
+    saved: int = 0
     splits: int = 0
     prefill_s: float = 0.0
 

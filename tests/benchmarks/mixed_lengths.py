@@ -2,6 +2,7 @@
 
 python -m tests.benchmarks.mixed_lengths [--batch 8] [--seconds 40] [--rounds 2]
 python -m tests.benchmarks.mixed_lengths --prompts
+python -m tests.benchmarks.mixed_lengths --shared
 
 8 to 128 tokens a request, every length as likely. What joining is worth depends on what a row costs: on a processor a
 step takes longer with each, and `late` computes none that is done. First both are saturated by more users than a batch
@@ -11,6 +12,9 @@ tokens/s.
 
 With `--prompts` it is the prompts that differ, from 8 to 1,500 tokens, and the engine alone decodes them: in groups of
 like length, as it does, and as one batch that is padded to the longest row, step by step in turns.
+
+With `--shared` prompts of 8 to 60 tokens of their own begin with the same ones, as with a system prompt. The engine
+alone reads them anew, and from where they are new, in turns.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Callable
+from itertools import product
 from random import Random
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from service.commands.bench.other_work import OtherWork
 from service.commands.cli import Server
@@ -31,11 +37,15 @@ from service.engine.cores import bind_openmp_threads, usable_cores
 from service.engine.engine import TextEngine
 from service.engine.groups import Groups
 from service.engine.job import SamplingParams, Sequence
+from service.engine.prefixes import Prefixes
 from service.engine.steps import Launched
 from service.load.report import LoadReport, tokens_between
 from service.messages.load import USUAL_PROMPTS, ClosedLoop, Pattern, Poisson, RunLoad, UniformLength
 from service.messages.settings import Formation, Settings
 from tests.benchmarks.measure import batchscope
+
+if TYPE_CHECKING:
+    from service.engine.model.load import LoadedModel
 
 FORMATIONS: Final[tuple[Formation, ...]] = ("late", "continuous")
 LENGTHS: Final = UniformLength(low=8, high=128)
@@ -53,11 +63,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=40.0, help="of each load (default: 40)")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--prompts", action="store_true", help="prompts that differ, and the engine alone")
+    parser.add_argument("--shared", action="store_true", help="prompts that begin alike, and the engine alone")
     options = parser.parse_args()
     others = OtherWork()
-    if options.prompts:
+    if options.prompts or options.shared:
         with others:
-            _compare_groups()
+            _compare_alone(_compare_groups if options.prompts else _compare_shared)
         print(*others.warnings, sep="\n")
         return 0
     with batchscope("--port", "0") as ready, others:
@@ -135,15 +146,44 @@ PROMPTS: Final = {
     "16 of 20 to 60": lambda random: [random.randint(20, 60) for _ in range(16)],
 }
 STEPS: Final = 24
+ROUNDS: Final = 7
 
 
-def _compare_groups() -> None:
+def _compare_alone(compare: Callable[[LoadedModel], None]) -> None:
     bind_openmp_threads()
     from service.engine.model.load import load
     from service.engine.model.resolve import DEFAULT_MODEL, resolve
 
     model = load(resolve(DEFAULT_MODEL), "cpu", "auto")
     prepare_engine_thread("cpu", usable_cores())
+    compare(model)
+
+
+def _compare_shared(model: LoadedModel) -> None:
+    print(f"{'prompts, tokens in common':30}{'read anew':>14}{'from where new':>18}{'ratio':>10}")
+    for rows, shared in product((1, 8), (64, 256, 1024)):
+        random, times_s = Random(3), dict[bool, list[float]]({False: [], True: []})
+        engine, known = TextEngine(model), Prefixes()
+        beginning = [random.randrange(100, 40_000) for _ in range(shared)]
+        for _ in range(ROUNDS):
+            for is_known, taken_s in times_s.items():
+                engine.forward.prefixes = known if is_known else None
+                own = [[random.randrange(100, 40_000) for _ in range(random.randint(8, 60))] for _ in range(rows)]
+                taken_s.append(_read_s(engine, [beginning + each for each in own]))
+        anew, new = (median(taken_s[2:]) for taken_s in times_s.values())  # two prompts have to have it first
+        print(f"{f'{rows}, {shared:,}':30}{anew * 1000:>11.0f} ms{new * 1000:>15.0f} ms{anew / new:>10.1f}", flush=True)
+
+
+def _read_s(engine: TextEngine, prompts: list[list[int]]) -> float:
+    sampling = SamplingParams(max_tokens=8, ignore_eos=True)
+    begun_s = time.perf_counter()
+    groups = Groups(engine.forward, engine._rows([Sequence("", ids, sampling) for ids in prompts]))
+    while not groups.has_read:
+        Launched(engine.forward, groups.for_step()).read()
+    return time.perf_counter() - begun_s
+
+
+def _compare_groups(model: LoadedModel) -> None:
     print(f"{'prompts of so many tokens':30}{'groups':>8}{'columns read, of own':>28}{'step, padded / in groups':>26}")
     for name, lengths in PROMPTS.items():
         _compare_step(name, TextEngine(model), lengths(Random(1)))

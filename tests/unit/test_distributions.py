@@ -6,7 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from gui.series import wasted_work
 from gui.series.batch_distribution import batch_distribution, largest_in_view, readout
 from gui.series.latency import Sample, histogram
 from gui.series.scale import ValueAxis, value_axis
@@ -16,7 +18,7 @@ from gui.series.time_range import TimeRange
 from gui.series.wasted_work import wasted, wasted_over_time
 from service.analysis.observed.history import History
 from service.messages.settings import Settings
-from tests.synthetic_run import FakeClock, Step, SyntheticRun, filled_history, picture_run
+from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history, picture_run
 
 SMALL = Settings(formation="early", max_batch_size=2)
 LARGE = Settings(formation="early", max_batch_size=16, batch_wait_timeout_s=1.0)
@@ -166,11 +168,29 @@ def test_that_batches_of_one_waste_nothing() -> None:
     assert found.total == 0.0
 
 
+def test_that_tokens_of_prompts_that_were_not_computed_are_shown_as_saved() -> None:
+    run = SyntheticRun(20.0, (Step(0.0, 4.0, Settings(max_batch_size=4)),))
+    clock = FakeClock(run.start_s)
+    history = History(CLOCK, clock, clock.wall_time)
+    for frame, _ in run.frames():
+        clock.now_s = frame.at_s
+        known = tuple(replace(b, work=b.work and replace(b.work, prompts=10, saved=30)) for b in frame.batches)
+        history.add_telemetry(replace(frame, batches=known))
+    scope = present_scope(history, history.now_s(), 60.0)
+    assert scope is not None
+    found = wasted(history, scope)
+    assert found is not None
+    assert (found.saved, wasted_work.readout(found)["saved"]) == (pytest.approx(75.0), "75.0 %")
+    over_time = wasted_over_time(history, TimeRange.ending_at(history.now_s(), 60.0, 100))
+    assert [entry.name for entry in wasted_work.declared(over_time).entries] == ["ended rows", "padding", "saved"]
+
+
 def test_that_nothing_is_known_of_work_before_a_batch_ended() -> None:
     history, _ = filled_history(SyntheticRun(0.1))
     assert wasted(history, Scope(0.0, 1e9, 1, 1)) is None
     over_time = wasted_over_time(history, TimeRange(990.0, 1010.0, 100))
     assert np.isnan(over_time.vacant).all()
+    assert wasted_work.declared(over_time) == wasted_work.PLOT
 
 
 def test_that_wasted_work_over_time_never_mixes_two_settings(changed: History) -> None:

@@ -184,6 +184,7 @@ def test_that_the_text_is_the_same_however_long_a_prompt_is_read_at_a_time(
 def test_that_running_rows_get_their_tokens_between_the_parts_of_a_prompt_that_joins(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tiny_engine.forward, "prefixes", None)
     monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 0)
     tiny_engine.adopt(ServiceSettings(prefill_chunk_tokens=16))
     party = invited(tiny_engine, [Guest("one", 20, 0), Guest("two", 20, 0), Guest("x" * 64, 2, 2)])
@@ -197,6 +198,7 @@ def test_that_running_rows_get_their_tokens_between_the_parts_of_a_prompt_that_j
 def test_that_rows_that_join_together_keep_the_value_with_which_they_began(
     tiny_engine: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tiny_engine.forward, "prefixes", None)
     watched = Watched(tiny_engine.forward.compute)
     monkeypatch.setattr(tiny_engine.forward, "compute", watched)
     monkeypatch.setattr(tiny_engine.forward, "joining_tokens", 32)

@@ -9,6 +9,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as changed
 
 from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel, Executed
@@ -121,6 +122,18 @@ def test_that_it_is_fitted_to_what_a_running_service_tells() -> None:
     assert cost is not None
     assert cost.batch_s(4) == pytest.approx(true_s(4), rel=0.05)
     assert cost.tokens == pytest.approx(TOKENS)
+
+
+def test_that_tokens_that_were_not_computed_make_those_to_come_cheaper() -> None:
+    """The next prompts share their beginnings as the last did, and are charged for all of their tokens."""
+    run = SyntheticRun(20.0, (Step(0.0, 4.0, Settings(max_batch_size=8)),))
+    history = History(CLOCK, lambda: run.start_s + run.duration_s)
+    for frame, _ in run.frames():
+        known = tuple(changed(b, work=b.work and changed(b.work, prompts=10, saved=30)) for b in frame.batches)
+        history.add_telemetry(changed(frame, batches=known))
+    executed = Executed.of_history(history)
+    assert len(executed.prompt_tokens)
+    assert set(executed.prompt_tokens) == {40.0}
 
 
 def test_that_a_drawn_model_differs_by_its_error() -> None:

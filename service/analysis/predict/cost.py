@@ -100,7 +100,7 @@ class Executed:
     @classmethod
     def _of_rows(cls, history: History, rows: Ints) -> Executed:
         table = history.batches.columns
-        names = ("size", "steps", "tokens", "computed", "prompts")
+        names = ("size", "steps", "tokens", "computed", "prompts", "saved")
         column = {name: table[name][rows].astype(float) for name in names}
         pieces = column["tokens"]
         is_open: Bools = table["formation"][rows] == CONTINUOUS
@@ -110,6 +110,7 @@ class Executed:
         tokens = np.where(is_call, steps * column["size"], pieces)
         prompt_tokens = np.where(is_known, column["computed"] - (tokens - column["size"]), 0.0)
         prompt_tokens = np.where(is_open | (column["prompts"] > 0), column["prompts"], prompt_tokens)
+        prompt_tokens += np.maximum(column["saved"], 0.0)  # so that a token costs what one of those to come will cost
         batch = history.requests.columns["batch"] - table.first
         joined = np.bincount(batch[batch >= 0], minlength=len(table))
         finished_s = table["finished"][rows]

@@ -68,6 +68,33 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         """Columns that are held, between two passes."""
         return self.layers[0].length if self.layers else 0
 
+    def copy_of(self, row: int, first: int, columns: int) -> BatchCache:
+        """A cache of `columns` columns of one row, from column `first` on."""
+        copy = BatchCache(1, self._expected)
+        copy._buffers = [buffer[:, row : row + 1, :, first : first + columns].clone() for buffer in self._buffers]
+        copy._hold(columns, self)
+        return copy
+
+    def begin_with(self, beginnings: Sequence[tuple[BatchCache, int] | None], columns: int) -> None:
+        """Hold `columns` columns before the first pass, and at their end for each row so many of a cache's first."""
+        known = [(row, *each) for row, each in enumerate(beginnings) if each is not None]
+        _, like, _ = known[0]
+        self._buffers = [_zeros(each, self.rows, max(columns + ROOM_COLUMNS, self._room)) for each in like._buffers]
+        for row, cache, count in known:
+            for own, others in zip(self._buffers, cache._buffers, strict=True):
+                own[:, row, :, columns - count : columns] = others[:, 0, :, :count]
+        self._hold(columns, like)
+
+    def _hold(self, columns: int, like: BatchCache) -> None:
+        """Let there be so many columns in the buffers, which are arranged as those of `like`."""
+        for layer in like.layers:
+            own = _Layer()
+            if layer.is_initialized:
+                own.lie_in(*layer.places)
+                own.length = columns
+            self.layers.append(own)
+        self._see()
+
     def append(self, other: BatchCache) -> None:
         """Take over the rows of `other`, behind one's own."""
         before, rows, end = self.rows, self.rows + other.rows, max(self.length, other.length)
