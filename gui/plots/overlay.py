@@ -89,6 +89,11 @@ class MarkLines(_MarksItem):
     def __init__(self, with_words: bool) -> None:
         super().__init__(z=20)
         self._with_words = with_words
+        self._placed: PlacedMarks | None = None
+
+    def set_marks(self, layout: Layout, marks: Marks) -> None:
+        self._placed = None
+        super().set_marks(layout, marks)
 
     def paint(self, painter: QPainter, _option: QStyleOptionGraphicsItem, _widget: QWidget | None = None) -> None:
         layout, marks = self._layout, self._marks
@@ -99,7 +104,9 @@ class MarkLines(_MarksItem):
         for mark in visible(marks.settings, layout):
             self._paint_line(painter, layout, mark.at_s, current().t1, tokens.DASH_CHANGE, 0)
         if self._with_words:
-            _paint_placed(painter, placed_marks(layout, marks))
+            if self._placed is None:  # not anew for each move of the pointer
+                self._placed = placed_marks(layout, marks)
+            _paint_placed(painter, self._placed)
         else:
             for flag in settings_flags(layout, marks.settings):
                 _paint_flag(painter, flag, 0)
