@@ -201,10 +201,11 @@ class Presenter(QObject):
         self._window.figures.set_unit(self._history.unit)
         self._window.figures.set_time(None if at_s is None else self._clock_time(at_s))
         self._window.figures.set_objectives(self._history.objectives)
-        has_ended = self._history.has_ended_at(self._moment_s(at_s))  # the row then stands at the end
+        has_ended = self._history.has_ended_at(self._moment_s(at_s))  # the figures then stand at the end
+        shown = without_present(now) if has_ended else now
         self._window.figures.set_dimmed(has_ended)
-        self._window.figures.show_figures(without_present(now) if has_ended else now, previous, version)
-        self._plots.show_figures(UNKNOWN_FIGURES if has_ended else now)
+        self._window.figures.show_figures(shown, previous, version)
+        self._plots.show_figures(shown, is_dimmed=has_ended)
         self._window.batching.show_measured(now.mean_batch)
 
     def _show_drain(self) -> None:

@@ -54,6 +54,7 @@ class Header(QWidget):
 
     Attributes:
         readout: the values that it shows.
+        is_dimmed: whether they are greyed out, since they are out of date.
     """
 
     def __init__(self, plot: Declaration) -> None:
@@ -61,6 +62,7 @@ class Header(QWidget):
         self._plot = plot
         self.setAccessibleName(plot.title)
         self.readout: Readout = {}
+        self.is_dimmed = False
         self._hides_missing = False
         self._widest: dict[str, float] = {}
         self._chooser: HeaderChoice | None = None
@@ -85,6 +87,12 @@ class Header(QWidget):
         """Show these values; with `hides_missing` only the entries that have one."""
         if readout != self.readout or hides_missing != self._hides_missing:
             self.readout, self._hides_missing = dict(readout), hides_missing
+            self.update()
+
+    def set_dimmed(self, is_dimmed: bool) -> None:
+        """Grey the values out, once they are out of date."""
+        if is_dimmed != self.is_dimmed:
+            self.is_dimmed = is_dimmed
             self.update()
 
     @property
@@ -121,7 +129,7 @@ class Header(QWidget):
         if self._plot.unit and unit_start + text_width(self._plot.unit, unit) + tokens.LEGEND_GAP <= legend_start:
             draw_text(painter, unit_start, middle, self._plot.unit, unit, palette.t3)
         for placed in legend:
-            _paint_entry(painter, placed, middle, palette)
+            _paint_entry(painter, placed, middle, palette, palette.t3 if self.is_dimmed else palette.t1)
         painter.end()
 
     def event(self, event: QEvent) -> bool:
@@ -185,12 +193,12 @@ class Header(QWidget):
         return self._widest[name]
 
 
-def _paint_entry(painter: QPainter, placed: _Placed, middle: float, palette: Palette) -> None:
+def _paint_entry(painter: QPainter, placed: _Placed, middle: float, palette: Palette, ink: str) -> None:
     entry = placed.entry
     _paint_swatch(painter, entry, placed.left, middle, getattr(palette, entry.color))
     if placed.is_named:
         draw_text(painter, placed.left + _swatch_width(entry), middle, entry.name, font(), palette.t2)
-    draw_text_before(painter, placed.left + placed.width, middle, placed.value, bold(), palette.t1)
+    draw_text_before(painter, placed.left + placed.width, middle, placed.value, bold(), ink)
 
 
 def _paint_swatch(painter: QPainter, entry: Entry, x: float, middle: float, ink: str) -> None:

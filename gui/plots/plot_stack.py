@@ -131,9 +131,10 @@ class PlotStack(QWidget):
         if self._pointing.is_at_something:
             self._pointing.show()
 
-    def show_figures(self, figures: Figures) -> None:
-        """Show the figures of the moment at the right edge in the legends that are at rest."""
+    def show_figures(self, figures: Figures, is_dimmed: bool = False) -> None:
+        """Show the figures of the moment at the right edge in the legends at rest, greyed out if out of date."""
         for panel in self.panels:
+            panel.header.set_dimmed(is_dimmed)
             panel.show_figures(figures)
 
     def show_contentions(self, contentions: tuple[Contention, ...]) -> None:

@@ -136,9 +136,7 @@ def readout_at(history: History, at_s: float, measure: Measure = ANSWER) -> Read
 
 
 def values_at(history: History, at_s: float, measure: Measure = ANSWER) -> Mapping[str, float]:
-    """The percentiles at that moment, in the unit of the measure; NaN where there are none, or no service runs."""
-    if history.has_ended_at(at_s):
-        return dict.fromkeys(NAMES, math.nan)
+    """The percentiles at that moment, in the unit of the measure."""
     last_s = history.last_s
     step = step_of(at_s if last_s is None else min(at_s, last_s))
     grids = history.percentiles_of(measure.name).grids

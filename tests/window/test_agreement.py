@@ -124,16 +124,16 @@ def test_that_no_place_shows_a_present_value_once_the_service_has_ended(
     assert not window.figures.figure("p95_s").is_dimmed
     end(batchscope.composition.history)
     clock.now_s += 3.0
-    for measure in ("answer", "ttft"):
-        batchscope.composition.show_measure(measure)
-        plots.refresh()
-        batchscope.composition.presenter.show_numbers()
-        for plot in (plots.queue_depth, plots.latency, plots.throughput):
-            assert set(plot.header.readout.values()) == {UNKNOWN}, plot.plot.name
-    assert plots.batch_size.header.readout["cap"] == UNKNOWN
-    assert window.figures.figure("queue").text == UNKNOWN
+    plots.refresh()
+    batchscope.composition.presenter.show_numbers()
+    throughput, cap = plots.throughput.header.readout, plots.batch_size.header.readout["cap"]
+    present = [*plots.queue_depth.header.readout.values(), throughput["offered"], cap]
+    assert {*present, window.figures.figure("queue").text} == {UNKNOWN}
     assert window.figures.figure("p95_s").text == p95, "of the ten seconds before the end"
+    assert window.figures.figure("p95_s").text == f"{plots.latency.header.readout['p95']} s"
+    assert window.figures.figure("requests_per_s").text == throughput["requests/s"]
     assert window.figures.figure("p95_s").is_dimmed
+    assert all(plot.header.is_dimmed for plot in plots.panels)
 
 
 @pytest.mark.parametrize("end", [History.mark_failure, History.mark_stop], ids=["failed", "stopped"])
@@ -151,6 +151,7 @@ def test_that_the_legends_are_of_the_moment_looked_at_before_and_after_an_end(
         depth = batchscope.composition.plots.queue_depth.header.readout
         assert (depth["running"] != UNKNOWN) is is_known, at_s - ended_s
         assert batchscope.window.figures.figure("p95_s").is_dimmed is not is_known
+        assert batchscope.composition.plots.latency.header.is_dimmed is not is_known
 
 
 def test_that_frozen_figures_stay_as_they_were_whatever_comes_to_be_known_of_them(batchscope: Batchscope) -> None:
