@@ -14,12 +14,18 @@ from gui.control.preferences import Preferences
 from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from service.messages.load import RunLoad
-from service.messages.options import ServiceOptions
+from service.messages.options import AUTO_MODEL, LARGE_MODEL, SMALL_MODEL, ServiceOptions
 from service.messages.workload import TEXT, WorkloadAbout
 from service.workloads.catalog import BUILT_IN, is_function
 
 MOST_STARTS: Final = 20
-DEFAULT_MODEL_SIZE: Final = "93 MB"
+MODELS: Final = (AUTO_MODEL, SMALL_MODEL, LARGE_MODEL)
+LARGE_MODEL_NAME: Final = PurePath(LARGE_MODEL).name
+SIZES: Final = {
+    AUTO_MODEL: f"93 MB; on a GPU of 8 GB or more {LARGE_MODEL_NAME}, 3.4 GB",
+    SMALL_MODEL: "93 MB",
+    LARGE_MODEL: "3.4 GB",
+}
 ABOUT: Final = {each.name: each for each in BUILT_IN}
 FUNCTIONS: Final = tuple(name for name in ABOUT if name != TEXT.name)
 
@@ -56,7 +62,7 @@ class Choices(QObject):
         self.stages_s = dict(preferences.stages_s)
         self._lines: dict[str, tuple[str, ...]] = {workload_of(preferences.model): preferences.prompts}
         toolbar = self._window.toolbar
-        toolbar.set_models((ServiceOptions().model,), FUNCTIONS, self.model)
+        toolbar.set_models(MODELS, FUNCTIONS, self.model)
         toolbar.set_device(self.device, self.dtype)
         toolbar.deterministic_action.setChecked(self.deterministic)
         toolbar.set_window_s(self.window_s)
@@ -106,9 +112,9 @@ class Choices(QObject):
     @property
     def invitation(self) -> tuple[str, str]:
         """Two sentences for the empty window: where everything runs, and what Start does."""
-        is_default = self.model == ServiceOptions().model
-        once = f" The first start fetches the model ({DEFAULT_MODEL_SIZE})." if is_default else ""
-        name = PurePath(self.model).name or self.model
+        size = SIZES.get(self.model)
+        once = f" The first start fetches the model ({size})." if size else ""
+        name = "a model" if self.model == AUTO_MODEL else PurePath(self.model).name or self.model
         about = ABOUT.get(workload_of(self.model))
         if about is not None and about != TEXT:
             once = f" {about.description}."

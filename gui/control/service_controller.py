@@ -14,6 +14,7 @@ from gui.main_window import MainWindow
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.messages.load import LoadFrame, longest
+from service.messages.options import AUTO_MODEL
 
 PROMPTS_QUIET_MS: Final = 300
 AT_REST: Final = "Service log"
@@ -119,6 +120,8 @@ class ServiceController(QObject):
         assert ready is not None
         self._window.notice.clear()
         toolbar.set_url(ready.url)
+        if ready.workload.generates and self._choices.model == AUTO_MODEL:
+            toolbar.show_model_in_force(ready.model, ready.why_model)
         toolbar.show_device_in_force(ready.device, ready.dtype, ready.why_processor)
         self._choices.note_workload(ready.workload)
         self._choices.note_start(self._session.progress.durations_s)

@@ -132,6 +132,10 @@ class Toolbar(QWidget):
         self._model.set_suggestions(specs, functions)
         self._model.set_spec(chosen)
 
+    def show_model_in_force(self, model: str, why: str) -> None:
+        """Show the model that the service took, and on hover the sentence that says why no larger one."""
+        self._model.show_in_force(model, why)
+
     def set_device(self, device: str, dtype: str) -> None:
         """Show the wanted device and dtype; "auto" leaves them to the service."""
         self._device, self._dtype = device, dtype

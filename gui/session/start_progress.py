@@ -41,6 +41,8 @@ class StartProgress:
         self._usual_s = usual_s or {}
         self._clock = clock
         self._heard_s = clock()
+        self._instance: str | None = None
+        self._why_model = ""
         self._stages: tuple[Stage, ...] = ()
         self._latest: dict[StageName, StageProgress] = {}
         self._earliest: dict[StageName, StageProgress] = {}
@@ -51,7 +53,10 @@ class StartProgress:
             self._stages = tuple(
                 replace(stage, about_s=self._usual_s.get(stage.name, stage.about_s)) for stage in message.stages
             )
-            self._latest.clear()
+            is_new = message.instance != self._instance
+            self._instance, self._why_model = message.instance, message.why_model
+            ended = {} if is_new else {name: each for name, each in self._latest.items() if each.finished}
+            self._latest = ended
             self._earliest.clear()
         else:
             self._latest[message.name] = message
@@ -69,7 +74,12 @@ class StartProgress:
 
     @property
     def lead(self) -> str:
-        """The expected duration, in a sentence under the heading."""
+        """Under the heading: the expected duration, and that the model is another one, where it is."""
+        other, has_reason, _reason = self._why_model.partition(". ")  # a narrow window has no room for the reason
+        return " ".join(filter(None, (self._expected, f"{other}. The log says why." if has_reason else other)))
+
+    @property
+    def _expected(self) -> str:
         usual = sum(stage.about_s or 0.0 for stage in self._stages if stage.name not in ONCE)
         if any(stage.name in ONCE for stage in self._stages):
             return f"Fetching the model happens once; the next start takes about {usual:.0f} s." if usual else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from PySide6.QtCore import QEvent, QPoint, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
@@ -11,6 +12,11 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QMenu, QToolButton, QWidge
 from gui.look import tokens
 from gui.look.theme import current
 from gui.widgets.buttons import paint_caret
+
+TIP: Final = (
+    "A model's name, a local folder, a GGUF file, or a workload such as adder or package.module:Class.\n"
+    "auto takes what suits the device."
+)
 
 
 class ModelField(QLineEdit):
@@ -21,6 +27,7 @@ class ModelField(QLineEdit):
     def __init__(self) -> None:
         super().__init__()
         self._spec = ""
+        self._in_force: tuple[str, str] | None = None
         self._suggestions: tuple[str, ...] = ()
         self._functions: tuple[str, ...] = ()
         self.setProperty("tall", True)
@@ -39,10 +46,13 @@ class ModelField(QLineEdit):
 
     def set_spec(self, spec: str) -> None:
         self._spec = spec
+        self._in_force = None
         self._show_spec()
-        self.setToolTip(
-            f"{spec}\nA model's name, a local folder, a GGUF file, or a workload such as adder or package.module:Class"
-        )
+
+    def show_in_force(self, name: str, why: str = "") -> None:
+        """While the field is disabled, show the model that was taken for the choice, and on hover why."""
+        self._in_force = name, why
+        self._show_spec()
 
     def pop_up(self) -> None:
         menu = QMenu(self)
@@ -86,15 +96,20 @@ class ModelField(QLineEdit):
 
     def _show_spec(self, is_whole: bool = False) -> None:
         """The name; shortened to what there is room for while it is not edited."""
+        if self.isEnabled():
+            self._in_force = None
+        name, why = self._in_force or (self._spec, "")
+        self.setToolTip("\n".join(filter(None, (name, why, TIP))))
+        shown = name.rpartition("/")[2] if self._in_force else name  # of a model on the hub its owner matters less
         whole = is_whole or self.hasFocus()
         for_caret = tokens.ICON + tokens.GAP_1 if self.isEnabled() else 0
         self.setTextMargins(0, 0, for_caret, 0)
         room = self.width() - for_caret - 2 * tokens.GAP_3
-        mode = Qt.TextElideMode.ElideLeft if _is_path(self._spec) else Qt.TextElideMode.ElideRight
-        self.setText(self._spec if whole else self.fontMetrics().elidedText(self._spec, mode, room))
+        mode = Qt.TextElideMode.ElideLeft if _is_path(shown) else Qt.TextElideMode.ElideRight
+        self.setText(shown if whole else self.fontMetrics().elidedText(shown, mode, room))
         if not whole:
             self.setCursorPosition(0)
-        self.setAccessibleDescription(self._spec)
+        self.setAccessibleDescription(shown)
         self.setModified(False)
 
     def _choose(self, spec: str) -> None:

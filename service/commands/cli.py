@@ -17,7 +17,7 @@ import msgspec
 
 from service.messages.files import write_whole
 from service.messages.load import LOAD_BOUNDS
-from service.messages.options import ServiceOptions, read_token
+from service.messages.options import SMALL_MODEL, ServiceOptions, read_token
 from service.messages.pipes import ExitCode
 from service.messages.settings import (
     BOUNDS,
@@ -41,7 +41,7 @@ MOST_ROUNDS: Final = 1000
 ASSIGNMENT: Final = re.compile(r"(?:^|,)\s*([a-z_-]+)\s*=")
 SERVICE_HELP: Final = {
     "workload": "text, adder, house-price, or your own as package.module:Class",
-    "model": "a local folder, a GGUF file or a hub id",
+    "model": "a local folder, a GGUF file or a hub id; auto takes what suits the device",
     "device": "auto, cpu, cuda, cuda:1, mps",
     "dtype": "auto, bfloat16, float16, float32, int8",
     "deterministic": "let no completion depend on the requests beside it",
@@ -49,6 +49,8 @@ SERVICE_HELP: Final = {
 
 
 SWITCHES: Final = frozenset({"deterministic"})
+WITHOUT_SERVICE: Final = ServiceOptions(model=SMALL_MODEL)
+"""What is computed or measured without starting a service: by the same model on every machine, and after `--resume`."""
 
 
 class UsageError(UserError):
@@ -126,9 +128,9 @@ def server_of(options: argparse.Namespace) -> Server:
     return Server(options.url, options.token, options.model)
 
 
-def add_service_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add options for these fields of `ServiceOptions`."""
-    add_struct_options(parser, ServiceOptions(), {name: SERVICE_HELP[name] for name in names if name not in SWITCHES})
+def add_service_options(parser: argparse.ArgumentParser, *names: str, usual: ServiceOptions = WITHOUT_SERVICE) -> None:
+    """Add options for these fields of `ServiceOptions`, with the values of `usual` as defaults."""
+    add_struct_options(parser, usual, {name: SERVICE_HELP[name] for name in names if name not in SWITCHES})
     for name in SWITCHES.intersection(names):
         meaning = f"{SERVICE_HELP[name]} (default: off)"
         parser.add_argument(flag(name), type=switch, default=False, metavar="on|off", help=meaning)

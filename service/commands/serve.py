@@ -65,7 +65,7 @@ def parser() -> cli.Parser:
         "--model ./my-model --formation continuous --max-batch-size 32",
     )
     add = made.add_argument
-    cli.add_service_options(made, *cli.SERVICE_HELP)
+    cli.add_service_options(made, *cli.SERVICE_HELP, usual=ServiceOptions())
     add("--host", default=LOOPBACK, help="address to listen on; any but loopback needs --token-file")
     port = "port to listen on (default: 8000 or the next free one; 0: any free one)"
     add("--port", type=cli.whole(0, 65535), help=port)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pynvml
 
 from service.engine.memory import free_memory_bytes
 from service.engine.model.child import REFUSED, run_module
@@ -67,10 +68,11 @@ def check_address(address: str) -> None:
         raise NoClusterError(address) from error
 
 
-def check_device(device: str) -> None:
-    """Raise `StartError` where this machine has no such device. Asks torch, in a child process; takes seconds.
+def check_device(device: str) -> int:
+    """The bytes of memory of the GPU `device`, or of the smallest that it may be; 0 for another device.
 
-    Asked before Ray, which would wait for a GPU for ever.
+    Raises `StartError` where this machine has no such device. Asks torch, in a child process; takes seconds. Asked
+    before Ray, which would wait for a GPU for ever.
     """
     outcome = run_module("service.engine.model.load", device, limit_s=DEVICE_LIMIT_S)
     if outcome.timed_out:
@@ -82,6 +84,17 @@ def check_device(device: str) -> None:
         raise StartError(outcome.last_line)
     if not outcome.is_success:
         raise StartError(f"torch could not look for the device {device}: {outcome.last_line}. Choose the device cpu.")
+    return next((int(line) for line in reversed(outcome.tail) if line.isdecimal()), 0)  # libraries may warn after it
+
+
+def any_gpu_bytes() -> int:
+    """What `check_device` says of the device that `auto` takes; torch is asked only where NVML sees a GPU."""
+    try:
+        pynvml.nvmlInit()
+        is_worth_asking = pynvml.nvmlDeviceGetCount() > 0
+    except pynvml.NVMLError:
+        is_worth_asking = False
+    return check_device("auto") if is_worth_asking else 0
 
 
 def check_memory_for_ray() -> None:
@@ -91,8 +104,12 @@ def check_memory_for_ray() -> None:
 
 def check_memory_for_model(folder: Path, replicas: int) -> None:
     """Raise `StartError` where the weights in `folder` would not fit, once a replica, beside Ray."""
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    _check_memory(RAY_BYTES + int(weights * COPY_FACTOR) * replicas, "Ray and the model need")
+    check_memory_for_weights(sum(file.stat().st_size for file in folder.glob("*.safetensors")), replicas)
+
+
+def check_memory_for_weights(weights_bytes: int, replicas: int) -> None:
+    """The same for weights of that size."""
+    _check_memory(RAY_BYTES + int(weights_bytes * COPY_FACTOR) * replicas, "Ray and the model need")
 
 
 def _check_memory(needed_bytes: int, who_needs: str) -> None:

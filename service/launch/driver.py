@@ -20,8 +20,9 @@ from typing import Final, NoReturn, Protocol
 import msgspec
 
 from service.engine.model.report import ModelError
-from service.engine.model.resolve import pending_stages, resolve
+from service.engine.model.resolve import pending_stages
 from service.launch import checks
+from service.launch.model_choice import ModelChoice
 from service.launch.reaper import deployed_file
 from service.launch.supervisor import DriverMessage, DriverPlan, VitalProcesses
 from service.messages.life import (
@@ -106,6 +107,10 @@ class StageReporter:
             self._tell(finished=True)
             self._name = None
 
+    def drop(self) -> None:
+        """Leave the stage as a failure does, without reporting it finished."""
+        self._name = None
+
     @contextmanager
     def running(self, name: StageName) -> Iterator[None]:
         """Covers the stage's duration; a stage that raises is never reported finished."""
@@ -138,6 +143,7 @@ class Driver:
         self._plan = plan
         self._options = plan.options
         self._service = plan.options.service
+        self._model = ModelChoice(self._service)
         self._emit = emit
         self._stages = StageReporter(emit)
         self._cluster: Cluster | None = None
@@ -145,12 +151,12 @@ class Driver:
 
     def start(self) -> None:
         """Go through all stages to `Ready`; raises `StartError`, `ModelError` or `WorkloadError`."""
-        self._emit(Starting(instance=self._plan.instance, stages=self._stages_ahead()))
+        self._announce()
         with self._stages.running("check"):
             self._check()
         if self._options.address is None and self._has_model:
-            folder = resolve(self._service.model, self._stages.model_progress)
-            checks.check_memory_for_model(folder.path, self._service.replicas)
+            self._model.bring(self._stages.model_progress, self._take_other_model)
+        self._service = msgspec.structs.replace(self._service, model=self._model.name)
         with self._stages.running("ray"):
             cluster = self._start_ray()
         with self._stages.running("serve"):
@@ -159,7 +165,7 @@ class Driver:
             self._load()
         with self._stages.running("answer"):
             ready = self._have_answered(WILDCARDS.get(host, host), port)
-        self._emit(ready)
+        self._emit(msgspec.structs.replace(ready, why_model=self._model.why))
 
     def release(self) -> None:
         """Leave nothing on a cluster that goes on without us."""
@@ -168,9 +174,18 @@ class Driver:
                 self._cluster.release()
                 self._cluster = None
 
+    def _announce(self) -> None:
+        stages, why = self._stages_ahead(), self._model.why
+        self._emit(Starting(instance=self._plan.instance, stages=stages, why_model=why))
+
+    def _take_other_model(self) -> None:
+        self._stages.drop()
+        print(self._model.why, file=sys.stderr)
+        self._announce()
+
     def _stages_ahead(self) -> tuple[Stage, ...]:
         # On an external cluster each replica gets the model where it runs, as part of loading it.
-        model, is_local = self._service.model, self._options.address is None
+        model, is_local = self._model.name, self._options.address is None
         pending = pending_stages(model) if is_local and self._has_model else ()
         workload = self._service.workload
         return stages_to(os.path.basename(model), pending, is_local=is_local, workload=workload)
@@ -186,9 +201,18 @@ class Driver:
         else:
             checks.check_memory_for_ray()
             checks.choose_port(self._options)
-            device = self._service.device
-            if device not in DEVICES_EVERYWHERE and computes_on_device(self._service.workload):
-                checks.check_device(device)
+            gpu_bytes = self._gpu_bytes()
+            if self._has_model and self._model.suit(gpu_bytes):
+                self._announce()
+
+    def _gpu_bytes(self) -> int:
+        """The memory of the GPU that the start is on; 0 where there is none, or where that is of no consequence."""
+        device = self._service.device
+        if not computes_on_device(self._service.workload):
+            return 0
+        if device not in DEVICES_EVERYWHERE:
+            return checks.check_device(device)
+        return checks.any_gpu_bytes() if device == "auto" and self._has_model and self._model.is_open else 0
 
     def _start_ray(self) -> Cluster:
         # Ray is imported here, within the stage that is called after it, and not before a download.

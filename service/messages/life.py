@@ -60,10 +60,17 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Starting(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="starting"):
-    """The first line. `stages` are those this start goes through, in order; `instance` is drawn anew at each start."""
+    """The first line, and said again where the stages ahead become others.
+
+    Attributes:
+        instance: drawn anew at each start.
+        stages: those that this start goes through, in order.
+        why_model: see `Ready`.
+    """
 
     instance: str
     stages: tuple[Stage, ...]
+    why_model: str = ""
 
 
 class StageProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="stage"):
@@ -87,7 +94,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
     """The service answers. `url` has no trailing slash; `started_in_s` counts from the start of the process.
 
     `workload` is text in recordings that are older than others. `why_processor` is a sentence, where the device `auto`
-    is the processor.
+    is the processor. `why_model` says in words why the model `auto` is the small one, where the GPU
+    holds the large one.
     """
 
     url: str
@@ -96,6 +104,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
     device: str
     dtype: str
     why_processor: str = ""
+    why_model: str = ""
     context_length: int | None
     workload: WorkloadAbout = TEXT
     replicas: int

@@ -15,6 +15,13 @@ DEPLOYMENT_NAME: Final = "BatchTextGenerator"
 REQUEST_TIMEOUT_S: Final = 600.0
 """A request that is not complete after this time fails, in the replica as in Ray's proxy."""
 
+AUTO_MODEL: Final = "auto"
+"""Names no model: the small one, or where the service starts on this machine, what suits its GPU."""
+SMALL_MODEL: Final = "SmolLM2-135M-Instruct"
+LARGE_MODEL: Final = "HuggingFaceTB/SmolLM2-1.7B-Instruct"
+LARGE_MODEL_GPU_BYTES: Final = 8_000_000_000
+"""The memory of a GPU from which on `auto` takes the large model."""
+
 DEFAULT_APP: Final = "service.app:build"
 LOOPBACK: Final = "127.0.0.1"
 
@@ -24,7 +31,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         workload: `text`, or what `service.workloads.catalog.find` finds; `model` and `dtype` are for `text` alone.
-        model: the default model's name, a local folder, a GGUF file or a hub id.
+        model: `AUTO_MODEL`, the small model's name, a local folder, a GGUF file or a hub id.
         device, dtype: `auto` or torch's names; dtype `int8` has weights in 8 bits, and computes in bfloat16.
         deterministic: a prompt's completion does not depend on the requests beside it, to the last bit; for `text`.
         settings: in force until the first `PUT /batching`.
@@ -32,7 +39,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     workload: str = "text"
-    model: str = "SmolLM2-135M-Instruct"
+    model: str = AUTO_MODEL
     device: str = "auto"
     dtype: str = "auto"
     deterministic: bool = False

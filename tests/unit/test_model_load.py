@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from transformers import DynamicCache
 
 from service.engine.model import load as loading
 from service.engine.model.lean import LeanLlama
-from service.engine.model.load import choose_device, choose_dtype, computed_in, load, why_no_gpu
+from service.engine.model.load import choose_device, choose_dtype, computed_in, gpu_memory_bytes, load, why_no_gpu
 from service.engine.model.passes import Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
@@ -137,6 +138,18 @@ def test_that_auto_says_why_it_takes_the_processor(
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert why_no_gpu() == sentence
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"), [("cpu", 0), ("mps", 0), ("cuda", 8_360_000_000), ("cuda:0", 24_000_000_000)]
+)
+def test_the_memory_of_a_gpu_is_that_of_the_smallest_which_the_name_may_mean(
+    device: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [24_000_000_000, 8_360_000_000]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(sizes))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: SimpleNamespace(total_memory=sizes[number]))
+    assert gpu_memory_bytes(device) == expected
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

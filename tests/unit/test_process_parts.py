@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from service.engine.model.child import Outcome
 from service.launch import checks
 from service.launch.driver import StageReporter, stages_to
 from service.launch.reaper import ended
@@ -149,7 +150,40 @@ def test_that_a_device_that_is_not_there_is_refused_in_words(
 
 
 def test_that_a_device_that_is_there_is_not_refused() -> None:
-    checks.check_device("cpu")
+    assert checks.check_device("cpu") == 0, "it has no memory of a GPU"
+
+
+class Nvml:
+    """`pynvml` on a machine with `count` GPUs; ``None`` where its library is missing."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+
+    def nvmlInit(self) -> None:
+        if self._count is None:
+            raise self.NVMLError("NVML Shared Library Not Found")
+
+    def nvmlDeviceGetCount(self) -> int | None:
+        return self._count
+
+
+@pytest.mark.parametrize(("count", "expected"), [(None, 0), (0, 0), (1, 24_000_000_000)])
+def test_that_torch_is_asked_for_the_memory_of_a_gpu_only_where_there_may_be_one(
+    count: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def run_module(_module: str, device: str, **_: object) -> Outcome:
+        asked.append(device)
+        return Outcome(0, ("24000000000", "A library warns at its end."))
+
+    monkeypatch.setattr(checks, "pynvml", Nvml(count))
+    monkeypatch.setattr(checks, "run_module", run_module)
+    assert checks.any_gpu_bytes() == expected
+    assert asked == (["auto"] if count else [])
 
 
 def test_that_a_driver_that_does_not_answer_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

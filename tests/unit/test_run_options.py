@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from service.commands import cli
 from service.commands.cli import UsageError
 from service.commands.serve import parse
-from service.messages.options import RunOptions, ServiceOptions
+from service.messages.options import AUTO_MODEL, SMALL_MODEL, RunOptions, ServiceOptions
 from service.messages.settings import Settings
 
 TOKEN = "0123456789abcdef"
@@ -24,6 +25,12 @@ def token_file(tmp_path: Path) -> Path:
 
 def test_that_nothing_given_means_the_defaults() -> None:
     assert parse([]) == RunOptions()
+
+
+def test_that_only_a_service_leaves_its_model_to_the_device() -> None:
+    parser = cli.Parser("batch", "Computes lines of a file, and goes on with them another time.")
+    cli.add_service_options(parser, "model")
+    assert (parser.parse_args([]).model, parse([]).service.model) == (SMALL_MODEL, AUTO_MODEL)
 
 
 def test_that_everything_can_be_given() -> None:

@@ -94,6 +94,15 @@ def test_that_a_new_start_forgets_the_one_before() -> None:
     assert progress.lines()[0].state == "present"
 
 
+def test_that_stages_that_become_others_keep_what_has_ended() -> None:
+    progress = started(RAY_DONE, StageProgress(name="fetch", elapsed_s=9.0, done=3e6, total=93e6, unit="bytes"))
+    why = "The small model takes the place of the 1.7B one. The hub can't be reached; connect to the network."
+    progress.take(Starting(instance="i", stages=(STAGES[0], STAGES[2]), why_model=why))
+    assert [line.state for line in progress.lines()] == ["done", "present"]
+    taken = "The small model takes the place of the 1.7B one. The log says why."
+    assert progress.lead == f"It takes about 16 s. {taken}"
+
+
 def test_that_the_summary_is_the_present_stage_in_a_line() -> None:
     assert started(RAY_DONE, StageProgress(name="load", elapsed_s=3.0)).summary == "Load the model: 3 s of about 12 s"
     assert StartProgress().summary == "Starting"

@@ -273,6 +273,18 @@ def test_that_a_model_s_name_can_be_typed(window: MainWindow, qtbot: QtBot) -> N
     assert chosen.args == ["gpt2"]
 
 
+def test_that_the_model_that_was_taken_is_shown_until_another_can_be_chosen(window: MainWindow) -> None:
+    window.toolbar.set_models(["auto", "gpt2"], [], "auto")
+    window.show_life_cycle(LifeCycle.RUNNING)
+    field = model_field(window)
+    window.toolbar.show_model_in_force("owner/tiny", "The hub can't be reached.")
+    assert (field.text(), field.spec) == ("tiny", "auto")
+    assert field.toolTip().startswith("owner/tiny\nThe hub can't be reached.\n")
+    window.show_life_cycle(LifeCycle.NOT_STARTED)
+    assert field.text() == "auto"
+    assert "hub" not in field.toolTip()
+
+
 def test_that_the_left_column_is_not_cut_where_it_is_narrowest(window: MainWindow, qtbot: QtBot) -> None:
     window.resize(*tokens.WINDOW_MIN)
     for group in window.batching.findChildren(Collapsible):

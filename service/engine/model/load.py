@@ -1,7 +1,8 @@
 """Folder → model and tokenizer on a device, ready to generate.
 
-`python -m service.engine.model.load DEVICE` ends with 0 if that device is there, or else with `REFUSED` after a line
-that is a sentence for the user: for a caller that does not import torch.
+`python -m service.engine.model.load DEVICE` prints the bytes of memory of that GPU, or 0 for another device, and ends
+with 0 if it is there, or else with `REFUSED` after a line that is a sentence for the user: for a caller that does not
+import torch.
 """
 
 from __future__ import annotations
@@ -67,6 +68,18 @@ def choose_device(wanted: str) -> str:
     if match[1] == "mps" and not _has_mps():
         raise ModelError("This machine has no Apple GPU that torch can use (mps); choose auto or cpu.")
     return wanted
+
+
+def gpu_memory_bytes(device: str) -> int:
+    """The memory of the CUDA GPU that `device` names, or of the smallest where any may be given; 0 for no such GPU.
+
+    Of a slice of a GPU (MIG), which torch takes for a GPU, it is the slice's.
+    """
+    place = torch.device(device)
+    if place.type != "cuda":
+        return 0
+    numbers = range(torch.cuda.device_count()) if place.index is None else [place.index]
+    return min(int(torch.cuda.get_device_properties(number).total_memory) for number in numbers)
 
 
 def why_no_gpu() -> str:
@@ -294,7 +307,7 @@ def _cpu_flags() -> frozenset[str]:
 
 def main(device: str) -> int:
     try:
-        choose_device(device)
+        print(gpu_memory_bytes(choose_device(device)))
     except ModelError as error:
         print(error)
         return REFUSED

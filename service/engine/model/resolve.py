@@ -2,7 +2,7 @@
 
 | the user says                        | it is                    | what it may need        |
 |--------------------------------------|--------------------------|-------------------------|
-| `SmolLM2-135M-Instruct`              | the default model        | `fetch`, `convert`      |
+| `auto`, `SmolLM2-135M-Instruct`      | the small default model  | `fetch`, `convert`      |
 | a folder                             | safetensors, used as is  | nothing                 |
 | a GGUF file                          | a model to be unpacked   | `convert`               |
 | `gpt2`, `owner/name`                 | a model on the hub       | `fetch`                 |
@@ -26,6 +26,7 @@ from service.engine.model.folder import ModelFolder, check_folder
 from service.engine.model.gguf_file import GgufError, read_header
 from service.engine.model.report import ModelError, Report, ignore
 from service.messages.life import StageName
+from service.messages.options import AUTO_MODEL
 
 __all__ = ["DEFAULT_MODEL", "ModelFolder", "Report", "ignore", "pending_stages", "resolve"]
 
@@ -143,7 +144,7 @@ class _HubModel:
 
 
 def _origin_of(spec: str) -> _DefaultModel | _LocalFolder | _GgufFile | _HubModel:
-    if spec == DEFAULT_MODEL:
+    if spec in (AUTO_MODEL, DEFAULT_MODEL):
         return _DefaultModel()
     path = _existing(spec)
     if path is None:
