@@ -15,7 +15,7 @@ import pynvml
 
 from service.engine.memory import free_memory_bytes
 from service.engine.model.child import REFUSED, run_module
-from service.messages.life import NoClusterError, Ready, StartError
+from service.messages.life import NoClusterError, Ready, StartError, TrialBatch
 from service.messages.options import RunOptions
 from service.messages.telemetry import FIRST_REQUEST
 from service.messages.workload import WorkloadAbout
@@ -175,6 +175,7 @@ class Caller:
             device=health["device"],
             dtype=health["dtype"],
             why_processor=health["why_processor"],
+            trial=msgspec.convert(health.get("trial"), TrialBatch | None),
             context_length=model["context_length"],
             workload=workload,
             replicas=replicas,

@@ -90,12 +90,41 @@ class StageProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="state"
     finished: bool = False
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="ready"):
-    """The service answers. `url` has no trailing slash; `started_in_s` counts from the start of the process.
+class TrialBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch of short prompts that a replica computes as it starts, before it takes requests.
 
-    `workload` is text in recordings that are older than others. `why_processor` is a sentence, where the device `auto`
-    is the processor. `why_model` says in words why the model `auto` is the small one, where the GPU
-    holds the large one.
+    Attributes:
+        size: rows, all of which go on to its last step.
+        first_token_s: until the prompts are read and each row has its first token.
+        step_s: each further token of all rows takes this long; the median.
+        processor_share: of the processor time that the engine's threads asked for, what they got; ``None`` where the
+            system does not report it.
+    """
+
+    size: int
+    first_token_s: float
+    step_s: float
+    processor_share: float | None = None
+
+    def requests_per_s(self, tokens: float) -> float:
+        """What a replica answers with such batches, whose rows have so many tokens each.
+
+        >>> TrialBatch(size=16, first_token_s=0.1, step_s=0.05).requests_per_s(tokens=23)
+        13.333333333333334
+        """
+        return self.size / (self.first_token_s + max(tokens - 1, 0.0) * self.step_s)
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="ready"):
+    """The service answers.
+
+    Attributes:
+        url: without a trailing slash.
+        why_processor: a sentence, where the device `auto` is the processor.
+        why_model: why the model `auto` is the small one, in words, where the GPU holds the large one.
+        trial: one replica's; ``None`` where none was computed.
+        workload: text in recordings that are older than others.
+        started_in_s: since the start of the process.
     """
 
     url: str
@@ -105,6 +134,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="state", tag="r
     dtype: str
     why_processor: str = ""
     why_model: str = ""
+    trial: TrialBatch | None = None
     context_length: int | None
     workload: WorkloadAbout = TEXT
     replicas: int

@@ -21,7 +21,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from service.engine.compute_thread import EngineThreads, engine_executor
 from service.engine.job import Line, SamplingParams
-from service.engine.loading import load_engine
+from service.engine.loading import load_engine, try_batch
+from service.messages.life import TrialBatch
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
 from service.messages.settings import Scale, SettingError, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
@@ -32,7 +33,7 @@ from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
 from service.replica.background import LoadingNews, start_for_life
 from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
-from service.replica.device import DeviceMeter
+from service.replica.device import DeviceMeter, EngineProcessor
 from service.replica.errors import error_response, install_error_handlers, json_object
 from service.replica.frames import SHORTEST_INTERVAL_S, telemetry_events
 from service.replica.generation import Generation
@@ -87,6 +88,12 @@ class BatchTextGenerator:
         sending = loop.create_task(news.send_on())
         self._about = about(options.workload)
         self._loaded = await loop.run_in_executor(self._thread, load_engine, options, news.note, self._thread)
+        self._trial: TrialBatch | None = None
+        if self._about == TEXT:
+            size, processor = options.settings.max_batch_size, EngineProcessor()
+            processor.use()  # which counts from here
+            trial = await loop.run_in_executor(self._thread, try_batch, self._loaded.engine, size)
+            self._trial = trial and msgspec.structs.replace(trial, processor_share=processor.share())
         sending.cancel()
         replica, in_force = await hub.register.remote(self._serve_id)
         threads = EngineThreads(self._thread)
@@ -219,6 +226,7 @@ class BatchTextGenerator:
             "device": loaded.device,
             "dtype": loaded.dtype,
             "why_processor": loaded.why_processor,
+            "trial": msgspec.to_builtins(self._trial),
         }
 
     async def check_health(self) -> None:

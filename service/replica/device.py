@@ -86,6 +86,12 @@ class EngineProcessor:
             return None
         return ProcessorUse(got_s=self._got_ns * NANOSECOND_S, waited_s=self._waited_ns * NANOSECOND_S)
 
+    def share(self) -> float | None:
+        """Of the processor time asked for so far, what the threads got; ``None`` where none is reported."""
+        use = self.use()
+        asked_s = use.got_s + use.waited_s if use is not None else 0.0
+        return use.got_s / asked_s if use is not None and asked_s else None
+
     def _seen(self) -> Iterator[tuple[str, tuple[int, int]]]:
         """What each of the engine's threads has run and waited, in nanoseconds."""
         with suppress(OSError):

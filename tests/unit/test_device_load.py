@@ -163,6 +163,7 @@ def test_that_the_engine_s_threads_are_summed_up_and_no_others(tmp_path: Path) -
     write_thread(tmp_path, 12, "engine", ran_s=4.5, waited_s=0.25)
     write_thread(tmp_path, 13, "python", ran_s=19.0, waited_s=19.0)
     assert seconds(processor.use()) == (1.5, 0.75)
+    assert processor.share() == pytest.approx(2 / 3)
 
 
 def test_that_the_sums_never_fall_where_a_thread_ends_or_its_number_is_given_anew(tmp_path: Path) -> None:
@@ -181,6 +182,7 @@ def test_that_the_processor_time_is_unknown_where_the_system_does_not_report_it(
     (tmp_path / "11" / "schedstat").write_text(text)
     assert EngineProcessor(tmp_path).use() is None
     assert EngineProcessor(tmp_path / "none").use() is None
+    assert EngineProcessor(tmp_path).share() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux names threads and reports what they waited for")
