@@ -22,6 +22,7 @@ from gui.control.clocks import FrameClock, FrameMeter
 from gui.control.exporter import LONGEST_END_MS, Exporter
 from gui.control.foresight import Foresight
 from gui.control.inspector import RequestInspector
+from gui.control.load_defaults import LoadDefaults
 from gui.control.preferences import FEWEST_S, MOST_S
 from gui.control.presenter import FINDINGS_EVERY_S, NUMBERS_EVERY_S, Presenter
 from gui.control.service_controller import ServiceController
@@ -71,6 +72,8 @@ class Composition(QObject):
         self.foresight = Foresight(window, self.plots, self.session)
         self.presenter.numbers_shown.connect(self.foresight.check)
         self.presenter.round_robin.add(self.foresight.follow, FINDINGS_EVERY_S)
+        self.load_defaults = LoadDefaults(window, self.plots, self.session)
+        self.presenter.round_robin.add(self.load_defaults.follow, FINDINGS_EVERY_S)
         self._add_comparing()
         self.exporter = Exporter(window, self.history, self.plots)
         self._add_recordings()

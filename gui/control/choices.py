@@ -77,6 +77,7 @@ class Choices(QObject):
         window.batching.show_settings(preferences.settings)
         window.batching.redeployment.show_scale(preferences.scale)
         window.load.set_load(preferences.pattern, preferences.max_tokens, preferences.prompt_words)
+        window.load.set_usual_numbers(preferences.usual_numbers)
         window.load.objectives.set_objectives(preferences.objectives)
         self._show_workload()
         window.prompts.set_copies(preferences.copies)
@@ -137,6 +138,7 @@ class Choices(QObject):
             settings=window.batching.settings,
             scale=window.batching.redeployment.scale,
             pattern=window.load.pattern,
+            usual_numbers=window.load.usual_numbers,
             max_tokens=max_tokens,
             prompt_words=prompt_words,
             objectives=window.load.objectives.objectives,

@@ -31,6 +31,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
         window_s: seconds that the plots show.
         stages_s: see `Choices`.
         measure: which time of the requests the plots of latency show, one of `MEASURES`.
+        usual_numbers: see `LoadPanel`.
     """
 
     theme: ThemePreference = "system"
@@ -45,6 +46,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     scale: Scale = Scale()
     pattern: Pattern = Poisson(rate_per_s=4.0)
+    usual_numbers: tuple[str, ...] | None = None
     max_tokens: Length = 24
     prompt_words: Length | None = None
     objectives: Objectives = Objectives()

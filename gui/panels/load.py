@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from PySide6.QtCore import Signal
@@ -99,6 +99,32 @@ class LoadPanel(QWidget):
         self._tokens.set_length(max_tokens)
         self._words.set_length(prompt_words)
         self._show_kind()
+
+    @property
+    def usual_numbers(self) -> tuple[str, ...]:
+        """The numbers of the shown pattern that follow what suits the service."""
+        shown = load_knobs.CHOICES[self._kind]
+        return tuple(field for field, knob in self._number_knobs.items() if knob.is_usual and field in shown)
+
+    def set_usual_numbers(self, fields: Collection[str] | None) -> None:
+        """Let these numbers of the shown pattern follow that, or where ``None`` those that have the usual value."""
+        for field in load_knobs.CHOICES[self._kind]:
+            knob = self._number_knobs.get(field)
+            if knob is not None:
+                knob.is_usual = knob.has_usual_number if fields is None else field in fields
+
+    def suit(self, suited: Mapping[str, load_knobs.Suited], moves: bool) -> None:
+        """Let numbers and sliders follow what suits the service, unless a load runs.
+
+        A number for which nothing is known takes its usual value; values stay where they are unless `moves`.
+        """
+        if self._running is None:
+            for field, knob in self._number_knobs.items():
+                knob.suit(suited.get(field), moves)
+
+    @property
+    def _number_knobs(self) -> Mapping[str, load_knobs.NumberKnob]:
+        return {field: knob for field, knob in self._knobs.items() if isinstance(knob, load_knobs.NumberKnob)}
 
     def set_generates(self, generates: bool) -> None:
         """Show the lengths for a text generator, hide them for a function."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeAlias, get_args
 
@@ -97,6 +99,8 @@ NUMBERS: Final[Mapping[str, Number]] = {
     ),
 }
 USUAL_RATES: Final = (2.0, 4.0, 8.0)
+LEAST_TRAVEL: Final = 10  # times its low end, to which a slider goes at least
+READABLE: Final = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 
 
 def kind_of(pattern: Pattern) -> str:
@@ -113,22 +117,84 @@ MOST_RATES: Final = 1000
 TRACES: Final = "Traces (*.jsonl *.json);;All files (*)"
 
 
+class Suited(NamedTuple):
+    """What suits the service that runs.
+
+    Attributes:
+        value: of a number that the user has not set.
+        end: of its slider.
+        words, words_if_set: on what they rest, for the hover; the latter where the number is another one.
+    """
+
+    value: float
+    end: float
+    words: str
+    words_if_set: str
+
+
 class NumberKnob(Setting):
+    """A number with its slider, if it has one.
+
+    Attributes:
+        is_usual: neither the user nor a program has set it, so that it follows what suits the service.
+    """
+
     def __init__(self, field: str) -> None:
-        number = NUMBERS[field]
+        number = self._about = NUMBERS[field]
+        self.is_usual = True
         super().__init__(number.name, number.bounds, number.scale, number.decimals, number.unit, number.tip)
         self._is_whole = number.bounds.integral
         self.set_number(number.usual)
         if number.scale is None:
             self.set_plain()
+        self.wanted.connect(self._on_wanted)
 
     @property
     def value(self) -> object:
         return int(self.number) if self._is_whole else self.number
 
+    @property
+    def has_usual_number(self) -> bool:
+        """Whether it is the number of a window that knows of no service."""
+        return self.number == self._about.usual
+
     def set_value(self, value: object) -> None:
         assert isinstance(value, int | float)
+        self.is_usual = False
         self.set_number(float(value))
+
+    def suit(self, suited: Suited | None, moves: bool = True) -> None:
+        """Take over the slider's end, and the value where it is the usual one and `moves`; ``None`` takes both back.
+
+        Nothing happens while the user is at the control.
+        """
+        if self.is_held or self.field.isModified():
+            return
+        about, scale = self._about, self._about.scale
+        if self.is_usual and moves:
+            value = about.usual if suited is None else min(max(suited.value, about.bounds.low), about.bounds.high)
+            if value != self.number:  # or a selection in the field would be lost
+                self.set_number(value)
+        if scale is not None:
+            end = scale.high if suited is None else max(suited.end, LEAST_TRAVEL * scale.low)
+            self.set_scale(replace(scale, high=min(max(end, readable_from(self.number)), about.bounds.high)))
+        words = "" if suited is None else suited.words if self.is_usual and moves else suited.words_if_set
+        self.setToolTip(".\n".join(filter(None, (about.tip, words))))
+
+    def _on_wanted(self) -> None:
+        self.is_usual = False
+
+
+def readable_from(number: float) -> float:
+    """The least number from `number` on that reads easily, as the end of a scale.
+
+    >>> [readable_from(number) for number in (0.13, 1, 7.3, 15.2, 25, 420, 0)]
+    [0.15, 1.0, 8.0, 20.0, 25.0, 500.0, 0.0]
+    """
+    if number <= 0:
+        return 0.0
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(float(f"{step * power:.2g}") for step in READABLE if step * power >= number * (1 - 1e-9))
 
 
 class RatesKnob(QWidget):

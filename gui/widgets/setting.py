@@ -90,6 +90,12 @@ class Setting(SettingRow):
         if not self.field.is_refused:
             self._error.hide()
 
+    def set_scale(self, scale: Scale) -> None:
+        """Give the slider another range; the number stays."""
+        if self.slider is not None and self.measured is not None:
+            self.slider.set_scale(scale)
+            self.measured.set_scale(scale)
+
     def show_refusal(self, rule: str) -> None:
         """Say under the control which rule was broken and what still holds."""
         self.field.set_refused(True)

@@ -59,6 +59,12 @@ class Slider(QSlider):
             QAccessible.updateAccessibility(QAccessibleValueChangeEvent(self, number))
             self.update()
 
+    def set_scale(self, scale: Scale) -> None:
+        """Take another range; the number stays."""
+        if scale != self.scale:
+            self.scale = scale
+            self.update()
+
     def choose(self, number: float) -> None:
         """Move to `number` as if the user had dragged the handle there."""
         self._move_to(min(self.scale.high, max(self.scale.low, number)))
@@ -192,6 +198,10 @@ class Measured(QWidget):
         self._text = ""
         self.setFixedHeight(tokens.MEASURED_HEIGHT)
         self.hide()
+
+    def set_scale(self, scale: Scale) -> None:
+        self._scale = scale
+        self.update()
 
     def show_measured(self, number: float | None, text: str = "") -> None:
         """Mark `number`; its place stays reserved from then on, so that nothing jumps when it is unknown again."""

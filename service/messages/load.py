@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Final, Literal, TypeAlias
@@ -183,6 +184,21 @@ def longest(length: Length) -> int:
             return cap
         case _:
             return length
+
+
+def mean(length: Length) -> float:
+    """The mean of the drawn lengths.
+
+    >>> mean(24), mean(UniformLength(low=8, high=128)), round(mean(LognormalLength(median=64, sigma=0.5, cap=512)))
+    (24.0, 68.0, 73)
+    """
+    match length:
+        case UniformLength(low=low, high=high):
+            return (low + high) / 2
+        case LognormalLength(median=median, sigma=sigma, cap=cap):
+            return min(median * math.exp(sigma**2 / 2), float(cap))
+        case _:
+            return float(length)
 
 
 USUAL_PROMPTS: Final = TEXT.examples

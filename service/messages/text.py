@@ -108,6 +108,15 @@ def per_second(rate: float) -> str:
     return f"{rate:.1f} requests/s" if rate < 100 else f"{rate:.0f} requests/s"
 
 
+def significant(number: float) -> float:
+    """The number to two significant digits.
+
+    >>> significant(4.5678), significant(123.4), significant(0.0)
+    (4.6, 120.0, 0.0)
+    """
+    return float(f"{number:.2g}")
+
+
 def percent(share: float) -> str:
     """
     >>> percent(0.014), percent(0.462)

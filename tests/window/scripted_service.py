@@ -32,6 +32,7 @@ from service.messages.life import (
     Starting,
     Stopped,
     Stopping,
+    TrialBatch,
 )
 from service.messages.settings import Scale, SettingError, Settings
 from service.messages.telemetry import BatchRecord, Deployment, ReplicaStatus, RequestRecord, RequestState
@@ -342,6 +343,9 @@ async def answer(settings: Settings, options: argparse.Namespace, began_s: float
             model="scripted",
             device="cpu",
             dtype="float32",
+            trial=None
+            if options.trial_s is None
+            else TrialBatch(size=16, first_token_s=0.0, step_s=options.trial_s, processor_share=options.trial_share),
             context_length=2048,
             replicas=1,
             started_in_s=time.monotonic() - began_s,
@@ -372,6 +376,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--start-s", type=float, default=0.05)
     parser.add_argument("--step-s", type=float, default=0.005)
     parser.add_argument("--gather-s", type=float, default=0.05, help="what a stream waits between two chunks")
+    parser.add_argument("--trial-s", type=float, help="of a step of the trial batch; none by default")
+    parser.add_argument("--trial-share", type=float, help="of the processor that it got; not reported by default")
     parser.add_argument("--fail", help="say Failed with this reason and exit 1")
     parser.add_argument("--crash-on-start", type=int, help="die of this signal")
     parser.add_argument("--deaf", action="store_true", help="ignore SIGTERM and the end of standard input")

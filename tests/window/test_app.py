@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QPushBut
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
-from gui.control.preferences import PreferencesFile
+from gui.control.preferences import Preferences, PreferencesFile
 from gui.panels.requests_model import TableRow
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import GRACE_MS
@@ -246,6 +246,56 @@ def test_that_a_load_follows_its_slider_while_it_runs(qtbot: QtBot, running: Bat
 
     load.toggle()
     qtbot.waitUntil(lambda: not load.is_running)
+
+
+def test_that_the_load_suits_the_capacity_that_the_start_measured(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path
+) -> None:
+    path = tmp_path / "preferences.json"
+    first = make_batchscope(scripted("--trial-s=0.01"), preferences=PreferencesFile(path))
+    assert first.window.load.pattern == Poisson(rate_per_s=4.0)
+    start_service(qtbot, first)
+    assert first.window.load.pattern == Poisson(rate_per_s=42.0), "60 % of 16 requests in 23 steps of 10 ms"
+    rate = first.window.load.knob("rate_per_s")
+    assert "timed as the service started" in rate.toolTip()
+    with qtbot.waitSignal(first.closed):
+        first.close()
+
+    second = make_batchscope(scripted("--trial-s=0.1"), preferences=PreferencesFile(path))
+    assert second.window.load.pattern == Poisson(rate_per_s=42.0)
+    start_service(qtbot, second)
+    assert second.window.load.pattern == Poisson(rate_per_s=4.2)
+
+
+def test_that_a_load_which_has_run_stays_and_its_slider_follows_what_was_measured(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = make_batchscope(scripted("--trial-s=0.01"))
+    start_service(qtbot, batchscope)
+    load = batchscope.window.load
+    load.toggle()
+    qtbot.waitUntil(lambda: load.is_running and outcomes(batchscope).count("done") > 8)
+    load.toggle()
+    qtbot.waitUntil(lambda: "by the batches that ran" in load.knob("rate_per_s").toolTip())
+    assert load.pattern == Poisson(rate_per_s=42.0)
+
+
+def test_that_a_capacity_which_was_measured_beside_other_programs_moves_nothing(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = make_batchscope(scripted("--trial-s=0.5", "--trial-share=0.3"))
+    start_service(qtbot, batchscope)
+    assert batchscope.window.load.pattern == Poisson(rate_per_s=4.0)
+
+
+def test_that_a_load_of_the_user_s_own_is_not_moved_by_a_start(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path
+) -> None:
+    path = tmp_path / "preferences.json"
+    PreferencesFile(path).save(Preferences(pattern=Poisson(rate_per_s=9.0)))
+    batchscope = make_batchscope(scripted("--trial-s=0.01"), preferences=PreferencesFile(path))
+    start_service(qtbot, batchscope)
+    assert batchscope.window.load.pattern == Poisson(rate_per_s=9.0)
 
 
 def test_that_a_load_is_paused_and_goes_on(qtbot: QtBot, running: Batchscope) -> None:

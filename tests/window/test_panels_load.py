@@ -14,7 +14,7 @@ from gui.look import tokens
 from gui.look.theme import Theme
 from gui.panels.length import LengthControl, NameMenu
 from gui.panels.load import LoadPanel
-from gui.panels.load_knobs import CHOICES, KINDS, NumberKnob, RatesKnob
+from gui.panels.load_knobs import CHOICES, KINDS, NUMBERS, NumberKnob, RatesKnob, Suited
 from gui.widgets.buttons import Chooser
 from gui.widgets.labels import ElidedLabel
 from service.messages.load import (
@@ -230,6 +230,66 @@ class TestLengths:
         assert (visible(), words.fixed.field.isVisible()) == (set(), True)
         words.pick("lognormal")
         assert (visible(), words.fixed.field.isVisible()) == ({"median", "sigma", "cap"}, False)
+
+
+SUITED = {"rate_per_s": Suited(46.0, 160.0, "60 % of the capacity", "The slider ends at twice it")}
+
+
+class TestSuiting:
+    def test_that_a_rate_and_its_slider_follow_what_suits_the_service(self, load: LoadPanel, qtbot: QtBot) -> None:
+        rate = number(load, "rate_per_s")
+        with qtbot.assertNotEmitted(load.load_wanted, wait=2 * tokens.SETTINGS_INTERVAL_MS):
+            load.suit(SUITED, moves=True)
+        assert load.pattern == Poisson(rate_per_s=46.0)
+        assert end_of(rate) == 160.0
+        assert rate.toolTip().endswith("60 % of the capacity")
+        load.suit({}, moves=True)
+        assert (load.pattern, end_of(rate)) == (Poisson(rate_per_s=4.0), 200.0)
+        assert rate.toolTip() == NUMBERS["rate_per_s"].tip
+
+    def test_that_a_value_which_the_user_set_stays_and_its_slider_reaches_it(self, load: LoadPanel) -> None:
+        rate = number(load, "rate_per_s")
+        type_into(rate.field, "210")
+        load.suit(SUITED, moves=True)
+        assert load.pattern == Poisson(rate_per_s=210.0)
+        assert end_of(rate) == 250.0
+        assert rate.toolTip().endswith("The slider ends at twice it")
+        assert load.usual_numbers == ()
+
+    def test_that_nothing_moves_while_a_load_runs(self, load: LoadPanel) -> None:
+        load.show_running(Poisson(rate_per_s=4.0))
+        load.suit(SUITED, moves=True)
+        assert (load.pattern, end_of(number(load, "rate_per_s"))) == (Poisson(rate_per_s=4.0), 200.0)
+
+    def test_that_nothing_moves_under_the_user_s_hand(self, load: LoadPanel) -> None:
+        rate = number(load, "rate_per_s")
+        assert rate.slider is not None
+        QTest.mousePress(rate.slider, Qt.MouseButton.LeftButton, pos=rate.slider.rect().center())
+        held = rate.number
+        load.suit(SUITED, moves=True)
+        assert (rate.number, end_of(rate)) == (held, 200.0)
+        QTest.mouseRelease(rate.slider, Qt.MouseButton.LeftButton)
+
+    def test_that_nothing_moves_while_a_number_is_typed(self, load: LoadPanel) -> None:
+        rate = number(load, "rate_per_s")
+        rate.field.setFocus()
+        rate.field.selectAll()
+        QTest.keyClicks(rate.field, "7")
+        load.suit(SUITED, moves=True)
+        assert (rate.field.text(), rate.number) == ("7", 4.0)
+
+    def test_that_only_the_slider_follows_where_values_are_to_stay(self, load: LoadPanel) -> None:
+        load.suit(SUITED, moves=False)
+        assert (load.pattern, end_of(number(load, "rate_per_s"))) == (Poisson(rate_per_s=4.0), 160.0)
+
+    def test_that_a_slider_never_ends_below_what_can_be_dragged(self, load: LoadPanel) -> None:
+        load.suit({"rate_per_s": Suited(0.02, 0.06, "", "")}, moves=True)
+        assert (load.pattern, end_of(number(load, "rate_per_s"))) == (Poisson(rate_per_s=0.02), 1.0)
+
+
+def end_of(knob: NumberKnob) -> float:
+    assert knob.slider is not None
+    return knob.slider.scale.high
 
 
 class TestPause:

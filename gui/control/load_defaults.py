@@ -1,0 +1,127 @@
+"""The load that suits the service that runs: a share of its capacity, and users by its places in batches.
+
+Before any load has run the capacity is that of the trial batch, which each replica computes as it starts. Later it is
+the capacity line's, of the batches that ran. Values move once a start, before its first load: the load that a user has
+seen is the one that runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from PySide6.QtCore import QObject
+
+from gui.main_window import MainWindow
+from gui.panels.load_knobs import Suited, readable_from
+from gui.plots.plot_stack import PlotStack
+from gui.session.lifecycle import LifeCycle
+from gui.session.session import Session
+from service.analysis.observed.contention import LEAST_SHARE
+from service.messages.life import TrialBatch
+from service.messages.load import LoadFrame, mean
+from service.messages.text import counted, per_second, percent, significant
+
+SHARE: Final = 0.6  # of the capacity: batches form, and the queue stays short
+BEYOND: Final = 2.0  # times the capacity, to which a slider and a ramp go; their words say "twice"
+USERS_BEYOND: Final = 4  # times the places, to which the slider goes: so that some users wait
+
+
+@dataclass(frozen=True)
+class KnownCapacity:
+    """Requests a second that all replicas answer with full batches, and where that is known from, as a sentence."""
+
+    per_s: float
+    source: str
+
+    @classmethod
+    def of_trial(cls, trial: TrialBatch, max_batch_size: int, replicas: int, tokens: float) -> KnownCapacity:
+        """Of requests with so many tokens. A step of a smaller batch is taken to last as long as one of the trial's.
+
+        >>> trial = TrialBatch(size=16, first_token_s=0.1, step_s=0.05)
+        >>> KnownCapacity.of_trial(trial, 8, 2, 23).source
+        'Capacity 13.3 requests/s of 23 tokens, by a batch of 16 that was timed as the service started'
+        """
+        filled = min(max_batch_size / trial.size, 1.0)
+        per_s = replicas * filled * trial.requests_per_s(tokens)
+        timed = f"by a batch of {trial.size} that was timed as the service started"
+        return cls(per_s, f"Capacity {per_second(per_s)} of {tokens:.0f} tokens, {timed}")
+
+
+def suited_by(capacity: KnownCapacity | None, places: int) -> Mapping[str, Suited]:
+    """What suits a service with so many places in batches, by the names of the load's numbers.
+
+    >>> suited = suited_by(KnownCapacity(12.5, "Capacity 12.5 requests/s"), 16)
+    >>> {field: (each.value, each.end) for field, each in suited.items()}
+    {'users': (16, 80.0), 'rate_per_s': (7.5, 25.0), 'rate_to_per_s': (25.0, 25.0)}
+    """
+    filled = f"{counted(places, 'request')} fill the batches of all replicas."
+    users_end = f"he slider ends at about {USERS_BEYOND} times as many."
+    users = f"{filled}\nThere are as many users until you set a number; t{users_end}"
+    suited = {"users": Suited(places, readable_from(USERS_BEYOND * places), users, f"{filled}\nT{users_end}")}
+    if capacity is None:
+        return suited
+    end = readable_from(BEYOND * capacity.per_s)
+    value = significant(SHARE * capacity.per_s)
+    words = (
+        f"{capacity.source}.\nThe value is {percent(SHARE)} of it until you set one; the slider ends at about twice it."
+    )
+    words_if_set = f"{capacity.source}.\nThe slider ends at about twice it."
+    ramp = f"{capacity.source}.\nThe value is about twice it until you set one."
+    return suited | {
+        "rate_per_s": Suited(value, end, words, words_if_set),
+        "rate_to_per_s": Suited(end, end, ramp, f"{capacity.source}."),
+    }
+
+
+def _was_held_up(trial: TrialBatch) -> bool:
+    """Whether the engine was slowed meanwhile, so that the trial says nothing of another time."""
+    return trial.processor_share is not None and trial.processor_share < LEAST_SHARE
+
+
+class LoadDefaults(QObject):
+    """Hands the load panel what suits the service, at its start and after each load."""
+
+    def __init__(self, window: MainWindow, plots: PlotStack, session: Session) -> None:
+        super().__init__(window)
+        self._window = window
+        self._plots = plots
+        self._session = session
+        self._drawn: tuple[int, float] | None = None
+        self._has_run = False
+        session.life_cycle_changed.connect(self._on_life_cycle_changed)
+        session.load_changed.connect(self._on_load_changed)
+
+    def follow(self) -> None:
+        """Look whether something else suits the service; once a second."""
+        panel, history = self._window.load, self._session.history
+        if self._session.state is not LifeCycle.RUNNING or panel.is_running or not self._plots.is_live:
+            return
+        settings = self._window.batching.settings if history.in_force is None else history.in_force.settings
+        replicas = max(len(history.replicas), 1)
+        places = settings.max_batch_size * replicas
+        panel.suit(suited_by(self._capacity(settings.max_batch_size, replicas), places), moves=not self._has_run)
+
+    def _capacity(self, max_batch_size: int, replicas: int) -> KnownCapacity | None:
+        """What the plots draw, or have drawn last for as many places; or else by the trial."""
+        history, ready, line = self._session.history, self._session.ready, self._plots.throughput.capacity
+        places = max_batch_size * replicas
+        if line is not None and line.since_s >= history.service_begun_s(history.now_s()):
+            _tokens, requests = line.levels
+            self._drawn = places, requests.per_s
+        if self._drawn is not None and self._drawn[0] == places:
+            per_s = self._drawn[1]
+            return KnownCapacity(per_s, f"Capacity {per_second(per_s)}, by the batches that ran")
+        if ready is None or ready.trial is None or _was_held_up(ready.trial):
+            return None
+        return KnownCapacity.of_trial(ready.trial, max_batch_size, replicas, mean(self._window.load.max_tokens))
+
+    def _on_load_changed(self, frame: LoadFrame) -> None:
+        self._has_run = self._has_run or frame.pattern is not None
+
+    def _on_life_cycle_changed(self, state: LifeCycle) -> None:
+        self._drawn = None
+        if state is LifeCycle.RUNNING:
+            self._has_run = False
+            self.follow()
