@@ -18,6 +18,12 @@ import msgspec
 from service.messages.life import Failed, Ready, ServiceState
 
 TOKENS = 24
+
+
+class AnswerError(Exception):
+    """A server answered otherwise than it was asked to."""
+
+
 Ask = Callable[[aiohttp.ClientSession, int], Awaitable[None]]
 
 
@@ -106,17 +112,35 @@ def batchscope(*arguments: str) -> Iterator[Ready]:
 
 
 def ask_for_completion(url: str, **fields: object) -> Ask:
-    """Of any server that speaks OpenAI's completions; by `fields` it is told to go on to the last token."""
+    """Of any server that speaks OpenAI's completions; by `fields` it is told to go on to the last token.
+
+    With `stream=True` the answer is read to its end.
+    """
 
     async def ask(client: aiohttp.ClientSession, number: int) -> None:
         body = {"prompt": f"Story {number}: once upon a time", "max_tokens": TOKENS, "temperature": 0, **fields}
         async with client.post(f"{url}/v1/completions", json=body) as response:
-            response.raise_for_status()
-            generated = (await response.json())["usage"]["completion_tokens"]
+            if not response.ok:
+                raise AnswerError(f"{url} answered {response.status}: {(await response.text())[:200]}")
+            generated = await (_streamed_tokens(response) if fields.get("stream") else _tokens(response))
             if generated != TOKENS:
-                raise SystemExit(f"{url} generated {generated} tokens instead of {TOKENS}.")
+                raise AnswerError(f"{url} generated {generated} tokens instead of {TOKENS}.")
 
     return ask
+
+
+async def _tokens(response: aiohttp.ClientResponse) -> int:
+    return int((await response.json())["usage"]["completion_tokens"])
+
+
+async def _streamed_tokens(response: aiohttp.ClientResponse) -> int:
+    """As the last event with a usage says."""
+    generated = 0
+    async for line in response.content:
+        data = line.removeprefix(b"data:").strip()
+        if line.startswith(b"data:") and data != b"[DONE]" and (usage := msgspec.json.decode(data).get("usage")):
+            generated = usage["completion_tokens"]
+    return generated
 
 
 def ask_as_in_the_tutorial(url: str) -> Ask:
