@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 
 import xllamacpp
@@ -10,18 +10,18 @@ import xllamacpp
 CONTEXT = 512  # of each slot: prompt and completion
 
 
-def main(gguf: str, slots: int, threads: int) -> None:
-    """Until standard input ends."""
+def main(gguf: str, port: int, slots: int, threads: int) -> None:
+    """Until the process is ended."""
     params = xllamacpp.CommonParams()
     params.model.path = gguf
+    params.port = port
     params.n_parallel = slots
     params.n_ctx = slots * CONTEXT
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     server = xllamacpp.Server(params)
-    print(server.listening_address, flush=True)
-    sys.stdin.read()
-    os._exit(0)  # its threads do not end by themselves
+    while server:
+        signal.pause()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], *(int(number) for number in sys.argv[2:]))
