@@ -109,8 +109,8 @@ class TrialBatch(msgspec.Struct, frozen=True, kw_only=True):
     def requests_per_s(self, tokens: float) -> float:
         """What a replica answers with such batches, whose rows have so many tokens each.
 
-        >>> TrialBatch(size=16, first_token_s=0.1, step_s=0.05).requests_per_s(tokens=23)
-        13.333333333333334
+        >>> TrialBatch(size=16, first_token_s=0.5, step_s=0.5).requests_per_s(tokens=4)
+        8.0
         """
         return self.size / (self.first_token_s + max(tokens - 1, 0.0) * self.step_s)
 
