@@ -10,6 +10,12 @@ from typing import Final, NamedTuple
 
 import psutil
 
+RESERVE: Final = 0.05
+"""Of all memory: where less is left, Ray ends processes, those that run Serve among them.
+
+See https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html, `RAY_memory_usage_threshold`.
+"""
+
 OWN_GROUPS: Final = Path("/proc/self/cgroup")
 GROUPS_ROOT: Final = Path("/sys/fs/cgroup")
 
@@ -40,14 +46,15 @@ CONTROL_GROUPS: Final = (
 
 
 def free_memory_bytes(own: Path = OWN_GROUPS, root: Path = GROUPS_ROOT) -> int:
-    """What this process can still take, by the machine and, on Linux, by its control group."""
-    free_bytes: int = psutil.virtual_memory().available
+    """What this process can still take before Ray intervenes, by the machine and, on Linux, by its control group."""
+    machine = psutil.virtual_memory()
+    free_bytes = int(machine.available - RESERVE * machine.total)
     try:
         paths = {
             name: path.lstrip("/") for _, name, path in (line.split(":", 2) for line in own.read_text().splitlines())
         }
     except (OSError, ValueError):
-        return free_bytes
+        return max(free_bytes, 0)
     return int(max(min([free_bytes, *(_left_bytes(kind, paths, root) for kind in CONTROL_GROUPS)]), 0))
 
 
@@ -58,5 +65,5 @@ def _left_bytes(kind: ControlGroup, paths: Mapping[str, str], root: Path) -> flo
             most = (folder / kind.most).read_text().strip()
             stat = dict(line.split(" ", 1) for line in (folder / "memory.stat").read_text().splitlines())
             used = int((folder / kind.used).read_text()) - sum(int(stat[name]) for name in kind.cached)
-            return math.inf if most == "max" else int(most) - used
+            return math.inf if most == "max" else (1 - RESERVE) * int(most) - used
     return math.inf

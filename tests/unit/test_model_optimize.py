@@ -220,6 +220,7 @@ def test_that_a_llama_whose_rotation_depends_on_the_longest_row_is_computed_batc
 def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         available = 0
+        total = 1 << 30
 
     monkeypatch.setattr(psutil, "virtual_memory", Full)
     forward = optimized(llama(), CPU)
