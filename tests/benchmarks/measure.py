@@ -44,7 +44,9 @@ class Measurement:
 
 
 def session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(600))
+    """Each request has a connection of its own: llama.cpp's server closes one after a streamed answer, unannounced."""
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(600))
 
 
 async def closed_loop(ask: Ask, users: int, seconds: float, warm_up_s: float = 5.0) -> Measurement:
