@@ -220,10 +220,6 @@ def _budget(history: History, view: TimeRange, cap: tuple[Floats, Floats]) -> tu
     nothing = None, (np.zeros(0), np.zeros(0))
     if budget is None or not len(times):
         return nothing
-    columns = history.requests.columns
-    most = int((columns["prompt_tokens"] + columns["max_tokens"]).max(initial=0))
-    if most * caps.max() <= budget.tokens:  # so it is, mostly, and then nothing has to be computed for each frame
-        return nothing
     moments = np.linspace(times[0], times[-1], BUDGET_MOMENTS, endpoint=False)
     held = np.maximum(np.floor(requests_held(history, budget.tokens, moments)), 1.0)
     held[held >= caps[np.searchsorted(times, moments, side="right") - 1]] = np.nan

@@ -117,26 +117,28 @@ def _until_joined(history: History, slot: int, queued: float, formed: float) -> 
     ran = (held > 0) & (columns["slot"] == slot)
     is_full = ran & (columns["size"] >= columns["cap"])
     has_room = np.flatnonzero(ran & ~is_full)
-    is_short = np.array([_is_short_of_tokens(history, slot, at_s) for at_s in columns["started"][has_room]], dtype=bool)
+    begun, budget = columns["started"][has_room], budget_now(history)
+    short = [budget is not None and _is_short_of_tokens(history, slot, at_s, budget.tokens) for at_s in begun]
+    is_short = np.array(short, dtype=bool)
     full_s, short_s, step_s = (float(held[each].sum()) for each in (is_full, has_room[is_short], has_room[~is_short]))
     if full_s >= NOTICEABLE_S:
         yield f"{full_s:.2f} s for one of the {columns['cap'][is_full][-1]} places"
-    if short_s >= NOTICEABLE_S and (budget := budget_now(history)):
+    if short_s >= NOTICEABLE_S and budget is not None:
         yield f"{short_s:.2f} s for room in {budget.source}, which holds {budget.tokens} {history.unit}"
     if step_s >= NOTICEABLE_S:
         yield f"{step_s:.2f} s for the steps under way"
 
 
-def _is_short_of_tokens(history: History, slot: int, at_s: float) -> bool:
-    """Whether the first request in the queue exceeds the token budget beside those that run."""
-    budget, columns = budget_now(history), history.requests.columns
+def _is_short_of_tokens(history: History, slot: int, at_s: float, tokens: int) -> bool:
+    """Whether the first request in the queue needs more of `tokens` than those that run leave."""
+    columns = history.requests.columns
     needed, is_here = columns["prompt_tokens"] + columns["max_tokens"], columns["slot"] == slot
     runs = is_here & (columns["started"] <= at_s) & (columns["finished"] > at_s)
     waits = np.flatnonzero(is_here & (columns["queued"] <= at_s) & (columns["started"] > at_s))
-    if budget is None or not len(waits):
+    if not len(waits):
         return False
     first = waits[np.argmin(columns["queued"][waits])]
-    return bool(runs.any() and needed[runs].sum() + needed[first] > budget.tokens)
+    return bool(runs.any() and needed[runs].sum() + needed[first] > tokens)
 
 
 def _ahead(history: History, slot: int, start_s: float, end_s: float) -> Ahead:

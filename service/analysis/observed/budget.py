@@ -8,6 +8,7 @@ import numpy as np
 
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.history import History
+from service.batching.rules import Rules
 
 
 class Budget(NamedTuple):
@@ -18,13 +19,15 @@ class Budget(NamedTuple):
 
 
 def budget_now(history: History) -> Budget | None:
-    """The smaller of what memory holds, in each of the batches that run at a time, and of the setting."""
-    if history.in_force is None:
+    """What the rules in force allow a batch; ``None`` where that is as much as `max_batch_size` of any request need."""
+    if history.in_force is None or not history.replicas:
         return None
-    settings, replicas = history.in_force.settings, history.replicas
-    memory = (replicas[0].memory_tokens or 0) // settings.places if replicas else 0
-    budgets = [Budget(memory, "memory"), Budget(settings.max_batch_tokens, "max_batch_tokens")]
-    return min((budget for budget in budgets if budget.tokens), default=None)
+    settings, columns = history.in_force.settings, history.requests.columns
+    tokens = Rules.of(settings, memory_tokens=history.replicas[0].memory_tokens or 0).max_batch_tokens
+    most = int((columns["prompt_tokens"] + columns["max_tokens"]).max(initial=0))
+    if not tokens or most * settings.max_batch_size <= tokens:
+        return None
+    return Budget(tokens, "max_batch_tokens" if tokens == settings.max_batch_tokens else "memory")
 
 
 def requests_held(history: History, tokens: int, moments: Floats) -> Floats:
