@@ -178,7 +178,7 @@ class Foresight(QObject):
             self._window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)
 
     def _known_now(self) -> PredictionScores:
-        """What is known of the last predictions; a change of it is told."""
+        """What is known of the last predictions; emits `scored` where that has changed."""
         before, now = self.known[-1], self.scores.known_at(self._history.now_s())
         if (now.predictions, now.unscored) == (before.predictions, before.unscored):
             return before

@@ -37,7 +37,7 @@ class KnownCapacity:
 
     @classmethod
     def of_trial(cls, trial: TrialBatch, max_batch_size: int, replicas: int, tokens: float) -> KnownCapacity:
-        """Of requests with so many tokens. A step of a smaller batch is taken to last as long as one of the trial's.
+        """The capacity for requests of `tokens` tokens, where a step of a smaller batch takes as long as the trial's.
 
         >>> trial = TrialBatch(size=16, first_token_s=0.1, step_s=0.05)
         >>> KnownCapacity.of_trial(trial, 8, 2, 23).source
@@ -50,7 +50,7 @@ class KnownCapacity:
 
 
 def suited_by(capacity: KnownCapacity | None, places: int) -> Mapping[str, Suited]:
-    """What suits a service with so many places in batches, by the names of the load's numbers.
+    """By the name of each number of the load what suits a service whose batches have `places` places together.
 
     >>> suited = suited_by(KnownCapacity(12.5, "Capacity 12.5 requests/s"), 16)
     >>> {field: (each.value, each.end) for field, each in suited.items()}

@@ -150,7 +150,7 @@ class BatchQueue(Generic[Item]):
             self._entries.pop(entry, None)
 
     def _take(self, count: int) -> tuple[Entry[Item], ...]:
-        """The oldest entries, without those that are cancelled at this moment."""
+        """The oldest entries, without those that are cancelled at this moment; to be called with the lock held."""
         entries = tuple(itertools.islice(self._entries, count))
         for entry in entries:
             del self._entries[entry]

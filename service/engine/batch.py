@@ -42,7 +42,7 @@ ATTENDED_COLUMNS: Final = 128
 
 
 class Forward:
-    """A model's forward pass, and how many tokens of prompts it is given at a time.
+    """A model's forward pass, and how the batches of one engine use it.
 
     Attributes:
         is_deterministic: a row's results do not depend on the rows beside it.
@@ -108,9 +108,7 @@ class Batch:
         counts = [max(start - pad, 0) for pad in self._pads]
         if not sum(counts):
             return
-        caches = [each.cache if each else None for each in found]
-        taken = [(cache, count) if cache else None for cache, count in zip(caches, counts, strict=True)]
-        self._cache.begin_with(taken, start)
+        self._cache.begin_with([each and (each.cache, n) for each, n in zip(found, counts, strict=True)], start)
         self._columns, self._unread = start, self._unread[:, start:]
         self.work = BatchWork(saved=sum(counts))
 

@@ -17,7 +17,7 @@ from service.engine.decoding import Decoding
 from service.engine.job import Admit, Emit, SamplingParams, Sequence
 from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
-from service.engine.prefixes import USUAL_ROOM_TOKENS, Prefixes
+from service.engine.prefixes import USUAL_ROOM_TOKENS
 from service.engine.row import Detokenizer, Row
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, GraphUse
@@ -41,7 +41,7 @@ class TextEngine:
         if memory_tokens:
             self.forward.free_padding = min(self.forward.free_padding, memory_tokens // SPARE_SHARE)
             if self.forward.prefixes is not None:
-                self.forward.prefixes = Prefixes(min(USUAL_ROOM_TOKENS, memory_tokens // SPARE_SHARE))
+                self.forward.prefixes.room_tokens = min(USUAL_ROOM_TOKENS, memory_tokens // SPARE_SHARE)
         self._memory = MemoryLimit()
         self._thread = thread or ComputeThread()
 

@@ -19,8 +19,8 @@ from service.messages.workload import TEXT
 from service.workloads.catalog import find
 
 TRIAL_TOKENS: Final = 8
-TRIAL_S: Final = 1.0  # after which a slow engine's trial is cut short,
-LEAST_TRIAL_STEPS: Final = 4  # though not before so many steps: one that other programs hold up is no measure
+TRIAL_S: Final = 1.0  # after which a slow engine's trial is cut short
+LEAST_TRIAL_STEPS: Final = 4  # that a trial makes however slow the engine is: other programs may hold up one of them
 MOST_TRIAL_ROWS: Final = 64
 
 

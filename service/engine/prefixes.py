@@ -34,11 +34,14 @@ class _Kept:
 
 
 class Prefixes:
-    """The beginnings of one model's prompts; for one thread at a time."""
+    """The beginnings of one model's prompts; for one thread at a time.
+
+    Attributes:
+        room_tokens: no more are kept; what was not needed for longest goes first.
+    """
 
     def __init__(self, room_tokens: int = USUAL_ROOM_TOKENS) -> None:
-        """Keep no more than `room_tokens`; what was not needed for longest goes first."""
-        self._room_tokens = room_tokens
+        self.room_tokens = room_tokens
         self._seen: OrderedDict[int, int] = OrderedDict()  # how many recent prompts had a block, by its chain
         self._kept: OrderedDict[_Kept, None] = OrderedDict()
         self._by_chain: dict[int, _Kept] = {}
@@ -65,7 +68,7 @@ class Prefixes:
         chain = _chain(prompt)
         shared = sum(self._seen.get(link, 0) > 1 for link in chain)
         is_kept = shared > 0 and chain[shared - 1] in self._by_chain
-        return 0 if is_kept or shared * BLOCK_TOKENS > self._room_tokens else shared * BLOCK_TOKENS
+        return 0 if is_kept or shared * BLOCK_TOKENS > self.room_tokens else shared * BLOCK_TOKENS
 
     def keep(self, tokens: Sequence[int], cache: BatchCache) -> None:
         """`cache` holds the keys and values of these tokens, which are some blocks."""
@@ -74,7 +77,7 @@ class Prefixes:
             self._drop(shorter)
         self._kept[kept] = None
         self._by_chain |= dict.fromkeys(kept.chain, kept)
-        while sum(len(each.tokens) for each in self._kept) > self._room_tokens:
+        while sum(len(each.tokens) for each in self._kept) > self.room_tokens:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, kept: _Kept) -> None:

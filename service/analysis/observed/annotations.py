@@ -312,7 +312,7 @@ class ClockJumps:
         return jump
 
     def add(self, jump: ClockJump) -> None:
-        """Add a jump that came after those before it, as a recording tells of it."""
+        """Add a jump that is known from elsewhere, as from a recording; it is later than the others."""
         self._jumps = [*self._jumps[-MOST_KEPT:], jump]
 
     @property

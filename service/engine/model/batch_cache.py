@@ -76,7 +76,11 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         return copy
 
     def begin_with(self, beginnings: Sequence[tuple[BatchCache, int] | None], columns: int) -> None:
-        """Hold `columns` columns before the first pass, and at their end for each row so many of a cache's first."""
+        """Hold `columns` columns before the first pass: those that are computed already.
+
+        Each row ends with the first columns of a cache of one row: how many stands beside it. Before these, and in a
+        row without such a cache, there is padding.
+        """
         known = [(row, *each) for row, each in enumerate(beginnings) if each is not None]
         _, like, _ = known[0]
         self._buffers = [_zeros(each, self.rows, max(columns + ROOM_COLUMNS, self._room)) for each in like._buffers]
@@ -86,7 +90,7 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         self._hold(columns, like)
 
     def _hold(self, columns: int, like: BatchCache) -> None:
-        """Let there be so many columns in the buffers, which are arranged as those of `like`."""
+        """Take what the buffers hold as the first `columns` columns; layers lie in them as in those of `like`."""
         for layer in like.layers:
             own = _Layer()
             if layer.is_initialized:
