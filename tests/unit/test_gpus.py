@@ -8,27 +8,7 @@ from service.messages.life import StartError
 from service.messages.options import ServiceOptions
 from service.ray_serve import gpus
 from service.ray_serve.gpus import VISIBLE_VARIABLE, check_count, check_index, gpu_count, pin_gpu, takes_gpu
-
-
-class Nvml:
-    """`pynvml` on a machine with three GPUs, of which one function is refused."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, refused: str = "") -> None:
-        self._refused = refused
-
-    def nvmlInit(self) -> None:
-        self._answer("nvmlInit")
-
-    def nvmlDeviceGetCount(self) -> int:
-        self._answer("nvmlDeviceGetCount")
-        return 3
-
-    def _answer(self, function: str) -> None:
-        if function == self._refused:
-            raise self.NVMLError(function)
+from tests.unit.fake_nvml import Nvml
 
 
 def with_gpus(count: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +19,7 @@ def with_gpus(count: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_that_gpus_that_nvml_does_not_report_are_none(
     refused: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpus, "pynvml", Nvml(refused))
+    monkeypatch.setattr(gpus, "pynvml", Nvml(3, refused))
     assert gpu_count() == count
 
 

@@ -18,6 +18,7 @@ from service.engine.model.load import choose_device, choose_dtype, computed_in, 
 from service.engine.model.passes import Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
+from tests.unit.fake_nvml import Nvml
 from tests.unit.model_files import write_model_folder
 
 
@@ -85,23 +86,6 @@ def test_auto_takes_the_best_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("auto") == "mps"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert choose_device("auto") == "cuda"
-
-
-class Nvml:
-    """`pynvml` on a machine with `count` GPUs; ``None`` where its library is missing."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, count: int | None) -> None:
-        self._count = count
-
-    def nvmlInit(self) -> None:
-        if self._count is None:
-            raise self.NVMLError("NVML Shared Library Not Found")
-
-    def nvmlDeviceGetCount(self) -> int | None:
-        return self._count
 
 
 OLD_DRIVER = "The NVIDIA driver on your system is too old (found version 11040)."

@@ -24,6 +24,7 @@ from service.messages.options import RunOptions
 from service.ray_serve import doors
 from service.ray_serve.environment import driver_environment
 from service.ray_serve.redeployer import reason_of
+from tests.unit.fake_nvml import Nvml
 
 
 class Told(list[StageProgress]):
@@ -151,23 +152,6 @@ def test_that_a_device_that_is_not_there_is_refused_in_words(
 
 def test_that_a_device_that_is_there_is_not_refused() -> None:
     assert checks.check_device("cpu") == 0, "it has no memory of a GPU"
-
-
-class Nvml:
-    """`pynvml` on a machine with `count` GPUs; ``None`` where its library is missing."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, count: int | None) -> None:
-        self._count = count
-
-    def nvmlInit(self) -> None:
-        if self._count is None:
-            raise self.NVMLError("NVML Shared Library Not Found")
-
-    def nvmlDeviceGetCount(self) -> int | None:
-        return self._count
 
 
 @pytest.mark.parametrize(("count", "expected"), [(None, 0), (0, 0), (1, 24_000_000_000)])
