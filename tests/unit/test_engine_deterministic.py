@@ -20,7 +20,7 @@ from service.engine.model.passes import ForwardPass, Part
 from service.engine.model.report import ModelError
 from service.messages.settings import Settings
 from tests.unit.model_files import write_model_folder
-from tests.unit.test_model_optimize import llama, needs_bfloat16, needs_packing
+from tests.unit.test_model_optimize import llama, needs_bytes, needs_kernels
 from tests.unit.tiny_models import LAYERS, byte_level_tokenizer, run, tiny_gpt2
 
 LENGTHS = (3, 63, 64, 65, 130, 20, 140, 64)
@@ -93,8 +93,8 @@ def usual() -> TextEngine:
 
 ENGINES = [
     float32,
-    pytest.param(bfloat16, marks=needs_packing),
-    pytest.param(int8, marks=needs_bfloat16),
+    pytest.param(bfloat16, marks=needs_kernels),
+    pytest.param(int8, marks=needs_bytes),
 ]
 
 

@@ -157,10 +157,19 @@ def test_an_unknown_device_is_refused(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "dtype"), [({"avx512_bf16"}, "bfloat16"), ({"amx_bf16"}, "bfloat16"), ({"avx2"}, "float32")]
+    ("flags", "kernels", "dtype"),
+    [
+        ({"avx512_bf16"}, False, "bfloat16"),
+        ({"amx_bf16"}, False, "bfloat16"),
+        ({"avx2"}, False, "float32"),
+        ({"avx2"}, True, "bfloat16"),
+    ],
 )
-def test_the_processor_decides_the_dtype(flags: set[str], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_decides_the_dtype(
+    flags: set[str], kernels: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(loading, "has_kernels", lambda: kernels)
     assert choose_dtype("auto", "cpu") == dtype
 
 
@@ -191,15 +200,17 @@ def test_a_dtype_asked_for_is_taken_and_an_unknown_one_refused() -> None:
         choose_dtype("int4", "cpu")
 
 
-def test_that_int8_takes_a_processor_with_fast_bfloat16_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx512_bf16", "avx512_vnni"}))
+def test_that_int8_takes_a_processor_with_kernels_and_products_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "has_kernels", lambda: True)
+    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx2", "avx_vnni"}))
     assert choose_dtype("int8", "cpu") == "int8"
     assert computed_in("int8") == computed_in("bfloat16") == torch.bfloat16
     with pytest.raises(ModelError, match="not cuda; choose auto"):
         choose_dtype("int8", "cuda")
-    for flags in ({"avx2"}, {"avx512_bf16"}, {"avx512_vnni"}):
+    for flags, kernels in (({"avx2"}, True), ({"avx512_bf16"}, True), ({"avx512_vnni"}, False)):
         monkeypatch.setattr(loading, "_cpu_flags", lambda flags=flags: frozenset(flags))
-        with pytest.raises(ModelError, match=r"in bytes \(VNNI\), not cpu; choose auto"):
+        monkeypatch.setattr(loading, "has_kernels", lambda kernels=kernels: kernels)
+        with pytest.raises(ModelError, match=r"in bytes \(VNNI\), under Linux, not cpu; choose auto"):
             choose_dtype("int8", "cpu")
 
 

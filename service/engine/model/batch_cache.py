@@ -63,6 +63,19 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             self._make_room(end)
         return layer.update(key_states, value_states, self.own_columns)  # type: ignore[no-any-return]
 
+    def next_column(self, layer_idx: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Room for a column more behind what a layer of the first rows holds, which the caller fills.
+
+        Returns keys and values, [rows, heads, columns that are read, size], and the column of each row that is the
+        next, or ``None`` if it is the last.
+        """
+        layer, own = self.layers[layer_idx], self.own_columns
+        read = layer.length + 1 if own is None else own.read
+        if read > layer.keys.shape[-2]:
+            self._make_room(read)
+        layer.length += 1
+        return layer.keys[:rows, :, :read], layer.values[:rows, :, :read], None if own is None else own.columns
+
     @property
     def length(self) -> int:
         """Columns that are held, between two passes."""

@@ -23,7 +23,7 @@ from service.engine.model.linear import OnlyInferring
 from service.engine.model.passes import Part, Span
 from service.engine.model.report import LoadReport, keep_quiet, reported
 
-MakeLinear: TypeAlias = Callable[..., OnlyInferring]
+MakeLinear: TypeAlias = type[OnlyInferring]
 """Makes one layer of several linear ones that get the same input; their outputs stand one behind the other."""
 
 
@@ -34,11 +34,16 @@ class Operators(NamedTuple):
         normalized: inputs, by the root of their mean square, and the weights of a norm layer.
         rotation: from cosines and sines, both [tokens, size], what rotates the heads of these tokens.
         rotated: heads, [tokens, heads, size].
+        number: between products; ``None``: that of the weights.
+        attended: what the next token of each row attends to, from its heads that are not rotated yet, which keeps its
+            keys and values; ``None``: as all others.
     """
 
     normalized: Callable[[Tensor, Any], Tensor]
     rotation: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
     rotated: Callable[..., Tensor]
+    number: torch.dtype | None = None
+    attended: Callable[..., Tensor] | None = None
 
 
 class LeanLlama(nn.Module):
@@ -60,9 +65,11 @@ class LeanLlama(nn.Module):
     def forward(self, parts: Sequence[Part]) -> Tensor:
         """The logits that follow the last column of each part, [rows of all parts, vocabulary]."""
         sizes = [part.ids.numel() for part in parts]
-        hidden = self._tokens(_flat(part.ids for part in parts))
+        tokens = self._tokens(_flat(part.ids for part in parts))
+        hidden = tokens.to(self._operators.number or tokens.dtype)
         rotation = self._rotate_by(hidden, _flat(part.positions for part in parts))
-        scopes = [Scope.of(part, hidden.dtype) for part in parts]
+        has_own = self._operators.attended is not None
+        scopes = [Scope.of_next(part) if has_own and is_next(part) else Scope.of(part, tokens.dtype) for part in parts]
         for layer in self._layers:
             hidden = layer(hidden, rotation, scopes)
         lasts = [
@@ -71,7 +78,7 @@ class LeanLlama(nn.Module):
         logits: Tensor = self._output(self._operators.normalized(torch.cat(lasts), self._norm))
         return logits
 
-    def linears(self) -> Iterator[tuple[OnlyInferring, int]]:
+    def linears(self) -> Iterator[tuple[nn.Module, int]]:
         """One linear layer of each kind, and how many inputs it has."""
         for layer in self._layers[:1]:
             assert isinstance(layer, LeanLayer)
@@ -91,6 +98,14 @@ class Scope(NamedTuple):
     mask: Tensor | None  # 0 or −∞, [rows, 1, columns or 1, all columns]; ``None``: to what came before them
     cache: Any
     spans: Sequence[tuple[Span, Tensor]] = ()  # with their masks
+    visible: Tensor | None = None  # what a row attends to that reads one column behind others, [rows, all columns]
+    is_next: bool = False
+
+    @classmethod
+    def of_next(cls, part: Part) -> Scope:
+        """Of one column of each row behind others, which needs no other mask."""
+        visible = None if part.mask is None else part.mask.contiguous()
+        return cls(len(part.ids), 1, None, part.cache, visible=visible, is_next=True)
 
     @classmethod
     def of(cls, part: Part, dtype: torch.dtype) -> Scope:
@@ -107,12 +122,16 @@ class Scope(NamedTuple):
         return cls(rows, columns, mask, part.cache, spans)
 
 
+def is_next(part: Part) -> bool:
+    return part.ids.shape[1] == 1 and part.cache.get_seq_length() > 0
+
+
 class LeanLayer(nn.Module):
     """A decoder layer."""
 
     def __init__(self, layer: Any, linear: MakeLinear, operators: Operators) -> None:
         super().__init__()
-        self._normalized, self._rotated = operators.normalized, operators.rotated
+        self._operators = operators
         attention, mlp = layer.self_attn, layer.mlp
         self._index: int = attention.layer_idx
         self._scale: float = attention.scaling
@@ -121,30 +140,44 @@ class LeanLayer(nn.Module):
         self._keys = attention.k_proj.out_features // self._size
         self._qkv = linear(attention.q_proj, attention.k_proj, attention.v_proj)
         self._out = linear(attention.o_proj)
-        self._gate_up = linear(mlp.gate_proj, mlp.up_proj)
+        self._gated = linear.gated(mlp.gate_proj, mlp.up_proj)
         self._down = linear(mlp.down_proj)
-        self._intermediate = mlp.down_proj.in_features
+        self._intermediate: int = mlp.down_proj.in_features
+        self._kept: torch.dtype = attention.k_proj.weight.dtype
         self._before_attention, self._before_mlp = layer.input_layernorm, layer.post_attention_layernorm
 
     def forward(self, hidden: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
-        attended = self._attend(self._normalized(hidden, self._before_attention), rotation, scopes)
+        attended = self._attend(self._operators.normalized(hidden, self._before_attention), rotation, scopes)
         hidden = self._out.added(attended, hidden)
-        gate, up = self._gate_up(self._normalized(hidden, self._before_mlp)).chunk(2, dim=-1)
-        return self._down.added(functional.silu(gate) * up, hidden)
+        return self._down.added(self._gated(self._operators.normalized(hidden, self._before_mlp)), hidden)
 
-    def linears(self) -> Iterator[tuple[OnlyInferring, int]]:
+    def linears(self) -> Iterator[tuple[nn.Module, int]]:
         """The linear layers, and how many inputs each has."""
         hidden = self._before_mlp.weight.numel()
         of = (hidden, self._queries * self._size, hidden, self._intermediate)
-        yield from zip((self._qkv, self._out, self._gate_up, self._down), of, strict=True)
+        yield from zip((self._qkv, self._out, self._gated, self._down), of, strict=True)
 
     def _attend(self, inputs: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
-        sizes = [scope.rows * scope.columns for scope in scopes]
         heads = self._qkv(inputs).view(len(inputs), -1, self._size)
-        rotated = torch.split(self._rotated(heads[:, : self._queries + self._keys], *rotation), sizes)
-        values = torch.split(heads[:, self._queries + self._keys :], sizes)
-        attended = [self._attend_within(*each) for each in zip(scopes, rotated, values, strict=True)]
+        sizes = [scope.rows * scope.columns for scope in scopes]
+        if self._operators.attended is None:
+            rotated = torch.split(self._operators.rotated(heads[:, : self._queries + self._keys], *rotation), sizes)
+            values = torch.split(heads[:, self._queries + self._keys :], sizes)
+            attended = [self._attend_within(*each) for each in zip(scopes, rotated, values, strict=True)]
+        else:
+            own = zip(scopes, torch.split(heads, sizes), *(torch.split(each, sizes) for each in rotation), strict=True)
+            attended = [self._attend_by_itself(scope, part, by) for scope, part, *by in own]
         return attended[0] if len(attended) == 1 else torch.cat(attended)
+
+    def _attend_by_itself(self, scope: Scope, heads: Tensor, rotation: Sequence[Tensor]) -> Tensor:
+        """A part in numbers other than those of keys and values that are kept."""
+        operators = self._operators
+        if scope.is_next and operators.attended is not None:
+            keys, values, ends = scope.cache.next_column(self._index, scope.rows)
+            return operators.attended(heads, rotation, keys, values, ends, scope.visible, self._scale)
+        rotated = operators.rotated(heads[:, : self._queries + self._keys], *rotation)
+        values = heads[:, self._queries + self._keys :]
+        return self._attend_within(scope, rotated.to(self._kept), values.to(self._kept)).to(heads.dtype)
 
     def _attend_within(self, scope: Scope, rotated: Tensor, values: Tensor) -> Tensor:
         rows, columns = scope.rows, scope.columns
@@ -193,6 +226,11 @@ def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
 def _rotated(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     low, high = heads.chunk(2, dim=-1)
     return heads * cosines + torch.cat((high, low), dim=-1) * sines
+
+
+def halves_rotated(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """By cosines and sines as a model gives them, [tokens, size]."""
+    return _rotated(heads, *_rotation(cosines, sines))
 
 
 AS_TRANSFORMERS: Final = Operators(_normalized, _rotation, _rotated)

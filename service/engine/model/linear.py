@@ -33,6 +33,22 @@ class OnlyInferring(nn.Module):
         result: Tensor = before + self(inputs)
         return result
 
+    @classmethod
+    def gated(cls, gates: nn.Linear, others: nn.Linear) -> nn.Module:
+        """A layer that gives the output of `others`, times what SiLU gives of that of `gates`."""
+        return _Gated(cls(gates, others))
+
+
+class _Gated(nn.Module):
+    def __init__(self, both: OnlyInferring) -> None:
+        super().__init__()
+        self._both = both
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        gates, others = self._both(inputs).chunk(2, dim=-1)
+        result: Tensor = functional.silu(gates) * others
+        return result
+
 
 class PackedLinear(OnlyInferring):
     """With weights in the order of the processor's kernels.
@@ -99,70 +115,10 @@ class MergedLinear(OnlyInferring):
 
 
 PROBED_ROWS: Final = (1, 2, 3, 4, 7, 8, 16, 31, 64, 65)
-FEW_ROWS: Final = 4  # up to here inputs in bfloat16 are quicker; measured by tests.benchmarks.optimized
-LARGEST: Final = 127
-LARGEST_INPUT: Final = 127 * 256
-BYTE_ZERO: Final = 128  # the products take signed weights and unsigned inputs, of which this one counts as 0
-WIDEST: Final = (2**31 - 1) // (255 * LARGEST)  # inputs whose products a sum of 32 bits holds
-
-
-class EightBitLinear(OnlyInferring):
-    """With weights in 8 bits. Each output has a scale of its own, by which its largest weight becomes 127.
-
-    For more than `FEW_ROWS` rows inputs are whole numbers of 16 bits, with a scale for each row, by which its largest
-    becomes 32,512. Their high and their low bytes are two rows of one product of bytes, which a processor with VNNI
-    computes at twice the speed of bfloat16 or more. Its sums are exact.
-
-    WORKAROUND torch 2.13: the operators have no public name yet.
-    """
-
-    few_rows = FEW_ROWS
-    _plain: Tensor
-    _scales: Tensor
-
-    def __init__(self, *layers: nn.Linear) -> None:
-        super().__init__()
-        weight = torch.cat([layer.weight.detach() for layer in layers]).float()
-        if weight.shape[1] > WIDEST:
-            raise ValueError(f"a layer has {weight.shape[1]:,} inputs, more than {WIDEST:,}")
-        scales = (weight.abs().amax(dim=1) / LARGEST).clamp_(min=torch.finfo(torch.float32).tiny).bfloat16()
-        plain = (weight / scales[:, None].float()).round_().clamp_(-LARGEST, LARGEST).to(torch.int8)
-        self._bias = torch.cat([layer.bias.detach() for layer in layers]) if layers[0].bias is not None else None
-        if self.few_rows:
-            self.register_buffer("_plain", plain)
-            self.register_buffer("_scales", scales)
-        self._packed = torch.ops.onednn.qlinear_prepack(plain, [2 * EXPECTED_ROWS, weight.shape[1]])
-        self._scales_of_bytes = scales.float() / LARGEST_INPUT
-        self._zeros = torch.zeros(len(weight), dtype=torch.int32)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        rows = inputs.reshape(-1, inputs.shape[-1])
-        if len(rows) > self.few_rows:
-            result = self._of_whole_numbers(rows.float()).to(inputs.dtype)
-        else:
-            result = torch._weight_int8pack_mm(rows, self._plain, self._scales)
-        if self._bias is not None:
-            result += self._bias
-        return result.view(*inputs.shape[:-1], -1)
-
-    def _of_whole_numbers(self, rows: Tensor) -> Tensor:
-        largest = rows.abs().amax(dim=1, keepdim=True)
-        inputs = _bytes(rows * largest.reciprocal().mul_(LARGEST_INPUT))
-        scales, zeros = self._scales_of_bytes, self._zeros
-        low, high = torch.ops.onednn.qlinear_pointwise(
-            inputs, 1.0, BYTE_ZERO, self._packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        ).chunk(2)
-        return torch.add(low, high, alpha=256).mul_(largest)
-
-
-class WholeNumberLinear(EightBitLinear):
-    """Gives a row the same bits alone and beside others."""
-
-    few_rows = 0
 
 
 @torch.inference_mode()
-def is_invariant(layer: OnlyInferring, inputs: int, dtype: torch.dtype) -> bool:
+def is_invariant(layer: nn.Module, inputs: int, dtype: torch.dtype) -> bool:
     """Whether `layer` gives a row the same bits beside any number of other rows, of those that are probed.
 
     `inputs`: the length of a row.
@@ -170,9 +126,3 @@ def is_invariant(layer: OnlyInferring, inputs: int, dtype: torch.dtype) -> bool:
     rows = torch.linspace(-1, 1, PROBED_ROWS[-1] * inputs).sin_().view(-1, inputs).to(dtype)
     together = layer(rows)
     return all(torch.equal(layer(rows[-count:]), together[-count:]) for count in PROBED_ROWS)
-
-
-def _bytes(numbers: Tensor) -> Tensor:
-    """Whole numbers up to `LARGEST_INPUT` as bytes, the low ones of all rows first; each byte is 128 too large."""
-    shifted = numbers.to(torch.int16).add_(BYTE_ZERO * 257 - 2**16)  # the sum is taken modulo 2^16
-    return shifted.view(torch.uint8).view(*numbers.shape, 2).permute(2, 0, 1).reshape(-1, numbers.shape[1])

@@ -7,6 +7,7 @@ import torch.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -36,7 +37,7 @@ _MEANINGS: Final = {
     "for this kind of AutoModel": "it is not a text-generation model",
     "does not recognize this architecture": "its architecture is not known to the transformers library installed here",
 }
-_FAST_INT8_FLAGS: Final = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+_BYTE_PRODUCT_FLAGS: Final = frozenset({"avx512_vnni", "avx_vnni"})
 _FAST_BF16_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16"})
 
 
@@ -103,17 +104,16 @@ def why_no_gpu() -> str:
 def choose_dtype(wanted: str, device: str) -> str:
     """The dtype for `wanted`: `auto` takes bfloat16 where the device computes in it fast, else float16 on a GPU.
 
-    On a processor that lacks bfloat16 it takes float32.
+    A processor does so by instructions for it, or by our own kernels; others take float32.
     """
     if wanted == "auto":
         has_bfloat16 = _has_fast_bfloat16(torch.device(device))
         return "bfloat16" if has_bfloat16 else "float32" if device == "cpu" else "float16"
     if wanted not in DTYPES:
         raise ModelError(f"There is no dtype called {wanted!r}; the dtypes are auto, {', '.join(DTYPES)}.")
-    if wanted == "int8" and not (device == "cpu" and _has_fast_bfloat16(torch.device(device)) and _has_fast_int8()):
+    if wanted == "int8" and not (device == "cpu" and takes_int8()):
         raise ModelError(
-            "Weights in int8 take a processor that computes in bfloat16 and in bytes (VNNI), "
-            f"not {device}; choose auto."
+            f"Weights in int8 take a processor that computes in bytes (VNNI), under Linux, not {device}; choose auto."
         )
     return wanted
 
@@ -290,11 +290,21 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # MPS: Apple's first GPUs emulate it, and no call reports which one this is.
-    return device.type == "cpu" and bool(_FAST_BF16_FLAGS & _cpu_flags())
+    return device.type == "cpu" and (bool(_FAST_BF16_FLAGS & _cpu_flags()) or has_kernels())
 
 
-def _has_fast_int8() -> bool:
-    return bool(_FAST_INT8_FLAGS & _cpu_flags())
+def takes_int8() -> bool:
+    """Whether this processor computes with weights in 8 bits."""
+    return bool(_BYTE_PRODUCT_FLAGS & _cpu_flags()) and has_kernels()
+
+
+def has_kernels() -> bool:
+    """Whether there are kernels of our own for this processor."""
+    try:
+        importlib.import_module("service.engine.model.kernels")
+    except ImportError:
+        return False
+    return True
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -19,12 +19,10 @@ from service.engine.model.batch_cache import BatchCache
 from service.engine.model.graphs import GraphedPass, LaunchedPass, as_cuda_graphs
 from service.engine.model.lean import AS_TRANSFORMERS, AT_ONCE, LeanLlama, MakeLinear, Operators
 from service.engine.model.linear import (
-    EightBitLinear,
     InvariantLinear,
     MergedLinear,
     PackedLinear,
     SideBySide,
-    WholeNumberLinear,
     is_invariant,
     packs,
 )
@@ -47,32 +45,48 @@ class Linear(NamedTuple):
 AS_IT_IS: Final = Linear(SideBySide, 8.0)
 AT_A_GPU: Final = Linear(MergedLinear, 32.0, AT_ONCE)
 PACKED: Final = {torch.bfloat16: Linear(PackedLinear, 0.0), torch.float32: Linear(PackedLinear, 256.0)}
-EIGHT_BIT: Final = Linear(EightBitLinear, 32.0)
 INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, linear in PACKED.items()}
-INVARIANT_EIGHT_BIT: Final = Linear(WholeNumberLinear, 32.0)
+
+
+def by_kernels(eight_bit: bool = False) -> Linear:
+    """Linear layers of our own kernels. Raises `ImportError` where there are none."""
+    from service.engine.model.tiled import BY_KERNELS, EightBitLinear, TiledLinear
+
+    return Linear(EightBitLinear if eight_bit else TiledLinear, 32.0, BY_KERNELS)
+
+
+def on_a_processor(dtype: torch.dtype) -> list[Linear]:
+    """Linear layers for weights of `dtype`, the quickest first; none where there are but torch's."""
+    packed = [PACKED[dtype]] if packs(dtype) else []
+    if dtype != torch.bfloat16:
+        return packed
+    try:
+        return [by_kernels(), *packed]
+    except ImportError as error:
+        logger.warning("The processor's own kernels are left out, which is slower: %s", error)
+        return packed
 
 
 def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
     """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
 
-    Its results are bit-identical for packed weights in bfloat16, otherwise equal within rounding, verified on a probe
-    input; a model with which it fails computes as it is. Weights are packed only where memory holds both kinds for a
-    moment. With `eight_bit` they are rounded to 8 bits, and a model with which that fails is a `ModelError`. `report`
-    is called for layers and, on a GPU, for graphs.
+    Its results are equal within rounding, verified on a probe input; a model with which it fails computes as it is.
+    Weights are packed only where memory holds both kinds for a moment. With `eight_bit` they are rounded to 8 bits, and
+    a model with which that fails is a `ModelError`. `report` is called for layers and, on a GPU, for graphs.
     """
     own = OwnPass(model, device)
     if eight_bit:
         try:
-            return _replaced(model, own, EIGHT_BIT, report)
+            return _replaced(model, own, by_kernels(eight_bit=True), report)
         except Exception as error:
             raise ModelError(
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
     dtype = next(model.parameters()).dtype
     has_room = sum(each.nbytes for each in model.parameters()) <= free_memory_bytes()
-    is_packable = device.type == "cpu" and packs(dtype) and has_room
-    fastest = PACKED[dtype] if is_packable else AS_IT_IS
-    forward = _first_same(model, own, (AT_A_GPU, AS_IT_IS) if device.type == "cuda" else (fastest,), report)
+    on_processor = on_a_processor(dtype) if device.type == "cpu" and has_room else []
+    linears = [AT_A_GPU, AS_IT_IS] if device.type == "cuda" else on_processor or [AS_IT_IS]
+    forward = _first_same(model, own, linears, report)
     if forward is own and device.type == "cuda":
         kind = type(model).__name__
         return LaunchedPass(own, f"{kind} computes as transformers has it, of which no graph is made.")
@@ -87,12 +101,13 @@ def deterministic(model: Any, eight_bit: bool = False, report: LoadReport = keep
     dtype = next(model.parameters()).dtype
     if not _is_llama(model):
         raise ModelError(f"{type(model).__name__} cannot be computed deterministically, only a Llama; leave it out.")
-    if not packs(dtype):
+    found = [by_kernels(eight_bit=True)] if eight_bit else on_a_processor(dtype)
+    if not found:
         raise ModelError(f"This processor has no deterministic products in {dtype}; leave out deterministic.")
-    linear = INVARIANT_EIGHT_BIT if eight_bit else INVARIANT[dtype]
+    linear = found[0] if found[0].operators.attended else INVARIANT[dtype]
     lean = _lean(model, OwnPass(model, torch.device("cpu")), linear, report)
     assert isinstance(lean, LeanLlama)
-    if not all(is_invariant(layer, inputs, dtype) for layer, inputs in lean.linears()):
+    if not all(is_invariant(layer, inputs, linear.operators.number or dtype) for layer, inputs in lean.linears()):
         raise ModelError("This processor's products depend on the number of rows; leave out deterministic.")
     return lean
 

@@ -1,0 +1,327 @@
+"""What a processor computes a step of, compiled for it by Numba: products with weights, norms, and attention.
+
+oneDNN takes half as long again for the products of a step: for few rows since each of its calls costs some 30 µs, for
+many since its instruction for bfloat16 is no quicker than those for float32 on the processor that was measured. Here
+weights, keys and values are bfloat16, and everything else is float32. A row's results have the same bits beside any
+others.
+
+A kernel runs on torch's own threads: those of another team would wait for the cores on which these still spin.
+`python -m tests.benchmarks.optimized` measures what it gains.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from pathlib import Path
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+import numpy as np
+import torch
+from numba import carray, cfunc, njit, types
+
+from service.engine.model.vectors import (
+    GROUP,
+    LANES,
+    MOST_ROWS,
+    add_times,
+    address_of,
+    as_bits,
+    as_float,
+    dot,
+    flags,
+    floats,
+    halves,
+    numbers,
+    sum_byte_products,
+    sum_products,
+    words,
+)
+
+PLAIN, ADDED, GATED = range(3)  # what becomes of a product
+TASK: Final = 16  # whole numbers that a kernel is given: sizes, addresses and the bits of a float32
+LARGEST: Final = 127
+LARGEST_INPUT: Final = 127 * 256
+BYTE_ZERO: Final = 128  # products of bytes take signed weights and unsigned inputs, of which this one counts as 0
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz", "arcp"},
+}
+
+
+def _share_threads() -> None:
+    """Let kernels call the OpenMP library that torch has loaded. Raises `ImportError` where it is not GNU's."""
+    found = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    if not found:
+        raise ImportError("this torch has no OpenMP library of GNU's")
+    library = ctypes.CDLL(str(found[0]))
+    for name in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"):
+        llvm.add_symbol(f"torch_{name}", ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+
+
+_share_threads()
+_in_parallel = types.ExternalFunction(
+    "torch_GOMP_parallel", types.void(types.int64, types.int64, types.uint32, types.uint32)
+)
+_own_number = types.ExternalFunction("torch_omp_get_thread_num", types.int32())
+_team_size = types.ExternalFunction("torch_omp_get_num_threads", types.int32())
+
+
+@njit(types.void(*[types.int64] * 5), nogil=True, **_OPTIONS)
+def _sum_some(rows, inputs, length, weights, sums):
+    if rows == 1:
+        sum_products(1, inputs, length, weights, sums)
+    elif rows == 2:
+        sum_products(2, inputs, length, weights, sums)
+    elif rows == 3:
+        sum_products(3, inputs, length, weights, sums)
+    elif rows == 4:
+        sum_products(4, inputs, length, weights, sums)
+    elif rows == 5:
+        sum_products(5, inputs, length, weights, sums)
+    elif rows == 6:
+        sum_products(6, inputs, length, weights, sums)
+    elif rows == 7:
+        sum_products(7, inputs, length, weights, sums)
+    else:
+        sum_products(8, inputs, length, weights, sums)
+
+
+@njit(inline="always")
+def _exp(value):
+    """Of a float32, to its last bit or two (polynomial of Cephes, `expf`): a vector's worth of it at once."""
+    value = min(max(value, np.float32(-87)), np.float32(88))
+    power = np.float32(math.floor(value * np.float32(1.44269504) + np.float32(0.5)))
+    rest = value - power * np.float32(0.693359375) + power * np.float32(2.12194440e-4)
+    result = np.float32(1.9875691500e-4)
+    result = result * rest + np.float32(1.3981999507e-3)
+    result = result * rest + np.float32(8.3334519073e-3)
+    result = result * rest + np.float32(4.1665795894e-2)
+    result = result * rest + np.float32(1.6666665459e-1)
+    result = result * rest + np.float32(5.0000001201e-1)
+    result = result * rest * rest + rest + np.float32(1)
+    return result * as_float(np.uint32((np.int32(power) + np.int32(127)) << np.int32(23)))
+
+
+@njit(inline="always")
+def _finish(kind, sums, outputs, earlier):
+    """Make outputs, [rows, at most GROUP], of sums, [matrices, rows, GROUP]."""
+    for row in range(len(outputs)):
+        output, own = outputs[row], sums[0, row]
+        if kind == GATED:
+            other = sums[1, row]
+            for lane in range(len(output)):
+                output[lane] = own[lane] / (np.float32(1) + _exp(-own[lane])) * other[lane]
+        elif kind == ADDED:
+            before = earlier[row]
+            for lane in range(len(output)):
+                output[lane] = before[lane] + own[lane]
+        else:
+            for lane in range(len(output)):
+                output[lane] = own[lane]
+
+
+@cfunc(types.void(types.int64), **_OPTIONS)
+def product_kernel(task):
+    given = carray(numbers(task), (TASK,))
+    kind, rows, length, width = given[0], given[1], given[2], given[3]
+    inputs, weights = given[4], given[5]
+    earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
+    groups = (width + GROUP - 1) // GROUP
+    sheets = 2 if kind == GATED else 1
+    group_bytes = 2 * GROUP * length
+    sums = np.empty((sheets, MOST_ROWS, GROUP), np.float32)
+    tiles = (rows + MOST_ROWS - 1) // MOST_ROWS
+    thread, threads = _own_number(), _team_size()
+    for group in range(groups * thread // threads, groups * (thread + 1) // threads):
+        column = group * GROUP
+        wide = min(GROUP, width - column)
+        row = 0
+        for tile in range(tiles):
+            count = (rows - row + tiles - tile - 1) // (tiles - tile)
+            for sheet in range(sheets):
+                place = weights + (sheets * group + sheet) * group_bytes
+                _sum_some(count, inputs + 4 * row * length, length, place, address_of(sums[sheet]))
+            end = row + count
+            _finish(kind, sums, outputs[row:end, column : column + wide], earlier[row:end, column : column + wide])
+            row = end
+
+
+@njit(types.void(*[types.int64] * 5), **_OPTIONS)
+def _sum_some_bytes(rows, inputs, length, weights, sums):
+    if rows == 2:
+        sum_byte_products(2, inputs, length, weights, sums)
+    elif rows == 4:
+        sum_byte_products(4, inputs, length, weights, sums)
+    elif rows == 6:
+        sum_byte_products(6, inputs, length, weights, sums)
+    else:
+        sum_byte_products(8, inputs, length, weights, sums)
+
+
+@cfunc(types.void(types.int64), **_OPTIONS)
+def byte_product_kernel(task):
+    given = carray(numbers(task), (TASK,))
+    kind, rows, length, width = given[0], given[1], given[2], given[3]
+    inputs, weights = given[4], given[5]
+    earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
+    groups = (width + GROUP - 1) // GROUP
+    sheets = 2 if kind == GATED else 1
+    largest = carray(floats(given[8]), (rows,))
+    scales = carray(floats(given[9]), (groups, sheets, GROUP))
+    shifts = carray(words(given[10]), (groups, sheets, GROUP))
+    exact = np.empty((MOST_ROWS, GROUP), np.int32)
+    sums = np.empty((sheets, MOST_ROWS // 2, GROUP), np.float32)
+    most = MOST_ROWS // 2
+    tiles = (rows + most - 1) // most
+    thread, threads = _own_number(), _team_size()
+    for group in range(groups * thread // threads, groups * (thread + 1) // threads):
+        column = group * GROUP
+        wide = min(GROUP, width - column)
+        row = 0
+        for tile in range(tiles):
+            count = (rows - row + tiles - tile - 1) // (tiles - tile)
+            for sheet in range(sheets):
+                place = weights + (sheets * group + sheet) * GROUP * length
+                _sum_some_bytes(2 * count, inputs + 2 * row * length, length, place, address_of(exact))
+                scale, shift = scales[group, sheet], shifts[group, sheet]
+                for each in range(count):
+                    factor = largest[row + each]
+                    low, high, total = exact[2 * each], exact[2 * each + 1], sums[sheet, each]
+                    for lane in range(GROUP):
+                        exact_low, exact_high = low[lane] - shift[lane], high[lane] - shift[lane]
+                        of_both = np.float32(exact_low) + np.float32(256) * np.float32(exact_high)
+                        total[lane] = of_both * scale[lane] * factor
+            end = row + count
+            _finish(kind, sums, outputs[row:end, column : column + wide], earlier[row:end, column : column + wide])
+            row = end
+
+
+@cfunc(types.void(types.int64), **_OPTIONS)
+def as_bytes_kernel(task):
+    given = carray(numbers(task), (TASK,))
+    rows, length, padded = given[0], given[1], given[2]
+    inputs, largest = carray(floats(given[3]), (rows, length)), carray(floats(given[4]), (rows,))
+    outputs = carray(flags(given[5]), (rows, 2, padded))
+    thread, threads = _own_number(), _team_size()
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        source, low, high = inputs[row], outputs[row, 0], outputs[row, 1]
+        most, infinite = np.float32(0), np.float32(0)
+        for each in range(length):
+            most = max(most, abs(source[each]))
+            infinite += source[each] * np.float32(0)  # NaN for what is not finite, which the results are then too
+        largest[row] = most + infinite
+        factor = np.float32(LARGEST_INPUT) / most if most > 0 else np.float32(0)
+        for each in range(length):
+            shifted = np.int32(np.rint(source[each] * factor)) + np.int32(BYTE_ZERO * 257)
+            low[each] = np.uint8(shifted & 255)
+            high[each] = np.uint8(shifted >> 8)
+
+
+@cfunc(types.void(types.int64), **_OPTIONS)
+def normalized_kernel(task):
+    given = carray(numbers(task), (TASK,))
+    rows, length = given[0], given[1]
+    inputs, outputs = carray(floats(given[2]), (rows, length)), carray(floats(given[4]), (rows, length))
+    weight = carray(halves(given[3]), (length,))
+    epsilon = as_float(np.uint32(given[5]))
+    thread, threads = _own_number(), _team_size()
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
+        squares = np.float32(0)
+        for each in range(length):
+            squares += inputs[row, each] * inputs[row, each]
+        factor = np.float32(1) / np.float32(math.sqrt(squares / np.float32(length) + epsilon))
+        for each in range(length):
+            outputs[row, each] = inputs[row, each] * factor * as_float(np.uint32(weight[each]) << np.uint32(16))
+
+
+@njit(inline="always")
+def _half(number):
+    """A float32 as bfloat16, rounded to the nearest."""
+    bits = as_bits(number)
+    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+
+@njit(inline="always")
+def _rotate(source, cosines, sines, factor, target):
+    half = len(source) // 2
+    low, high = source[:half], source[half:]
+    for each in range(half):
+        target[each] = (low[each] * cosines[each] - high[each] * sines[each]) * factor
+    upper, upper_cosines, upper_sines = target[half:], cosines[half:], sines[half:]
+    for each in range(half):
+        upper[each] = (high[each] * upper_cosines[each] + low[each] * upper_sines[each]) * factor
+
+
+@cfunc(types.void(types.int64), **_OPTIONS)
+def attended_kernel(task):
+    given = carray(numbers(task), (TASK,))
+    rows, heads, sharing, size, columns = given[0], given[1], given[2], given[3], given[4]
+    row_stride, head_stride = given[5], given[6]
+    inputs = carray(floats(given[7]), (rows, heads * (sharing + 2), size))
+    cosines, sines = carray(floats(given[8]), (rows, size)), carray(floats(given[9]), (rows, size))
+    ends, is_one_end = carray(numbers(given[12]), (rows,)), given[12] == 0
+    visible, is_masked = carray(flags(given[13]), (rows, columns)), given[13] != 0
+    outputs = carray(floats(given[14]), (rows, heads * sharing, size))
+    scale = as_float(np.uint32(given[15]))
+    query, key = np.empty(size, np.float32), np.empty(size, np.float32)
+    scores, places = np.empty(columns, np.float32), np.empty(columns, np.int64)
+    chunks = size // LANES
+    thread, threads = _own_number(), _team_size()
+    for unit in range(rows * heads * thread // threads, rows * heads * (thread + 1) // threads):
+        row, head = unit // heads, unit % heads
+        offset = 2 * (row * row_stride + head * head_stride)
+        keys, values = given[10] + offset, given[11] + offset
+        end = columns - 1 if is_one_end else ends[row]
+        _rotate(inputs[row, heads * sharing + head], cosines[row], sines[row], np.float32(1), key)
+        new_key = carray(halves(keys + 2 * size * end), (size,))
+        new_value = carray(halves(values + 2 * size * end), (size,))
+        value = inputs[row, heads * (sharing + 1) + head]
+        for lane in range(size):
+            new_key[lane] = _half(key[lane])
+            new_value[lane] = _half(value[lane])
+        seen = 0
+        for place in range(columns):
+            if not is_masked or visible[row, place]:
+                places[seen] = 2 * size * place
+                seen += 1
+        for each in range(head * sharing, (head + 1) * sharing):
+            _rotate(inputs[row, each], cosines[row], sines[row], scale, query)
+            highest = np.float32(-math.inf)
+            for place in range(seen):
+                score = np.float32(0)
+                if chunks:
+                    score = dot(address_of(query), keys + places[place], chunks)
+                key_rest = carray(halves(keys + places[place]), (size,))
+                for lane in range(LANES * chunks, size):
+                    score += query[lane] * as_float(np.uint32(key_rest[lane]) << np.uint32(16))
+                scores[place] = score
+                highest = max(highest, score)
+            total = np.float32(0)
+            for place in range(seen):
+                weight = _exp(scores[place] - highest)
+                scores[place] = weight
+                total += weight
+            result = outputs[row, each]
+            for lane in range(size):
+                result[lane] = 0
+            for place in range(seen):
+                weight = scores[place] / total
+                if chunks:
+                    add_times(address_of(result), weight, values + places[place], chunks)
+                value_rest = carray(halves(values + places[place]), (size,))
+                for lane in range(LANES * chunks, size):
+                    result[lane] += weight * as_float(np.uint32(value_rest[lane]) << np.uint32(16))
+
+
+@njit(types.void(types.int64, types.int64, types.UniTuple(types.int64, TASK)), nogil=True, **_OPTIONS)
+def _run(job, threads, task):
+    _in_parallel(job, address_of(np.array(task)), threads, 0)
+
+
+def start(kernel: Any, threads: int, *task: int) -> None:
+    """Run a kernel on so many of torch's threads, and return when all are done."""
+    _run(kernel.address, threads, task + (0,) * (TASK - len(task)))

@@ -1,0 +1,238 @@
+"""What Numba cannot say of Python, in LLVM's own terms: addresses, bits, and vectors of numbers that stay in registers.
+
+Numba calls each of these as if it were a function. They take addresses as whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+FEATURES: Final = llvm.get_host_cpu_features()
+if not (FEATURES.get("avx2") and FEATURES.get("fma")):
+    raise ImportError("this processor has no vectors of 8 numbers (AVX2)")  # others have not been measured
+HAS_LONG_VECTORS: Final = bool(FEATURES.get("avx512f"))
+LANES: Final = 16 if HAS_LONG_VECTORS else 8  # numbers of a vector
+BLOCKS: Final = 3  # vectors of outputs that are computed at once
+GROUP: Final = LANES * BLOCKS
+MOST_ROWS: Final = 8 if HAS_LONG_VECTORS else 4  # at once: their sums, three vectors each, stay in registers
+
+
+def _pointer_to(number: Any) -> Any:
+    @intrinsic
+    def pointer(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.inttoptr(values[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(number)(address), generate
+
+    return pointer
+
+
+floats, halves = _pointer_to(types.float32), _pointer_to(types.uint16)
+numbers, words, flags = _pointer_to(types.int64), _pointer_to(types.int32), _pointer_to(types.uint8)
+
+
+@intrinsic
+def address_of(typing: Any, array: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        held = context.make_array(signature.args[0])(context, builder, values[0])
+        return builder.ptrtoint(held.data, ir.IntType(64))
+
+    return types.int64(array), generate
+
+
+@intrinsic
+def as_bits(typing: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], ir.IntType(32))
+
+    return types.uint32(types.float32), generate
+
+
+@intrinsic
+def as_float(typing: Any, bits: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], ir.FloatType())
+
+    return types.float32(types.uint32), generate
+
+
+class _Vectors:
+    """Writes LLVM's instructions on `LANES` numbers at a time."""
+
+    number, address = ir.FloatType(), ir.IntType(64)
+    floats, words = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)
+    shorts = ir.VectorType(ir.IntType(16), LANES)
+    zeros = ir.Constant(floats, [0.0] * LANES)
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+        of_three = ir.FunctionType(self.floats, [self.floats] * 3)
+        self._fma = cgutils.get_or_insert_function(builder.module, of_three, f"llvm.fma.v{LANES}f32")
+
+    def integer(self, value: int) -> Any:
+        return ir.Constant(self.address, value)
+
+    def at(self, place: Any, *terms: tuple[Any, int]) -> Any:
+        """An address: `place`, and each of the terms times its factor."""
+        for value, factor in terms:
+            place = self.builder.add(place, self.builder.mul(value, self.integer(factor)))
+        return place
+
+    def load(self, kind: Any, place: Any, align: int = 4) -> Any:
+        return self.builder.load(self.builder.inttoptr(place, kind.as_pointer()), align=align)
+
+    def store(self, value: Any, place: Any) -> None:
+        self.builder.store(value, self.builder.inttoptr(place, value.type.as_pointer()), align=4)
+
+    def load_halves(self, place: Any) -> Any:
+        """bfloat16, as float32."""
+        words = self.builder.zext(self.load(self.shorts, place, align=2), self.words)
+        return self.low(words)
+
+    def low(self, pairs: Any) -> Any:
+        """The first bfloat16 of each pair."""
+        return self.builder.bitcast(self.builder.shl(pairs, ir.Constant(self.words, [16] * LANES)), self.floats)
+
+    def high(self, pairs: Any) -> Any:
+        return self.builder.bitcast(
+            self.builder.and_(pairs, ir.Constant(self.words, [0xFFFF0000] * LANES)), self.floats
+        )
+
+    def all_lanes(self, value: Any) -> Any:
+        undefined = ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined)
+        first = self.builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(self.words, [0] * LANES))
+
+    def multiply_add(self, one: Any, other: Any, total: Any) -> Any:
+        return self.builder.call(self._fma, [one, other, total])
+
+    def total(self, vector: Any) -> Any:
+        kind = ir.FunctionType(self.number, [self.number, self.floats])
+        add = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f32")
+        return self.builder.call(add, [ir.Constant(self.number, -0.0), vector], fastmath=["reassoc"])
+
+    @contextmanager
+    def loop(self, count: Any, totals: list[Any]) -> Iterator[tuple[Any, list[Any]]]:
+        """Over 0 to `count` - 1, once at least; the body replaces what it adds up in `totals`."""
+        before, body = self.builder.block, self.builder.append_basic_block("body")
+        self.builder.branch(body)
+        self.builder.position_at_end(body)
+        index = self.builder.phi(self.address)
+        sums = [self.builder.phi(total.type) for total in totals]
+        for each, total in zip(sums, totals, strict=True):
+            each.add_incoming(total, before)
+        totals[:] = sums
+        yield index
+        following = self.builder.add(index, self.integer(1))
+        index.add_incoming(self.integer(0), before)
+        index.add_incoming(following, self.builder.block)
+        for each, total in zip(sums, totals, strict=True):
+            each.add_incoming(total, self.builder.block)
+        end = self.builder.append_basic_block("end")
+        self.builder.cbranch(self.builder.icmp_signed("<", following, count), body, end)
+        self.builder.position_at_end(end)
+
+
+@intrinsic(prefer_literal=True)
+def sum_products(typing: Any, rows: Any, inputs: Any, length: Any, weights: Any, sums: Any) -> Any:
+    """Put the products of `rows` rows (a literal) with the weights of a group of outputs into `sums`, [rows, GROUP].
+
+    `inputs`: address of the first row, float32, [rows, length]; `weights`: of the group's, bfloat16, [BLOCKS,
+    length / 2, LANES, 2]; `sums`: of float32. In LLVM's own terms, since only so all sums stay in registers.
+    """
+    count = rows.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, inputs, length, weights, sums = values
+        vectors = _Vectors(builder)
+        totals = [vectors.zeros] * (count * BLOCKS)
+        with vectors.loop(builder.sdiv(length, vectors.integer(2)), totals) as pair:
+            places = [vectors.at(weights, (pair, 4 * LANES), (length, 2 * LANES * block)) for block in range(BLOCKS)]
+            pairs = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
+            halves = [(vectors.low(each), vectors.high(each)) for each in pairs]
+            for row in range(count):
+                place = vectors.at(inputs, (pair, 8), (length, 4 * row))
+                first = vectors.all_lanes(vectors.load(vectors.number, place))
+                second = vectors.all_lanes(vectors.load(vectors.number, builder.add(place, vectors.integer(4))))
+                for block, (low, high) in enumerate(halves, row * BLOCKS):
+                    totals[block] = vectors.multiply_add(high, second, vectors.multiply_add(low, first, totals[block]))
+        for place, total in enumerate(totals):
+            vectors.store(total, builder.add(sums, vectors.integer(4 * LANES * place)))
+        return context.get_dummy_value()
+
+    return types.void(rows, inputs, length, weights, sums), generate
+
+
+@intrinsic(prefer_literal=True)
+def sum_byte_products(typing: Any, rows: Any, inputs: Any, length: Any, weights: Any, sums: Any) -> Any:
+    """Put the products of `rows` rows of bytes (a literal) with the weights of a group into `sums`, [rows, GROUP].
+
+    `inputs`: address of the first row, without a sign, [rows, length]; `weights`: of the group's, with a sign, [BLOCKS,
+    length / 4, LANES, 4]; `sums`: of int32. It takes a processor with VNNI.
+    """
+    count = rows.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        _, inputs, length, weights, sums = values
+        vectors = _Vectors(builder)
+        kind = ir.FunctionType(vectors.words, [vectors.words] * 3)
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"  # WORKAROUND numba 0.68: in LLVM 22 it takes vectors of bytes
+        add_products = cgutils.get_or_insert_function(builder.module, kind, name)
+        totals = [ir.Constant(vectors.words, [0] * LANES)] * (count * BLOCKS)
+        with vectors.loop(builder.sdiv(length, vectors.integer(4)), totals) as four:
+            places = [vectors.at(weights, (four, 4 * LANES), (length, LANES * block)) for block in range(BLOCKS)]
+            fours = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
+            for row in range(count):
+                word = vectors.load(ir.IntType(32), vectors.at(inputs, (four, 4), (length, row)))
+                others = vectors.all_lanes(word)
+                for block, each in enumerate(fours, row * BLOCKS):
+                    totals[block] = builder.call(add_products, [totals[block], others, each])
+        for place, total in enumerate(totals):
+            vectors.store(total, builder.add(sums, vectors.integer(4 * LANES * place)))
+        return context.get_dummy_value()
+
+    return types.void(rows, inputs, length, weights, sums), generate
+
+
+@intrinsic
+def dot(typing: Any, one: Any, other: Any, chunks: Any) -> Any:
+    """The product of float32 with bfloat16, `chunks` times `LANES` of each, by their addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        one, other, chunks = values
+        vectors = _Vectors(builder)
+        totals = [vectors.zeros]
+        with vectors.loop(chunks, totals) as chunk:
+            numbers = vectors.load(vectors.floats, vectors.at(one, (chunk, 4 * LANES)))
+            totals[0] = vectors.multiply_add(
+                numbers, vectors.load_halves(vectors.at(other, (chunk, 2 * LANES))), totals[0]
+            )
+        return vectors.total(totals[0])
+
+    return types.float32(one, other, chunks), generate
+
+
+@intrinsic
+def add_times(typing: Any, sums: Any, weight: Any, numbers: Any, chunks: Any) -> Any:
+    """Add `weight` times bfloat16 to float32, `chunks` times `LANES` of each, by their addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        sums, weight, numbers, chunks = values
+        vectors = _Vectors(builder)
+        factor = vectors.all_lanes(weight)
+        with vectors.loop(chunks, []) as chunk:
+            place = vectors.at(sums, (chunk, 4 * LANES))
+            others = vectors.load_halves(vectors.at(numbers, (chunk, 2 * LANES)))
+            vectors.store(vectors.multiply_add(factor, others, vectors.load(vectors.floats, place)), place)
+        return context.get_dummy_value()
+
+    return types.void(sums, weight, numbers, chunks), generate

@@ -1,0 +1,206 @@
+"""The processor's kernels compute what torch does, a row alike beside any others."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from service.engine.model.load import has_kernels, takes_int8
+
+if not has_kernels():
+    pytest.skip("there are no kernels for this processor", allow_module_level=True)
+
+from service.engine.model import tiled
+from service.engine.model.lean import halves_rotated
+
+needs_bytes = pytest.mark.skipif(not takes_int8(), reason="this processor has no products of bytes")
+KINDS = [tiled.HalfWeights, pytest.param(tiled.ByteWeights, marks=needs_bytes)]
+SIZES = [(1, 8), (47, 90), (48, 64), (49, 4), (200, 130)]  # outputs, inputs
+ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request: pytest.FixtureRequest) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def matrix(outputs: int, inputs: int) -> Tensor:
+    return torch.randn(outputs, inputs).bfloat16()
+
+
+def in_8_bits(weights: Tensor) -> Tensor:
+    scales = weights.float().abs().amax(dim=1, keepdim=True) / 127
+    return (weights.float() / scales).round() * scales
+
+
+def expected_of(kind: type[tiled.Weights], weights: Tensor) -> Tensor:
+    return in_8_bits(weights) if kind is tiled.ByteWeights else weights.float()
+
+
+def assert_close(found: Tensor, wanted: Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4 * wanted.abs().max().item())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("outputs", "inputs"), SIZES)
+def test_that_products_are_those_of_any_number_of_rows(
+    kind: type[tiled.Weights], outputs: int, inputs: int, threads: None
+) -> None:
+    weights = matrix(outputs, inputs)
+    packed = kind.of(weights)
+    for rows in ROWS:
+        of = torch.randn(rows, inputs)
+        assert_close(packed.product(of), of @ expected_of(kind, weights).T)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_that_what_was_before_is_added(kind: type[tiled.Weights], threads: None) -> None:
+    weights, of, before = matrix(100, 32), torch.randn(9, 32), torch.randn(9, 100)
+    assert_close(kind.of(weights).product(of, before), before + of @ expected_of(kind, weights).T)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outputs", [5, 48, 130])
+def test_that_the_first_of_two_matrices_gates_the_second(
+    kind: type[tiled.Weights], outputs: int, threads: None
+) -> None:
+    gates, others = matrix(outputs, 64), matrix(outputs, 64)
+    of = torch.cat([torch.randn(10, 64), 100 * torch.randn(3, 64)])  # the latter far beyond what exp can hold
+    wanted = functional.silu(of @ expected_of(kind, gates).T) * (of @ expected_of(kind, others).T)
+    found = kind.of(gates, others).product(of)
+    for row, other in zip(found, wanted, strict=True):
+        assert_close(row, other)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_that_a_row_has_the_same_bits_beside_any_others(kind: type[tiled.Weights], threads: None) -> None:
+    packed, of = kind.of(matrix(200, 96)), torch.randn(40, 96)
+    together = packed.product(of)
+    for count in range(1, 40):
+        assert torch.equal(packed.product(of[:count]), together[:count])
+        assert torch.equal(packed.product(of[-count:]), together[-count:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_that_rows_that_are_no_numbers_spoil_no_others(kind: type[tiled.Weights]) -> None:
+    packed, of = kind.of(matrix(80, 96)), torch.randn(9, 96)
+    expected = packed.product(of)
+    of[0, 5], of[1], of[2, 7] = torch.nan, 0, torch.inf
+    found = packed.product(of)
+    assert not found[0].isfinite().any()
+    assert not found[1].any()
+    assert not found[2].isfinite().any()
+    assert torch.equal(found[3:], expected[3:])
+
+
+@needs_bytes
+def test_that_sums_of_8_bits_are_exact() -> None:
+    """Whole numbers up to 127 and 32,512, the largest of each row and output among them, have scales of one."""
+    weights = torch.randint(-127, 128, (50, 40)).float()
+    weights[:, 0] = 127
+    of = torch.randint(-32_512, 32_513, (5, 40)).float()
+    of[:, 0] = 32_512
+    exact = (of.double() @ weights.double().T).float()
+    torch.testing.assert_close(tiled.ByteWeights.of(weights).product(of), exact, rtol=3e-7, atol=0)
+
+
+def test_that_weights_that_no_kernel_takes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"no kernel takes weights in torch.float32 with 8 inputs"):
+        tiled.HalfWeights.of(torch.ones(4, 8))
+    with pytest.raises(ValueError, match="with 7 inputs"):
+        tiled.HalfWeights.of(matrix(4, 7))
+    monkeypatch.setattr(tiled, "WIDEST", 95)
+    with pytest.raises(ValueError, match="96 inputs, more than 95"):
+        tiled.ByteWeights.of(matrix(4, 96))
+
+
+@pytest.mark.parametrize("layer", [tiled.TiledLinear, pytest.param(tiled.EightBitLinear, marks=needs_bytes)])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_that_a_layer_stands_for_several_in_any_shape(
+    layer: type[tiled.TiledLinear], bias: bool, dtype: torch.dtype
+) -> None:
+    layers = [nn.Linear(64, size, bias=bias).to(torch.bfloat16).requires_grad_(False) for size in (32, 16)]
+    of = torch.randn(3, 4, 64).to(dtype)
+    wanted = torch.cat([each(of.bfloat16()) for each in layers], dim=-1)
+    found = layer(*layers)(of)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.05, check_dtype=False)
+    gates, others = (nn.Linear(64, 32, bias=bias).to(torch.bfloat16).requires_grad_(False) for _ in range(2))
+    rows = of[0].float()
+    wanted = functional.silu(gates(rows.bfloat16())) * others(rows.bfloat16())
+    torch.testing.assert_close(layer.gated(gates, others)(rows), wanted, rtol=0, atol=0.05, check_dtype=False)
+
+
+@pytest.mark.parametrize(("rows", "length"), [(1, 3), (5, 576), (40, 600)])
+def test_that_rows_are_normalized(rows: int, length: int, threads: None) -> None:
+    norm = nn.Module()
+    norm.weight, norm.variance_epsilon = torch.randn(length).bfloat16(), 1e-5
+    of = torch.randn(rows, length)
+    found = tiled.BY_KERNELS.normalized(of, norm)
+    assert_close(found, functional.rms_norm(of, (length,), norm.weight.float(), 1e-5))
+
+
+@pytest.mark.parametrize("size", [8, 20, 64])
+@pytest.mark.parametrize(("heads", "sharing"), [(1, 1), (2, 3)])
+@pytest.mark.parametrize("is_left_aligned", [True, False])
+def test_that_the_next_token_attends_to_what_its_row_may_see(
+    size: int, heads: int, sharing: int, is_left_aligned: bool, threads: None
+) -> None:
+    rows, columns = 5, 90
+    held = torch.tensor([1, 30, 64, 88, 89])  # before the next token
+    cache = torch.randn(2, rows, heads, columns + 7, size).bfloat16()[:, :, :, :columns]
+    of = torch.randn(rows, heads * (sharing + 2), size)
+    angles = torch.rand(rows, size // 2).repeat(1, 2)
+    rotation = (angles.cos(), angles.sin())
+    numbers = torch.arange(columns)
+    ends = held if is_left_aligned else torch.full((rows,), columns - 1)
+    visible = numbers <= held[:, None] if is_left_aligned else numbers >= columns - 1 - held[:, None]
+    before = cache.clone()
+
+    attended = tiled.BY_KERNELS.attended
+    assert attended is not None
+    found = attended(of, rotation, *cache, ends if is_left_aligned else None, visible, 0.3)
+
+    rotated = halves_rotated(of[:, : heads * (sharing + 1)], *rotation)
+    new = rotated[:, heads * sharing :].bfloat16(), of[:, heads * (sharing + 1) :].bfloat16()
+    for kept, earlier, each in zip(cache, before, new, strict=True):
+        earlier[torch.arange(rows), :, ends] = each
+        assert torch.equal(kept, earlier)
+    queries = rotated[:, : heads * sharing].view(rows, heads, sharing, size)
+    mask = torch.zeros(rows, 1, 1, columns).masked_fill_(~visible[:, None, None], -torch.inf)
+    wanted = functional.scaled_dot_product_attention(queries, *cache.float(), mask, scale=0.3)
+    assert_close(found, wanted.reshape(rows, -1))
+    alone = attended(of[2:3], tuple(each[2:3] for each in rotation), *cache[:, 2:3], ends[2:3], visible[2:3], 0.3)
+    assert torch.equal(alone, found[2:3])
+
+
+def test_that_what_is_attended_to_is_not_hidden_by_a_mask_that_is_missing() -> None:
+    of, rotation = torch.randn(2, 3, 16), (torch.ones(2, 16), torch.zeros(2, 16))
+    cache = torch.randn(2, 2, 1, 5, 16).bfloat16()
+    attended = tiled.BY_KERNELS.attended
+    assert attended is not None
+    all_of = attended(of, rotation, *cache, None, torch.ones(2, 5, dtype=torch.bool), 1.0)
+    assert torch.equal(attended(of, rotation, *cache, None, None, 1.0), all_of)
+
+
+def test_that_every_number_of_threads_gives_the_same_bits() -> None:
+    before, found = torch.get_num_threads(), []
+    packed, of = tiled.HalfWeights.of(matrix(500, 64)), torch.randn(20, 64)
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        found.append(packed.product(of))
+    torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for one, other in itertools.pairwise(found))
