@@ -317,9 +317,11 @@ def attended_kernel(task):
                     result[lane] += weight * as_float(np.uint32(value_rest[lane]) << np.uint32(16))
 
 
-@njit(types.void(types.int64, types.int64, types.UniTuple(types.int64, TASK)), nogil=True, **_OPTIONS)
+@njit(types.int64(types.int64, types.int64, types.UniTuple(types.int64, TASK)), nogil=True, **_OPTIONS)
 def _run(job, threads, task):
-    _in_parallel(job, address_of(np.array(task)), threads, 0)
+    given = np.array(task)
+    _in_parallel(job, address_of(given), threads, 0)
+    return given[0]  # since Numba frees an array after its last use, of which an address is none
 
 
 def start(kernel: Any, threads: int, *task: int) -> None:
