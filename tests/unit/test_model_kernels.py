@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from service.engine.model.load import has_kernels, takes_int8
+from service.engine.model.linear import has_kernels
+from service.engine.model.load import takes_int8
 
 if not has_kernels():
     pytest.skip("there are no kernels for this processor", allow_module_level=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from service.engine.model import optimize as module
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.lean import LeanLlama
-from service.engine.model.linear import PackedLinear, SideBySide, packs
-from service.engine.model.load import has_kernels, load, takes_int8
+from service.engine.model.linear import PackedLinear, SideBySide, has_kernels, packs
+from service.engine.model.load import load, takes_int8
 from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, on_a_processor, optimized
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import ModelError
@@ -84,10 +85,7 @@ class Pencil:
 
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(eight_bit: bool = False) -> Linear:
-        raise ImportError("no kernels here")
-
-    monkeypatch.setattr(module, "by_kernels", missing)
+    monkeypatch.setattr(module, "has_kernels", lambda: False)
 
 
 CHANGES = pytest.mark.parametrize(
@@ -202,6 +200,15 @@ def test_that_a_model_that_8_bits_would_change_much_is_refused(monkeypatch: pyte
     monkeypatch.setattr("service.engine.model.kernels.LARGEST", 3)
     with pytest.raises(ModelError, match=r"cannot be had in 8 bits.*choose another dtype"):
         optimized(llama(), CPU, eight_bit=True)
+
+
+def test_that_kernels_that_cannot_be_had_are_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "service.engine.model.kernels", None)
+    assert not has_kernels()
+    assert "own kernels are left out, which is slower" in caplog.text
+    assert all(each.make is PackedLinear for each in on_a_processor(torch.bfloat16))
 
 
 @pytest.mark.parametrize("rope", ["dynamic", "longrope"])

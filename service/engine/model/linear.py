@@ -1,4 +1,4 @@
-"""Linear layers that only infer, faster than torch's: with packed weights, and with weights in 8 bits.
+"""Linear layers that only infer, faster than torch's. Those of kernels of our own are in `service.engine.model.tiled`.
 
 Packed weights lie in the order in which the processor's matrix kernels read them. Given plain weights in bfloat16,
 oneDNN reorders them at every call: about a fifth of the time of a decode step on two cores, at any batch size. Packed
@@ -8,11 +8,15 @@ processors that are not Intel's; packed they are oneDNN's, which adds in another
 
 from __future__ import annotations
 
+import importlib
+import logging
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+logger = logging.getLogger(__name__)
 
 EXPECTED_ROWS: Final = 16  # that the order is chosen for; others are computed as well, and hardly slower
 
@@ -23,6 +27,16 @@ def packs(dtype: torch.dtype) -> bool:
     if dtype == torch.bfloat16:
         return bool(has_onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return bool(has_onednn and dtype == torch.float32)
+
+
+def has_kernels() -> bool:
+    """Whether there are kernels of our own for this processor; if not, the log says why."""
+    try:
+        importlib.import_module("service.engine.model.kernels")
+    except Exception as error:  # whatever the compiler says of a processor, a library or a folder that it cannot use
+        logger.warning("The processor's own kernels are left out, which is slower: %s", error)
+        return False
+    return True
 
 
 class OnlyInferring(nn.Module):

@@ -7,7 +7,6 @@ import torch.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
@@ -22,6 +21,7 @@ import torch
 from service.engine.job import is_out_of_memory
 from service.engine.model.child import REFUSED
 from service.engine.model.folder import ModelFolder
+from service.engine.model.linear import has_kernels
 from service.engine.model.passes import ForwardPass, Part
 from service.engine.model.report import LoadReport, ModelError, keep_quiet
 
@@ -296,15 +296,6 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
 def takes_int8() -> bool:
     """Whether this processor computes with weights in 8 bits."""
     return bool(_BYTE_PRODUCT_FLAGS & _cpu_flags()) and has_kernels()
-
-
-def has_kernels() -> bool:
-    """Whether there are kernels of our own for this processor."""
-    try:
-        importlib.import_module("service.engine.model.kernels")
-    except ImportError:
-        return False
-    return True
 
 
 def _cpu_flags() -> frozenset[str]:

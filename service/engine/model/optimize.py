@@ -23,6 +23,7 @@ from service.engine.model.linear import (
     MergedLinear,
     PackedLinear,
     SideBySide,
+    has_kernels,
     is_invariant,
     packs,
 )
@@ -49,7 +50,7 @@ INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, 
 
 
 def by_kernels(eight_bit: bool = False) -> Linear:
-    """Linear layers of our own kernels. Raises `ImportError` where there are none."""
+    """Linear layers of our own kernels, where there are some."""
     from service.engine.model.tiled import BY_KERNELS, EightBitLinear, TiledLinear
 
     return Linear(EightBitLinear if eight_bit else TiledLinear, 32.0, BY_KERNELS)
@@ -58,13 +59,7 @@ def by_kernels(eight_bit: bool = False) -> Linear:
 def on_a_processor(dtype: torch.dtype) -> list[Linear]:
     """Linear layers for weights of `dtype`, the quickest first; none where there are but torch's."""
     packed = [PACKED[dtype]] if packs(dtype) else []
-    if dtype != torch.bfloat16:
-        return packed
-    try:
-        return [by_kernels(), *packed]
-    except ImportError as error:
-        logger.warning("The processor's own kernels are left out, which is slower: %s", error)
-        return packed
+    return [by_kernels(), *packed] if dtype == torch.bfloat16 and has_kernels() else packed
 
 
 def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
