@@ -160,10 +160,12 @@ class LeanLayer(nn.Module):
     def _attend(self, inputs: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
         heads = self._qkv(inputs).view(len(inputs), -1, self._size)
         sizes = [scope.rows * scope.columns for scope in scopes]
-        if self._operators.attended is None:
+        if self._operators.number is None:
             rotated = torch.split(self._operators.rotated(heads[:, : self._queries + self._keys], *rotation), sizes)
             values = torch.split(heads[:, self._queries + self._keys :], sizes)
             attended = [self._attend_within(*each) for each in zip(scopes, rotated, values, strict=True)]
+        elif len(scopes) == 1:
+            return self._attend_by_itself(scopes[0], heads, rotation)
         else:
             own = zip(scopes, torch.split(heads, sizes), *(torch.split(each, sizes) for each in rotation), strict=True)
             attended = [self._attend_by_itself(scope, part, by) for scope, part, *by in own]
