@@ -25,6 +25,7 @@ from service.engine.engine import TextEngine
 from service.engine.job import SamplingParams, Sequence
 from service.engine.model.load import load
 from service.engine.model.resolve import resolve
+from service.engine.prefixes import Prefixes
 from service.messages.load import USUAL_PROMPTS
 from service.messages.options import ServiceOptions
 
@@ -92,6 +93,8 @@ def main() -> int:
             for way, run in WAYS.items():
                 for number, engine in enumerate(engines):
                     sequences = [Sequence(str(i), engine.encode(p, 24), SAMPLING) for i, p in enumerate(prompts())]
+                    if engine.forward.prefixes is not None:
+                        engine.forward.prefixes = Prefixes()  # so that both read each prompt in each way
                     begun_s = time.perf_counter()
                     run(engine, sequences)
                     times.setdefault((way, number), []).append(time.perf_counter() - begun_s)

@@ -126,6 +126,7 @@ def _finish(kind, sums, outputs, earlier):
 
 @cfunc(types.void(types.int64), **_OPTIONS)
 def product_kernel(task):
+    """Told: kind, rows, length, width; inputs, weights, before, outputs. Each thread computes groups of outputs."""
     given = carray(numbers(task), (TASK,))
     kind, rows, length, width = given[0], given[1], given[2], given[3]
     inputs, weights = given[4], given[5]
@@ -164,6 +165,7 @@ def _sum_some_bytes(rows, inputs, length, weights, sums):
 
 @cfunc(types.void(types.int64), **_OPTIONS)
 def byte_product_kernel(task):
+    """Told: as `product_kernel`, of inputs as bytes; the largest input of each row, scales and shifts."""
     given = carray(numbers(task), (TASK,))
     kind, rows, length, width = given[0], given[1], given[2], given[3]
     inputs, weights = given[4], given[5]
@@ -202,6 +204,10 @@ def byte_product_kernel(task):
 
 @cfunc(types.void(types.int64), **_OPTIONS)
 def as_bytes_kernel(task):
+    """Told: rows, length, padded length; inputs, the largest of each row, bytes: the low ones of a row, then the high.
+
+    An input is its row's largest times so many of 32,512; each byte is `BYTE_ZERO` too large.
+    """
     given = carray(numbers(task), (TASK,))
     rows, length, padded = given[0], given[1], given[2]
     inputs, largest = carray(floats(given[3]), (rows, length)), carray(floats(given[4]), (rows,))
@@ -223,6 +229,7 @@ def as_bytes_kernel(task):
 
 @cfunc(types.void(types.int64), **_OPTIONS)
 def normalized_kernel(task):
+    """Told: rows, length; inputs, weights, outputs; the bits of what is added to the mean square."""
     given = carray(numbers(task), (TASK,))
     rows, length = given[0], given[1]
     inputs, outputs = carray(floats(given[2]), (rows, length)), carray(floats(given[4]), (rows, length))
@@ -258,6 +265,10 @@ def _rotate(source, cosines, sines, factor, target):
 
 @cfunc(types.void(types.int64), **_OPTIONS)
 def attended_kernel(task):
+    """Told: rows, heads that queries share, queries of each, size, columns, strides of rows and of heads; addresses of
+    inputs, cosines, sines, keys, values, ends, visible, outputs, of which `ends` and `visible` may be 0; the bits of
+    the scale. Each thread computes heads of rows.
+    """
     given = carray(numbers(task), (TASK,))
     rows, heads, sharing, size, columns = given[0], given[1], given[2], given[3], given[4]
     row_stride, head_stride = given[5], given[6]
@@ -325,5 +336,5 @@ def _run(job, threads, task):
 
 
 def start(kernel: Any, threads: int, *task: int) -> None:
-    """Run a kernel on so many of torch's threads, and return when all are done."""
+    """Run a kernel on so many of torch's threads, and return when all are done. What `task` tells, the kernel says."""
     _run(kernel.address, threads, task + (0,) * (TASK - len(task)))

@@ -8,6 +8,7 @@ processors that are not Intel's; packed they are oneDNN's, which adds in another
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 from typing import Final
@@ -29,6 +30,7 @@ def packs(dtype: torch.dtype) -> bool:
     return bool(has_onednn and dtype == torch.float32)
 
 
+@functools.cache
 def has_kernels() -> bool:
     """Whether there are kernels of our own for this processor; if not, the log says why."""
     try:
