@@ -29,7 +29,7 @@ from service.messages.settings import Settings
 SERVICE = ("-m", "tests.window.scripted_service", "--gather-s", "0.001", "--max-batch-size", "3")
 LOAD = ["--pattern", "closed", "--users", "8", "--tokens", "4", "--warm-up", "0", "--duration", "0.3"]
 JUDGED = [*LOAD, "--tokens", "16", "--duration", "1"]
-"""Where the faster settings are to win: so much work that a stall of the machine does not hide them."""
+"""A load whose work takes so long that a stall of the machine does not decide which settings are faster."""
 EVENTS = msgspec.json.Decoder(CompareEvent)
 
 

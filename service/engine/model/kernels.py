@@ -70,26 +70,6 @@ _own_number = types.ExternalFunction("torch_omp_get_thread_num", types.int32())
 _team_size = types.ExternalFunction("torch_omp_get_num_threads", types.int32())
 
 
-@njit(types.void(*[types.int64] * 5), nogil=True, **_OPTIONS)
-def _sum_some(rows, inputs, length, weights, sums):
-    if rows == 1:
-        sum_products(1, inputs, length, weights, sums)
-    elif rows == 2:
-        sum_products(2, inputs, length, weights, sums)
-    elif rows == 3:
-        sum_products(3, inputs, length, weights, sums)
-    elif rows == 4:
-        sum_products(4, inputs, length, weights, sums)
-    elif rows == 5:
-        sum_products(5, inputs, length, weights, sums)
-    elif rows == 6:
-        sum_products(6, inputs, length, weights, sums)
-    elif rows == 7:
-        sum_products(7, inputs, length, weights, sums)
-    else:
-        sum_products(8, inputs, length, weights, sums)
-
-
 @njit(inline="always")
 def _exp(value):
     """Of a float32, to its last bit or two (polynomial of Cephes, `expf`): a vector's worth of it at once."""
@@ -145,22 +125,10 @@ def product_kernel(task):
             count = (rows - row + tiles - tile - 1) // (tiles - tile)
             for sheet in range(sheets):
                 place = weights + (sheets * group + sheet) * group_bytes
-                _sum_some(count, inputs + 4 * row * length, length, place, address_of(sums[sheet]))
+                sum_products(count, inputs + 4 * row * length, length, place, address_of(sums[sheet]))
             end = row + count
             _finish(kind, sums, outputs[row:end, column : column + wide], earlier[row:end, column : column + wide])
             row = end
-
-
-@njit(types.void(*[types.int64] * 5), **_OPTIONS)
-def _sum_some_bytes(rows, inputs, length, weights, sums):
-    if rows == 2:
-        sum_byte_products(2, inputs, length, weights, sums)
-    elif rows == 4:
-        sum_byte_products(4, inputs, length, weights, sums)
-    elif rows == 6:
-        sum_byte_products(6, inputs, length, weights, sums)
-    else:
-        sum_byte_products(8, inputs, length, weights, sums)
 
 
 @cfunc(types.void(types.int64), **_OPTIONS)
@@ -188,7 +156,7 @@ def byte_product_kernel(task):
             count = (rows - row + tiles - tile - 1) // (tiles - tile)
             for sheet in range(sheets):
                 place = weights + (sheets * group + sheet) * GROUP * length
-                _sum_some_bytes(2 * count, inputs + 2 * row * length, length, place, address_of(exact))
+                sum_byte_products(2 * count, inputs + 2 * row * length, length, place, address_of(exact))
                 scale, shift = scales[group, sheet], shifts[group, sheet]
                 for each in range(count):
                     factor = largest[row + each]
@@ -206,7 +174,7 @@ def byte_product_kernel(task):
 def as_bytes_kernel(task):
     """Told: rows, length, padded length; inputs, the largest of each row, bytes: the low ones of a row, then the high.
 
-    An input is its row's largest times so many of 32,512; each byte is `BYTE_ZERO` too large.
+    A row's largest input becomes 32,512, and the others in proportion. `BYTE_ZERO` is added to each byte.
     """
     given = carray(numbers(task), (TASK,))
     rows, length, padded = given[0], given[1], given[2]
@@ -336,5 +304,8 @@ def _run(job, threads, task):
 
 
 def start(kernel: Any, threads: int, *task: int) -> None:
-    """Run a kernel on so many of torch's threads, and return when all are done. What `task` tells, the kernel says."""
+    """Run a kernel on `threads` of torch's threads, and return when all are done.
+
+    `task`: the whole numbers that the kernel's own document names after "Told".
+    """
     _run(kernel.address, threads, task + (0,) * (TASK - len(task)))

@@ -93,6 +93,11 @@ class _Vectors:
     def store(self, value: Any, place: Any) -> None:
         self.builder.store(value, self.builder.inttoptr(place, value.type.as_pointer()), align=4)
 
+    def store_all(self, values: list[Any], place: Any) -> None:
+        """One vector behind the other."""
+        for index, value in enumerate(values):
+            self.store(value, self.builder.add(place, self.integer(4 * LANES * index)))
+
     def load_halves(self, place: Any) -> Any:
         """bfloat16, as float32."""
         words = self.builder.zext(self.load(self.shorts, place, align=2), self.words)
@@ -142,65 +147,82 @@ class _Vectors:
         self.builder.position_at_end(end)
 
 
-@intrinsic(prefer_literal=True)
+def _cases(builder: Any, value: Any, most: int) -> Iterator[int]:
+    """Each of 1 to `most`: what is generated in its turn runs where `value` is that."""
+    end = builder.append_basic_block("end")
+    choice = builder.switch(value, end)
+    for case in range(1, most + 1):
+        block = builder.append_basic_block(f"case_{case}")
+        choice.add_case(ir.Constant(value.type, case), block)
+        builder.position_at_end(block)
+        yield case
+        builder.branch(end)
+    builder.position_at_end(end)
+
+
+@intrinsic
 def sum_products(typing: Any, rows: Any, inputs: Any, length: Any, weights: Any, sums: Any) -> Any:
-    """Put the products of `rows` rows (a literal) with the weights of a group of outputs into `sums`, [rows, GROUP].
+    """Put the products of 1 to `MOST_ROWS` rows with the weights of a group of outputs into `sums`, [rows, GROUP].
 
     `inputs`: address of the first row, float32, [rows, length]; `weights`: of the group's, bfloat16, [BLOCKS,
     length / 2, LANES, 2]; `sums`: of float32. In LLVM's own terms, since only so all sums stay in registers.
     """
-    count = rows.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, inputs, length, weights, sums = values
-        vectors = _Vectors(builder)
-        totals = [vectors.zeros] * (count * BLOCKS)
-        with vectors.loop(builder.sdiv(length, vectors.integer(2)), totals) as pair:
-            places = [vectors.at(weights, (pair, 4 * LANES), (length, 2 * LANES * block)) for block in range(BLOCKS)]
-            pairs = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
-            halves = [(vectors.low(each), vectors.high(each)) for each in pairs]
-            for row in range(count):
-                place = vectors.at(inputs, (pair, 8), (length, 4 * row))
-                first = vectors.all_lanes(vectors.load(vectors.number, place))
-                second = vectors.all_lanes(vectors.load(vectors.number, builder.add(place, vectors.integer(4))))
-                for block, (low, high) in enumerate(halves, row * BLOCKS):
-                    totals[block] = vectors.multiply_add(high, second, vectors.multiply_add(low, first, totals[block]))
-        for place, total in enumerate(totals):
-            vectors.store(total, builder.add(sums, vectors.integer(4 * LANES * place)))
+        rows, *places = values
+        for count in _cases(builder, rows, MOST_ROWS):
+            _sum_products_of(count, _Vectors(builder), *places)
         return context.get_dummy_value()
 
     return types.void(rows, inputs, length, weights, sums), generate
 
 
-@intrinsic(prefer_literal=True)
+def _sum_products_of(rows: int, vectors: _Vectors, inputs: Any, length: Any, weights: Any, sums: Any) -> None:
+    builder, totals = vectors.builder, [vectors.zeros] * (rows * BLOCKS)
+    with vectors.loop(builder.sdiv(length, vectors.integer(2)), totals) as pair:
+        places = [vectors.at(weights, (pair, 4 * LANES), (length, 2 * LANES * block)) for block in range(BLOCKS)]
+        pairs = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
+        halves = [(vectors.low(each), vectors.high(each)) for each in pairs]
+        for row in range(rows):
+            place = vectors.at(inputs, (pair, 8), (length, 4 * row))
+            first = vectors.all_lanes(vectors.load(vectors.number, place))
+            second = vectors.all_lanes(vectors.load(vectors.number, builder.add(place, vectors.integer(4))))
+            for block, (low, high) in enumerate(halves, row * BLOCKS):
+                totals[block] = vectors.multiply_add(high, second, vectors.multiply_add(low, first, totals[block]))
+    vectors.store_all(totals, sums)
+
+
+@intrinsic
 def sum_byte_products(typing: Any, rows: Any, inputs: Any, length: Any, weights: Any, sums: Any) -> Any:
-    """Put the products of `rows` rows of bytes (a literal) with the weights of a group into `sums`, [rows, GROUP].
+    """Put the products of 1 to `MOST_ROWS` rows of bytes with the weights of a group into `sums`, [rows, GROUP].
 
     `inputs`: address of the first row, without a sign, [rows, length]; `weights`: of the group's, with a sign, [BLOCKS,
     length / 4, LANES, 4]; `sums`: of int32. It takes a processor with VNNI.
     """
-    count = rows.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        _, inputs, length, weights, sums = values
-        vectors = _Vectors(builder)
-        kind = ir.FunctionType(vectors.words, [vectors.words] * 3)
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"  # WORKAROUND numba 0.68: in LLVM 22 it takes vectors of bytes
-        add_products = cgutils.get_or_insert_function(builder.module, kind, name)
-        totals = [ir.Constant(vectors.words, [0] * LANES)] * (count * BLOCKS)
-        with vectors.loop(builder.sdiv(length, vectors.integer(4)), totals) as four:
-            places = [vectors.at(weights, (four, 4 * LANES), (length, LANES * block)) for block in range(BLOCKS)]
-            fours = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
-            for row in range(count):
-                word = vectors.load(ir.IntType(32), vectors.at(inputs, (four, 4), (length, row)))
-                others = vectors.all_lanes(word)
-                for block, each in enumerate(fours, row * BLOCKS):
-                    totals[block] = builder.call(add_products, [totals[block], others, each])
-        for place, total in enumerate(totals):
-            vectors.store(total, builder.add(sums, vectors.integer(4 * LANES * place)))
+        rows, *places = values
+        for count in _cases(builder, rows, MOST_ROWS):
+            _sum_byte_products_of(count, _Vectors(builder), *places)
         return context.get_dummy_value()
 
     return types.void(rows, inputs, length, weights, sums), generate
+
+
+def _sum_byte_products_of(rows: int, vectors: _Vectors, inputs: Any, length: Any, weights: Any, sums: Any) -> None:
+    builder, totals = vectors.builder, [ir.Constant(vectors.words, [0] * LANES)] * (rows * BLOCKS)
+    kind = ir.FunctionType(vectors.words, [vectors.words] * 3)
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"  # WORKAROUND numba 0.68: in LLVM 22 it takes vectors of bytes
+    add_products = cgutils.get_or_insert_function(builder.module, kind, name)
+    with vectors.loop(builder.sdiv(length, vectors.integer(4)), totals) as four:
+        places = [vectors.at(weights, (four, 4 * LANES), (length, LANES * block)) for block in range(BLOCKS)]
+        fours = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
+        for row in range(rows):
+            word = vectors.load(ir.IntType(32), vectors.at(inputs, (four, 4), (length, row)))
+            others = vectors.all_lanes(word)
+            for block, each in enumerate(fours, row * BLOCKS):
+                totals[block] = builder.call(add_products, [totals[block], others, each])
+    vectors.store_all(totals, sums)
 
 
 @intrinsic
