@@ -63,13 +63,13 @@ def test_that_products_are_those_of_any_number_of_rows(
     packed = kind.of(weights)
     for rows in ROWS:
         of = torch.randn(rows, inputs)
-        assert_close(packed.product(of), of @ expected_of(kind, weights).T)
+        assert_close(tiled.product(packed, of), of @ expected_of(kind, weights).T)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_that_what_was_before_is_added(kind: type[tiled.Weights], threads: None) -> None:
     weights, of, before = matrix(100, 32), torch.randn(9, 32), torch.randn(9, 100)
-    assert_close(kind.of(weights).product(of, before), before + of @ expected_of(kind, weights).T)
+    assert_close(tiled.product(kind.of(weights), of, before), before + of @ expected_of(kind, weights).T)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +80,7 @@ def test_that_the_first_of_two_matrices_gates_the_second(
     gates, others = matrix(outputs, 64), matrix(outputs, 64)
     of = torch.cat([torch.randn(10, 64), 100 * torch.randn(3, 64)])  # the latter far beyond what exp can hold
     wanted = functional.silu(of @ expected_of(kind, gates).T) * (of @ expected_of(kind, others).T)
-    found = kind.of(gates, others).product(of)
+    found = tiled.product(kind.of(gates, others), of)
     for row, other in zip(found, wanted, strict=True):
         assert_close(row, other)
 
@@ -88,18 +88,18 @@ def test_that_the_first_of_two_matrices_gates_the_second(
 @pytest.mark.parametrize("kind", KINDS)
 def test_that_a_row_has_the_same_bits_beside_any_others(kind: type[tiled.Weights], threads: None) -> None:
     packed, of = kind.of(matrix(200, 96)), torch.randn(40, 96)
-    together = packed.product(of)
+    together = tiled.product(packed, of)
     for count in range(1, 40):
-        assert torch.equal(packed.product(of[:count]), together[:count])
-        assert torch.equal(packed.product(of[-count:]), together[-count:])
+        assert torch.equal(tiled.product(packed, of[:count]), together[:count])
+        assert torch.equal(tiled.product(packed, of[-count:]), together[-count:])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_that_rows_that_are_no_numbers_spoil_no_others(kind: type[tiled.Weights]) -> None:
     packed, of = kind.of(matrix(80, 96)), torch.randn(9, 96)
-    expected = packed.product(of)
+    expected = tiled.product(packed, of)
     of[0, 5], of[1], of[2, 7] = torch.nan, 0, torch.inf
-    found = packed.product(of)
+    found = tiled.product(packed, of)
     assert not found[0].isfinite().any()
     assert not found[1].any()
     assert not found[2].isfinite().any()
@@ -114,7 +114,7 @@ def test_that_sums_of_8_bits_are_exact() -> None:
     of = torch.randint(-32_512, 32_513, (5, 40)).float()
     of[:, 0] = 32_512
     exact = (of.double() @ weights.double().T).float()
-    torch.testing.assert_close(tiled.ByteWeights.of(weights).product(of), exact, rtol=3e-7, atol=0)
+    torch.testing.assert_close(tiled.product(tiled.ByteWeights.of(weights), of), exact, rtol=3e-7, atol=0)
 
 
 def test_that_weights_that_no_kernel_takes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +203,6 @@ def test_that_every_number_of_threads_gives_the_same_bits() -> None:
     packed, of = tiled.HalfWeights.of(matrix(500, 64)), torch.randn(20, 64)
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        found.append(packed.product(of))
+        found.append(tiled.product(packed, of))
     torch.set_num_threads(before)
     assert all(torch.equal(one, other) for one, other in itertools.pairwise(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psutil
@@ -17,7 +18,7 @@ from service.engine.model.batch_cache import BatchCache
 from service.engine.model.lean import LeanLlama
 from service.engine.model.linear import PackedLinear, SideBySide, has_kernels, packs
 from service.engine.model.load import load, takes_int8
-from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, on_a_processor, optimized
+from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, by_kernels, on_a_processor, optimized
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
@@ -112,6 +113,26 @@ def test_that_a_llama_computes_the_same_within_rounding(changes: dict[str, Any],
 
     assert isinstance(forward, LeanLlama)
     assert_same_within_rounding(forward, expected, next(iter(on_a_processor(dtype)), AS_IT_IS).roundings)
+
+
+@needs_kernels
+@pytest.mark.parametrize("eight_bit", [False, pytest.param(True, marks=needs_bytes)])
+def test_that_a_step_that_is_computed_at_once_has_the_bits_of_one_layer_after_the_other(eight_bit: bool) -> None:
+    at_once = by_kernels(eight_bit)
+    by_layer = at_once.operators._replace(step=None)
+    found = logits(LeanLlama(llama(), at_once.make, operators=at_once.operators))
+    wanted = logits(LeanLlama(llama(), at_once.make, operators=by_layer))
+    assert all(map(torch.equal, found, wanted))
+
+
+@needs_kernels
+def test_that_steps_of_several_threads_share_no_memory_at_a_time() -> None:
+    linear = by_kernels()
+    forward = LeanLlama(llama(), linear.make, operators=linear.operators)
+    expected = logits(forward)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: logits(forward), range(40)):
+            assert all(map(torch.equal, found, expected))
 
 
 @CHANGES

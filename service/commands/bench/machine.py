@@ -49,10 +49,10 @@ def _operations_per_s(device: torch.device, dtype: torch.dtype) -> float:
     rows, weights = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     ways: list[Callable[[], object]] = [lambda: torch.nn.functional.linear(rows, weights)]
     if device.type == "cpu" and dtype == torch.bfloat16 and has_kernels():
-        from service.engine.model.tiled import HalfWeights
+        from service.engine.model.tiled import HalfWeights, product
 
         packed, numbers = HalfWeights.of(weights), rows.float()
-        ways.append(lambda: packed.product(numbers))
+        ways.append(lambda: product(packed, numbers))
     return 2 * side**3 / min(_best_s(way, device) for way in ways)
 
 

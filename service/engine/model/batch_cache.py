@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -24,6 +26,23 @@ class OwnColumns(NamedTuple):
     rows: Tensor  # 0, 1, …
     columns: Tensor  # of each row
     read: int
+
+
+class NextColumns(NamedTuple):
+    """Room for a column more behind what the first rows hold, in all layers.
+
+    Attributes:
+        keys, values: addresses of each layer's.
+        strides: from one row, and from one head, to the next.
+        read: the columns that are read, this one included.
+        ends: the column of each row that is the next; ``None`` if it is the last.
+    """
+
+    keys: NDArray[np.int64]
+    values: NDArray[np.int64]
+    strides: tuple[int, int]
+    read: int
+    ends: Tensor | None
 
 
 class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
@@ -48,6 +67,7 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
         self._expected = layers
         self._room = room
         self._buffers: list[Tensor] = []
+        self._addresses: NDArray[np.int64] | None = None  # of each layer's keys and values, once they were asked for
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -75,6 +95,18 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             self._make_room(read)
         layer.length += 1
         return layer.keys[:rows, :, :read], layer.values[:rows, :, :read], None if own is None else own.columns
+
+    def next_columns(self, rows: int) -> NextColumns:
+        """The same in all layers, which are of one shape."""
+        first, own = self.layers[0], self.own_columns
+        read = first.length + 1 if own is None else own.read
+        if read > first.keys.shape[-2]:
+            self._make_room(read)
+        self.count_column()
+        if self._addresses is None:
+            self._addresses = np.array([(each.keys.data_ptr(), each.values.data_ptr()) for each in self.layers])
+        keys, values = self._addresses.T
+        return NextColumns(keys, values, first.keys.stride()[:2], read, None if own is None else own.columns)
 
     @property
     def length(self) -> int:
@@ -209,6 +241,7 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
 
     def _see(self) -> None:
         """Let the layers see where their keys and values are now."""
+        self._addresses = None
         for layer, (keys, values) in zip(self._begun, self.by_layer(self._buffers), strict=True):
             layer.keys, layer.values = keys, values
 

@@ -5,7 +5,10 @@ many since its instruction for bfloat16 is no quicker than those for float32 on 
 weights, keys and values are bfloat16, and everything else is float32. A row's results have the same bits beside any
 others.
 
-A kernel runs on torch's own threads: those of another team would wait for the cores on which these still spin.
+A kernel runs on torch's own threads: those of another team would wait for the cores on which these still spin. The
+kernels of a whole step are one program, for which Python is left once: each return to it would cost ten microseconds,
+and as long as other threads hold its lock.
+
 `python -m tests.benchmarks.optimized` measures what it gains.
 """
 
@@ -14,12 +17,13 @@ from __future__ import annotations
 import ctypes
 import math
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import llvmlite.binding as llvm
 import numpy as np
 import torch
 from numba import carray, cfunc, njit, types
+from numpy.typing import NDArray
 
 from service.engine.model.vectors import (
     GROUP,
@@ -39,8 +43,13 @@ from service.engine.model.vectors import (
     words,
 )
 
+PRODUCT, BYTE_PRODUCT, AS_BYTES, NORMALIZED, ATTENDED = range(5)  # kernels
 PLAIN, ADDED, GATED = range(3)  # what becomes of a product
-TASK: Final = 16  # whole numbers that a kernel is given: sizes, addresses and the bits of a float32
+TASK: Final = 1 + 16  # whole numbers: the kernel, then sizes, addresses and the bits of a float32
+
+Task: TypeAlias = tuple[int, ...]
+"""A kernel, and what it is told."""
+
 LARGEST: Final = 127
 LARGEST_INPUT: Final = 127 * 256
 BYTE_ZERO: Final = 128  # products of bytes take signed weights and unsigned inputs, of which this one counts as 0
@@ -58,7 +67,7 @@ def _share_threads() -> None:
     if not found:
         raise ImportError("this torch has no OpenMP library of GNU's")
     library = ctypes.CDLL(str(found[0]))
-    for name in ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads"):
+    for name in ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"):
         llvm.add_symbol(f"torch_{name}", ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
 
 
@@ -66,8 +75,13 @@ _share_threads()
 _in_parallel = types.ExternalFunction(
     "torch_GOMP_parallel", types.void(types.int64, types.int64, types.uint32, types.uint32)
 )
+_barrier = types.ExternalFunction("torch_GOMP_barrier", types.void())
 _own_number = types.ExternalFunction("torch_omp_get_thread_num", types.int32())
 _team_size = types.ExternalFunction("torch_omp_get_num_threads", types.int32())
+
+
+_kernel = njit(types.void(types.Array(types.int64, 1, "C"), types.int64, types.int64), **_OPTIONS)
+"""What one of several threads does of a task; the first line of its document names the numbers that it is told."""
 
 
 @njit(inline="always")
@@ -104,10 +118,9 @@ def _finish(kind, sums, outputs, earlier):
                 output[lane] = own[lane]
 
 
-@cfunc(types.void(types.int64), **_OPTIONS)
-def product_kernel(task):
+@_kernel
+def _product(given, thread, threads):
     """Told: kind, rows, length, width; inputs, weights, before, outputs. Each thread computes groups of outputs."""
-    given = carray(numbers(task), (TASK,))
     kind, rows, length, width = given[0], given[1], given[2], given[3]
     inputs, weights = given[4], given[5]
     earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
@@ -116,7 +129,6 @@ def product_kernel(task):
     group_bytes = 2 * GROUP * length
     sums = np.empty((sheets, MOST_ROWS, GROUP), np.float32)
     tiles = (rows + MOST_ROWS - 1) // MOST_ROWS
-    thread, threads = _own_number(), _team_size()
     for group in range(groups * thread // threads, groups * (thread + 1) // threads):
         column = group * GROUP
         wide = min(GROUP, width - column)
@@ -131,10 +143,9 @@ def product_kernel(task):
             row = end
 
 
-@cfunc(types.void(types.int64), **_OPTIONS)
-def byte_product_kernel(task):
-    """Told: as `product_kernel`, of inputs as bytes; the largest input of each row, scales and shifts."""
-    given = carray(numbers(task), (TASK,))
+@_kernel
+def _byte_product(given, thread, threads):
+    """Told: as `_product`, of inputs as bytes; the largest input of each row, scales and shifts."""
     kind, rows, length, width = given[0], given[1], given[2], given[3]
     inputs, weights = given[4], given[5]
     earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
@@ -147,7 +158,6 @@ def byte_product_kernel(task):
     sums = np.empty((sheets, MOST_ROWS // 2, GROUP), np.float32)
     most = MOST_ROWS // 2
     tiles = (rows + most - 1) // most
-    thread, threads = _own_number(), _team_size()
     for group in range(groups * thread // threads, groups * (thread + 1) // threads):
         column = group * GROUP
         wide = min(GROUP, width - column)
@@ -170,17 +180,15 @@ def byte_product_kernel(task):
             row = end
 
 
-@cfunc(types.void(types.int64), **_OPTIONS)
-def as_bytes_kernel(task):
+@_kernel
+def _as_bytes(given, thread, threads):
     """Told: rows, length, padded length; inputs, the largest of each row, bytes: the low ones of a row, then the high.
 
     A row's largest input becomes 32,512, and the others in proportion. `BYTE_ZERO` is added to each byte.
     """
-    given = carray(numbers(task), (TASK,))
     rows, length, padded = given[0], given[1], given[2]
     inputs, largest = carray(floats(given[3]), (rows, length)), carray(floats(given[4]), (rows,))
     outputs = carray(flags(given[5]), (rows, 2, padded))
-    thread, threads = _own_number(), _team_size()
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         source, low, high = inputs[row], outputs[row, 0], outputs[row, 1]
         most, infinite = np.float32(0), np.float32(0)
@@ -195,15 +203,13 @@ def as_bytes_kernel(task):
             high[each] = np.uint8(shifted >> 8)
 
 
-@cfunc(types.void(types.int64), **_OPTIONS)
-def normalized_kernel(task):
+@_kernel
+def _normalized(given, thread, threads):
     """Told: rows, length; inputs, weights, outputs; the bits of what is added to the mean square."""
-    given = carray(numbers(task), (TASK,))
     rows, length = given[0], given[1]
     inputs, outputs = carray(floats(given[2]), (rows, length)), carray(floats(given[4]), (rows, length))
     weight = carray(halves(given[3]), (length,))
     epsilon = as_float(np.uint32(given[5]))
-    thread, threads = _own_number(), _team_size()
     for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         squares = np.float32(0)
         for each in range(length):
@@ -231,29 +237,27 @@ def _rotate(source, cosines, sines, factor, target):
         upper[each] = (high[each] * upper_cosines[each] + low[each] * upper_sines[each]) * factor
 
 
-@cfunc(types.void(types.int64), **_OPTIONS)
-def attended_kernel(task):
-    """Told: rows, heads that queries share, queries of each, size, columns, strides of rows and of heads; addresses of
-    inputs, cosines, sines, keys, values, ends, visible, outputs, of which `ends` and `visible` may be 0; the bits of
-    the scale. Each thread computes heads of rows.
+@_kernel
+def _attended(given, thread, threads):
+    """Told: rows, heads that queries share, queries of each, size; addresses of inputs and outputs; the bits of the
+    scale; columns, strides of rows and of heads; addresses of cosines, sines, keys, values, ends and visible, of which
+    the last two may be 0. Each thread computes heads of rows.
     """
-    given = carray(numbers(task), (TASK,))
-    rows, heads, sharing, size, columns = given[0], given[1], given[2], given[3], given[4]
-    row_stride, head_stride = given[5], given[6]
-    inputs = carray(floats(given[7]), (rows, heads * (sharing + 2), size))
-    cosines, sines = carray(floats(given[8]), (rows, size)), carray(floats(given[9]), (rows, size))
-    ends, is_one_end = carray(numbers(given[12]), (rows,)), given[12] == 0
-    visible, is_masked = carray(flags(given[13]), (rows, columns)), given[13] != 0
-    outputs = carray(floats(given[14]), (rows, heads * sharing, size))
-    scale = as_float(np.uint32(given[15]))
+    rows, heads, sharing, size = given[0], given[1], given[2], given[3]
+    inputs = carray(floats(given[4]), (rows, heads * (sharing + 2), size))
+    outputs = carray(floats(given[5]), (rows, heads * sharing, size))
+    columns, row_stride, head_stride = given[7], given[8], given[9]
+    cosines, sines = carray(floats(given[10]), (rows, size)), carray(floats(given[11]), (rows, size))
+    ends, is_one_end = carray(numbers(given[14]), (rows,)), given[14] == 0
+    visible, is_masked = carray(flags(given[15]), (rows, columns)), given[15] != 0
+    scale = as_float(np.uint32(given[6]))
     query, key = np.empty(size, np.float32), np.empty(size, np.float32)
     scores, places = np.empty(columns, np.float32), np.empty(columns, np.int64)
     chunks = size // LANES
-    thread, threads = _own_number(), _team_size()
     for unit in range(rows * heads * thread // threads, rows * heads * (thread + 1) // threads):
         row, head = unit // heads, unit % heads
         offset = 2 * (row * row_stride + head * head_stride)
-        keys, values = given[10] + offset, given[11] + offset
+        keys, values = given[12] + offset, given[13] + offset
         end = columns - 1 if is_one_end else ends[row]
         _rotate(inputs[row, heads * sharing + head], cosines[row], sines[row], np.float32(1), key)
         new_key = carray(halves(keys + 2 * size * end), (size,))
@@ -296,16 +300,40 @@ def attended_kernel(task):
                     result[lane] += weight * as_float(np.uint32(value_rest[lane]) << np.uint32(16))
 
 
-@njit(types.int64(types.int64, types.int64, types.UniTuple(types.int64, TASK)), nogil=True, **_OPTIONS)
-def _run(job, threads, task):
-    given = np.array(task)
-    _in_parallel(job, address_of(given), threads, 0)
-    return given[0]  # since Numba frees an array after its last use, of which an address is none
+@cfunc(types.void(types.int64), **_OPTIONS)
+def _compute(program):
+    """Told: the number of tasks; their address. Each begins when all threads are done with the one before."""
+    given = carray(numbers(program), (2,))
+    tasks = carray(numbers(given[1]), (given[0], TASK))
+    thread, threads = np.int64(_own_number()), np.int64(_team_size())
+    for number in range(given[0]):
+        if number:
+            _barrier()
+        kernel, told = tasks[number, 0], tasks[number, 1:]
+        if kernel == PRODUCT:
+            _product(told, thread, threads)
+        elif kernel == BYTE_PRODUCT:
+            _byte_product(told, thread, threads)
+        elif kernel == AS_BYTES:
+            _as_bytes(told, thread, threads)
+        elif kernel == NORMALIZED:
+            _normalized(told, thread, threads)
+        elif kernel == ATTENDED:
+            _attended(told, thread, threads)
 
 
-def start(kernel: Any, threads: int, *task: int) -> None:
-    """Run a kernel on `threads` of torch's threads, and return when all are done.
+@njit(types.int64(types.int64, types.int64, types.Array(types.int64, 2, "C")), nogil=True, **_OPTIONS)
+def _run(compute, threads, tasks):
+    program = np.array([len(tasks), address_of(tasks)])
+    _in_parallel(compute, address_of(program), threads, 0)
+    return program[0] + tasks[0, 0]  # since Numba frees an array after its last use, of which an address is none
 
-    `task`: the whole numbers that the kernel's own document names after "Told".
-    """
-    _run(kernel.address, threads, task + (0,) * (TASK - len(task)))
+
+def run(tasks: NDArray[np.int64], threads: int) -> None:
+    """Compute tasks, [number, TASK], one after the other on so many of torch's threads."""
+    _run(_compute.address, threads, tasks)
+
+
+def as_program(*tasks: Task) -> NDArray[np.int64]:
+    """[number, TASK]"""
+    return np.array([task + (0,) * (TASK - len(task)) for task in tasks], np.int64)

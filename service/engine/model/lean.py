@@ -44,6 +44,7 @@ class Operators(NamedTuple):
     rotated: Callable[..., Tensor]
     number: torch.dtype | None = None
     attended: Callable[..., Tensor] | None = None
+    step: Callable[..., Any] | None = None
 
 
 class LeanLlama(nn.Module):
@@ -61,6 +62,8 @@ class LeanLlama(nn.Module):
         self._layers = nn.ModuleList(LeanLayer(layer, linear, self._operators) for layer in layers)
         self._norm = model.model.norm
         self._output = linear(model.lm_head)
+        step = self._operators.step
+        self._step = None if step is None else step(list(self._layers), self._norm, self._output)
 
     def forward(self, parts: Sequence[Part]) -> Tensor:
         """The logits that follow the last column of each part, [rows of all parts, vocabulary]."""
@@ -68,6 +71,8 @@ class LeanLlama(nn.Module):
         tokens = self._tokens(_flat(part.ids for part in parts))
         hidden = tokens.to(self._operators.number or tokens.dtype)
         rotation = self._rotate_by(hidden, _flat(part.positions for part in parts))
+        if self._step is not None and all(map(is_next, parts)):
+            return self._step.logits(hidden, rotation, parts)  # type: ignore[no-any-return]
         has_own = self._operators.attended is not None
         scopes = [Scope.of_next(part) if has_own and is_next(part) else Scope.of(part, tokens.dtype) for part in parts]
         for layer in self._layers:
@@ -133,36 +138,36 @@ class LeanLayer(nn.Module):
         super().__init__()
         self._operators = operators
         attention, mlp = layer.self_attn, layer.mlp
-        self._index: int = attention.layer_idx
-        self._scale: float = attention.scaling
-        self._size: int = attention.head_dim
-        self._queries = attention.q_proj.out_features // self._size
-        self._keys = attention.k_proj.out_features // self._size
-        self._qkv = linear(attention.q_proj, attention.k_proj, attention.v_proj)
-        self._out = linear(attention.o_proj)
-        self._gated = linear.gated(mlp.gate_proj, mlp.up_proj)
-        self._down = linear(mlp.down_proj)
-        self._intermediate: int = mlp.down_proj.in_features
+        self.index: int = attention.layer_idx
+        self.scale: float = attention.scaling
+        self.size: int = attention.head_dim
+        self.queries = attention.q_proj.out_features // self.size
+        self.keys = attention.k_proj.out_features // self.size
+        self.qkv = linear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out = linear(attention.o_proj)
+        self.gated = linear.gated(mlp.gate_proj, mlp.up_proj)
+        self.down = linear(mlp.down_proj)
+        self.intermediate: int = mlp.down_proj.in_features
         self._kept: torch.dtype = attention.k_proj.weight.dtype
-        self._before_attention, self._before_mlp = layer.input_layernorm, layer.post_attention_layernorm
+        self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
 
     def forward(self, hidden: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
-        attended = self._attend(self._operators.normalized(hidden, self._before_attention), rotation, scopes)
-        hidden = self._out.added(attended, hidden)
-        return self._down.added(self._gated(self._operators.normalized(hidden, self._before_mlp)), hidden)
+        attended = self._attend(self._operators.normalized(hidden, self.before_attention), rotation, scopes)
+        hidden = self.out.added(attended, hidden)
+        return self.down.added(self.gated(self._operators.normalized(hidden, self.before_mlp)), hidden)
 
     def linears(self) -> Iterator[tuple[nn.Module, int]]:
         """The linear layers, and how many inputs each has."""
-        hidden = self._before_mlp.weight.numel()
-        of = (hidden, self._queries * self._size, hidden, self._intermediate)
-        yield from zip((self._qkv, self._out, self._gated, self._down), of, strict=True)
+        hidden = self.before_mlp.weight.numel()
+        of = (hidden, self.queries * self.size, hidden, self.intermediate)
+        yield from zip((self.qkv, self.out, self.gated, self.down), of, strict=True)
 
     def _attend(self, inputs: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
-        heads = self._qkv(inputs).view(len(inputs), -1, self._size)
+        heads = self.qkv(inputs).view(len(inputs), -1, self.size)
         sizes = [scope.rows * scope.columns for scope in scopes]
         if self._operators.number is None:
-            rotated = torch.split(self._operators.rotated(heads[:, : self._queries + self._keys], *rotation), sizes)
-            values = torch.split(heads[:, self._queries + self._keys :], sizes)
+            rotated = torch.split(self._operators.rotated(heads[:, : self.queries + self.keys], *rotation), sizes)
+            values = torch.split(heads[:, self.queries + self.keys :], sizes)
             attended = [self._attend_within(*each) for each in zip(scopes, rotated, values, strict=True)]
         elif len(scopes) == 1:
             return self._attend_by_itself(scopes[0], heads, rotation)
@@ -175,20 +180,20 @@ class LeanLayer(nn.Module):
         """A part in numbers other than those of keys and values that are kept."""
         operators = self._operators
         if scope.is_next and operators.attended is not None:
-            keys, values, ends = scope.cache.next_column(self._index, scope.rows)
-            return operators.attended(heads, rotation, keys, values, ends, scope.visible, self._scale)
-        rotated = operators.rotated(heads[:, : self._queries + self._keys], *rotation)
-        values = heads[:, self._queries + self._keys :]
+            keys, values, ends = scope.cache.next_column(self.index, scope.rows)
+            return operators.attended(heads, rotation, keys, values, ends, scope.visible, self.scale)
+        rotated = operators.rotated(heads[:, : self.queries + self.keys], *rotation)
+        values = heads[:, self.queries + self.keys :]
         return self._attend_within(scope, rotated.to(self._kept), values.to(self._kept)).to(heads.dtype)
 
     def _attend_within(self, scope: Scope, rotated: Tensor, values: Tensor) -> Tensor:
         rows, columns = scope.rows, scope.columns
-        both = rotated.view(rows, columns, -1, self._size).transpose(1, 2)
-        queries, keys = both[:, : self._queries], both[:, self._queries :]
-        values = values.view(rows, columns, -1, self._size).transpose(1, 2)
-        keys, values = scope.cache.update(keys, values, self._index)
+        both = rotated.view(rows, columns, -1, self.size).transpose(1, 2)
+        queries, keys = both[:, : self.queries], both[:, self.queries :]
+        values = values.view(rows, columns, -1, self.size).transpose(1, 2)
+        keys, values = scope.cache.update(keys, values, self.index)
         if columns == 1:  # all queries that share a key are rows of one product
-            queries = queries.reshape(rows, self._keys, -1, self._size)
+            queries = queries.reshape(rows, self.keys, -1, self.size)
         if scope.spans:
             return torch.cat([self._attend_in(*each, queries, keys, values) for each in scope.spans])
         is_causal, is_grouped = scope.mask is None and columns > 1, columns > 1
@@ -196,7 +201,7 @@ class LeanLayer(nn.Module):
             # Its only kernel for both at once holds the weights of all columns for all: 4 GiB at 4,000 tokens.
             keys, values, is_grouped = self._for_each_query(keys), self._for_each_query(values), False
         attended = functional.scaled_dot_product_attention(
-            queries, keys, values, scope.mask, is_causal=is_causal, scale=self._scale, enable_gqa=is_grouped
+            queries, keys, values, scope.mask, is_causal=is_causal, scale=self.scale, enable_gqa=is_grouped
         )
         if columns > 1:
             attended = attended.transpose(1, 2)
@@ -205,12 +210,12 @@ class LeanLayer(nn.Module):
     def _attend_in(self, span: Span, mask: Tensor, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         of_rows = slice(span.first, span.end)
         keys, values = keys[of_rows, :, : span.columns], values[of_rows, :, : span.columns]
-        attended = functional.scaled_dot_product_attention(queries[of_rows], keys, values, mask, scale=self._scale)
+        attended = functional.scaled_dot_product_attention(queries[of_rows], keys, values, mask, scale=self.scale)
         return attended.reshape(span.end - span.first, -1)
 
     def _for_each_query(self, keys: Tensor) -> Tensor:
         """Keys or values as often as queries share them."""
-        return keys.repeat_interleave(self._queries // self._keys, dim=1)
+        return keys.repeat_interleave(self.queries // self.keys, dim=1)
 
 
 def _normalized(inputs: Tensor, norm: Any) -> Tensor:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from service.engine.model import kernels
-from service.engine.model.lean import Operators, halves_rotated
+from service.engine.model.kernels import Task
+from service.engine.model.lean import LeanLayer, Operators, halves_rotated
 from service.engine.model.linear import OnlyInferring
+from service.engine.model.passes import Part
 from service.engine.model.vectors import BLOCKS, GROUP, LANES
 
 ALONE: Final = 1 << 14  # numbers, up to which one thread is done before others have begun
+MOST_PROGRAMS: Final = 256  # of steps, some 30 kB each
 WIDEST: Final = (2**31 - 1) // (255 * kernels.LARGEST)  # inputs whose products a sum of 32 bits holds
+_OUTPUTS: Final = 8  # in the task of a product: their address
+_SEEN: Final = 8  # in a task that attends: what keys and values have to do with it, up to the end
 TINIEST: Final = torch.finfo(torch.float32).tiny
 
 
@@ -26,12 +34,40 @@ class Weights(Protocol):
     def of(cls, *matrices: Tensor) -> Self:
         """Of matrices of one shape, [outputs, inputs]. Raises `ValueError` if no kernel takes them."""
 
-    def product(self, inputs: Tensor, before: Tensor | None = None) -> Tensor:
-        """The products of `inputs`, float32, [rows, inputs], with the matrix: float32, [rows, outputs].
+    @property
+    def outputs(self) -> int:
+        """How many a matrix has."""
+
+    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
+        """How to make `outputs`, float32, [rows, outputs], the products of `inputs`, [rows, inputs], with the matrix.
 
         `before` is added, if it is given. Of two matrices it is the product with the second, times what SiLU gives of
         the product with the first.
         """
+
+
+class Room:
+    """Memory for up to `most_rows` rows, by what is kept there. Tasks of a program share it, since none overlap."""
+
+    def __init__(self, most_rows: int) -> None:
+        self.most_rows = most_rows
+        self._held: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+
+    def of(self, name: str, rows: int, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """[rows, *shape]; the same place whenever it is asked for."""
+        if (name, shape) not in self._held:
+            self._held[name, shape] = torch.empty(self.most_rows, *shape, dtype=dtype)
+        return self._held[name, shape][:rows]
+
+
+def product(weights: Weights, inputs: Tensor, before: Tensor | None = None) -> Tensor:
+    """The products of `inputs`, float32, [rows, inputs], with the matrix: float32, [rows, outputs].
+
+    `before` is added, if it is given. Of two matrices see `Weights.tasks`.
+    """
+    outputs, room = torch.empty(len(inputs), weights.outputs), Room(len(inputs))
+    kernels.run(kernels.as_program(*weights.tasks(inputs, outputs, before, room)), torch.get_num_threads())
+    return outputs
 
 
 class HalfWeights(NamedTuple):
@@ -47,13 +83,10 @@ class HalfWeights(NamedTuple):
             raise ValueError(f"no kernel takes weights in {matrices[0].dtype} with {length} inputs")
         return cls(torch.stack([_in_groups(each, 2) for each in matrices], dim=1), outputs)
 
-    def product(self, inputs: Tensor, before: Tensor | None = None) -> Tensor:
-        rows, length = inputs.shape
-        outputs = torch.empty(rows, self.outputs)
+    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
         places = _addresses(inputs, self.packed, outputs if before is None else before, outputs)
-        kind = _kind(self.packed, before)
-        kernels.start(kernels.product_kernel, torch.get_num_threads(), kind, rows, length, self.outputs, *places)
-        return outputs
+        told = (_kind(self.packed, before), *inputs.shape, self.outputs, *places)
+        return [(kernels.PRODUCT, *told)]
 
 
 class ByteWeights(NamedTuple):
@@ -89,19 +122,19 @@ class ByteWeights(NamedTuple):
             outputs,
         )
 
-    def product(self, inputs: Tensor, before: Tensor | None = None) -> Tensor:
+    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
         rows, length = inputs.shape
         padded = 4 * self.packed.shape[3]
-        outputs, largest = torch.empty(rows, self.outputs), torch.empty(rows)
-        as_bytes = torch.empty(rows, 2, padded, dtype=torch.uint8)
-        places = _addresses(inputs, largest, as_bytes)
-        kernels.start(kernels.as_bytes_kernel, _threads_for(inputs.numel()), rows, length, padded, *places)
+        largest, as_bytes = room.of("largest", rows), room.of("bytes", rows, 2, padded, dtype=torch.uint8)
+        packing = (rows, length, padded, *_addresses(inputs, largest, as_bytes))
         places = _addresses(
             as_bytes, self.packed, outputs if before is None else before, outputs, largest, self.scales, self.shifts
         )
-        kind = _kind(self.packed, before)
-        kernels.start(kernels.byte_product_kernel, torch.get_num_threads(), kind, rows, padded, self.outputs, *places)
-        return outputs
+        told = (_kind(self.packed, before), rows, padded, self.outputs, *places)
+        return [
+            (kernels.AS_BYTES, *packing),
+            (kernels.BYTE_PRODUCT, *told),
+        ]
 
 
 def _in_groups(matrix: Tensor, together: int = 1) -> Tensor:
@@ -134,29 +167,31 @@ def _addresses(*tensors: Tensor | None) -> list[int]:
 class TiledLinear(OnlyInferring):
     """With weights in bfloat16. Gives a row the same bits alone and beside others."""
 
-    weights: ClassVar[type[Weights]] = HalfWeights
+    kind: ClassVar[type[Weights]] = HalfWeights
+    weights: Weights
+    bias: Tensor | None
 
     def __init__(self, *layers: nn.Linear) -> None:
         super().__init__()
-        self._weights = self.weights.of(torch.cat([layer.weight.detach() for layer in layers]))
+        self.weights = self.kind.of(torch.cat([layer.weight.detach() for layer in layers]))
         has_bias = layers[0].bias is not None
-        self._bias = torch.cat([layer.bias.detach() for layer in layers]) if has_bias else None
+        self.bias = torch.cat([layer.bias.detach() for layer in layers]) if has_bias else None
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows = inputs.reshape(-1, inputs.shape[-1]).float().contiguous()
-        outputs = self._weights.product(rows)
-        if self._bias is not None:
-            outputs += self._bias
+        outputs = product(self.weights, rows)
+        if self.bias is not None:
+            outputs += self.bias
         return outputs.view(*inputs.shape[:-1], -1).to(inputs.dtype)
 
     def added(self, inputs: Tensor, before: Tensor) -> Tensor:
-        if self._bias is not None or inputs.dtype != torch.float32:
+        if self.bias is not None or inputs.dtype != torch.float32:
             return super().added(inputs, before)
-        return self._weights.product(inputs, before)
+        return product(self.weights, inputs, before)
 
     @classmethod
     def gated(cls, gates: nn.Linear, others: nn.Linear) -> nn.Module:
-        return super().gated(gates, others) if gates.bias is not None else _TiledGates(cls.weights, gates, others)
+        return super().gated(gates, others) if gates.bias is not None else _TiledGates(cls.kind, gates, others)
 
 
 class EightBitLinear(TiledLinear):
@@ -166,27 +201,32 @@ class EightBitLinear(TiledLinear):
     their low bytes are two rows of one product of bytes, whose sums are exact.
     """
 
-    weights = ByteWeights
+    kind = ByteWeights
 
 
 class _TiledGates(nn.Module):
     """Two layers without bias in one product, of which the first gates the second."""
 
-    def __init__(self, weights: type[Weights], gates: nn.Linear, others: nn.Linear) -> None:
+    weights: Weights
+    bias = None
+
+    def __init__(self, kind: type[Weights], gates: nn.Linear, others: nn.Linear) -> None:
         super().__init__()
-        self._weights = weights.of(gates.weight.detach(), others.weight.detach())
+        self.weights = kind.of(gates.weight.detach(), others.weight.detach())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self._weights.product(inputs)
+        return product(self.weights, inputs)
+
+
+def _normalizing(inputs: Tensor, norm: Any, outputs: Tensor) -> Task:
+    places = _addresses(inputs, norm.weight, outputs)
+    return kernels.NORMALIZED, *inputs.shape, *places, _bits(norm.variance_epsilon)
 
 
 def _normalized(inputs: Tensor, norm: Any) -> Tensor:
     """`inputs`, float32, [rows, length], by the root of their mean square, times the bfloat16 weights of `norm`."""
     outputs = torch.empty_like(inputs)
-    places = _addresses(inputs, norm.weight, outputs)
-    kernels.start(
-        kernels.normalized_kernel, _threads_for(inputs.numel()), *inputs.shape, *places, _bits(norm.variance_epsilon)
-    )
+    kernels.run(kernels.as_program(_normalizing(inputs, norm, outputs)), _threads_for(inputs.numel()))
     return outputs
 
 
@@ -210,17 +250,135 @@ def _attended(
         visible: which columns a row attends to, [rows, columns]; ``None``: all.
         scale: of the products of queries and keys.
     """
-    rows, heads, columns, size = keys.shape
-    sharing = inputs.shape[1] // heads - 2
-    outputs = torch.empty(rows, heads * sharing * size)
-    sizes = (rows, heads, sharing, size, columns, keys.stride(0), keys.stride(1))
-    places = _addresses(inputs, *rotation, keys, values, ends, visible, outputs)
-    kernels.start(kernels.attended_kernel, _threads_for(keys.numel()), *sizes, *places, _bits(scale))
-    return outputs
+    rows, heads, columns, _ = keys.shape
+    outputs = torch.empty(rows, inputs.shape[1] - 2 * heads, inputs.shape[2])
+    places = _addresses(*rotation, keys, values, ends, visible)
+    task = (*_attending(inputs, heads, scale, outputs), columns, *keys.stride()[:2], *places)
+    kernels.run(kernels.as_program(task), _threads_for(keys.numel()))
+    return outputs.view(rows, -1)
+
+
+def _attending(inputs: Tensor, heads: int, scale: float, outputs: Tensor) -> Task:
+    """Without what keys and values have to do with it, which is told last. `heads` share their keys with others."""
+    rows, heads_of_all, size = inputs.shape
+    sizes = (rows, heads, heads_of_all // heads - 2, size)
+    return kernels.ATTENDED, *sizes, *_addresses(inputs, outputs), _bits(scale)
 
 
 def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
     return cosines.contiguous(), sines.contiguous()
 
 
-BY_KERNELS: Final = Operators(_normalized, _rotation, halves_rotated, torch.float32, _attended)
+class Step:
+    """The pass over one column of each row, behind others, as one program."""
+
+    def __init__(self, layers: Sequence[_Layer], norm: Any, output: Weights) -> None:
+        self._layers = layers
+        self._norm = norm
+        self._output = output
+        self._lock = threading.Lock()  # of the memory that the steps of all batches share
+        self._room = Room(0)
+        self._programs: dict[tuple[int, ...], _Program] = {}
+
+    @classmethod
+    def of(cls, layers: Sequence[LeanLayer], norm: Any, output: nn.Module) -> Step | None:
+        """``None`` where a layer has a bias, which no kernel adds."""
+        known = [_Layer(each, *map(_weights_of, (each.qkv, each.out, each.gated, each.down))) for each in layers]
+        weights = _weights_of(output)
+        has_all = weights is not None and all(each is not None for layer in known for each in layer)
+        return cls(known, norm, weights) if has_all else None
+
+    def logits(self, hidden: Tensor, rotation: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
+        """[rows of all parts, vocabulary], from the embeddings of their tokens, [rows of all parts, length]."""
+        logits = torch.empty(len(hidden), self._output.outputs)
+        with self._lock:
+            program = self._program_for([len(part.ids) for part in parts])
+            program.hidden.copy_(hidden)
+            program.tasks[-1, _OUTPUTS] = logits.data_ptr()
+            rotations = zip(*(torch.split(each, program.sizes) for each in rotation), strict=True)
+            seen = [
+                _see(program.tasks, own, part, by)
+                for own, part, by in zip(program.attending, parts, rotations, strict=True)
+            ]
+            kernels.run(program.tasks, torch.get_num_threads())
+        del seen  # tensors, of which the tasks know the addresses
+        return logits
+
+    def _program_for(self, sizes: list[int]) -> _Program:
+        rows = sum(sizes)
+        if rows > self._room.most_rows:
+            self._room = Room(1 << (rows - 1).bit_length())
+            self._programs.clear()  # their memory is gone
+        if len(self._programs) == MOST_PROGRAMS:
+            self._programs.clear()
+        key = tuple(sizes)
+        if key not in self._programs:
+            self._programs[key] = self._program(sizes)
+        return self._programs[key]
+
+    def _program(self, sizes: list[int]) -> _Program:
+        """For parts of so many rows; where they attend, and where the logits are written, follows with each step."""
+        rows, room, tasks = sum(sizes), self._room, list[Task]()
+        length = self._norm.weight.numel()
+        hidden, normalized = room.of("hidden", rows, length), room.of("normalized", rows, length)
+        attending: list[list[int]] = [[] for _ in sizes]
+        for layer, qkv, out, gated, down in self._layers:
+            heads = room.of("heads", rows, layer.queries + 2 * layer.keys, layer.size)
+            attended = room.of("attended", rows, layer.queries, layer.size)
+            between = room.of("between", rows, layer.intermediate)
+            tasks.append(_normalizing(hidden, layer.before_attention, normalized))
+            tasks += qkv.tasks(normalized, heads.view(rows, -1), None, room)
+            for own, inputs, outputs in zip(
+                attending, torch.split(heads, sizes), torch.split(attended, sizes), strict=True
+            ):
+                own.append(len(tasks))
+                tasks.append(_attending(inputs, layer.keys, layer.scale, outputs))
+            tasks += out.tasks(attended.view(rows, -1), hidden, hidden, room)
+            tasks.append(_normalizing(hidden, layer.before_mlp, normalized))
+            tasks += gated.tasks(normalized, between, None, room)
+            tasks += down.tasks(between, hidden, hidden, room)
+        tasks.append(_normalizing(hidden, self._norm, normalized))
+        tasks += self._output.tasks(normalized, torch.empty(0), None, room)
+        return _Program(kernels.as_program(*tasks), sizes, hidden, [np.array(own) for own in attending])
+
+
+class _Layer(NamedTuple):
+    """A layer, and the weights of its products."""
+
+    layer: LeanLayer
+    qkv: Weights
+    out: Weights
+    gated: Weights
+    down: Weights
+
+
+def _weights_of(layer: Any) -> Any:
+    """``None`` where it has a bias as well, or is made of several layers."""
+    return layer.weights if isinstance(layer, (TiledLinear, _TiledGates)) and layer.bias is None else None
+
+
+class _Program(NamedTuple):
+    """A step's tasks for parts of these `sizes`.
+
+    Attributes:
+        hidden: what it begins with, [rows of all parts, length].
+        attending: the numbers of the tasks in which each part attends, layer by layer.
+    """
+
+    tasks: NDArray[np.int64]
+    sizes: list[int]
+    hidden: Tensor
+    attending: Sequence[NDArray[np.int64]]
+
+
+def _see(tasks: NDArray[np.int64], own: NDArray[np.int64], part: Part, rotation: Sequence[Tensor]) -> list[Any]:
+    """Let a part attend to what its cache holds now; returns what must not be freed before the tasks are done."""
+    columns = part.cache.next_columns(len(part.ids))
+    visible = None if part.mask is None else part.mask.contiguous()
+    tasks[own, _SEEN : _SEEN + 5] = (columns.read, *columns.strides, *_addresses(*rotation))
+    tasks[own, _SEEN + 5], tasks[own, _SEEN + 6] = columns.keys, columns.values
+    tasks[own, _SEEN + 7 :] = _addresses(columns.ends, visible)
+    return [visible, rotation, columns]
+
+
+BY_KERNELS: Final = Operators(_normalized, _rotation, halves_rotated, torch.float32, _attended, Step.of)
