@@ -160,17 +160,18 @@ class SyntheticRun:
         batch.finished_s = finished_s = self._end_s(started_s, self._batch_s(batch))
         batch.tokens = [member.tokens for member in batch.members]
         prompts, padding = padded(batch.members)
+        read_s = (finished_s - started_s) / max(batch.tokens)
         batch.work = BatchWork(
             steps=max(batch.tokens),
             computed=prompts + sum(batch.tokens) - len(batch.tokens),
             padding=padding,
             vacant=sum(max(batch.tokens) - each for each in batch.tokens),
             prompts=prompts,
-            prefill_s=self.step_s,
+            prefill_s=read_s,
         )
         for member in batch.members:
             member.started_s, member.finished_s = started_s, finished_s
-            member.first_token_s = started_s + self.step_s
+            member.first_token_s = started_s + read_s
             gap_s = (finished_s - member.first_token_s) / max(member.tokens - 1, 1)
             member.token_times = [member.first_token_s + n * gap_s for n in range(member.tokens)]
         return finished_s

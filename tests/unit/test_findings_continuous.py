@@ -117,7 +117,7 @@ def test_that_stragglers_of_late_batches_lead_to_continuous_with_what_it_would_g
     stragglers = said["stragglers"]
     assert (stragglers.severity, stragglers.control) == ("warning", "formation")
     assert stragglers.change == {"formation": "continuous"}
-    assert stragglers.expected.startswith("Up to 6.")
+    assert stragglers.expected.startswith("Up to 7.")
     assert "waits_for_batch" not in said, "that would say the same less well"
 
 

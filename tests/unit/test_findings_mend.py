@@ -34,14 +34,14 @@ def seen_at(*sizes: int, then: Settings, rate_per_s: float, **engine: float) -> 
 def test_that_the_smallest_cap_that_carries_the_load_is_advised_and_carries_it() -> None:
     facts = facts_of(picture_run(), 38.0)
     advice = carry_load(facts)
-    assert advice.change == {"max_batch_size": 8}
+    assert advice.change == {"max_batch_size": 12}
     carried = facts.rate(facts.settings.revised(advice.change))
     assert carried is not None
     assert advice.expected.startswith(f"6.4 of {carried.words}")
     assert "what waits is worked off in about" in advice.expected
     mended = SyntheticRun(120.0, (Step(0.0, 6.4, facts.settings.revised(advice.change)),), seed=3, step_s=0.029)
     assert not told(mended).keys() & {"saturated", "queue_grows"}
-    smaller = facts.rate(facts.settings.revised({"max_batch_size": 6}))
+    smaller = facts.rate(facts.settings.revised({"max_batch_size": 8}))
     assert smaller is not None
     assert smaller.low_per_s * 0.9 < 6.4, "a smaller one carries it not, or hardly"
 

@@ -34,7 +34,8 @@ def batches(
     factors = np.exp(np.random.default_rng(seed).normal(0.0, noise, len(size)))
     run_s = slower * steps * (STEP_S + ROW_S * size) * factors
     ends_s = np.arange(len(size), dtype=float)
-    return Executed(size, steps, steps * size, steps * size, 8.0 * size, run_s, ends_s, size, size < 0)
+    zeros, ones = np.zeros(len(size)), np.ones(len(size))
+    return Executed(size, steps, steps * size, steps * size, 8.0 * size, run_s, zeros, ends_s, ones, size, size < 0)
 
 
 def fitted(executed: Executed) -> CostModel:
@@ -166,7 +167,8 @@ def drifting(deviation: float, seconds: float, seed: int) -> Executed:
         rows.append((size, run_s, at_s))
     sizes, runs_s, ends_s = np.array(rows).T
     steps = np.full(len(sizes), float(TOKENS))
-    return Executed(sizes, steps, steps * sizes, steps * sizes, 8.0 * sizes, runs_s, ends_s, sizes, sizes < 0)
+    tokens, zeros, ones = steps * sizes, np.zeros(len(sizes)), np.ones(len(sizes))
+    return Executed(sizes, steps, tokens, tokens, 8.0 * sizes, runs_s, zeros, ends_s, ones, sizes, sizes < 0)
 
 
 def part(executed: Executed, start_s: float, end_s: float) -> Executed:

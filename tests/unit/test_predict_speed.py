@@ -65,4 +65,4 @@ def test_that_slow_batches_are_looked_for_longer_ago() -> None:
 
 def test_that_nothing_is_said_of_few_batches() -> None:
     assert SpeedChange.of_batches(batches([1, 2, 4, 8])) is None
-    assert SpeedChange.of_batches(Executed(*([np.zeros(0)] * 8), np.zeros(0, bool))) is None
+    assert SpeedChange.of_batches(Executed(*([np.zeros(0)] * 10), np.zeros(0, bool))) is None

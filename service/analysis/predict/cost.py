@@ -5,9 +5,13 @@ A batch is static: its prompts are read, then each decode step gives every row t
     batch_s = overhead_s + prompt_token_s · prompt tokens + step_s · steps + row_s · tokens
 
 which for requests of one length is the straight line ``a + b · size``. In `continuous` the same holds for any segment
-of time, with the steps and tokens in it. The fit takes the residuals relatively (a disturbed machine is slower by a
-factor), is robust against outliers, and knows its uncertainty: where all batches had the same size, nothing separates
-the price of a step from that of a row, and the error for other sizes is wide.
+of time, with the steps and tokens in it; the overhead is that of each reading of prompts of requests that join.
+
+Where the engine reports how long the reading of a batch's prompts took, that and the decoding are fitted as two, since
+batches of equally long requests do not separate the price of a prompt from that of a step.
+The fit takes the residuals relatively (a disturbed machine is slower by a factor), is robust against outliers, and
+knows its uncertainty: where all batches had the same size, nothing separates the price of a step from that of a row,
+and the error for other sizes is wide.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -61,6 +65,8 @@ class Executed:
         tokens: generated for all members. A function's call is one step, with one token for each member.
         pieces: pieces of the members' answers; of text, as many as tokens.
         prompt_tokens: read before the first step, for all members, padding included.
+        read_s: until the prompts were read and each member had its first token; 0 where that is not known.
+        reads: how often prompts were read; in `continuous` only where requests joined.
         begun: requests that began to run in it.
         is_open: whether others could join.
     """
@@ -71,7 +77,9 @@ class Executed:
     pieces: Floats
     prompt_tokens: Floats
     run_s: Floats
+    read_s: Floats
     finished_s: Floats
+    reads: Floats
     begun: Floats
     is_open: Bools
 
@@ -121,7 +129,9 @@ class Executed:
             pieces=pieces,
             prompt_tokens=np.maximum(prompt_tokens, 0.0),
             run_s=finished_s - table["started"][rows],
+            read_s=np.where(is_open, 0.0, np.nan_to_num(table["prefill_s"][rows])),  # of an open one it is a share
             finished_s=finished_s,
+            reads=np.where(is_open, column["prompts"] > 0, 1.0),
             begun=np.where(is_open, joined[rows], column["size"]),
             is_open=is_open,
         )
@@ -129,8 +139,12 @@ class Executed:
     @property
     def work(self) -> Floats:
         """What each batch is charged for, in the order of `TERMS`."""
-        begins = np.where(self.is_open, 0.0, 1.0)  # a piece of a continuous batch has no begin
-        return np.stack([begins, self.prompt_tokens, self.steps, self.tokens], axis=1)
+        return np.stack([self.reads, self.prompt_tokens, self.steps, self.tokens], axis=1)
+
+    @property
+    def reading(self) -> Floats:
+        """The part of `work` that was done when each member had its first token, which takes a step."""
+        return np.stack([self.reads, self.prompt_tokens, np.ones(len(self)), self.size], axis=1)
 
     @property
     def pieces_per_token(self) -> float:
@@ -142,10 +156,11 @@ class Executed:
         if not self.is_open.any():
             return self
         number = np.arange(len(self))  # of a slice on its engine; a batch that others could not join is one by itself
-        for each in np.unique(slot[self.is_open]):
-            mine = self.is_open & (slot == each)
+        kind = np.where(self.is_open, 2 * slot + (self.reads > 0), -1)  # apart, so that the price of reading shows
+        for each in np.unique(kind[self.is_open]):
+            mine = kind == each
             number[mine] = (np.cumsum(self.run_s[mine]) - self.run_s[mine] / 2) // SLICE_S
-        slices = np.stack([np.where(self.is_open, slot, -1), number], axis=1)
+        slices = np.stack([kind, number], axis=1)
         _, slice_of = np.unique(slices, axis=0, return_inverse=True)
         sums = Executed(*(np.bincount(slice_of, getattr(self, field.name)).astype(float) for field in fields(self)))
         finished_s = np.full(len(sums), -np.inf)
@@ -207,7 +222,8 @@ class CostModel:
 
         >>> size, one = np.array([1.0, 2.0, 4.0, 8.0]), np.ones(4)
         >>> run_s, ends_s = 24 * (0.040 + 0.002 * size), np.arange(4.0)
-        >>> batches = Executed(size, 24 * one, 24 * size, 24 * size, 0 * one, run_s, ends_s, size, size < 0)
+        >>> zeros, tokens = 0 * one, 24 * size
+        >>> batches = Executed(size, 24 * one, tokens, tokens, zeros, run_s, zeros, ends_s, one, size, size < 0)
         >>> cost = CostModel.of_batches(batches)
         >>> round(cost.batch_s(4), 2), round(cost.marginal_s, 3), round(cost.capacity(16).tokens_per_s)
         (1.15, 0.048, 222)
@@ -332,21 +348,51 @@ def _fit(executed: Executed) -> tuple[Floats, Floats, Floats]:
     typical[typical == 0] = max(float(work.max()), 1.0)
     units = np.median(executed.run_s) / typical  # prices at which a term alone takes a typical batch's time
     ages_s = executed.finished_s.max() - executed.finished_s
-    weights = np.exp2(-ages_s / HALF_LIFE_S)
-    shares, noise = PRIOR_SHARES, 0.1
+    timed = _timed(executed, np.exp2(-ages_s / HALF_LIFE_S))
+    shares, noise = PRIOR_SHARES, np.full(len(timed.run_s), 0.1)
     for _ in range(2):  # the second time with the noise that the first has found
-        shares = _solve(work * units, executed.run_s, weights, noise, shares)
-        residuals = executed.run_s / (work @ (shares * units))
-        noise = max(float(np.percentile(np.abs(np.log(residuals)), 68.0)), LEAST_NOISE)
-    slopes = work * units / executed.run_s[:, None] * np.sqrt(weights)[:, None] / noise
+        shares = _solve(timed.work * units, timed.run_s, timed.weights, noise, shares)
+        errors = np.abs(np.log(timed.run_s / (timed.work @ (shares * units))))
+        for kind in np.unique(timed.kind):
+            same = timed.kind == kind
+            noise[same] = max(float(np.percentile(errors[same], 68.0)), LEAST_NOISE)
+    slopes = timed.work * units / timed.run_s[:, None] * (np.sqrt(timed.weights) / noise)[:, None]
     covariance = np.linalg.inv(slopes.T @ slopes + np.diag(PRIOR_WIDTHS**-2))  # from the prior where slopes are flat
+    residuals = executed.run_s / (work @ (shares * units))
     level = _level(residuals, ages_s)
     units = units * level
-    most = max(math.exp(OUTLIER * noise), HELD_UP)
+    spread = max(float(np.percentile(np.abs(np.log(residuals)), 68.0)), LEAST_NOISE)
+    most = max(math.exp(OUTLIER * spread), HELD_UP)
     return shares * units, covariance * np.outer(units, units), np.clip(residuals / level, 1 / most, most)
 
 
-def _solve(work: Floats, run_s: Floats, weights: Floats, noise: float, start: Floats) -> Floats:
+class _Timed(NamedTuple):
+    """Spans of time with the work that was done in them, and the `kind` of each span: those of a kind scatter alike."""
+
+    work: Floats
+    run_s: Floats
+    weights: Floats
+    kind: Ints
+
+
+def _timed(executed: Executed, weights: Floats) -> _Timed:
+    """The reading and the decoding of each batch as two spans where both are known, else the whole as one."""
+    decoded, decoding_s = executed.work - executed.reading, executed.run_s - executed.read_s
+    is_split = (executed.read_s > 0.0) & (decoding_s > 0.0) & (decoded[:, TERMS.index("step_s")] > 0.0)
+    parts = (
+        (executed.work, executed.run_s, ~is_split),
+        (executed.reading, executed.read_s, is_split),
+        (decoded, decoding_s, is_split),
+    )
+    return _Timed(
+        work=np.concatenate([work[chosen] for work, _, chosen in parts]),
+        run_s=np.concatenate([run_s[chosen] for _, run_s, chosen in parts]),
+        weights=np.concatenate([weights[chosen] for _, _, chosen in parts]),
+        kind=np.repeat(np.arange(len(parts)), [np.count_nonzero(chosen) for _, _, chosen in parts]),
+    )
+
+
+def _solve(work: Floats, run_s: Floats, weights: Floats, noise: Floats, start: Floats) -> Floats:
     """The shares, none negative; the soft_l1 loss bounds the weight of a disturbed batch.
 
     Gauss-Newton steps over reweighted, non-negative least squares (Holland and Welsch, "Robust regression using

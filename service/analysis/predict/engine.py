@@ -69,7 +69,7 @@ class FittedEngine:
         self._chunk_tokens = chunk_tokens
 
     def read_s(self, at_s: float, joining: Sequence[Arrival]) -> float:
-        return self._cost.prompt_token_s * _padded(joining) * self._speed.factor(at_s)
+        return reading_s(self._cost, joining) * self._speed.factor(at_s)
 
     def parts(self, joining: Sequence[Arrival]) -> int:
         return max(math.ceil(_padded(joining) / self._chunk_tokens), 1)

@@ -40,6 +40,8 @@ WINDOW_S: Final = 15.0
 GROWN_S: Final = 10.0  # the end of the horizon
 BAND: Final = (5.0, 95.0)
 QUARTILES: Final = (25.0, 50.0, 75.0)
+MIDDLE: Final = (40.0, 50.0, 60.0)  # one standard error of the median of `DRAWS` to both sides
+LATENCIES: Final = ("p50_s", "p95_s", "ttft_p50_s", "ttft_p95_s", "tpot_p50_s", "tpot_p95_s")
 KNOWN_SHARE: Final = 0.5  # of the draws that must have a figure for it to be predicted
 
 
@@ -197,7 +199,9 @@ class Predictor:
         draws = [self._draw(settings, number, count, is_saturated, window_s) for number in range(count)]
         figures = zip(*(draw.figures for draw in draws), strict=True)
         values = steady or [None] * len(SimulatedFigures._fields)
-        estimates: dict[str, Any] = dict(zip(SimulatedFigures._fields, map(_estimate, figures, values), strict=True))
+        within = (MIDDLE if name in LATENCIES else QUARTILES for name in SimulatedFigures._fields)
+        made = map(_estimate, figures, values, within)
+        estimates: dict[str, Any] = dict(zip(SimulatedFigures._fields, made, strict=True))
         return Prediction(
             settings=settings,
             **estimates,
@@ -286,19 +290,24 @@ def _worked_off_s(draws: Sequence[Draw]) -> Estimate | None:
     return Estimate(value, min(float(low), value), max(float(high), value))
 
 
-def _estimate(values: Sequence[float] | Floats, value: float | None = None) -> Estimate | None:
+def _estimate(
+    values: Sequence[float] | Floats, value: float | None = None, within: Sequence[float] = QUARTILES
+) -> Estimate | None:
     """A value, by default the median, within the band of the draws that have it; ``None`` if that are too few.
 
-    A value outside of the middle half of the draws is moved to its nearer end: close to saturation a long run at the
-    likeliest prices may be calm while most draws are not. The ranks of the band are those within which one draw more
-    lies with nine of ten chances (Weibull's plotting positions).
+    A value outside of the percentiles `within` of the draws is moved to the nearer one: close to saturation a long run
+    at the likeliest prices may be calm while most draws are not, or its queue longer than it becomes in the time that
+    is predicted. So latencies keep closer to the median of the draws than rates, which do not depend on it.
+
+    The ranks of the band are those within which one draw more lies with nine of ten chances (Weibull's plotting
+    positions).
     """
     known = np.asarray(values, float)
     known = known[np.isfinite(known)]
     if len(known) < KNOWN_SHARE * len(values):
         return None
     low, high = np.percentile(known, BAND, method="weibull").tolist()
-    lower, median, upper = np.percentile(known, QUARTILES).tolist()
+    lower, median, upper = np.percentile(known, within).tolist()
     return Estimate(median if value is None or math.isnan(value) else min(max(value, lower), upper), low, high)
 
 
