@@ -17,9 +17,20 @@ if not has_kernels():
 
 from service.engine.model import tiled
 from service.engine.model.lean import halves_rotated
+from service.engine.model.vectors import HAS_PAIRS
 
 needs_bytes = pytest.mark.skipif(not takes_int8(), reason="this processor has no products of bytes")
-KINDS = [tiled.HalfWeights, pytest.param(tiled.ByteWeights, marks=needs_bytes)]
+needs_pairs = pytest.mark.skipif(not HAS_PAIRS, reason="this processor has no products of bfloat16")
+KINDS = [
+    tiled.HalfWeights,
+    pytest.param(tiled.PairWeights, marks=needs_pairs),
+    pytest.param(tiled.ByteWeights, marks=needs_bytes),
+]
+LAYERS = [
+    tiled.TiledLinear,
+    pytest.param(tiled.PairLinear, marks=needs_pairs),
+    pytest.param(tiled.EightBitLinear, marks=needs_bytes),
+]
 SIZES = [(1, 8), (47, 90), (48, 64), (49, 4), (200, 130)]  # outputs, inputs
 ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33]
 
@@ -46,8 +57,9 @@ def in_8_bits(weights: Tensor) -> Tensor:
     return (weights.float() / scales).round() * scales
 
 
-def expected_of(kind: type[tiled.Weights], weights: Tensor) -> Tensor:
-    return in_8_bits(weights) if kind is tiled.ByteWeights else weights.float()
+def expected_of(kind: type[tiled.Weights], inputs: Tensor, weights: Tensor) -> Tensor:
+    rounded = inputs.bfloat16().float() if kind is tiled.PairWeights else inputs
+    return rounded @ (in_8_bits(weights) if kind is tiled.ByteWeights else weights.float()).T
 
 
 def assert_close(found: Tensor, wanted: Tensor) -> None:
@@ -63,13 +75,13 @@ def test_that_products_are_those_of_any_number_of_rows(
     packed = kind.of(weights)
     for rows in ROWS:
         of = torch.randn(rows, inputs)
-        assert_close(tiled.product(packed, of), of @ expected_of(kind, weights).T)
+        assert_close(tiled.product(packed, of), expected_of(kind, of, weights))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_that_what_was_before_is_added(kind: type[tiled.Weights], threads: None) -> None:
     weights, of, before = matrix(100, 32), torch.randn(9, 32), torch.randn(9, 100)
-    assert_close(tiled.product(kind.of(weights), of, before), before + of @ expected_of(kind, weights).T)
+    assert_close(tiled.product(kind.of(weights), of, before), before + expected_of(kind, of, weights))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,7 +91,7 @@ def test_that_the_first_of_two_matrices_gates_the_second(
 ) -> None:
     gates, others = matrix(outputs, 64), matrix(outputs, 64)
     of = torch.cat([torch.randn(10, 64), 100 * torch.randn(3, 64)])  # the latter far beyond what exp can hold
-    wanted = functional.silu(of @ expected_of(kind, gates).T) * (of @ expected_of(kind, others).T)
+    wanted = functional.silu(expected_of(kind, of, gates)) * expected_of(kind, of, others)
     found = tiled.product(kind.of(gates, others), of)
     for row, other in zip(found, wanted, strict=True):
         assert_close(row, other)
@@ -127,7 +139,7 @@ def test_that_weights_that_no_kernel_takes_are_refused(monkeypatch: pytest.Monke
         tiled.ByteWeights.of(matrix(4, 96))
 
 
-@pytest.mark.parametrize("layer", [tiled.TiledLinear, pytest.param(tiled.EightBitLinear, marks=needs_bytes)])
+@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_that_a_layer_stands_for_several_in_any_shape(
@@ -206,3 +218,20 @@ def test_that_every_number_of_threads_gives_the_same_bits() -> None:
         found.append(tiled.product(packed, of))
     torch.set_num_threads(before)
     assert all(torch.equal(one, other) for one, other in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize(("of_pairs_s", "is_worth_it"), [(0.5, True), (1.0, False), (2.0, False)])
+def test_that_inputs_are_rounded_only_where_that_is_much_quicker(
+    of_pairs_s: float, is_worth_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times_s = iter([1.0] * tiled.TRIALS + [of_pairs_s] * tiled.TRIALS)
+    monkeypatch.setattr(tiled, "HAS_PAIRS", True)
+    monkeypatch.setattr(tiled, "timed_s", lambda program: next(times_s))
+    tiled.pairs_are_quicker.cache_clear()
+    try:
+        assert tiled.pairs_are_quicker() is is_worth_it
+        monkeypatch.setattr(tiled, "HAS_PAIRS", False)
+        tiled.pairs_are_quicker.cache_clear()
+        assert not tiled.pairs_are_quicker(), "a processor without such products is not asked"
+    finally:
+        tiled.pairs_are_quicker.cache_clear()

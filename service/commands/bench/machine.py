@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -49,10 +50,11 @@ def _operations_per_s(device: torch.device, dtype: torch.dtype) -> float:
     rows, weights = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     ways: list[Callable[[], object]] = [lambda: torch.nn.functional.linear(rows, weights)]
     if device.type == "cpu" and dtype == torch.bfloat16 and has_kernels():
-        from service.engine.model.tiled import HalfWeights, product
+        from service.engine.model.tiled import HalfWeights, PairWeights, product
+        from service.engine.model.vectors import HAS_PAIRS
 
-        packed, numbers = HalfWeights.of(weights), rows.float()
-        ways.append(lambda: product(packed, numbers))
+        kinds = (HalfWeights, PairWeights) if HAS_PAIRS else (HalfWeights,)
+        ways += [partial(product, kind.of(weights), rows.float()) for kind in kinds]
     return 2 * side**3 / min(_best_s(way, device) for way in ways)
 
 

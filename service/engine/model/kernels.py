@@ -39,11 +39,12 @@ from service.engine.model.vectors import (
     halves,
     numbers,
     sum_byte_products,
+    sum_pair_products,
     sum_products,
     words,
 )
 
-PRODUCT, BYTE_PRODUCT, AS_BYTES, NORMALIZED, ATTENDED = range(5)  # kernels
+PRODUCT, BYTE_PRODUCT, AS_HALVES, AS_BYTES, NORMALIZED, ATTENDED = range(6)  # kernels
 PLAIN, ADDED, GATED = range(3)  # what becomes of a product
 TASK: Final = 1 + 16  # whole numbers: the kernel, then sizes, addresses and the bits of a float32
 
@@ -120,9 +121,12 @@ def _finish(kind, sums, outputs, earlier):
 
 @_kernel
 def _product(given, thread, threads):
-    """Told: kind, rows, length, width; inputs, weights, before, outputs. Each thread computes groups of outputs."""
+    """Told: kind, rows, length, width; inputs, weights, before, outputs; 1 if the inputs are bfloat16, else 0.
+
+    Each thread computes groups of outputs.
+    """
     kind, rows, length, width = given[0], given[1], given[2], given[3]
-    inputs, weights = given[4], given[5]
+    inputs, weights, are_halves = given[4], given[5], given[8]
     earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
     groups = (width + GROUP - 1) // GROUP
     sheets = 2 if kind == GATED else 1
@@ -137,7 +141,10 @@ def _product(given, thread, threads):
             count = (rows - row + tiles - tile - 1) // (tiles - tile)
             for sheet in range(sheets):
                 place = weights + (sheets * group + sheet) * group_bytes
-                sum_products(count, inputs + 4 * row * length, length, place, address_of(sums[sheet]))
+                if are_halves:
+                    sum_pair_products(count, inputs + 2 * row * length, length, place, address_of(sums[sheet]))
+                else:
+                    sum_products(count, inputs + 4 * row * length, length, place, address_of(sums[sheet]))
             end = row + count
             _finish(kind, sums, outputs[row:end, column : column + wide], earlier[row:end, column : column + wide])
             row = end
@@ -145,7 +152,7 @@ def _product(given, thread, threads):
 
 @_kernel
 def _byte_product(given, thread, threads):
-    """Told: as `_product`, of inputs as bytes; the largest input of each row, scales and shifts."""
+    """Told: as `_product` up to the outputs, of inputs as bytes; the largest input of each row, scales and shifts."""
     kind, rows, length, width = given[0], given[1], given[2], given[3]
     inputs, weights = given[4], given[5]
     earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
@@ -178,6 +185,23 @@ def _byte_product(given, thread, threads):
             end = row + count
             _finish(kind, sums, outputs[row:end, column : column + wide], earlier[row:end, column : column + wide])
             row = end
+
+
+@njit(inline="always")
+def _half(number):
+    """A float32 as bfloat16, rounded to the nearest."""
+    bits = as_bits(number)
+    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+
+@_kernel
+def _as_halves(given, thread, threads):
+    """Told: how many numbers; the address of float32, and of bfloat16 that they become."""
+    count = given[0]
+    begin, end = count * thread // threads, count * (thread + 1) // threads
+    source, target = carray(floats(given[1]), (count,))[begin:end], carray(halves(given[2]), (count,))[begin:end]
+    for each in range(len(source)):
+        target[each] = _half(source[each])
 
 
 @_kernel
@@ -217,13 +241,6 @@ def _normalized(given, thread, threads):
         factor = np.float32(1) / np.float32(math.sqrt(squares / np.float32(length) + epsilon))
         for each in range(length):
             outputs[row, each] = inputs[row, each] * factor * as_float(np.uint32(weight[each]) << np.uint32(16))
-
-
-@njit(inline="always")
-def _half(number):
-    """A float32 as bfloat16, rounded to the nearest."""
-    bits = as_bits(number)
-    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
 
 
 @njit(inline="always")
@@ -314,6 +331,8 @@ def _compute(program):
             _product(told, thread, threads)
         elif kernel == BYTE_PRODUCT:
             _byte_product(told, thread, threads)
+        elif kernel == AS_HALVES:
+            _as_halves(told, thread, threads)
         elif kernel == AS_BYTES:
             _as_bytes(told, thread, threads)
         elif kernel == NORMALIZED:

@@ -51,9 +51,11 @@ INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, 
 
 def by_kernels(eight_bit: bool = False) -> Linear:
     """Linear layers of our own kernels, where there are some."""
-    from service.engine.model.tiled import BY_KERNELS, EightBitLinear, TiledLinear
+    from service.engine.model.tiled import BY_KERNELS, EightBitLinear, PairLinear, TiledLinear, pairs_are_quicker
 
-    return Linear(EightBitLinear if eight_bit else TiledLinear, 32.0, BY_KERNELS)
+    if eight_bit:
+        return Linear(EightBitLinear, 32.0, BY_KERNELS)
+    return Linear(PairLinear if pairs_are_quicker() else TiledLinear, 32.0, BY_KERNELS)
 
 
 def on_a_processor(dtype: torch.dtype) -> list[Linear]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self
 
@@ -17,11 +19,14 @@ from service.engine.model.kernels import Task
 from service.engine.model.lean import LeanLayer, Operators, halves_rotated
 from service.engine.model.linear import OnlyInferring
 from service.engine.model.passes import Part
-from service.engine.model.vectors import BLOCKS, GROUP, LANES
+from service.engine.model.vectors import BLOCKS, GROUP, HAS_PAIRS, LANES
 
 ALONE: Final = 1 << 14  # numbers, up to which one thread is done before others have begun
 MOST_PROGRAMS: Final = 256  # of steps, some 30 kB each
 WIDEST: Final = (2**31 - 1) // (255 * kernels.LARGEST)  # inputs whose products a sum of 32 bits holds
+TRIED_ROWS, TRIED_INPUTS, TRIED_OUTPUTS = 16, 576, 3072
+TRIALS: Final = 20
+WORTH_ROUNDING: Final = 1.2  # times as quick
 _OUTPUTS: Final = 8  # in the task of a product: their address
 _SEEN: Final = 8  # in a task that attends: what keys and values have to do with it, up to the end
 TINIEST: Final = torch.finfo(torch.float32).tiny
@@ -84,9 +89,44 @@ class HalfWeights(NamedTuple):
         return cls(torch.stack([_in_groups(each, 2) for each in matrices], dim=1), outputs)
 
     def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
+        return [self.task(inputs, outputs, before)]
+
+    def task(self, inputs: Tensor, outputs: Tensor, before: Tensor | None) -> Task:
+        """As `tasks`, of inputs in float32, or in bfloat16 where the processor `HAS_PAIRS`."""
         places = _addresses(inputs, self.packed, outputs if before is None else before, outputs)
-        told = (_kind(self.packed, before), *inputs.shape, self.outputs, *places)
-        return [(kernels.PRODUCT, *told)]
+        are_halves = int(inputs.dtype == torch.bfloat16)
+        return kernels.PRODUCT, _kind(self.packed, before), *inputs.shape, self.outputs, *places, are_halves
+
+
+class PairWeights(HalfWeights):
+    """The same for a processor that `HAS_PAIRS`: inputs are rounded to bfloat16."""
+
+    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
+        halves = room.of("halves", *inputs.shape, dtype=torch.bfloat16)
+        rounding = (kernels.AS_HALVES, inputs.numel(), *_addresses(inputs, halves))
+        return [rounding, self.task(halves, outputs, before)]
+
+
+@functools.cache
+def pairs_are_quicker() -> bool:
+    """Whether this processor takes products of bfloat16 with bfloat16 much more quickly than with float32.
+
+    It is tried out: of two that were measured, one takes half as long for them, the other twice as long.
+    """
+    if not HAS_PAIRS:
+        return False
+    matrix, inputs = torch.ones(TRIED_OUTPUTS, TRIED_INPUTS).bfloat16(), torch.ones(TRIED_ROWS, TRIED_INPUTS)
+    outputs, room = torch.empty(TRIED_ROWS, TRIED_OUTPUTS), Room(TRIED_ROWS)
+    tried = [kind.of(matrix) for kind in (HalfWeights, PairWeights)]
+    programs = [kernels.as_program(*weights.tasks(inputs, outputs, None, room)) for weights in tried]
+    of_floats_s, of_pairs_s = (min(timed_s(program) for _ in range(TRIALS)) for program in programs)
+    return WORTH_ROUNDING * of_pairs_s < of_floats_s
+
+
+def timed_s(program: NDArray[np.int64]) -> float:
+    begun_s = time.perf_counter()
+    kernels.run(program, torch.get_num_threads())
+    return time.perf_counter() - begun_s
 
 
 class ByteWeights(NamedTuple):
@@ -192,6 +232,12 @@ class TiledLinear(OnlyInferring):
     @classmethod
     def gated(cls, gates: nn.Linear, others: nn.Linear) -> nn.Module:
         return super().gated(gates, others) if gates.bias is not None else _TiledGates(cls.kind, gates, others)
+
+
+class PairLinear(TiledLinear):
+    """With weights in bfloat16, and inputs that are rounded to it."""
+
+    kind = PairWeights
 
 
 class EightBitLinear(TiledLinear):

@@ -19,6 +19,7 @@ FEATURES: Final = llvm.get_host_cpu_features()
 if not (FEATURES.get("avx2") and FEATURES.get("fma")):
     raise ImportError("this processor has no vectors of 8 numbers (AVX2)")  # others have not been measured
 HAS_LONG_VECTORS: Final = bool(FEATURES.get("avx512f"))
+HAS_PAIRS: Final = HAS_LONG_VECTORS and bool(FEATURES.get("avx512bf16"))  # products of bfloat16, added two at a time
 LANES: Final = 16 if HAS_LONG_VECTORS else 8  # numbers of a vector
 BLOCKS: Final = 3  # vectors of outputs that are computed at once
 GROUP: Final = LANES * BLOCKS
@@ -65,12 +66,19 @@ def as_float(typing: Any, bits: Any) -> Any:
     return types.float32(types.uint32), generate
 
 
+class _Half(ir.Type):  # type: ignore[misc]  # llvmlite is untyped
+    """bfloat16, which llvmlite has no type for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
 class _Vectors:
     """Writes LLVM's instructions on `LANES` numbers at a time."""
 
     number, address = ir.FloatType(), ir.IntType(64)
     floats, words = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.IntType(32), LANES)
-    shorts = ir.VectorType(ir.IntType(16), LANES)
+    shorts, halves = ir.VectorType(ir.IntType(16), LANES), ir.VectorType(_Half(), 2 * LANES)
     zeros = ir.Constant(floats, [0.0] * LANES)
 
     def __init__(self, builder: Any) -> None:
@@ -189,6 +197,35 @@ def _sum_products_of(rows: int, vectors: _Vectors, inputs: Any, length: Any, wei
             second = vectors.all_lanes(vectors.load(vectors.number, builder.add(place, vectors.integer(4))))
             for block, (low, high) in enumerate(halves, row * BLOCKS):
                 totals[block] = vectors.multiply_add(high, second, vectors.multiply_add(low, first, totals[block]))
+    vectors.store_all(totals, sums)
+
+
+@intrinsic
+def sum_pair_products(typing: Any, rows: Any, inputs: Any, length: Any, weights: Any, sums: Any) -> Any:
+    """As `sum_products`, of inputs in bfloat16. It takes a processor that `HAS_PAIRS`; elsewhere it does nothing."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        rows, *places = values
+        for count in _cases(builder, rows, MOST_ROWS if HAS_PAIRS else 0):
+            _sum_pair_products_of(count, _Vectors(builder), *places)
+        return context.get_dummy_value()
+
+    return types.void(rows, inputs, length, weights, sums), generate
+
+
+def _sum_pair_products_of(rows: int, vectors: _Vectors, inputs: Any, length: Any, weights: Any, sums: Any) -> None:
+    builder, totals = vectors.builder, [vectors.zeros] * (rows * BLOCKS)
+    kind = ir.FunctionType(vectors.floats, [vectors.floats, vectors.halves, vectors.halves])
+    add_products = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
+    with vectors.loop(builder.sdiv(length, vectors.integer(2)), totals) as pair:
+        places = [vectors.at(weights, (pair, 4 * LANES), (length, 2 * LANES * block)) for block in range(BLOCKS)]
+        pairs = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
+        for row in range(rows):
+            word = vectors.load(ir.IntType(32), vectors.at(inputs, (pair, 4), (length, 2 * row)))
+            others = builder.bitcast(vectors.all_lanes(word), vectors.halves)
+            for block, each in enumerate(pairs, row * BLOCKS):
+                arguments = [totals[block], others, builder.bitcast(each, vectors.halves)]
+                totals[block] = builder.call(add_products, arguments)
     vectors.store_all(totals, sums)
 
 
