@@ -318,7 +318,7 @@ def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
 class Step:
     """The pass over one column of each row, behind others, as one program."""
 
-    def __init__(self, layers: Sequence[_Layer], norm: Any, output: Weights) -> None:
+    def __init__(self, layers: Sequence[_Layer], norm: _Norm, output: Weights) -> None:
         self._layers = layers
         self._norm = norm
         self._output = output
@@ -329,10 +329,18 @@ class Step:
     @classmethod
     def of(cls, layers: Sequence[LeanLayer], norm: Any, output: nn.Module) -> Step | None:
         """``None`` where a layer has a bias, which no kernel adds."""
-        known = [_Layer(each, *map(_weights_of, (each.qkv, each.out, each.gated, each.down))) for each in layers]
+        known = [
+            _Layer(
+                each,
+                _Norm.of(each.before_attention),
+                _Norm.of(each.before_mlp),
+                *map(_weights_of, (each.qkv, each.out, each.gated, each.down)),
+            )
+            for each in layers
+        ]
         weights = _weights_of(output)
         has_all = weights is not None and all(each is not None for layer in known for each in layer)
-        return cls(known, norm, weights) if has_all else None
+        return cls(known, _Norm.of(norm), weights) if has_all else None
 
     def logits(self, hidden: Tensor, rotation: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
         """[rows of all parts, vocabulary], from the embeddings of their tokens, [rows of all parts, length]."""
@@ -368,11 +376,11 @@ class Step:
         length = self._norm.weight.numel()
         hidden, normalized = room.of("hidden", rows, length), room.of("normalized", rows, length)
         attending: list[list[int]] = [[] for _ in sizes]
-        for layer, qkv, out, gated, down in self._layers:
+        for layer, before_attention, before_mlp, qkv, out, gated, down in self._layers:
             heads = room.of("heads", rows, layer.queries + 2 * layer.keys, layer.size)
             attended = room.of("attended", rows, layer.queries, layer.size)
             between = room.of("between", rows, layer.intermediate)
-            tasks.append(_normalizing(hidden, layer.before_attention, normalized))
+            tasks.append(_normalizing(hidden, before_attention, normalized))
             tasks += qkv.tasks(normalized, heads.view(rows, -1), None, room)
             for own, inputs, outputs in zip(
                 attending, torch.split(heads, sizes), torch.split(attended, sizes), strict=True
@@ -380,7 +388,7 @@ class Step:
                 own.append(len(tasks))
                 tasks.append(_attending(inputs, layer.keys, layer.scale, outputs))
             tasks += out.tasks(attended.view(rows, -1), hidden, hidden, room)
-            tasks.append(_normalizing(hidden, layer.before_mlp, normalized))
+            tasks.append(_normalizing(hidden, before_mlp, normalized))
             tasks += gated.tasks(normalized, between, None, room)
             tasks += down.tasks(between, hidden, hidden, room)
         tasks.append(_normalizing(hidden, self._norm, normalized))
@@ -388,10 +396,23 @@ class Step:
         return _Program(kernels.as_program(*tasks), sizes, hidden, [np.array(own) for own in attending])
 
 
+class _Norm(NamedTuple):
+    """What a norm layer has, in memory of a step's own: a model's weights may move once it is loaded."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    @classmethod
+    def of(cls, norm: Any) -> Self:
+        return cls(norm.weight.detach().clone(), norm.variance_epsilon)
+
+
 class _Layer(NamedTuple):
-    """A layer, and the weights of its products."""
+    """A layer, and the weights of its norms and products."""
 
     layer: LeanLayer
+    before_attention: _Norm
+    before_mlp: _Norm
     qkv: Weights
     out: Weights
     gated: Weights
