@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +17,16 @@ from transformers import DynamicCache
 
 from service.engine.model import load as loading
 from service.engine.model.lean import LeanLlama
-from service.engine.model.load import choose_device, choose_dtype, computed_in, gpu_memory_bytes, load, why_no_gpu
+from service.engine.model.linear import has_kernels
+from service.engine.model.load import (
+    choose_device,
+    choose_dtype,
+    computed_in,
+    gpu_memory_bytes,
+    load,
+    takes_int8,
+    why_no_gpu,
+)
 from service.engine.model.passes import Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
@@ -200,18 +212,45 @@ def test_a_dtype_asked_for_is_taken_and_an_unknown_one_refused() -> None:
         choose_dtype("int4", "cpu")
 
 
-def test_that_int8_takes_a_processor_with_kernels_and_products_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "has_kernels", lambda: True)
-    monkeypatch.setattr(loading, "_cpu_flags", lambda: frozenset({"avx2", "avx_vnni"}))
+def test_that_int8_takes_a_processor_with_products_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "takes_int8", lambda: True)
     assert choose_dtype("int8", "cpu") == "int8"
     assert computed_in("int8") == computed_in("bfloat16") == torch.bfloat16
     with pytest.raises(ModelError, match="not cuda; choose auto"):
         choose_dtype("int8", "cuda")
-    for flags, kernels in (({"avx2"}, True), ({"avx512_bf16"}, True), ({"avx512_vnni"}, False)):
-        monkeypatch.setattr(loading, "_cpu_flags", lambda flags=flags: frozenset(flags))
-        monkeypatch.setattr(loading, "has_kernels", lambda kernels=kernels: kernels)
-        with pytest.raises(ModelError, match=r"in bytes \(VNNI\), under Linux, not cpu; choose auto"):
-            choose_dtype("int8", "cpu")
+    monkeypatch.setattr(loading, "takes_int8", lambda: False)
+    with pytest.raises(ModelError, match=r"in bytes \(VNNI\), under Linux, not cpu; choose auto"):
+        choose_dtype("int8", "cpu")
+
+
+@pytest.mark.skipif(not has_kernels(), reason="there are no kernels for this processor")
+@pytest.mark.parametrize("has_bytes", [True, False])
+def test_that_products_of_bytes_are_those_that_the_kernels_are_compiled_with(
+    has_bytes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.engine.model.vectors.HAS_BYTES", has_bytes)
+    assert takes_int8() is has_bytes
+    monkeypatch.setattr(loading, "has_kernels", lambda: False)
+    assert not takes_int8()
+
+
+COMPILED = """
+from service.engine.model import vectors
+from service.engine.model.linear import has_kernels
+print(has_kernels(), vectors.LANES, vectors.HAS_BYTES, vectors.HAS_PAIRS)
+"""
+
+
+@pytest.mark.skipif(not has_kernels(), reason="there are no kernels for this processor")
+def test_that_kernels_are_compiled_for_a_processor_that_has_avx2_alone(tmp_path: Path) -> None:
+    """LLVM ends the process where it is given an instruction that the processor lacks."""
+    chosen = {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+sse4.2,+popcnt",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    run = subprocess.run([sys.executable, "-c", COMPILED], env={**os.environ, **chosen}, capture_output=True, text=True)
+    assert run.stdout == "True 8 False False\n", run.stderr[-2000:]
 
 
 def test_missing_weights_are_not_made_up(folder: ModelFolder) -> None:

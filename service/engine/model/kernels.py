@@ -1,9 +1,9 @@
 """What a processor computes a step of, compiled for it by Numba: products with weights, norms, and attention.
 
 oneDNN takes half as long again for the products of a step: for few rows since each of its calls costs some 30 µs, for
-many since its instruction for bfloat16 is no quicker than those for float32 on the processor that was measured. Here
-weights, keys and values are bfloat16, and everything else is float32. A row's results have the same bits beside any
-others.
+many since its instruction for bfloat16 was no quicker than those for float32 on the first processor that was measured.
+Here weights, keys and values are bfloat16, and so are the inputs of products where `tiled.pairs_are_quicker`. All else
+is float32. A row's results have the same bits beside any others.
 
 A kernel runs on torch's own threads: those of another team would wait for the cores on which these still spin. The
 kernels of a whole step are one program, for which Python is left once: each return to it would cost ten microseconds,

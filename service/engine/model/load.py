@@ -37,7 +37,6 @@ _MEANINGS: Final = {
     "for this kind of AutoModel": "it is not a text-generation model",
     "does not recognize this architecture": "its architecture is not known to the transformers library installed here",
 }
-_BYTE_PRODUCT_FLAGS: Final = frozenset({"avx512_vnni", "avx_vnni"})
 _FAST_BF16_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16", "avx10_2", "bf16", "svebf16"})
 
 
@@ -295,7 +294,11 @@ def _has_fast_bfloat16(device: torch.device) -> bool:
 
 def takes_int8() -> bool:
     """Whether this processor computes with weights in 8 bits."""
-    return bool(_BYTE_PRODUCT_FLAGS & _cpu_flags()) and has_kernels()
+    if not has_kernels():
+        return False
+    from service.engine.model.vectors import HAS_BYTES
+
+    return HAS_BYTES
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -11,15 +11,27 @@ from typing import Any, Final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-FEATURES: Final = llvm.get_host_cpu_features()
+
+def _features() -> dict[str, bool]:
+    """What Numba compiles for; LLVM ends the process at an instruction that is not among it."""
+    chosen: str | None = config.CPU_FEATURES
+    if chosen is None:
+        return dict(llvm.get_host_cpu_features())
+    return {each[1:]: each.startswith("+") for each in chosen.split(",") if each}
+
+
+FEATURES: Final = _features()
 if not (FEATURES.get("avx2") and FEATURES.get("fma")):
     raise ImportError("this processor has no vectors of 8 numbers (AVX2)")  # others have not been measured
 HAS_LONG_VECTORS: Final = bool(FEATURES.get("avx512f"))
 HAS_PAIRS: Final = HAS_LONG_VECTORS and bool(FEATURES.get("avx512bf16"))  # products of bfloat16, added two at a time
+HAS_BYTES: Final = bool(  # products of bytes, added four at a time (VNNI)
+    FEATURES.get("avx512vnni") if HAS_LONG_VECTORS else FEATURES.get("avxvnni")
+)
 LANES: Final = 16 if HAS_LONG_VECTORS else 8  # numbers of a vector
 BLOCKS: Final = 3  # vectors of outputs that are computed at once
 GROUP: Final = LANES * BLOCKS
@@ -234,12 +246,12 @@ def sum_byte_products(typing: Any, rows: Any, inputs: Any, length: Any, weights:
     """Put the products of 1 to `MOST_ROWS` rows of bytes with the weights of a group into `sums`, [rows, GROUP].
 
     `inputs`: address of the first row, without a sign, [rows, length]; `weights`: of the group's, with a sign, [BLOCKS,
-    length / 4, LANES, 4]; `sums`: of int32. It takes a processor with VNNI.
+    length / 4, LANES, 4]; `sums`: of int32. It takes a processor that `HAS_BYTES`; elsewhere it does nothing.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         rows, *places = values
-        for count in _cases(builder, rows, MOST_ROWS):
+        for count in _cases(builder, rows, MOST_ROWS if HAS_BYTES else 0):
             _sum_byte_products_of(count, _Vectors(builder), *places)
         return context.get_dummy_value()
 
