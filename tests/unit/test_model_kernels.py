@@ -16,7 +16,9 @@ if not has_kernels():
     pytest.skip("there are no kernels for this processor", allow_module_level=True)
 
 from service.engine.model import tiled
+from service.engine.model.batch_cache import BatchCache, OwnColumns
 from service.engine.model.lean import halves_rotated
+from service.engine.model.passes import Part
 from service.engine.model.vectors import HAS_PAIRS
 
 needs_bytes = pytest.mark.skipif(not takes_int8(), reason="this processor has no products of bytes")
@@ -166,48 +168,71 @@ def test_that_rows_are_normalized(rows: int, length: int, threads: None) -> None
     assert_close(found, functional.rms_norm(of, (length,), norm.weight.float(), 1e-5))
 
 
+class Attention(nn.Module):
+    """What of a layer an attention kernel has to know."""
+
+    def __init__(self, keys: int, sharing: int, size: int, scale: float) -> None:
+        super().__init__()
+        self.index, self.keys, self.queries, self.size, self.scale = 0, keys, keys * sharing, size, scale
+        self.kept = torch.bfloat16
+
+
+def part_of(cache: Tensor, width: int, visible: Tensor | None, ends: Tensor | None = None) -> Part:
+    """`width` tokens of each row behind what `cache` holds, [keys and values, rows, heads, columns, size]."""
+    rows, columns = cache.shape[1], cache.shape[3]
+    held = BatchCache(rows)
+    held.update(*cache[:, :, :, : columns - width], 0)
+    if ends is not None:
+        held.own_columns = OwnColumns(torch.arange(rows), ends, columns)
+    return Part(torch.zeros(rows, width, dtype=torch.long), torch.zeros(0), visible, held)
+
+
 @pytest.mark.parametrize("size", [8, 20, 64])
 @pytest.mark.parametrize(("heads", "sharing"), [(1, 1), (2, 3)])
-@pytest.mark.parametrize("is_left_aligned", [True, False])
+@pytest.mark.parametrize("width", [1, 6, None], ids=["next", "part", "left aligned"])
 @pytest.mark.parametrize("columns", [16, 90])
-def test_that_the_next_token_attends_to_what_its_row_may_see(
-    size: int, heads: int, sharing: int, columns: int, is_left_aligned: bool, threads: None
+def test_that_tokens_attend_to_what_their_row_may_see(
+    size: int, heads: int, sharing: int, columns: int, width: int | None, threads: None
 ) -> None:
-    rows = 5
-    held = torch.tensor([1, columns // 3, columns // 2, columns - 2, columns - 1])  # before the next token
-    cache = torch.randn(2, rows, heads, columns + 7, size).bfloat16()[:, :, :, :columns]
-    of = torch.randn(rows, heads * (sharing + 2), size)
-    angles = torch.rand(rows, size // 2).repeat(1, 2)
+    rows, tokens, is_left_aligned = 5, width or 1, width is None
+    held = torch.tensor([1, columns // 3, columns // 2, columns - 9, columns - tokens])  # before the next tokens
+    cache = torch.randn(2, rows, heads, columns, size).bfloat16()
+    of = torch.randn(rows * tokens, heads * (sharing + 2), size)
+    angles = torch.rand(rows * tokens, size // 2).repeat(1, 2)
     rotation = (angles.cos(), angles.sin())
     numbers = torch.arange(columns)
-    ends = held if is_left_aligned else torch.full((rows,), columns - 1)
-    visible = numbers <= held[:, None] if is_left_aligned else numbers >= columns - 1 - held[:, None]
-    before = cache.clone()
+    visible = numbers <= held[:, None] if is_left_aligned else numbers >= columns - tokens - held[:, None]
+    part = part_of(cache, tokens, visible, held if is_left_aligned else None)
 
-    attended = tiled.BY_KERNELS.attended
-    assert attended is not None
-    found = attended(of, rotation, *cache, ends if is_left_aligned else None, visible, 0.3)
+    found = tiled.BY_KERNELS.attended(of, rotation, part, Attention(heads, sharing, size, 0.3))  # type: ignore[misc]
 
     rotated = halves_rotated(of[:, : heads * (sharing + 1)], *rotation)
     new = rotated[:, heads * sharing :].bfloat16(), of[:, heads * (sharing + 1) :].bfloat16()
-    for kept, earlier, each in zip(cache, before, new, strict=True):
-        earlier[torch.arange(rows), :, ends] = each
-        assert torch.equal(kept, earlier)
-    queries = rotated[:, : heads * sharing].view(rows, heads, sharing, size)
-    mask = torch.zeros(rows, 1, 1, columns).masked_fill_(~visible[:, None, None], -torch.inf)
-    wanted = functional.scaled_dot_product_attention(queries, *cache.float(), mask, scale=0.3)
-    assert_close(found, wanted.reshape(rows, -1))
-    alone = attended(of[2:3], tuple(each[2:3] for each in rotation), *cache[:, 2:3], ends[2:3], visible[2:3], 0.3)
-    assert torch.equal(alone, found[2:3])
+    layer = part.cache.layers[0]
+    kept = torch.stack([layer.keys, layer.values])[:, :, :, :columns]
+    expected = cache.clone()
+    for earlier, each in zip(expected, new, strict=True):
+        own = each.view(rows, tokens, heads, size)
+        ends = held[:, None] if is_left_aligned else torch.arange(columns - tokens, columns).expand(rows, tokens)
+        earlier[torch.arange(rows)[:, None], :, ends] = own
+    for row in range(rows):
+        places = visible[row]
+        assert torch.equal(kept[:, row][:, :, places], expected[:, row][:, :, places])
+    queries = rotated[:, : heads * sharing].view(rows, tokens, heads, sharing, size).permute(0, 2, 3, 1, 4)
+    before = numbers <= torch.arange(columns - tokens, columns)[:, None]
+    mask = torch.zeros(rows, tokens, columns).masked_fill_(~(visible[:, None] & before), -torch.inf)
+    keys, values = (each.float()[:, :, None].expand(-1, -1, sharing, -1, -1) for each in expected)
+    wanted = functional.scaled_dot_product_attention(queries, keys, values, mask[:, None, None], scale=0.3)
+    assert_close(found, wanted.permute(0, 3, 1, 2, 4).reshape(rows * tokens, -1))
 
 
 def test_that_what_is_attended_to_is_not_hidden_by_a_mask_that_is_missing() -> None:
     of, rotation = torch.randn(2, 3, 16), (torch.ones(2, 16), torch.zeros(2, 16))
-    cache = torch.randn(2, 2, 1, 5, 16).bfloat16()
+    cache, layer = torch.randn(2, 2, 1, 5, 16).bfloat16(), Attention(1, 1, 16, 1.0)
     attended = tiled.BY_KERNELS.attended
     assert attended is not None
-    all_of = attended(of, rotation, *cache, None, torch.ones(2, 5, dtype=torch.bool), 1.0)
-    assert torch.equal(attended(of, rotation, *cache, None, None, 1.0), all_of)
+    all_of = attended(of, rotation, part_of(cache, 1, torch.ones(2, 5, dtype=torch.bool)), layer)
+    assert torch.equal(attended(of, rotation, part_of(cache, 1, None), layer), all_of)
 
 
 def test_that_every_number_of_threads_gives_the_same_bits() -> None:

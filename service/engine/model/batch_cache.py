@@ -29,13 +29,13 @@ class OwnColumns(NamedTuple):
 
 
 class NextColumns(NamedTuple):
-    """Room for a column more behind what the first rows hold, in all layers.
+    """Room for columns more behind what the first rows hold, in some layers.
 
     Attributes:
         keys, values: addresses of each layer's.
         strides: from one row, and from one head, to the next.
-        read: the columns that are read, this one included.
-        ends: the column of each row that is the next; ``None`` if it is the last.
+        read: the columns that are read, these included.
+        ends: the column of each row that is the next; ``None`` if these are the last.
     """
 
     keys: NDArray[np.int64]
@@ -83,30 +83,29 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
             self._make_room(end)
         return layer.update(key_states, value_states, self.own_columns)  # type: ignore[no-any-return]
 
-    def next_column(self, layer_idx: int, rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Room for a column more behind what a layer of the first rows holds, which the caller fills.
+    def next_columns(self, like: Tensor, layers: range) -> NextColumns:
+        """Room in these layers, which are of one shape, for what the caller fills.
 
-        Returns keys and values, [rows, heads, columns that are read, size], and the column of each row that is the
-        next, or ``None`` if it is the last.
+        `like`: keys or values of a layer, [rows, heads, columns, size].
         """
-        layer, own = self.layers[layer_idx], self.own_columns
-        read = layer.length + 1 if own is None else own.read
-        if read > layer.keys.shape[-2]:
-            self._make_room(read)
-        layer.length += 1
-        return layer.keys[:rows, :, :read], layer.values[:rows, :, :read], None if own is None else own.columns
-
-    def next_columns(self, rows: int) -> NextColumns:
-        """The same in all layers, which are of one shape."""
-        first, own = self.layers[0], self.own_columns
-        read = first.length + 1 if own is None else own.read
+        while len(self.layers) < layers.stop:
+            self.layers.append(_Layer())
+        for index in layers:
+            if not self.layers[index].is_initialized:
+                self.layers[index].lie_in(*self._places(like, like, index))
+                self._see()
+        first, own, width = self.layers[layers.start], self.own_columns, like.shape[2]
+        read = first.length + width if own is None or width > 1 else own.read
         if read > first.keys.shape[-2]:
             self._make_room(read)
-        self.count_column()
+        for index in layers:
+            self.layers[index].length += width
         if self._addresses is None:
-            self._addresses = np.array([(each.keys.data_ptr(), each.values.data_ptr()) for each in self.layers])
-        keys, values = self._addresses.T
-        return NextColumns(keys, values, first.keys.stride()[:2], read, None if own is None else own.columns)
+            places = [(each.keys.data_ptr(), each.values.data_ptr()) for each in self._begun]
+            self._addresses = np.array(places)
+        keys, values = self._addresses[layers.start : layers.stop].T
+        ends = None if own is None or width > 1 else own.columns
+        return NextColumns(keys, values, first.keys.stride()[:2], read, ends)
 
     @property
     def length(self) -> int:

@@ -6,7 +6,7 @@ Here weights, keys and values are bfloat16, and so are the inputs of products wh
 is float32. A row's results have the same bits beside any others.
 
 A kernel runs on torch's own threads: those of another team would wait for the cores on which these still spin. The
-kernels of a whole step are one program, for which Python is left once: each return to it would cost ten microseconds,
+kernels of a whole pass are one program, for which Python is left once: each return to it would cost ten microseconds,
 and as long as other threads hold its lock.
 
 `python -m tests.benchmarks.optimized` measures what it gains.
@@ -44,9 +44,9 @@ from service.engine.model.vectors import (
     words,
 )
 
-PRODUCT, BYTE_PRODUCT, AS_HALVES, AS_BYTES, NORMALIZED, ATTENDED = range(6)  # kernels
+PRODUCT, BYTE_PRODUCT, AS_HALVES, AS_BYTES, NORMALIZED, KEPT, ATTENDED = range(7)  # kernels
 PLAIN, ADDED, GATED = range(3)  # what becomes of a product
-TASK: Final = 1 + 16  # whole numbers: the kernel, then sizes, addresses and the bits of a float32
+TASK: Final = 1 + 17  # whole numbers: the kernel, then sizes, addresses and the bits of a float32
 
 Task: TypeAlias = tuple[int, ...]
 """A kernel, and what it is told."""
@@ -255,41 +255,55 @@ def _rotate(source, cosines, sines, factor, target):
 
 
 @_kernel
-def _attended(given, thread, threads):
-    """Told: rows, heads that queries share, queries of each, size; addresses of inputs and outputs; the bits of the
-    scale; columns, strides of rows and of heads; addresses of cosines, sines, keys, values, ends and visible, of which
-    the last two may be 0. Each thread computes heads of rows.
-    """
-    rows, heads, sharing, size = given[0], given[1], given[2], given[3]
-    inputs = carray(floats(given[4]), (rows, heads * (sharing + 2), size))
-    outputs = carray(floats(given[5]), (rows, heads * sharing, size))
-    columns, row_stride, head_stride = given[7], given[8], given[9]
-    cosines, sines = carray(floats(given[10]), (rows, size)), carray(floats(given[11]), (rows, size))
-    ends, is_one_end = carray(numbers(given[14]), (rows,)), given[14] == 0
-    visible, is_masked = carray(flags(given[15]), (rows, columns)), given[15] != 0
-    scale = as_float(np.uint32(given[6]))
-    query, key = np.empty(size, np.float32), np.empty(size, np.float32)
-    scores, places = np.empty(columns, np.float32), np.empty(columns, np.int64)
-    chunks = size // LANES
-    for unit in range(rows * heads * thread // threads, rows * heads * (thread + 1) // threads):
-        row, head = unit // heads, unit % heads
-        offset = 2 * (row * row_stride + head * head_stride)
-        keys, values = given[12] + offset, given[13] + offset
-        end = columns - 1 if is_one_end else ends[row]
-        _rotate(inputs[row, heads * sharing + head], cosines[row], sines[row], np.float32(1), key)
-        new_key = carray(halves(keys + 2 * size * end), (size,))
-        new_value = carray(halves(values + 2 * size * end), (size,))
-        value = inputs[row, heads * (sharing + 1) + head]
+def _kept(given, thread, threads):
+    """Told: as `_attended`. Each thread writes keys and values of heads of tokens, which must be there before that."""
+    tokens, heads, sharing, size, width = given[0], given[1], given[2], given[3], given[7]
+    inputs = carray(floats(given[4]), (tokens, heads * (sharing + 2), size))
+    columns, row_stride, head_stride = given[8], given[9], given[10]
+    cosines, sines = carray(floats(given[11]), (tokens, size)), carray(floats(given[12]), (tokens, size))
+    ends, is_one_end = carray(numbers(given[15]), (tokens // width,)), given[15] == 0
+    key = np.empty(size, np.float32)
+    for unit in range(thread, tokens * heads, threads):
+        token, head = unit // heads, unit % heads
+        row = token // width
+        end = columns - width + token % width if is_one_end else ends[row]
+        offset = 2 * (row * row_stride + head * head_stride + size * end)
+        _rotate(inputs[token, heads * sharing + head], cosines[token], sines[token], np.float32(1), key)
+        new_key, new_value = carray(halves(given[13] + offset), (size,)), carray(halves(given[14] + offset), (size,))
+        value = inputs[token, heads * (sharing + 1) + head]
         for lane in range(size):
             new_key[lane] = _half(key[lane])
             new_value[lane] = _half(value[lane])
+
+
+@_kernel
+def _attended(given, thread, threads):
+    """Told: tokens, heads that queries share, queries of each, size; addresses of inputs and outputs; the bits of the
+    scale; tokens of a row; columns of a row, these included, strides of rows and of heads; addresses of cosines, sines,
+    keys, values, ends and visible, of which the last two may be 0. Each thread computes heads of tokens.
+    """
+    tokens, heads, sharing, size, width = given[0], given[1], given[2], given[3], given[7]
+    inputs = carray(floats(given[4]), (tokens, heads * (sharing + 2), size))
+    outputs = carray(floats(given[5]), (tokens, heads * sharing, size))
+    columns, row_stride, head_stride = given[8], given[9], given[10]
+    cosines, sines = carray(floats(given[11]), (tokens, size)), carray(floats(given[12]), (tokens, size))
+    visible, is_masked = carray(flags(given[16]), (tokens // width, columns)), given[16] != 0
+    scale = as_float(np.uint32(given[6]))
+    query = np.empty(size, np.float32)
+    scores, places = np.empty(columns, np.float32), np.empty(columns, np.int64)
+    chunks = size // LANES
+    for unit in range(thread, tokens * heads, threads):
+        token, head = unit // heads, unit % heads
+        row = token // width
+        offset = 2 * (row * row_stride + head * head_stride)
+        keys, values = given[13] + offset, given[14] + offset
         seen = 0
-        for place in range(columns):
+        for place in range(columns - width + token % width + 1):
             if not is_masked or visible[row, place]:
                 places[seen] = 2 * size * place
                 seen += 1
         for each in range(head * sharing, (head + 1) * sharing):
-            _rotate(inputs[row, each], cosines[row], sines[row], scale, query)
+            _rotate(inputs[token, each], cosines[token], sines[token], scale, query)
             highest = np.float32(-math.inf)
             for place in range(seen):
                 score = np.float32(0)
@@ -305,7 +319,7 @@ def _attended(given, thread, threads):
                 weight = _exp(scores[place] - highest)
                 scores[place] = weight
                 total += weight
-            result = outputs[row, each]
+            result = outputs[token, each]
             for lane in range(size):
                 result[lane] = 0
             for place in range(seen):
@@ -337,6 +351,8 @@ def _compute(program):
             _as_bytes(told, thread, threads)
         elif kernel == NORMALIZED:
             _normalized(told, thread, threads)
+        elif kernel == KEPT:
+            _kept(told, thread, threads)
         elif kernel == ATTENDED:
             _attended(told, thread, threads)
 

@@ -23,6 +23,9 @@ from service.engine.model.linear import OnlyInferring
 from service.engine.model.passes import Part, Span
 from service.engine.model.report import LoadReport, keep_quiet, reported
 
+MOST_COLUMNS: Final = 512  # of prompts, up to which a kernel of our own attends
+MOST_TOKENS: Final = 1024  # of a pass that is computed at once, which keeps its memory
+
 MakeLinear: TypeAlias = type[OnlyInferring]
 """Makes one layer of several linear ones that get the same input; their outputs stand one behind the other."""
 
@@ -71,12 +74,18 @@ class LeanLlama(nn.Module):
         tokens = self._tokens(_flat(part.ids for part in parts))
         hidden = tokens.to(self._operators.number or tokens.dtype)
         rotation = self._rotate_by(hidden, _flat(part.positions for part in parts))
-        if self._step is not None and all(map(is_next, parts)):
-            return self._step.logits(hidden, rotation, parts)  # type: ignore[no-any-return]
-        has_own = self._operators.attended is not None
-        scopes = [Scope.of_next(part) if has_own and is_next(part) else Scope.of(part, tokens.dtype) for part in parts]
-        for layer in self._layers:
-            hidden = layer(hidden, rotation, scopes)
+        is_short = [self._operators.attended is not None and has_few_columns(part) for part in parts]
+        if self._step is not None and all(is_short) and len(hidden) <= MOST_TOKENS:
+            if all(part.ids.shape[1] == 1 for part in parts):
+                return self._step.logits(hidden, rotation, parts)  # type: ignore[no-any-return]
+            hidden = self._step.hidden(hidden, rotation, parts)
+        else:
+            scopes = [
+                Scope.of_short(part) if short else Scope.of(part, tokens.dtype)
+                for part, short in zip(parts, is_short, strict=True)
+            ]
+            for layer in self._layers:
+                hidden = layer(hidden, rotation, scopes)
         lasts = [
             each.view(*part.ids.shape, -1)[:, -1] for part, each in zip(parts, torch.split(hidden, sizes), strict=True)
         ]
@@ -103,14 +112,12 @@ class Scope(NamedTuple):
     mask: Tensor | None  # 0 or −∞, [rows, 1, columns or 1, all columns]; ``None``: to what came before them
     cache: Any
     spans: Sequence[tuple[Span, Tensor]] = ()  # with their masks
-    visible: Tensor | None = None  # what a row attends to that reads one column behind others, [rows, all columns]
-    is_next: bool = False
+    short: Part | None = None  # for a kernel of our own, which needs no other mask
 
     @classmethod
-    def of_next(cls, part: Part) -> Scope:
-        """Of one column of each row behind others, which needs no other mask."""
-        visible = None if part.mask is None else part.mask.contiguous()
-        return cls(len(part.ids), 1, None, part.cache, visible=visible, is_next=True)
+    def of_short(cls, part: Part) -> Scope:
+        rows, columns = part.ids.shape
+        return cls(rows, columns, None, part.cache, short=part)
 
     @classmethod
     def of(cls, part: Part, dtype: torch.dtype) -> Scope:
@@ -127,8 +134,10 @@ class Scope(NamedTuple):
         return cls(rows, columns, mask, part.cache, spans)
 
 
-def is_next(part: Part) -> bool:
-    return part.ids.shape[1] == 1 and part.cache.get_seq_length() > 0
+def has_few_columns(part: Part) -> bool:
+    """Whether a part is computed by our own kernel, which is slower than torch's where many attend to many."""
+    columns = part.ids.shape[1]
+    return columns == 1 or columns + part.cache.get_seq_length() <= MOST_COLUMNS
 
 
 class LeanLayer(nn.Module):
@@ -148,7 +157,7 @@ class LeanLayer(nn.Module):
         self.gated = linear.gated(mlp.gate_proj, mlp.up_proj)
         self.down = linear(mlp.down_proj)
         self.intermediate: int = mlp.down_proj.in_features
-        self._kept: torch.dtype = attention.k_proj.weight.dtype
+        self.kept: torch.dtype = attention.k_proj.weight.dtype
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
 
     def forward(self, hidden: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
@@ -179,12 +188,11 @@ class LeanLayer(nn.Module):
     def _attend_by_itself(self, scope: Scope, heads: Tensor, rotation: Sequence[Tensor]) -> Tensor:
         """A part in numbers other than those of keys and values that are kept."""
         operators = self._operators
-        if scope.is_next and operators.attended is not None:
-            keys, values, ends = scope.cache.next_column(self.index, scope.rows)
-            return operators.attended(heads, rotation, keys, values, ends, scope.visible, self.scale)
+        if scope.short is not None and operators.attended is not None:
+            return operators.attended(heads, rotation, scope.short, self)
         rotated = operators.rotated(heads[:, : self.queries + self.keys], *rotation)
         values = heads[:, self.queries + self.keys :]
-        return self._attend_within(scope, rotated.to(self._kept), values.to(self._kept)).to(heads.dtype)
+        return self._attend_within(scope, rotated.to(self.kept), values.to(self.kept)).to(heads.dtype)
 
     def _attend_within(self, scope: Scope, rotated: Tensor, values: Tensor) -> Tensor:
         rows, columns = scope.rows, scope.columns

@@ -276,39 +276,26 @@ def _normalized(inputs: Tensor, norm: Any) -> Tensor:
     return outputs
 
 
-def _attended(
-    inputs: Tensor,
-    rotation: Sequence[Tensor],
-    keys: Tensor,
-    values: Tensor,
-    ends: Tensor | None,
-    visible: Tensor | None,
-    scale: float,
-) -> Tensor:
-    """What one token of each row attends to, itself included: float32, [rows, heads * size].
+def _attended(inputs: Tensor, rotation: Sequence[Tensor], part: Part, layer: LeanLayer) -> Tensor:
+    """What the tokens of `part` attend to in a layer, each up to itself: float32, [tokens, heads * size].
 
     Args:
-        inputs: queries, keys and values of these tokens, float32, [rows, heads of all three, size].
-        rotation: cosines and sines, float32, [rows, size].
-        keys: bfloat16, [rows, heads, columns, size], to which those of these tokens are written.
-        values: the same.
-        ends: the column of each row to which they are written; ``None``: the last.
-        visible: which columns a row attends to, [rows, columns]; ``None``: all.
-        scale: of the products of queries and keys.
+        inputs: queries, keys and values of these tokens, float32, [tokens, heads of all three, size].
+        rotation: cosines and sines, float32, [tokens, size].
     """
-    rows, heads, columns, _ = keys.shape
-    outputs = torch.empty(rows, inputs.shape[1] - 2 * heads, inputs.shape[2])
-    places = _addresses(*rotation, keys, values, ends, visible)
-    task = (*_attending(inputs, heads, scale, outputs), columns, *keys.stride()[:2], *places)
-    kernels.run(kernels.as_program(task), _threads_for(keys.numel()))
-    return outputs.view(rows, -1)
+    outputs = torch.empty(len(inputs), layer.queries, layer.size)
+    tasks = kernels.as_program(*_attending(layer, inputs, outputs))
+    seen = _see(tasks, np.arange(2)[None], part, rotation, layer, range(layer.index, layer.index + 1))
+    kernels.run(tasks, torch.get_num_threads())
+    del seen  # tensors, of which the tasks know the addresses
+    return outputs.view(len(inputs), -1)
 
 
-def _attending(inputs: Tensor, heads: int, scale: float, outputs: Tensor) -> Task:
-    """Without what keys and values have to do with it, which is told last. `heads` share their keys with others."""
-    rows, heads_of_all, size = inputs.shape
-    sizes = (rows, heads, heads_of_all // heads - 2, size)
-    return kernels.ATTENDED, *sizes, *_addresses(inputs, outputs), _bits(scale)
+def _attending(layer: LeanLayer, inputs: Tensor, outputs: Tensor) -> list[Task]:
+    """Without what keys and values have to do with it, which is told last."""
+    sizes = (len(inputs), layer.keys, layer.queries // layer.keys, layer.size)
+    told = (*sizes, *_addresses(inputs, outputs), _bits(layer.scale))
+    return [(kernels.KEPT, *told), (kernels.ATTENDED, *told)]
 
 
 def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
@@ -316,13 +303,13 @@ def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Step:
-    """The pass over one column of each row, behind others, as one program."""
+    """A pass over parts of few columns, as one program."""
 
     def __init__(self, layers: Sequence[_Layer], norm: _Norm, output: Weights) -> None:
         self._layers = layers
         self._norm = norm
         self._output = output
-        self._lock = threading.Lock()  # of the memory that the steps of all batches share
+        self._lock = threading.Lock()  # of the memory that the passes of all batches share
         self._room = Room(0)
         self._programs: dict[tuple[int, ...], _Program] = {}
 
@@ -343,20 +330,38 @@ class Step:
         return cls(known, _Norm.of(norm), weights) if has_all else None
 
     def logits(self, hidden: Tensor, rotation: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
-        """[rows of all parts, vocabulary], from the embeddings of their tokens, [rows of all parts, length]."""
+        """[tokens, vocabulary], from the embeddings of these tokens, [tokens, length]."""
         logits = torch.empty(len(hidden), self._output.outputs)
         with self._lock:
-            program = self._program_for([len(part.ids) for part in parts])
-            program.hidden.copy_(hidden)
+            program = self._program_for([part.ids.numel() for part in parts])
             program.tasks[-1, _OUTPUTS] = logits.data_ptr()
-            rotations = zip(*(torch.split(each, program.sizes) for each in rotation), strict=True)
-            seen = [
-                _see(program.tasks, own, part, by)
-                for own, part, by in zip(program.attending, parts, rotations, strict=True)
-            ]
-            kernels.run(program.tasks, torch.get_num_threads())
-        del seen  # tensors, of which the tasks know the addresses
+            self._compute(program, program.tasks, hidden, rotation, parts)
         return logits
+
+    def hidden(self, hidden: Tensor, rotation: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
+        """What the last layer makes of these, [tokens, length]."""
+        with self._lock:
+            program = self._program_for([part.ids.numel() for part in parts])
+            self._compute(program, program.tasks[: program.layers], hidden, rotation, parts)
+            return program.hidden.clone()
+
+    def _compute(
+        self,
+        program: _Program,
+        tasks: NDArray[np.int64],
+        hidden: Tensor,
+        rotation: Sequence[Tensor],
+        parts: Sequence[Part],
+    ) -> None:
+        program.hidden.copy_(hidden)
+        rotations = zip(*(torch.split(each, program.sizes) for each in rotation), strict=True)
+        layer, layers = self._layers[0].layer, range(len(self._layers))
+        seen = [
+            _see(program.tasks, own, part, by, layer, layers)
+            for own, part, by in zip(program.attending, parts, rotations, strict=True)
+        ]
+        kernels.run(tasks, torch.get_num_threads())
+        del seen  # tensors, of which the tasks know the addresses
 
     def _program_for(self, sizes: list[int]) -> _Program:
         rows = sum(sizes)
@@ -371,11 +376,11 @@ class Step:
         return self._programs[key]
 
     def _program(self, sizes: list[int]) -> _Program:
-        """For parts of so many rows; where they attend, and where the logits are written, follows with each step."""
+        """For parts of so many tokens; where they attend, and where the logits are written, follows with each pass."""
         rows, room, tasks = sum(sizes), self._room, list[Task]()
         length = self._norm.weight.numel()
         hidden, normalized = room.of("hidden", rows, length), room.of("normalized", rows, length)
-        attending: list[list[int]] = [[] for _ in sizes]
+        attending: list[list[list[int]]] = [[] for _ in sizes]
         for layer, before_attention, before_mlp, qkv, out, gated, down in self._layers:
             heads = room.of("heads", rows, layer.queries + 2 * layer.keys, layer.size)
             attended = room.of("attended", rows, layer.queries, layer.size)
@@ -385,15 +390,16 @@ class Step:
             for own, inputs, outputs in zip(
                 attending, torch.split(heads, sizes), torch.split(attended, sizes), strict=True
             ):
-                own.append(len(tasks))
-                tasks.append(_attending(inputs, layer.keys, layer.scale, outputs))
+                own.append([len(tasks), len(tasks) + 1])
+                tasks += _attending(layer, inputs, outputs)
             tasks += out.tasks(attended.view(rows, -1), hidden, hidden, room)
             tasks.append(_normalizing(hidden, before_mlp, normalized))
             tasks += gated.tasks(normalized, between, None, room)
             tasks += down.tasks(between, hidden, hidden, room)
+        layers = len(tasks)
         tasks.append(_normalizing(hidden, self._norm, normalized))
         tasks += self._output.tasks(normalized, torch.empty(0), None, room)
-        return _Program(kernels.as_program(*tasks), sizes, hidden, [np.array(own) for own in attending])
+        return _Program(kernels.as_program(*tasks), layers, sizes, hidden, [np.array(own) for own in attending])
 
 
 class _Norm(NamedTuple):
@@ -425,26 +431,40 @@ def _weights_of(layer: Any) -> Any:
 
 
 class _Program(NamedTuple):
-    """A step's tasks for parts of these `sizes`.
+    """The tasks of a pass for parts of these `sizes`, in tokens.
 
     Attributes:
-        hidden: what it begins with, [rows of all parts, length].
-        attending: the numbers of the tasks in which each part attends, layer by layer.
+        layers: the number of tasks of all layers, without those of the logits.
+        hidden: what it begins with, and what the layers make of it, [tokens of all parts, length].
+        attending: the numbers of the two tasks by which each part attends, layer by layer: [layers, 2] for each part.
     """
 
     tasks: NDArray[np.int64]
+    layers: int
     sizes: list[int]
     hidden: Tensor
     attending: Sequence[NDArray[np.int64]]
 
 
-def _see(tasks: NDArray[np.int64], own: NDArray[np.int64], part: Part, rotation: Sequence[Tensor]) -> list[Any]:
-    """Let a part attend to what its cache holds now; returns what must not be freed before the tasks are done."""
-    columns = part.cache.next_columns(len(part.ids))
+def _see(
+    tasks: NDArray[np.int64],
+    own: NDArray[np.int64],
+    part: Part,
+    rotation: Sequence[Tensor],
+    layer: LeanLayer,
+    layers: range,
+) -> list[Any]:
+    """Let tasks, [layers, 2], attend to what a part's cache holds; returns what must not be freed before they end.
+
+    `layer`: one of them, which are of one shape.
+    """
+    rows, width = part.ids.shape
+    like = torch.empty(1, dtype=layer.kept).expand(rows, layer.keys, width, layer.size)  # in no memory of its own
+    columns = part.cache.next_columns(like, layers)
     visible = None if part.mask is None else part.mask.contiguous()
-    tasks[own, _SEEN : _SEEN + 5] = (columns.read, *columns.strides, *_addresses(*rotation))
-    tasks[own, _SEEN + 5], tasks[own, _SEEN + 6] = columns.keys, columns.values
-    tasks[own, _SEEN + 7 :] = _addresses(columns.ends, visible)
+    tasks[own, _SEEN : _SEEN + 6] = (width, columns.read, *columns.strides, *_addresses(*rotation))
+    tasks[own, _SEEN + 6], tasks[own, _SEEN + 7] = columns.keys[:, None], columns.values[:, None]
+    tasks[own, _SEEN + 8 :] = _addresses(columns.ends, visible)
     return [visible, rotation, columns]
 
 
