@@ -49,7 +49,7 @@ PLAIN, ADDED, GATED = range(3)  # what becomes of a product
 TASK: Final = 1 + 17  # whole numbers: the kernel, then sizes, addresses and the bits of a float32
 
 Task: TypeAlias = tuple[int, ...]
-"""A kernel, and what it is told."""
+"""A kernel, and the numbers that it is given."""
 
 LARGEST: Final = 127
 LARGEST_INPUT: Final = 127 * 256
@@ -82,7 +82,7 @@ _team_size = types.ExternalFunction("torch_omp_get_num_threads", types.int32())
 
 
 _kernel = njit(types.void(types.Array(types.int64, 1, "C"), types.int64, types.int64), **_OPTIONS)
-"""What one of several threads does of a task; the first line of its document names the numbers that it is told."""
+"""What one of several threads does of a task; its document begins with the numbers that it is given."""
 
 
 @njit(inline="always")
@@ -121,7 +121,7 @@ def _finish(kind, sums, outputs, earlier):
 
 @_kernel
 def _product(given, thread, threads):
-    """Told: kind, rows, length, width; inputs, weights, before, outputs; 1 if the inputs are bfloat16, else 0.
+    """Given: kind, rows, length, width; inputs, weights, before, outputs; 1 if the inputs are bfloat16, else 0.
 
     Each thread computes groups of outputs.
     """
@@ -152,7 +152,7 @@ def _product(given, thread, threads):
 
 @_kernel
 def _byte_product(given, thread, threads):
-    """Told: as `_product` up to the outputs, of inputs as bytes; the largest input of each row, scales and shifts."""
+    """Given: as `_product` up to the outputs, of inputs as bytes; the largest input of each row, scales and shifts."""
     kind, rows, length, width = given[0], given[1], given[2], given[3]
     inputs, weights = given[4], given[5]
     earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
@@ -196,7 +196,7 @@ def _half(number):
 
 @_kernel
 def _as_halves(given, thread, threads):
-    """Told: how many numbers; the address of float32, and of bfloat16 that they become."""
+    """Given: how many numbers; the address of float32, and of bfloat16 that they become."""
     count = given[0]
     begin, end = count * thread // threads, count * (thread + 1) // threads
     source, target = carray(floats(given[1]), (count,))[begin:end], carray(halves(given[2]), (count,))[begin:end]
@@ -206,7 +206,7 @@ def _as_halves(given, thread, threads):
 
 @_kernel
 def _as_bytes(given, thread, threads):
-    """Told: rows, length, padded length; inputs, the largest of each row, bytes: the low ones of a row, then the high.
+    """Given: rows, length, padded length; inputs, the largest of each row, bytes: the low ones of a row, then the high.
 
     A row's largest input becomes 32,512, and the others in proportion. `BYTE_ZERO` is added to each byte.
     """
@@ -229,7 +229,7 @@ def _as_bytes(given, thread, threads):
 
 @_kernel
 def _normalized(given, thread, threads):
-    """Told: rows, length; inputs, weights, outputs; the bits of what is added to the mean square."""
+    """Given: rows, length; inputs, weights, outputs; the bits of what is added to the mean square."""
     rows, length = given[0], given[1]
     inputs, outputs = carray(floats(given[2]), (rows, length)), carray(floats(given[4]), (rows, length))
     weight = carray(halves(given[3]), (length,))
@@ -256,7 +256,7 @@ def _rotate(source, cosines, sines, factor, target):
 
 @_kernel
 def _kept(given, thread, threads):
-    """Told: as `_attended`. Each thread writes keys and values of heads of tokens, which must be there before that."""
+    """Given: as `_attended`. Each thread writes keys and values of heads of tokens, which must be there before that."""
     tokens, heads, sharing, size, width = given[0], given[1], given[2], given[3], given[7]
     inputs = carray(floats(given[4]), (tokens, heads * (sharing + 2), size))
     columns, row_stride, head_stride = given[8], given[9], given[10]
@@ -278,7 +278,7 @@ def _kept(given, thread, threads):
 
 @_kernel
 def _attended(given, thread, threads):
-    """Told: tokens, heads that queries share, queries of each, size; addresses of inputs and outputs; the bits of the
+    """Given: tokens, heads that queries share, queries of each, size; addresses of inputs and outputs; the bits of the
     scale; tokens of a row; columns of a row, these included, strides of rows and of heads; addresses of cosines, sines,
     keys, values, ends and visible, of which the last two may be 0. Each thread computes heads of tokens.
     """
@@ -333,28 +333,28 @@ def _attended(given, thread, threads):
 
 @cfunc(types.void(types.int64), **_OPTIONS)
 def _compute(program):
-    """Told: the number of tasks; their address. Each begins when all threads are done with the one before."""
-    given = carray(numbers(program), (2,))
-    tasks = carray(numbers(given[1]), (given[0], TASK))
+    """Given: the number of tasks; their address. Each begins when all threads are done with the one before."""
+    header = carray(numbers(program), (2,))
+    tasks = carray(numbers(header[1]), (header[0], TASK))
     thread, threads = np.int64(_own_number()), np.int64(_team_size())
-    for number in range(given[0]):
+    for number in range(header[0]):
         if number:
             _barrier()
-        kernel, told = tasks[number, 0], tasks[number, 1:]
+        kernel, given = tasks[number, 0], tasks[number, 1:]
         if kernel == PRODUCT:
-            _product(told, thread, threads)
+            _product(given, thread, threads)
         elif kernel == BYTE_PRODUCT:
-            _byte_product(told, thread, threads)
+            _byte_product(given, thread, threads)
         elif kernel == AS_HALVES:
-            _as_halves(told, thread, threads)
+            _as_halves(given, thread, threads)
         elif kernel == AS_BYTES:
-            _as_bytes(told, thread, threads)
+            _as_bytes(given, thread, threads)
         elif kernel == NORMALIZED:
-            _normalized(told, thread, threads)
+            _normalized(given, thread, threads)
         elif kernel == KEPT:
-            _kept(told, thread, threads)
+            _kept(given, thread, threads)
         elif kernel == ATTENDED:
-            _attended(told, thread, threads)
+            _attended(given, thread, threads)
 
 
 @njit(types.int64(types.int64, types.int64, types.Array(types.int64, 2, "C")), nogil=True, **_OPTIONS)

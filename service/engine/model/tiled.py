@@ -170,10 +170,10 @@ class ByteWeights(NamedTuple):
         places = _addresses(
             as_bytes, self.packed, outputs if before is None else before, outputs, largest, self.scales, self.shifts
         )
-        told = (_kind(self.packed, before), rows, padded, self.outputs, *places)
+        given = (_kind(self.packed, before), rows, padded, self.outputs, *places)
         return [
             (kernels.AS_BYTES, *packing),
-            (kernels.BYTE_PRODUCT, *told),
+            (kernels.BYTE_PRODUCT, *given),
         ]
 
 
@@ -292,10 +292,10 @@ def _attended(inputs: Tensor, rotation: Sequence[Tensor], part: Part, layer: Lea
 
 
 def _attending(layer: LeanLayer, inputs: Tensor, outputs: Tensor) -> list[Task]:
-    """Without what keys and values have to do with it, which is told last."""
+    """Without what keys and values have to do with it, which is filled in last."""
     sizes = (len(inputs), layer.keys, layer.queries // layer.keys, layer.size)
-    told = (*sizes, *_addresses(inputs, outputs), _bits(layer.scale))
-    return [(kernels.KEPT, *told), (kernels.ATTENDED, *told)]
+    given = (*sizes, *_addresses(inputs, outputs), _bits(layer.scale))
+    return [(kernels.KEPT, *given), (kernels.ATTENDED, *given)]
 
 
 def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
