@@ -17,6 +17,7 @@ if not has_kernels():
 
 from service.engine.model import tiled
 from service.engine.model.batch_cache import BatchCache, OwnColumns
+from service.engine.model.by_kernels import BY_KERNELS
 from service.engine.model.lean import halves_rotated
 from service.engine.model.passes import Part
 from service.engine.model.vectors import HAS_PAIRS
@@ -164,7 +165,7 @@ def test_that_rows_are_normalized(rows: int, length: int, threads: None) -> None
     norm = nn.Module()
     norm.weight, norm.variance_epsilon = torch.randn(length).bfloat16(), 1e-5
     of = torch.randn(rows, length)
-    found = tiled.BY_KERNELS.normalized(of, norm)
+    found = BY_KERNELS.normalized(of, norm)
     assert_close(found, functional.rms_norm(of, (length,), norm.weight.float(), 1e-5))
 
 
@@ -204,7 +205,7 @@ def test_that_tokens_attend_to_what_their_row_may_see(
     visible = numbers <= held[:, None] if is_left_aligned else numbers >= columns - tokens - held[:, None]
     part = part_of(cache, tokens, visible, held if is_left_aligned else None)
 
-    found = tiled.BY_KERNELS.attended(of, rotation, part, Attention(heads, sharing, size, 0.3))  # type: ignore[misc]
+    found = BY_KERNELS.attended(of, rotation, part, Attention(heads, sharing, size, 0.3))  # type: ignore[misc]
 
     rotated = halves_rotated(of[:, : heads * (sharing + 1)], *rotation)
     new = rotated[:, heads * sharing :].bfloat16(), of[:, heads * (sharing + 1) :].bfloat16()
@@ -229,7 +230,7 @@ def test_that_tokens_attend_to_what_their_row_may_see(
 def test_that_what_is_attended_to_is_not_hidden_by_a_mask_that_is_missing() -> None:
     of, rotation = torch.randn(2, 3, 16), (torch.ones(2, 16), torch.zeros(2, 16))
     cache, layer = torch.randn(2, 2, 1, 5, 16).bfloat16(), Attention(1, 1, 16, 1.0)
-    attended = tiled.BY_KERNELS.attended
+    attended = BY_KERNELS.attended
     assert attended is not None
     all_of = attended(of, rotation, part_of(cache, 1, torch.ones(2, 5, dtype=torch.bool)), layer)
     assert torch.equal(attended(of, rotation, part_of(cache, 1, None), layer), all_of)

@@ -119,7 +119,7 @@ def test_that_a_llama_computes_the_same_within_rounding(changes: dict[str, Any],
 @pytest.mark.parametrize("eight_bit", [False, pytest.param(True, marks=needs_bytes)])
 def test_that_a_step_that_is_computed_at_once_has_the_bits_of_one_layer_after_the_other(eight_bit: bool) -> None:
     at_once = by_kernels(eight_bit)
-    by_layer = at_once.operators._replace(step=None)
+    by_layer = at_once.operators._replace(whole=None)
     found = logits(LeanLlama(llama(), at_once.make, operators=at_once.operators))
     wanted = logits(LeanLlama(llama(), at_once.make, operators=by_layer))
     assert all(map(torch.equal, found, wanted))

@@ -40,6 +40,7 @@ class Operators(NamedTuple):
         number: between products; ``None``: that of the weights.
         attended: what the next token of each row attends to, from its heads that are not rotated yet, which keeps its
             keys and values; ``None``: as all others.
+        whole: from the layers, the last norm and the output, what computes a whole pass at once, or ``None``.
     """
 
     normalized: Callable[[Tensor, Any], Tensor]
@@ -47,7 +48,7 @@ class Operators(NamedTuple):
     rotated: Callable[..., Tensor]
     number: torch.dtype | None = None
     attended: Callable[..., Tensor] | None = None
-    step: Callable[..., Any] | None = None
+    whole: Callable[..., Any] | None = None
 
 
 class LeanLlama(nn.Module):
@@ -65,8 +66,8 @@ class LeanLlama(nn.Module):
         self._layers = nn.ModuleList(LeanLayer(layer, linear, self._operators) for layer in layers)
         self._norm = model.model.norm
         self._output = linear(model.lm_head)
-        step = self._operators.step
-        self._step = None if step is None else step(list(self._layers), self._norm, self._output)
+        whole = self._operators.whole
+        self._whole = None if whole is None else whole(list(self._layers), self._norm, self._output)
 
     def forward(self, parts: Sequence[Part]) -> Tensor:
         """The logits that follow the last column of each part, [rows of all parts, vocabulary]."""
@@ -75,17 +76,14 @@ class LeanLlama(nn.Module):
         hidden = tokens.to(self._operators.number or tokens.dtype)
         rotation = self._rotate_by(hidden, _flat(part.positions for part in parts))
         is_short = [self._operators.attended is not None and has_few_columns(part) for part in parts]
-        if self._step is not None and all(is_short) and len(hidden) <= MOST_TOKENS:
-            if all(part.ids.shape[1] == 1 for part in parts):
-                return self._step.logits(hidden, rotation, parts)  # type: ignore[no-any-return]
-            hidden = self._step.hidden(hidden, rotation, parts)
-        else:
-            scopes = [
-                Scope.of_short(part) if short else Scope.of(part, tokens.dtype)
-                for part, short in zip(parts, is_short, strict=True)
-            ]
-            for layer in self._layers:
-                hidden = layer(hidden, rotation, scopes)
+        if self._whole is not None and all(is_short) and len(hidden) <= MOST_TOKENS:
+            return self._whole.logits(hidden, rotation, parts)  # type: ignore[no-any-return]
+        scopes = [
+            Scope.of_short(part) if short else Scope.of(part, tokens.dtype)
+            for part, short in zip(parts, is_short, strict=True)
+        ]
+        for layer in self._layers:
+            hidden = layer(hidden, rotation, scopes)
         lasts = [
             each.view(*part.ids.shape, -1)[:, -1] for part, each in zip(parts, torch.split(hidden, sizes), strict=True)
         ]

@@ -51,7 +51,8 @@ INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, 
 
 def by_kernels(eight_bit: bool = False) -> Linear:
     """Linear layers of our own kernels, where there are some."""
-    from service.engine.model.tiled import BY_KERNELS, EightBitLinear, PairLinear, TiledLinear, pairs_are_quicker
+    from service.engine.model.by_kernels import BY_KERNELS
+    from service.engine.model.tiled import EightBitLinear, PairLinear, TiledLinear, pairs_are_quicker
 
     if eight_bit:
         return Linear(EightBitLinear, 32.0, BY_KERNELS)

@@ -1,13 +1,10 @@
-"""Layers for a processor whose kernels are our own: `service.engine.model.kernels`."""
+"""Linear layers for a processor whose kernels are our own: `service.engine.model.kernels`."""
 
 from __future__ import annotations
 
 import functools
-import struct
-import threading
 import time
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self
+from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -16,19 +13,14 @@ from torch import Tensor, nn
 
 from service.engine.model import kernels
 from service.engine.model.kernels import Task
-from service.engine.model.lean import LeanLayer, Operators, halves_rotated
 from service.engine.model.linear import OnlyInferring
-from service.engine.model.passes import Part
 from service.engine.model.vectors import BLOCKS, GROUP, HAS_PAIRS, LANES
 
-ALONE: Final = 1 << 14  # numbers, up to which one thread is done before others have begun
-MOST_PROGRAMS: Final = 256  # of steps, some 30 kB each
 WIDEST: Final = (2**31 - 1) // (255 * kernels.LARGEST)  # inputs whose products a sum of 32 bits holds
 TRIED_ROWS, TRIED_INPUTS, TRIED_OUTPUTS = 16, 576, 3072
 TRIALS: Final = 20
 WORTH_ROUNDING: Final = 1.2  # times as quick
-_OUTPUTS: Final = 8  # in the task of a product: their address
-_SEEN: Final = 8  # in a task that attends: what keys and values have to do with it, up to the end
+OUTPUTS: Final = 8  # in the task of a product: their address
 TINIEST: Final = torch.finfo(torch.float32).tiny
 
 
@@ -93,7 +85,7 @@ class HalfWeights(NamedTuple):
 
     def task(self, inputs: Tensor, outputs: Tensor, before: Tensor | None) -> Task:
         """As `tasks`, of inputs in float32, or in bfloat16 where the processor `HAS_PAIRS`."""
-        places = _addresses(inputs, self.packed, outputs if before is None else before, outputs)
+        places = addresses(inputs, self.packed, outputs if before is None else before, outputs)
         are_halves = int(inputs.dtype == torch.bfloat16)
         return kernels.PRODUCT, _kind(self.packed, before), *inputs.shape, self.outputs, *places, are_halves
 
@@ -103,7 +95,7 @@ class PairWeights(HalfWeights):
 
     def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
         halves = room.of("halves", *inputs.shape, dtype=torch.bfloat16)
-        rounding = (kernels.AS_HALVES, inputs.numel(), *_addresses(inputs, halves))
+        rounding = (kernels.AS_HALVES, inputs.numel(), *addresses(inputs, halves))
         return [rounding, self.task(halves, outputs, before)]
 
 
@@ -166,8 +158,8 @@ class ByteWeights(NamedTuple):
         rows, length = inputs.shape
         padded = 4 * self.packed.shape[3]
         largest, as_bytes = room.of("largest", rows), room.of("bytes", rows, 2, padded, dtype=torch.uint8)
-        packing = (rows, length, padded, *_addresses(inputs, largest, as_bytes))
-        places = _addresses(
+        packing = (rows, length, padded, *addresses(inputs, largest, as_bytes))
+        places = addresses(
             as_bytes, self.packed, outputs if before is None else before, outputs, largest, self.scales, self.shifts
         )
         given = (_kind(self.packed, before), rows, padded, self.outputs, *places)
@@ -191,16 +183,7 @@ def _kind(packed: Tensor, before: Tensor | None) -> int:
     return kernels.PLAIN if before is None else kernels.ADDED
 
 
-def _threads_for(numbers: int) -> int:
-    return 1 if numbers < ALONE else torch.get_num_threads()
-
-
-def _bits(number: float) -> int:
-    """Of its float32."""
-    return int.from_bytes(struct.pack("<f", number), "little")
-
-
-def _addresses(*tensors: Tensor | None) -> list[int]:
+def addresses(*tensors: Tensor | None) -> list[int]:
     return [0 if each is None else each.data_ptr() for each in tensors]
 
 
@@ -231,7 +214,7 @@ class TiledLinear(OnlyInferring):
 
     @classmethod
     def gated(cls, gates: nn.Linear, others: nn.Linear) -> nn.Module:
-        return super().gated(gates, others) if gates.bias is not None else _TiledGates(cls.kind, gates, others)
+        return super().gated(gates, others) if gates.bias is not None else TiledGates(cls.kind, gates, others)
 
 
 class PairLinear(TiledLinear):
@@ -250,7 +233,7 @@ class EightBitLinear(TiledLinear):
     kind = ByteWeights
 
 
-class _TiledGates(nn.Module):
+class TiledGates(nn.Module):
     """Two layers without bias in one product, of which the first gates the second."""
 
     weights: Weights
@@ -262,210 +245,3 @@ class _TiledGates(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return product(self.weights, inputs)
-
-
-def _normalizing(inputs: Tensor, norm: Any, outputs: Tensor) -> Task:
-    places = _addresses(inputs, norm.weight, outputs)
-    return kernels.NORMALIZED, *inputs.shape, *places, _bits(norm.variance_epsilon)
-
-
-def _normalized(inputs: Tensor, norm: Any) -> Tensor:
-    """`inputs`, float32, [rows, length], by the root of their mean square, times the bfloat16 weights of `norm`."""
-    outputs = torch.empty_like(inputs)
-    kernels.run(kernels.as_program(_normalizing(inputs, norm, outputs)), _threads_for(inputs.numel()))
-    return outputs
-
-
-def _attended(inputs: Tensor, rotation: Sequence[Tensor], part: Part, layer: LeanLayer) -> Tensor:
-    """What the tokens of `part` attend to in a layer, each up to itself: float32, [tokens, heads * size].
-
-    Args:
-        inputs: queries, keys and values of these tokens, float32, [tokens, heads of all three, size].
-        rotation: cosines and sines, float32, [tokens, size].
-    """
-    outputs = torch.empty(len(inputs), layer.queries, layer.size)
-    tasks = kernels.as_program(*_attending(layer, inputs, outputs))
-    seen = _see(tasks, np.arange(2)[None], part, rotation, layer, range(layer.index, layer.index + 1))
-    kernels.run(tasks, torch.get_num_threads())
-    del seen  # tensors, of which the tasks know the addresses
-    return outputs.view(len(inputs), -1)
-
-
-def _attending(layer: LeanLayer, inputs: Tensor, outputs: Tensor) -> list[Task]:
-    """Without what keys and values have to do with it, which is filled in last."""
-    sizes = (len(inputs), layer.keys, layer.queries // layer.keys, layer.size)
-    given = (*sizes, *_addresses(inputs, outputs), _bits(layer.scale))
-    return [(kernels.KEPT, *given), (kernels.ATTENDED, *given)]
-
-
-def _rotation(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
-    return cosines.contiguous(), sines.contiguous()
-
-
-class Step:
-    """A pass over parts of few columns, as one program."""
-
-    def __init__(self, layers: Sequence[_Layer], norm: _Norm, output: Weights) -> None:
-        self._layers = layers
-        self._norm = norm
-        self._output = output
-        self._lock = threading.Lock()  # of the memory that the passes of all batches share
-        self._room = Room(0)
-        self._programs: dict[tuple[int, ...], _Program] = {}
-
-    @classmethod
-    def of(cls, layers: Sequence[LeanLayer], norm: Any, output: nn.Module) -> Step | None:
-        """``None`` where a layer has a bias, which no kernel adds."""
-        known = [
-            _Layer(
-                each,
-                _Norm.of(each.before_attention),
-                _Norm.of(each.before_mlp),
-                *map(_weights_of, (each.qkv, each.out, each.gated, each.down)),
-            )
-            for each in layers
-        ]
-        weights = _weights_of(output)
-        has_all = weights is not None and all(each is not None for layer in known for each in layer)
-        return cls(known, _Norm.of(norm), weights) if has_all else None
-
-    def logits(self, hidden: Tensor, rotation: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
-        """[tokens, vocabulary], from the embeddings of these tokens, [tokens, length]."""
-        logits = torch.empty(len(hidden), self._output.outputs)
-        with self._lock:
-            program = self._program_for([part.ids.numel() for part in parts])
-            program.tasks[-1, _OUTPUTS] = logits.data_ptr()
-            self._compute(program, program.tasks, hidden, rotation, parts)
-        return logits
-
-    def hidden(self, hidden: Tensor, rotation: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
-        """What the last layer makes of these, [tokens, length]."""
-        with self._lock:
-            program = self._program_for([part.ids.numel() for part in parts])
-            self._compute(program, program.tasks[: program.layers], hidden, rotation, parts)
-            return program.hidden.clone()
-
-    def _compute(
-        self,
-        program: _Program,
-        tasks: NDArray[np.int64],
-        hidden: Tensor,
-        rotation: Sequence[Tensor],
-        parts: Sequence[Part],
-    ) -> None:
-        program.hidden.copy_(hidden)
-        rotations = zip(*(torch.split(each, program.sizes) for each in rotation), strict=True)
-        layer, layers = self._layers[0].layer, range(len(self._layers))
-        seen = [
-            _see(program.tasks, own, part, by, layer, layers)
-            for own, part, by in zip(program.attending, parts, rotations, strict=True)
-        ]
-        kernels.run(tasks, torch.get_num_threads())
-        del seen  # tensors, of which the tasks know the addresses
-
-    def _program_for(self, sizes: list[int]) -> _Program:
-        rows = sum(sizes)
-        if rows > self._room.most_rows:
-            self._room = Room(1 << (rows - 1).bit_length())
-            self._programs.clear()  # their memory is gone
-        if len(self._programs) == MOST_PROGRAMS:
-            self._programs.clear()
-        key = tuple(sizes)
-        if key not in self._programs:
-            self._programs[key] = self._program(sizes)
-        return self._programs[key]
-
-    def _program(self, sizes: list[int]) -> _Program:
-        """For parts of so many tokens; where they attend, and where the logits are written, follows with each pass."""
-        rows, room, tasks = sum(sizes), self._room, list[Task]()
-        length = self._norm.weight.numel()
-        hidden, normalized = room.of("hidden", rows, length), room.of("normalized", rows, length)
-        attending: list[list[list[int]]] = [[] for _ in sizes]
-        for layer, before_attention, before_mlp, qkv, out, gated, down in self._layers:
-            heads = room.of("heads", rows, layer.queries + 2 * layer.keys, layer.size)
-            attended = room.of("attended", rows, layer.queries, layer.size)
-            between = room.of("between", rows, layer.intermediate)
-            tasks.append(_normalizing(hidden, before_attention, normalized))
-            tasks += qkv.tasks(normalized, heads.view(rows, -1), None, room)
-            for own, inputs, outputs in zip(
-                attending, torch.split(heads, sizes), torch.split(attended, sizes), strict=True
-            ):
-                own.append([len(tasks), len(tasks) + 1])
-                tasks += _attending(layer, inputs, outputs)
-            tasks += out.tasks(attended.view(rows, -1), hidden, hidden, room)
-            tasks.append(_normalizing(hidden, before_mlp, normalized))
-            tasks += gated.tasks(normalized, between, None, room)
-            tasks += down.tasks(between, hidden, hidden, room)
-        layers = len(tasks)
-        tasks.append(_normalizing(hidden, self._norm, normalized))
-        tasks += self._output.tasks(normalized, torch.empty(0), None, room)
-        return _Program(kernels.as_program(*tasks), layers, sizes, hidden, [np.array(own) for own in attending])
-
-
-class _Norm(NamedTuple):
-    """What a norm layer has, in memory of a step's own: a model's weights may move once it is loaded."""
-
-    weight: Tensor
-    variance_epsilon: float
-
-    @classmethod
-    def of(cls, norm: Any) -> Self:
-        return cls(norm.weight.detach().clone(), norm.variance_epsilon)
-
-
-class _Layer(NamedTuple):
-    """A layer, and the weights of its norms and products."""
-
-    layer: LeanLayer
-    before_attention: _Norm
-    before_mlp: _Norm
-    qkv: Weights
-    out: Weights
-    gated: Weights
-    down: Weights
-
-
-def _weights_of(layer: Any) -> Any:
-    """``None`` where it has a bias as well, or is made of several layers."""
-    return layer.weights if isinstance(layer, (TiledLinear, _TiledGates)) and layer.bias is None else None
-
-
-class _Program(NamedTuple):
-    """The tasks of a pass for parts of these `sizes`, in tokens.
-
-    Attributes:
-        layers: the number of tasks of all layers, without those of the logits.
-        hidden: what it begins with, and what the layers make of it, [tokens of all parts, length].
-        attending: the numbers of the two tasks by which each part attends, layer by layer: [layers, 2] for each part.
-    """
-
-    tasks: NDArray[np.int64]
-    layers: int
-    sizes: list[int]
-    hidden: Tensor
-    attending: Sequence[NDArray[np.int64]]
-
-
-def _see(
-    tasks: NDArray[np.int64],
-    own: NDArray[np.int64],
-    part: Part,
-    rotation: Sequence[Tensor],
-    layer: LeanLayer,
-    layers: range,
-) -> list[Any]:
-    """Let tasks, [layers, 2], attend to what a part's cache holds; returns what must not be freed before they end.
-
-    `layer`: one of them, which are of one shape.
-    """
-    rows, width = part.ids.shape
-    like = torch.empty(1, dtype=layer.kept).expand(rows, layer.keys, width, layer.size)  # in no memory of its own
-    columns = part.cache.next_columns(like, layers)
-    visible = None if part.mask is None else part.mask.contiguous()
-    tasks[own, _SEEN : _SEEN + 6] = (width, columns.read, *columns.strides, *_addresses(*rotation))
-    tasks[own, _SEEN + 6], tasks[own, _SEEN + 7] = columns.keys[:, None], columns.values[:, None]
-    tasks[own, _SEEN + 8 :] = _addresses(columns.ends, visible)
-    return [visible, rotation, columns]
-
-
-BY_KERNELS: Final = Operators(_normalized, _rotation, halves_rotated, torch.float32, _attended, Step.of)
