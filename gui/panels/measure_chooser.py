@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gui.look import tokens
@@ -27,11 +28,15 @@ class MeasureChooser(Segmented):
         """Show the chooser only for a workload whose unit is tokens."""
         self.setVisible(unit == TEXT.unit)
 
-    def take(self, left: int, room: int, height: int) -> None:
-        """Stand at `left` in a header of this height, with as many words as fit into `room`."""
+    def take(self, left: int, rooms: Sequence[int], height: int) -> None:
+        """Stand at `left` in a header of this height.
+
+        As many words stand there as fit into the first of these rooms that is wide enough for the fewest.
+        """
         padding = len(MEASURES) * tokens.SEGMENT_PADDING_SMALL + 2
         metrics = self.button(self.key).fontMetrics()
         widths = [sum(map(metrics.horizontalAdvance, form.values())) + padding for form in FORMS]
+        room = next((each for each in rooms if widths[-1] <= each), rooms[-1])
         chosen = next((n for n, width in enumerate(widths) if width <= room), len(FORMS) - 1)
         self.setGeometry(left, (height - self.height()) // 2, widths[chosen], self.height())
         for name, text in FORMS[chosen].items():

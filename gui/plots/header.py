@@ -18,6 +18,7 @@ from gui.plots.paint import bold, draw_mark, draw_text, draw_text_before, font, 
 from gui.series.declaration import Declaration, Entry, Readout
 
 LINES: Final = ("line", "dash", "lane")
+USUAL_VALUE: Final = "0.00"
 SOFT: Final = ("line", "circle", "triangle", "diamond", "caret")
 
 
@@ -41,8 +42,8 @@ class HeaderChoice(Protocol):
 
     def geometry(self) -> QRect: ...
 
-    def take(self, left: int, room: int, height: int) -> None:
-        """Stand at `left` in a header of this height, in `room` if that is possible."""
+    def take(self, left: int, rooms: Sequence[int], height: int) -> None:
+        """Stand at `left` in a header of this height, in the first of these rooms in which that is possible."""
 
 
 class Header(QWidget):
@@ -147,10 +148,14 @@ class Header(QWidget):
 
     def _place_chooser(self) -> None:
         if self._chooser is not None:
-            named = self._place(with_values=False, gap=tokens.GAP_2, entries=self._plot.entries)
-            legend = self.width() - (named[0].left if named else self.width())
             left = round(self._title_end(with_chooser=False)) + tokens.GAP_2
-            self._chooser.take(left, round(self.width() - left - legend - tokens.GAP_2), self.height())
+            rooms = [round(self._legend_start(with_values)) - tokens.GAP_2 - left for with_values in (True, False)]
+            self._chooser.take(left, rooms, self.height())
+
+    def _legend_start(self, with_values: bool) -> float:
+        """Where the legend begins with all that it may name one day, and values of the usual width."""
+        placed = self._place(with_values, gap=tokens.GAP_2, entries=self._plot.entries, missing=USUAL_VALUE)
+        return placed[0].left if placed else float(self.width())
 
     def _title_end(self, with_chooser: bool = True) -> float:
         """Where the legend may begin at the earliest."""
@@ -173,12 +178,16 @@ class Header(QWidget):
         with_names: bool = True,
         gap: int = tokens.LEGEND_GAP,
         entries: Sequence[Entry] | None = None,
+        missing: str = "",
     ) -> list[_Placed]:
-        """The legend at its right end, of these `entries`, or of those that are not hidden."""
+        """The legend at its right end, of these `entries`, or of those that are not hidden.
+
+        `missing` stands where an entry has no value.
+        """
         placed: list[_Placed] = []
         right = float(self.width() - tokens.PLOT_MARGIN_RIGHT)
         for entry in reversed(self._seen if entries is None else entries):
-            value = self.readout.get(entry.name, "") if with_values else ""
+            value = self.readout.get(entry.name, missing) if with_values else ""
             is_named = with_names or entry.swatch == "none"
             width = _swatch_width(entry) + (text_width(entry.name, font()) if is_named else 2 - tokens.GAP_2)
             if value:

@@ -42,3 +42,18 @@ def test_that_a_chooser_leaves_room_for_names_that_come_later(qtbot: QtBot, them
     header.show()
     header.show_readout({"requests": "38", "before": "140"}, hides_missing=True)
     assert header.shown_names == ["requests", "before"]
+
+
+def test_that_a_chooser_is_brief_before_the_legend_drops_its_values(qtbot: QtBot, theme: Theme) -> None:
+    header, chooser = Header(latency.PLOT), MeasureChooser()
+    qtbot.addWidget(header)
+    header.put(chooser)
+    header.resize(520, header.height())
+    header.show()
+    readout = {"p50": "0.62", "p95": "1.24", "p99": "1.80"}
+    header.show_readout(readout)
+    assert header.shown_values == readout
+    brief = chooser.width()
+    header.resize(700, header.height())
+    assert header.shown_values == readout
+    assert chooser.width() > brief
