@@ -58,6 +58,9 @@ class ScriptedEngine:
     def adopt(self, settings: Settings) -> None:
         """Prompts are read at no time."""
 
+    def stall_limit_s(self, longest_s: float | None, unread_tokens: int) -> float:
+        return 60.0
+
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         self.batches.append([sequence.id for sequence in sequences])
         running = list(sequences)

@@ -22,6 +22,11 @@ from service.engine.row import Detokenizer, Row
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, GraphUse
 
+LONGEST_FIRST_STEP_S = 60.0  # which may load libraries, and capture graphs
+LEAST_STALL_S = {"cpu": 4.0}
+USUAL_LEAST_STALL_S = 15.0  # of a device that now and then compiles something
+TIMES_LONGEST = 20.0
+READING_S = 0.02  # of a token of a prompt, at worst
 SPARE_SHARE = 16  # of what memory holds: one part in this many may be the padding of a group, another the kept prefixes
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning
 
@@ -63,6 +68,12 @@ class TextEngine:
     def adopt(self, settings: Settings) -> None:
         least = READ_COLUMNS if self.forward.is_deterministic else 1
         self.forward.joining_tokens = max(settings.chunk_tokens(self.forward.device.type), least)
+
+    def stall_limit_s(self, longest_s: float | None, unread_tokens: int) -> float:
+        if longest_s is None:
+            return LONGEST_FIRST_STEP_S + READING_S * unread_tokens
+        least_s = LEAST_STALL_S.get(self.forward.device.type, USUAL_LEAST_STALL_S)
+        return max(TIMES_LONGEST * longest_s, least_s + READING_S * unread_tokens)
 
     def generate(self, sequences: SequenceOf[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         """Decode `sequences` together until all have ended; blocks. Returns what was computed for them.

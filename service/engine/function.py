@@ -16,6 +16,9 @@ from service.workloads.workload import Workload
 logger = logging.getLogger(__name__)
 
 LONGEST_REASON: Final = 300
+LONGEST_FIRST_CALL_S: Final = 300.0  # which may compile something
+LEAST_STALL_S: Final = 30.0
+TIMES_LONGEST: Final = 20.0
 
 
 class Call(Job):
@@ -51,6 +54,11 @@ class FunctionEngine:
 
     def adopt(self, settings: Settings) -> None:
         """A function reads no prompts."""
+
+    def stall_limit_s(self, longest_s: float | None, unread_tokens: int) -> float:
+        if self._workload.longest_call_s is not None:
+            return self._workload.longest_call_s
+        return LONGEST_FIRST_CALL_S if longest_s is None else max(TIMES_LONGEST * longest_s, LEAST_STALL_S)
 
     def generate(self, jobs: Sequence[Call], emit: Emit, admit: Admit | None = None) -> BatchWork:
         calls = 0

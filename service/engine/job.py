@@ -112,6 +112,14 @@ class Engine(Protocol):
         With `admit` it asks between two steps which jobs join.
         """
 
+    def stall_limit_s(self, longest_s: float | None, unread_tokens: int) -> float:
+        """How long `generate` may call no `emit` before the engine counts as stalled.
+
+        Args:
+            longest_s: that it did so of late; ``None`` where nothing was observed yet.
+            unread_tokens: of prompts that are yet to be read.
+        """
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:

@@ -17,12 +17,15 @@ from service.engine.job import Admit, DeviceLostError, Engine, Job, Progress, Sa
 from service.messages.settings import VersionedSettings
 from service.messages.telemetry import BatchWork
 from service.replica.recorder import Recorder
-from service.replica.requests import GenerationRequest, LiveRequests, TextChunk
+from service.replica.requests import GenerationError, GenerationRequest, LiveRequests, TextChunk
+from service.replica.step_watch import EngineStalledError, StepWatch
 
 logger = logging.getLogger(__name__)
 
 SHORT_PROMPT: Final = 500
 """Up to this many characters a prompt takes less time to encode than to hand to a thread, where it would wait."""
+
+WORK_ENDED: Final = "The replica's work has ended unexpectedly; it is replaced. Its log says why."
 
 
 class Generation:
@@ -41,6 +44,8 @@ class Generation:
         self.open_streams = 0
         self._engine = engine
         self._threads = threads
+        self._watch = StepWatch(engine)
+        self._why_ended = ""
         self._request_numbers = itertools.count(1)
         self._batch_ids: dict[Batch[GenerationRequest], str] = {}
         engine.adopt(in_force.settings)
@@ -61,8 +66,12 @@ class Generation:
     ) -> GenerationRequest:
         """Admit an input to the queue. The caller must call `give_up` in the end, whatever happens.
 
-        Raises `QueueFullError`, or the engine's `ValueError` for an input that it refuses.
+        Raises `QueueFullError`, the engine's `ValueError` for an input that it refuses, or `GenerationError` where no
+        batch will run any more.
         """
+        if self._why_ended:
+            self.recorder.count(received=1, refused=1)
+            raise GenerationError(self._why_ended)
         try:
             job = await self._job_for(input, sampling)
         except ValueError:
@@ -98,11 +107,22 @@ class Generation:
             request.answered.cancel()
 
     async def run(self) -> None:
-        """Run batch after batch, for ever; ends with the first that ends unexpectedly."""
-        async with asyncio.TaskGroup() as running:
-            while True:
-                batch = await self.batcher.next_batch()
-                running.create_task(self._run_batch(batch, self._batch_ids.pop(batch)))
+        """Run batch after batch, for ever; ends with the first that ends unexpectedly, or when the engine stalls.
+
+        Then all requests fail, with the reason.
+        """
+        try:
+            async with asyncio.TaskGroup() as running:
+                running.create_task(self._watch.run())
+                while True:
+                    batch = await self.batcher.next_batch()
+                    running.create_task(self._run_batch(batch, self._batch_ids.pop(batch)))
+        except* EngineStalledError as stalled:
+            self._end(str(stalled.exceptions[0]))
+            raise
+        except* Exception:
+            self._end(WORK_ENDED)
+            raise
 
     def begin_segment(self, segment: Batch[GenerationRequest], members: list[GenerationRequest]) -> str:
         """An open batch goes on with `members`, of which the entries of `segment` join; returns the segment's id."""
@@ -121,13 +141,18 @@ class Generation:
         assert batch.formation == "early" or len(present) <= batch.cap, f"{len(present)} in a batch of {batch.cap}"
         self.recorder.change_batch(id, started_s=started_s)
         run = BatchRun(self, id, present)
-        with self._threads.one() as thread:
+        with self._threads.one() as thread, self._watch.over(run):
             is_open = batch.formation == "continuous"
             work = await run.compute(self._engine, thread, is_open) if present else BatchWork()
         for request in run.abandoned:  # an engine ends every job; this is for one that breaks the contract
             self.requests.finish(request, "failed", "The engine stopped before this request was complete.")
         run.end(work)
         self.batcher.free_place()
+
+    def _end(self, why: str) -> None:
+        """No batch will run any more."""
+        self._why_ended = self._why_ended or why
+        self.requests.fail_all(self._why_ended)
 
     async def _job_for(self, input: object, sampling: SamplingParams) -> Job:
         id = f"{self.replica}-{next(self._request_numbers)}"
@@ -158,6 +183,7 @@ class BatchRun:
         self._work_before = BatchWork()
         self._running = {request.job: request for request in self._present}  # as the engine's thread knows them
         self._has_left = False
+        self.signs = 0
 
     # In the engine's thread ------------------------------------------------------------------------------------------
 
@@ -173,6 +199,7 @@ class BatchRun:
 
     def _emit(self, progress: list[Progress]) -> None:
         """The engine has made a step."""
+        self.signs += 1
         for each in progress:
             if each.finish_reason is not None:
                 self._running.pop(each.job, None)
@@ -206,6 +233,11 @@ class BatchRun:
     def end(self, work: BatchWork | None) -> None:
         """The engine has returned."""
         self._finish_segment(work, time.monotonic())
+
+    @property
+    def unread_tokens(self) -> int:
+        """Of the prompts of requests without a token."""
+        return sum(request.job.prompt_tokens for request in self._present if request.first_token_s is None)
 
     @property
     def abandoned(self) -> list[GenerationRequest]:

@@ -136,6 +136,12 @@ class LiveRequests:
         self._on_ran = on_ran
         self._live: dict[str, GenerationRequest] = {}
 
+    def fail_all(self, error: str) -> None:
+        """End every request that has not ended."""
+        for request in list(self._live.values()):
+            request.job.cancel()
+            self.finish(request, "failed", error)
+
     @property
     def counts(self) -> Counter[RequestState]:
         """How many there are in each state, also of those on their way from the queue to the engine."""

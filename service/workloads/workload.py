@@ -22,6 +22,9 @@ class Workload(ABC):
         query: name of the parameter of ``GET /?…=``, which is such a line.
         inputs, outputs: names of the lists in the JSON that ``POST /`` takes and answers.
         computes_on_device: whether `load` makes use of a GPU where there is one; else it gets ``cpu``.
+        longest_call_s: after which a call counts as stuck, or a step of one that streams: its requests fail, and the
+            replica is replaced. ``None``: 20 times as long as the longest of late, but no less than 30 s, and 300 s for
+            the first.
     """
 
     name: ClassVar[str]
@@ -32,6 +35,7 @@ class Workload(ABC):
     inputs: ClassVar[str] = "inputs"
     outputs: ClassVar[str] = "outputs"
     computes_on_device: ClassVar[bool] = False
+    longest_call_s: ClassVar[float | None] = None
 
     def parse(self, line: str) -> Any:
         """The JSON that a line stands for, unless this is overridden itself; raises `ValueError` with what to write."""

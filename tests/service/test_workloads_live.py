@@ -128,6 +128,42 @@ def test_that_a_function_of_ones_own_is_served_as_the_readme_has_it(tmp_path: Pa
         assert (service.ready.workload.name, service.ready.workload.examples) == ("squares", ("3", "-1.5"))
 
 
+STUCK = """
+from threading import Event
+
+from service.workloads.workload import Workload
+
+
+class Stuck(Workload):
+    name, description, examples = "stuck", "Never returns where an input is 0.", ("1",)
+    longest_call_s = 1.0
+
+    def __call__(self, inputs):
+        if 0 in inputs:
+            Event().wait()
+        return inputs
+"""
+
+
+def test_that_a_function_that_never_returns_costs_its_replica_and_no_request_an_answer(tmp_path: Path) -> None:
+    """T24. Each request that the replica held gets an error that says why, and another replica takes its place."""
+    (tmp_path / "stuck.py").write_text(STUCK)
+    arguments = ("--workload", "stuck:Stuck", "--max-batch-size", "2")
+    for service in served(*arguments, folder=tmp_path, program=BATCHSCOPE):
+        with ThreadPoolExecutor(6) as pool:
+            refused = list(pool.map(call, [service] * 6, [0] * 6))
+        while (answer := call(service, 7)).status_code != 200:  # Serve asks for a replica's health every two seconds
+            refused.append(answer)
+        assert answer.json() == {"outputs": [7]}
+        assert {each.status_code for each in refused} == {500}
+        for each in refused:
+            assert error_of(each)["message"].startswith("The engine has made no step for 1.")
+
+
+def call(service: Service, number: int) -> requests.Response:
+    return requests.post(service.url, json={"inputs": [number]}, timeout=HANG_S)
+
+
 def test_that_a_workload_that_is_not_there_is_refused_before_ray_starts(tmp_path: Path) -> None:
     process = ServiceProcess("--workload", "squares:Squares", folder=tmp_path)
     *earlier, failed = process.states()

@@ -19,6 +19,7 @@ from service.replica.completions import Asked, submit_all
 from service.replica.errors import PromptRefusedError
 from service.replica.generation import Generation
 from service.replica.requests import GenerationError, GenerationRequest
+from service.replica.step_watch import EngineStalledError
 
 
 class SteppedEngine:
@@ -29,6 +30,7 @@ class SteppedEngine:
 
     name = "stepped"
     memory_tokens = 0
+    limit_s = 60.0
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
@@ -46,6 +48,9 @@ class SteppedEngine:
 
     def adopt(self, settings: Settings) -> None:
         self.adopted.append(settings)
+
+    def stall_limit_s(self, longest_s: float | None, unread_tokens: int) -> float:
+        return self.limit_s
 
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         self.batches.append([_text(s) for s in sequences])
@@ -375,6 +380,32 @@ async def test_that_the_replica_s_work_ends_when_its_device_is_lost(replica: Rep
     with pytest.raises(ExceptionGroup) as ended:
         await replica.work
     assert ended.group_contains(DeviceLostError)
+
+
+async def test_that_all_requests_fail_with_the_reason_when_the_engine_makes_no_step_any_more(replica: Replica) -> None:
+    """So that nobody waits for `REQUEST_TIMEOUT_S`, and Serve puts another replica in its place."""
+    replica.engine.limit_s = 0.1
+    asked = [await replica.submit("stuck")]
+    await replica.until(lambda: replica.generation.requests.running == 1)
+    asked.append(await replica.submit("waiting"))
+    for request in asked:
+        with pytest.raises(GenerationError, match=r"no step for 0\.\d s; its replica is replaced"):
+            await replica.generation.result(request)
+    with pytest.raises(ExceptionGroup) as ended:
+        await replica.work
+    assert ended.group_contains(EngineStalledError)
+    with pytest.raises(GenerationError, match="its replica is replaced"):
+        await replica.submit("late")
+
+
+async def test_that_requests_that_wait_fail_when_the_replica_s_work_ends(replica: Replica) -> None:
+    lost = await replica.submit("lost")
+    await replica.until(lambda: replica.generation.requests.running == 1)
+    waiting = await replica.submit("waiting")
+    replica.engine.allow(1)
+    for request, reason in ((lost, "device failed"), (waiting, "work has ended")):
+        with pytest.raises(GenerationError, match=reason):
+            await replica.generation.result(request)
 
 
 async def test_that_requests_that_joined_are_told_of_a_crash_of_the_engine_too(open_replica: Replica) -> None:
