@@ -7,10 +7,13 @@ from typing import cast
 
 import pytest
 
+from service.engine.engine import TextEngine
+from service.engine.function import FunctionEngine
 from service.engine.job import Engine
 from service.messages.telemetry import ProcessorUse
 from service.replica.device import EngineProcessor
 from service.replica.step_watch import LOOK_S, EngineStalledError, StepWatch
+from service.workloads.adder import Adder
 from tests.virtual_time import now_s, run_in_virtual_time
 
 LIMIT_S = 4.0
@@ -119,3 +122,22 @@ def test_that_nothing_is_stalled_where_no_batch_runs() -> None:
         return is_at_work
 
     assert run_in_virtual_time(went_on())
+
+
+def test_that_a_text_engine_has_more_time_for_prompts_and_where_its_steps_are_long(
+    tiny_engine: TextEngine,
+) -> None:
+    usual_s = tiny_engine.stall_limit_s(LOOK_S, 0)
+    assert usual_s <= 4.0, "T24: the health check fails within 5 s"
+    assert tiny_engine.stall_limit_s(LOOK_S, 8000) > usual_s + 60
+    assert tiny_engine.stall_limit_s(3.0, 0) == 60.0
+    assert tiny_engine.stall_limit_s(None, 0) > 10 * usual_s, "the first step may load libraries"
+
+
+def test_that_a_function_has_time_by_its_calls_of_late_or_as_it_states_itself() -> None:
+    class Stated(Adder):
+        longest_call_s = 1.5
+
+    usual = FunctionEngine(Adder())
+    assert [usual.stall_limit_s(longest_s, 0) for longest_s in (None, 0.2, 4.0)] == [300.0, 30.0, 80.0]
+    assert {FunctionEngine(Stated()).stall_limit_s(longest_s, 0) for longest_s in (None, 0.2, 4.0)} == {1.5}
