@@ -133,15 +133,14 @@ class Presenter(QObject):
     def _show_verdict(self, shown: Figures, at_s: float | None) -> Verdict:
         """Say the state of the moment that the figures are of."""
         session, history, now_s = self._session, self._history, time.monotonic()
+        is_present = session.state is LifeCycle.RUNNING and at_s is None
+        if not is_present:
+            self._standing.forget()
         judged = verdict_at_rest(session)
         if judged is None:
-            moment_s = self._moment_s(at_s)
             prediction = self._window.figures.prediction
-            judged = verdict(Situation(history, moment_s, self._facts, shown, self._found, prediction))
-        if session.state is LifeCycle.RUNNING and at_s is None:
-            judged = self._standing.take(judged, now_s)
-        else:
-            self._standing.forget()
+            situation = Situation(history, self._moment_s(at_s), self._facts, shown, self._found, prediction)
+            judged = self._standing.take(situation, now_s) if is_present else verdict(situation)
         is_unloaded = history.load is None or history.load.pattern is None
         can_load = session.state is LifeCycle.RUNNING and at_s is None and is_unloaded
         self._window.verdict.show_verdict(judged, self._can_change(at_s), can_load)

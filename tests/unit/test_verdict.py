@@ -275,14 +275,23 @@ def test_that_every_moment_has_one_sentence_with_one_number(run: SyntheticRun) -
 
 
 def test_that_a_state_stands_for_a_while_before_a_better_one_and_yields_at_once_to_a_worse() -> None:
-    standing, well, grows = Standing(), Verdict("well", "All well"), Verdict("growing", "It grows")
-    assert standing.take(grows, 10.0) is grows
-    assert standing.take(well, 10.0 + 0.9 * STANDS_S) is grows
-    assert standing.take(well, 10.0 + STANDS_S) is well
-    failed = Verdict("failed", "Failed")
-    assert standing.take(failed, 10.1 + STANDS_S) is failed
-    again = Verdict("failed", "Failed", "2 s", " ago")
-    assert standing.take(again, 10.2 + STANDS_S) is again, "the same state with newer numbers"
+    standing, grows, falls = Standing(), *(situation(filled_history(DRAINS, at_s)[0]) for at_s in (25.0, 33.0))
+    assert standing.take(grows, 10.0).state == "growing"
+    assert standing.take(falls, 10.0 + 0.9 * STANDS_S).state == "growing"
+    assert standing.take(falls, 10.0 + STANDS_S).state == "working off"
+    assert standing.take(grows, 10.1 + STANDS_S).state == "growing"
+    assert standing.take(situation(filled_history(CALM)[0]), 10.2 + STANDS_S).state == "well", "nothing waits any more"
+
+
+def test_that_a_state_that_stands_has_the_figures_of_the_present_and_offers_no_change() -> None:
+    standing, grows, falls = Standing(), *(situation(filled_history(DRAINS, at_s)[0]) for at_s in (25.0, 33.0))
+    assert standing.take(grows, 10.0).mend is not None
+    assert verdict(falls).state == "working off"
+    found = standing.take(falls, 10.0 + 0.5 * STANDS_S)
+    assert found.state == "growing"
+    assert falls.written["queue"] != grows.written["queue"]
+    assert found.text.endswith(f"; {falls.written['queue']} wait.")
+    assert found.mend is None
 
 
 def test_that_the_states_are_ordered_by_how_bad_they_are() -> None:

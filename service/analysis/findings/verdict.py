@@ -6,7 +6,7 @@ Its figures are those of the register, so that they have the same values as in t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
@@ -24,6 +24,7 @@ State: TypeAlias = Literal[
 ]
 WORST_FIRST: Final[tuple[State, ...]] = get_args(State)
 ALARMING: Final = frozenset({"failed", "refused"})
+LINGERING: Final = frozenset({"growing", "warned"})  # a finding may come and go with each frame
 LONGEST: Final = 90  # characters
 STANDS_S: Final = 2.0
 LAST_RESORT: Final = "requests_wait"  # said where nothing else says what requests wait for
@@ -107,30 +108,47 @@ class Situation:
 
 def verdict(situation: Situation) -> Verdict:
     """The worst that is so, or that all is well."""
-    given = (judge(situation) for judge in _JUDGES)
+    given = (judge(situation) for judge in _JUDGES.values())
     return next((found for found in given if found is not None), _UNLOADED)
 
 
 class Standing:
-    """Lets a state stand for `STANDS_S` before a better one replaces it; a worse one does at once."""
+    """Lets a finding's state stand for `STANDS_S` before a better one replaces it; a worse one does at once.
+
+    Meanwhile its sentence has the figures of the present, and offers no change.
+    """
 
     def __init__(self) -> None:
         self._shown: Verdict | None = None
         self._since_s = 0.0
 
-    def take(self, new: Verdict, now_s: float) -> Verdict:
+    def take(self, situation: Situation, now_s: float) -> Verdict:
         """The verdict to show at `now_s`."""
-        shown = self._shown
+        new, shown = verdict(situation), self._shown
+        if shown is not None and now_s - self._since_s < STANDS_S and _is_better(new, shown):
+            new = _said_again(shown, situation) or new
         if shown is None or new.state != shown.state:
-            is_better = shown is not None and WORST_FIRST.index(new.state) > WORST_FIRST.index(shown.state)
-            if shown is not None and is_better and now_s - self._since_s < STANDS_S:
-                return shown
             self._since_s = now_s
         self._shown = new
         return new
 
     def forget(self) -> None:
         self._shown = None
+
+
+def _is_better(one: Verdict, other: Verdict) -> bool:
+    return WORST_FIRST.index(one.state) > WORST_FIRST.index(other.state)
+
+
+def _said_again(shown: Verdict, situation: Situation) -> Verdict | None:
+    """What is shown, with the figures of now, where a finding says it that has just gone and requests still wait.
+
+    ``None`` for other words.
+    """
+    if shown.state not in LINGERING or shown.finding is None or not situation.figures.queue:
+        return None
+    again = _JUDGES[shown.state](replace(situation, findings=(shown.finding, *situation.findings)))
+    return again and replace(again, mend=None)
 
 
 # The states, the worst first -----------------------------------------------------------------------------------------
@@ -312,15 +330,15 @@ def _mending(finding: Finding | None) -> Finding | None:
 
 
 _UNLOADED: Final = Verdict("unloaded", "No load yet", second=": run a load, or fire your prompts")
-_JUDGES: Final[tuple[Callable[[Situation], Verdict | None], ...]] = (
-    _failed,
-    _refused,
-    _silent,
-    _growing,
-    _working_off,
-    _slow,
-    _warned,
-    _unjudged,
-    _well,
-    _idle,
-)
+_JUDGES: Final[Mapping[State, Callable[[Situation], Verdict | None]]] = {
+    "failed": _failed,
+    "refused": _refused,
+    "silent": _silent,
+    "growing": _growing,
+    "working off": _working_off,
+    "slow": _slow,
+    "warned": _warned,
+    "unjudged": _unjudged,
+    "well": _well,
+    "idle": _idle,
+}
