@@ -91,6 +91,15 @@ ACTS: Final = (
 )
 
 
+OF_THE_ROW: Final = {
+    "queue": r"(\d+) wait",
+    "failed_share": r"^([\d.<]+) % (?:failed|refused)",
+    "p95_s": r"(?<!then )p95 ([\d.]+) s",
+    "requests_per_s": r"^All well: ([\d.]+) ",
+}
+"""What of a verdict is a figure of the row, by its key."""
+
+
 class Reading:
     """What the window says at one moment, as texts and as numbers."""
 
@@ -102,6 +111,7 @@ class Reading:
         self.throughput = plots.throughput.header.readout
         self.batch_size = plots.batch_size.header.readout
         self.activity = self._window.status.activity.text()
+        self.verdict = self._window.verdict.text
         filters = self._window.requests.findChildren(Segmented)[0]
         tips = (filters.button(name).toolTip() for name in ("all", "waiting", "running", "done"))
         self.counts = dict(zip(("all", "waiting", "running", "done"), map(first_number, tips), strict=True))
@@ -145,6 +155,7 @@ class Claims:
         return {
             "queue: figure = legend = table": self._queue_agrees,
             "running: legend = table": self._running_agrees,
+            "the verdict's numbers are those of the row": self._verdict_agrees,
             "requests/s, tokens/s: figure = legend": self._throughput_agrees,
             "p50, p95, p99: figure = legend, in order": self._latency_agrees,
             "batches: within their cap": self._batches_within_cap,
@@ -173,6 +184,12 @@ class Claims:
             said = {"legend": first_number(reading.queue["running"]), "table": reading.counts["running"]}
             if len(set(said.values())) > 1:
                 yield f"{said}"
+
+    def _verdict_agrees(self, reading: Reading) -> Untruth:
+        for key, pattern in OF_THE_ROW.items():
+            found = re.search(pattern, reading.verdict)
+            if found is not None and found[1] != reading.figure(key):
+                yield f"{reading.verdict} beside {key} {reading.figure(key)}"
 
     def _throughput_agrees(self, reading: Reading) -> Untruth:
         names = {"requests_per_s": "requests/s", "tokens_per_s": f"{self._history.unit}/s"}
