@@ -75,6 +75,7 @@ class Presenter(QObject):
         self._prepared: Facts | None = None
         self._judged_s = float("-inf")
         self._still: tuple[float, Figures] | None = None
+        self._row: Figures | None = None  # what stands in the row of figures, and so in all sentences
         self._rows = Rows(window.requests.model, plots, session)
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
         self.round_robin = RoundRobin()
@@ -108,7 +109,7 @@ class Presenter(QObject):
         self._found = () if facts is None else with_change(facts, findings_of(facts))
         panel = self._window.findings
         panel.set_can_change(self._can_change(at_s))
-        judged = self._show_verdict(self._figures(at_s), at_s)
+        judged = self._show_verdict(self._figures(at_s) if self._row is None else self._row, at_s)
         panel.show_findings(judged.listed(self._found), self._nothing_found(judged))
         self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
 
@@ -156,6 +157,7 @@ class Presenter(QObject):
         at_s = self._shown_at_s()
         present = self._figures(None)
         shown_figures = present if at_s is None else self._figures(at_s)
+        self._row = shown_figures
         self._show_figures(shown_figures, at_s)
         if abs(self._moment_s(at_s) - self._judged_s) > JUDGED_ANEW_S:
             self.show_findings()  # another moment is looked at

@@ -16,6 +16,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.widgets.segmented import Segmented
 from service.analysis.findings.facts import Finding
 from service.analysis.findings.verdict import Verdict
+from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
 from tests.synthetic_run import Step, SyntheticRun, early_run, filled_history
 from tests.window.seen import named, texts
@@ -54,6 +55,17 @@ def test_that_a_running_service_without_a_load_offers_to_run_it(live: Batchscope
     assert show(live, SyntheticRun(3.0, (Step(0.0, 0.0, Settings()),))).startswith("No load yet")
     with qtbot.waitSignal(live.window.load.load_wanted):
         named(live.window.verdict, QPushButton, "Run load").click()
+
+
+def test_that_its_number_is_the_one_of_the_row_also_where_findings_are_newer(live: Batchscope) -> None:
+    show(live, DRAINS, 28.0)
+    live.composition.history.become(filled_history(DRAINS, 29.0)[0])
+    live.composition.presenter.show_findings()
+    queue = live.window.figures.figure("queue").text
+    assert figures(live.composition.history).queue != float(queue)
+    assert live.window.verdict.text.endswith(f"; {queue} wait.")
+    live.composition.presenter.show_numbers()
+    assert live.window.verdict.text.endswith(f"; {live.window.figures.figure('queue').text} wait.")
 
 
 def test_that_its_number_is_the_one_of_the_row(live: Batchscope) -> None:
