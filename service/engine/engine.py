@@ -14,7 +14,7 @@ from typing import Any
 from service.engine.batch import READ_COLUMNS, Forward
 from service.engine.compute_thread import ComputeThread
 from service.engine.decoding import Decoding
-from service.engine.job import Admit, Emit, SamplingParams, Sequence
+from service.engine.job import TIMES_LONGEST, Admit, Emit, SamplingParams, Sequence
 from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
 from service.engine.prefixes import USUAL_ROOM_TOKENS
@@ -25,7 +25,6 @@ from service.messages.telemetry import BatchWork, GraphUse
 LONGEST_FIRST_STEP_S = 60.0  # which may load libraries, and capture graphs
 LEAST_STALL_S = {"cpu": 4.0}
 USUAL_LEAST_STALL_S = 15.0  # of a device that now and then compiles something
-TIMES_LONGEST = 20.0
 READING_S = 0.02  # of a token of a prompt, at worst
 SPARE_SHARE = 16  # of what memory holds: one part in this many may be the padding of a group, another the kept prefixes
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # a text that is longer than the context by this is judged by its beginning

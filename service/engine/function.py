@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from service.engine.job import Admit, DeviceLostError, Emit, Job, Line, Progress, is_of_lost_device
+from service.engine.job import TIMES_LONGEST, Admit, DeviceLostError, Emit, Job, Line, Progress, is_of_lost_device
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork
 from service.messages.text import encodable
@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 LONGEST_REASON: Final = 300
 LONGEST_FIRST_CALL_S: Final = 300.0  # which may compile something
 LEAST_STALL_S: Final = 30.0
-TIMES_LONGEST: Final = 20.0
 
 
 class Call(Job):

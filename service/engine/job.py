@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, GraphUse
@@ -74,6 +74,8 @@ class Progress:
     finish_reason: FinishReason | None = None
     error: str | None = None  # a sentence, where `finish_reason` is `error`
 
+
+TIMES_LONGEST: Final = 20.0  # of late: a silence after which an engine counts as stalled
 
 # What a step did for each job; and the jobs that join, given what was computed so far and whether one can.
 Emit: TypeAlias = Callable[[list[Progress]], None]

@@ -39,7 +39,12 @@ class Watched(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Silence:
-    """How long a batch has given no sign of life after so many."""
+    """Of one batch.
+
+    Attributes:
+        signs: of life that the batch had given when it began.
+        lasted_s: since then.
+    """
 
     signs: int
     lasted_s: float = 0.0

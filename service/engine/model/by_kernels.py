@@ -93,14 +93,14 @@ class WholePass:
 
     def _program(self, shapes: tuple[Shape, ...]) -> _Program:
         """Where its parts attend, and where it writes the logits, follows with each pass."""
-        layers = np.repeat(kernels.as_program(*self._tasks(self._layers[0], shapes))[None], len(self._layers), axis=0)
-        attends = _attends(layers[0])
+        first = kernels.as_program(*self._tasks(self._layers[0], shapes))
+        attends = _attends(first)
+        layers = np.repeat(first[None], len(self._layers), axis=0)
         layers[:, ~attends] += self._apart
-        places = (
-            np.flatnonzero(attends).reshape(len(shapes), 2) + layers.shape[1] * np.arange(len(layers))[:, None, None]
-        )
         tasks = np.concatenate([layers.reshape(-1, kernels.TASK), kernels.as_program(*self._last_tasks(shapes))])
-        return _Program(tasks, self._hidden(sum(_sizes(shapes))), list(places.swapaxes(0, 1)))
+        begins = len(first) * np.arange(len(layers))[:, None]
+        attending = [begins + own for own in np.flatnonzero(attends).reshape(len(shapes), 2)]
+        return _Program(tasks, self._hidden(sum(_sizes(shapes))), attending)
 
     def _tasks(self, of: _Layer, shapes: Sequence[Shape]) -> list[Task]:
         """Those of a layer."""

@@ -38,8 +38,8 @@ class Operators(NamedTuple):
         rotation: from cosines and sines, both [tokens, size], what rotates the heads of these tokens.
         rotated: heads, [tokens, heads, size].
         number: between products; ``None``: that of the weights.
-        attended: what the next token of each row attends to, from its heads that are not rotated yet, which keeps its
-            keys and values; ``None``: as all others.
+        attended: what the tokens of a part of few columns attend to, from their heads that are not rotated yet, which
+            keeps their keys and values; ``None``: as all others.
         whole: from the layers, the last norm and the output, what computes a whole pass at once, or ``None``.
     """
 
