@@ -62,7 +62,7 @@ class ServiceController(QObject):
             client.failed.connect(panel.settle)
             client.failed.connect(self.complained)
         session.died.connect(self._on_died)
-        session.cost_known.connect(self._show_failure)
+        session.cost_known.connect(self._on_cost_known)
         session.load_changed.connect(self._on_load_changed)
         session.load_refused.connect(self._on_load_refused)
         session.logged.connect(window.log.append)
@@ -139,6 +139,10 @@ class ServiceController(QObject):
         if self._history.load is not None:
             window.load.set_note(f"Stopped with the service: {self._history.load.totals.sent:,} sent.")
         self._complain(sentence)
+
+    def _on_cost_known(self, sentence: str) -> None:
+        self._show_failure(sentence)
+        self._window.log.append(sentence)
 
     def _show_failure(self, sentence: str) -> None:
         self._window.notice.show_failed(sentence)

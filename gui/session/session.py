@@ -38,7 +38,7 @@ class Session(QObject):
     start_progressed = Signal()  # `progress` has changed
     settings_applied = Signal(object, object)  # the `VersionedSettings` in force; after how many ms, or None if unknown
     died = Signal(str)  # a sentence with the cause and the number of failed requests so far
-    cost_known = Signal(str)  # after `died`: its sentence with the final number of failed requests
+    cost_known = Signal(str)  # after `died`, if requests were under way: its sentence with how many of them failed
     load_changed = Signal(object)  # a `LoadFrame` came in
     load_refused = Signal(str)  # a sentence that says why a command was not sent
     telemetry_came = Signal(object)  # a `TelemetryFrame` came in
@@ -189,13 +189,20 @@ class Session(QObject):
             self._load.send(StopLoad())
         self._move(Event.DIED)
         of_others = sum(row.source == "other" for row in in_flight)
-        self._death = _Death(reason, of_others)
-        self.died.emit(self._death.sentence(len(in_flight) + self._failed_by_death()))
+        self._death = _Death(reason, len(in_flight) + self._failed_by_death(), of_others)
+        self.died.emit(self._death.sentence())
+        self._report_cost()
 
-    def _report_cost(self, death: _Death) -> None:
-        """Report the final number of failed requests: the load generator has an end for each that it sent."""
-        self._death = None
-        self.cost_known.emit(death.sentence(death.of_others + self._failed_by_death()))
+    def _report_cost(self) -> None:
+        """Report how many requests the death cost, once the load generator has an end for each that it sent.
+
+        A replica may outlive the service's main process for a moment, and answers what it holds.
+        """
+        load = self.history.load
+        is_over = load is None or (load.pattern is None and not load.totals.outstanding)
+        if self._death is not None and self._death.under_way and is_over:
+            self.cost_known.emit(self._death.sentence(self._death.of_others + self._failed_by_death()))
+            self._death = None
 
     def _failed_by_death(self) -> int:
         return max(0, self._failed_so_far() - self._failed_before)
@@ -250,9 +257,8 @@ class Session(QObject):
     def _on_load_frame(self, frame: LoadFrame) -> None:
         self.history.add_load(frame)
         self.heard.emit(frame)
-        is_over = frame.pattern is None and not frame.totals.outstanding
-        if self.state is LifeCycle.FAILED and self._death is not None and is_over:
-            self._report_cost(self._death)
+        if self.state is LifeCycle.FAILED:
+            self._report_cost()
         self.load_changed.emit(frame)
 
     def _move(self, event: Event) -> None:
@@ -264,19 +270,29 @@ class Session(QObject):
 
 @dataclass(frozen=True)
 class _Death:
-    """The death of the service, and the requests that it cost.
+    """The death of the service, and the requests that it may cost.
 
     Attributes:
-        of_others: requests of other clients that were under way.
+        under_way: requests that had no end when the service died, or failed by its death before it was known here.
+        of_others: those of them that other clients sent; nobody reports their end, so they count as failed.
 
-    >>> _Death("The service was killed by signal 9 (SIGKILL).", 0).sentence(15)
-    'The service was killed by signal 9 (SIGKILL); 15 requests failed.'
+    >>> death = _Death("The service was killed by signal 9 (SIGKILL).", 15, 0)
+    >>> death.sentence()
+    'The service was killed by signal 9 (SIGKILL). 15 requests were under way.'
+    >>> death.sentence(failed=1)
+    'The service was killed by signal 9 (SIGKILL). 1 of 15 requests under way failed.'
     """
 
     reason: str
+    under_way: int
     of_others: int
 
-    def sentence(self, failed: int) -> str:
-        if not failed:
+    def sentence(self, failed: int | None = None) -> str:
+        """What happened, with the requests under way, or with those of them that failed once their number is known."""
+        if not self.under_way:
             return self.reason
-        return f"{self.reason.removesuffix('.')}; {failed} request{'s' if failed != 1 else ''} failed."
+        requests = "request" if self.under_way == 1 else "requests"
+        if failed is None:
+            were = "was" if self.under_way == 1 else "were"
+            return f"{self.reason} {self.under_way} {requests} {were} under way."
+        return f"{self.reason} {failed} of {self.under_way} {requests} under way failed."

@@ -2,7 +2,7 @@
 
 It says the same lines on standard output and offers the same HTTP; settings, queue, batches and frames are the
 service's own. A "token" is a word and takes `--step-s`. Redeployments are make-believe, and a fifth replica cannot
-start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`, and the signal `HANG_UP`.
+start. Faults are to order: `--fail`, `--deaf`, `--crash-on-start`, and the signals `HANG_UP` and `LOSE_MAIN`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ STAGES = (
 )
 INSTANCE = os.urandom(4).hex()
 HANG_UP = signal.SIGUSR1  # breaks every connection and takes no other, as a process does that is about to die
+LOSE_MAIN = signal.SIGUSR2  # says that the main process died, while what stands for the replicas answers what it holds
 
 
 def say(state: ServiceState) -> None:
@@ -288,6 +289,7 @@ async def serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     if not options.deaf:
         loop.add_signal_handler(signal.SIGTERM, wanted.set)
+    loop.add_signal_handler(LOSE_MAIN, lambda: say(Failed(reason="The main process ended.")))
     await loop.connect_read_pipe(lambda: Parent(wanted), sys.stdin)
     try:
         await asyncio.wait_for(wanted.wait(), options.start_s)

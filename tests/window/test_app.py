@@ -22,7 +22,7 @@ from gui.widgets.slider import Slider
 from service.messages.load import ClosedLoop, Poisson
 from tests.window.children import SCRIPT, scripted
 from tests.window.conftest import MakeBatchscope, start_service
-from tests.window.scripted_service import HANG_UP
+from tests.window.scripted_service import HANG_UP, LOSE_MAIN
 from tests.window.seen import named, texts
 
 
@@ -122,12 +122,12 @@ def test_that_a_death_under_load_is_told_with_its_cost_and_restart_works(
     qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
 
     [sentence] = batchscope.errors
-    assert sentence.endswith("; 20 requests failed.")
+    assert sentence.endswith(" 20 requests were under way.")
     if number is not signal.SIGTERM:
         assert f"killed by signal {number.value} ({number.name})" in sentence
     qtbot.waitUntil(lambda: outcomes(batchscope) == ["failed"] * 20)
     assert all(row.error for row in rows(batchscope))
-    assert batchscope.window.notice.isVisible()
+    qtbot.waitUntil(lambda: batchscope.window.status.activity.text().endswith(" 20 of 20 requests under way failed."))
 
     batchscope.window.toolbar.step_wanted.emit("restart")
     qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.RUNNING)
@@ -147,8 +147,21 @@ def test_that_a_death_that_the_load_generator_sees_first_is_told_with_its_cost(
     kill_service(batchscope)
     qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.FAILED)
 
-    [sentence] = batchscope.errors
-    assert sentence.endswith("; 20 requests failed.")
+    assert batchscope.window.status.activity.text().endswith(" 20 of 20 requests under way failed.")
+
+
+def test_that_requests_that_are_answered_after_a_death_are_no_cost_of_it(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = loaded(qtbot, make_batchscope)
+
+    kill_service(batchscope, LOSE_MAIN)
+    qtbot.waitUntil(lambda: outcomes(batchscope) == ["done"] * 20)
+
+    assert batchscope.errors == ["The main process ended. 20 requests were under way."]
+    cost = "The main process ended. 0 of 20 requests under way failed."
+    qtbot.waitUntil(lambda: batchscope.window.status.activity.text() == cost)
+    assert cost in batchscope.window.log.text()
 
 
 def test_that_a_service_that_cannot_start_says_why(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
