@@ -22,7 +22,7 @@ from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, by_kernels, 
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
-from tests.unit.tiny_models import tiny_gpt2
+from tests.unit.tiny_models import published, tiny_gpt2
 
 
 def llama(**changes: Any) -> Any:
@@ -118,7 +118,7 @@ def test_that_a_llama_computes_the_same_within_rounding(changes: dict[str, Any],
 @needs_kernels
 @pytest.mark.parametrize("eight_bit", [False, pytest.param(True, marks=needs_bytes)])
 def test_that_a_step_that_is_computed_at_once_has_the_bits_of_one_layer_after_the_other(eight_bit: bool) -> None:
-    at_once = by_kernels(eight_bit)
+    at_once = by_kernels(eight_bit=eight_bit)
     by_layer = at_once.operators._replace(whole=None)
     found = logits(LeanLlama(llama(), at_once.make, operators=at_once.operators))
     wanted = logits(LeanLlama(llama(), at_once.make, operators=by_layer))
@@ -213,6 +213,47 @@ def test_that_a_model_whose_results_would_change_computes_as_it_did(
     assert "its results would be others" in caplog.text
 
 
+def in_few_bits(model: Any) -> Any:
+    """A model as one is published in 4 bits, with an output layer in 8."""
+    for name, layer in model.named_modules():
+        if type(layer) is nn.Linear:
+            layer.weight.data = published(8 if name == "lm_head" else 4, *layer.weight.shape)
+    return model
+
+
+def bits_of(forward: nn.Module) -> list[int]:
+    """Of the weights that are kept in few."""
+    return [each.weights.bits for each in forward.modules() if hasattr(getattr(each, "weights", None), "bits")]
+
+
+@needs_bytes
+def test_that_a_model_that_was_published_in_few_bits_is_computed_in_them() -> None:
+    model = in_few_bits(llama())
+    expected = logits(OwnPass(model, CPU))
+
+    forward = optimized(model, CPU)
+
+    assert bits_of(forward) == [4] * 8 + [8]
+    assert_same_within_rounding(forward, expected, by_kernels().roundings)
+
+
+@needs_bytes
+def test_that_a_model_of_which_one_layer_was_published_otherwise_is_computed_in_bfloat16(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = in_few_bits(llama())
+    other = model.model.layers[1].mlp.down_proj.weight
+    other.data = torch.randn_like(other)
+    expected = logits(OwnPass(model, CPU))
+
+    forward = optimized(model, CPU)
+
+    assert isinstance(forward, LeanLlama)
+    assert bits_of(forward) == []
+    assert_same_within_rounding(forward, expected, by_kernels().roundings)
+    assert "its layers keep their weights in several ways" in caplog.text
+
+
 @needs_bytes
 @pytest.mark.parametrize("make", [llama, lambda: tiny_gpt2().to(torch.bfloat16)], ids=["llama", "gpt2"])
 def test_that_weights_in_8_bits_change_little(make: Callable[[], Any]) -> None:
@@ -229,7 +270,7 @@ def test_that_weights_in_8_bits_change_little(make: Callable[[], Any]) -> None:
 
 @needs_bytes
 def test_that_a_model_that_8_bits_would_change_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.engine.model.kernels.LARGEST", 3)
+    monkeypatch.setattr("service.engine.model.tiled.LARGEST", 3)
     with pytest.raises(ModelError, match=r"cannot be had in 8 bits.*choose another dtype"):
         optimized(llama(), CPU, eight_bit=True)
 
@@ -261,7 +302,7 @@ def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.
     monkeypatch.setattr(psutil, "virtual_memory", Full)
     forward = optimized(llama(), CPU)
 
-    assert not {"TiledLinear", "PairLinear", "PackedLinear"} & {type(each).__name__ for each in forward.modules()}
+    assert not {"TiledLinear", "PublishedLinear", "PackedLinear"} & {type(each).__name__ for each in forward.modules()}
 
 
 @pytest.mark.parametrize(
@@ -278,4 +319,4 @@ def test_that_the_real_model_is_lean_and_on_a_processor_packed(
     forward = load(model_folder, "cpu", dtype).forward
     assert isinstance(forward, LeanLlama)
     kinds = {type(each).__name__ for each in forward.modules()}
-    assert kinds & {"TiledLinear", "PairLinear", "PackedLinear", "EightBitLinear", "Linear"} == linears
+    assert kinds & {"TiledLinear", "PublishedLinear", "PackedLinear", "EightBitLinear", "Linear"} == linears

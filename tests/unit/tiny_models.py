@@ -137,3 +137,13 @@ def run(engine: TextEngine, *sequences: Sequence) -> Listener:
     listener.work = engine.generate(list(sequences), listener)
     assert set(listener.endings) == {each.id for each in sequences}
     return listener
+
+
+def published(bits: int, outputs: int, inputs: int) -> torch.Tensor:
+    """Weights as they are published in 4 or 8 bits, with a scale for 32 inputs each. In bfloat16 they are exact."""
+    blocks, largest = -(-inputs // 32), 2**bits - 1
+    whole = torch.randint(0, largest + 1, (outputs, blocks, 32))
+    whole[..., 0], whole[..., 1] = largest, 0 if bits == 4 else 1
+    zeros = torch.randint(1, largest, (outputs, blocks, 1)) if bits == 4 else torch.tensor(128)
+    scales = 2.0 ** torch.randint(-9, -4, (outputs, blocks, 1))
+    return ((whole - zeros).clamp(min=-127) * scales).flatten(1)[:, :inputs].bfloat16()

@@ -10,13 +10,15 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import psutil
 import torch
+from torch import nn
 
 from service.commands.bench.report import BenchRun, Rates, Subject
 from service.engine.model.linear import has_kernels
+from service.engine.model.load import takes_int8
 
 BLOCK_BYTES: Final[dict[str, int]] = {"cpu": 1 << 29}  # more than any cache holds
 BLOCK_BYTES_ELSEWHERE: Final = 1 << 31
@@ -28,6 +30,20 @@ TRIES: Final = 5
 def measured_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     """The best of a few tries each, with as many threads as the model has, of torch's products and of our kernels'."""
     return Rates(bytes_per_s=_bytes_per_s(device), operations_per_s=_operations_per_s(device, dtype))
+
+
+def kept_bytes(model: Any, dtype: str) -> int | None:
+    """How large the weights of a model's linear layers are as kernels of our own have them; ``None`` if these do not.
+
+    `dtype`: of the service's options.
+    """
+    if dtype not in ("bfloat16", "int8") or not takes_int8():
+        return None
+    from service.engine.model.tiled import BlockWeights, as_published
+
+    weigh = as_published if dtype == "bfloat16" else BlockWeights.of
+    layers = (each for each in model.modules() if isinstance(each, nn.Linear))
+    return sum(weigh(each.weight.detach()).packed.nbytes for each in layers)
 
 
 def hardware(device: torch.device) -> str:
@@ -50,11 +66,11 @@ def _operations_per_s(device: torch.device, dtype: torch.dtype) -> float:
     rows, weights = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     ways: list[Callable[[], object]] = [lambda: torch.nn.functional.linear(rows, weights)]
     if device.type == "cpu" and dtype == torch.bfloat16 and has_kernels():
-        from service.engine.model.tiled import HalfWeights, PairWeights, product
-        from service.engine.model.vectors import HAS_PAIRS
+        from service.engine.model.tiled import BlockWeights, HalfWeights, PairWeights, Weights, product
+        from service.engine.model.vectors import HAS_BYTES, HAS_PAIRS
 
-        kinds = (HalfWeights, PairWeights) if HAS_PAIRS else (HalfWeights,)
-        ways += [partial(product, kind.of(weights), rows.float()) for kind in kinds]
+        kinds: dict[type[Weights], bool] = {HalfWeights: True, PairWeights: HAS_PAIRS, BlockWeights: HAS_BYTES}
+        ways += [partial(product, kind.of(weights), rows.float()) for kind, is_there in kinds.items() if is_there]
     return 2 * side**3 / min(_best_s(way, device) for way in ways)
 
 

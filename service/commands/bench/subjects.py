@@ -72,7 +72,7 @@ class Reference:
 
     def facts(self) -> tuple[MeasuredOn, Weights]:
         """What was loaded, and where to."""
-        from service.commands.bench.machine import hardware
+        from service.commands.bench.machine import hardware, kept_bytes
 
         on = MeasuredOn(
             model=self._name,
@@ -82,9 +82,9 @@ class Reference:
             versions={name: version(name) for name in LIBRARIES},
         )
         weights = Weights.of(self._model)
-        if self._dtype_name == "int8":  # as the engine has them; `generate` reads them in the numbers it computes in
-            weights = msgspec.structs.replace(weights, bytes=weights.parameters)
-        return on, weights
+        # As the engine has them; `generate` reads them in the numbers that it computes in.
+        kept = kept_bytes(self._model, self._dtype_name) if self._device.type == "cpu" else None
+        return on, weights if kept is None else msgspec.structs.replace(weights, bytes=kept)
 
     def rates(self) -> Rates:
         """Measured anew."""

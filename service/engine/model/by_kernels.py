@@ -38,6 +38,8 @@ class WholePass:
         self._room = Room(1)
         self._programs: dict[tuple[Shape, ...], _Program] = {}
         tasks = np.stack([kernels.as_program(*self._tasks(each, [(1, 1)])) for each in layers])
+        if (tasks[..., 0] != tasks[0, :, 0]).any():
+            raise ValueError("its layers keep their weights in several ways")
         own = tasks[:, ~_attends(tasks[0])]
         self._apart = own - own[0]  # what layers, which are of one shape, differ by: the addresses of their weights
 

@@ -26,9 +26,14 @@ from numba import carray, cfunc, njit, types
 from numpy.typing import NDArray
 
 from service.engine.model.vectors import (
+    BLOCK,
+    BLOCKS,
+    BYTE_BLOCK_BYTES,
     GROUP,
+    INPUT_BYTES,
     LANES,
     MOST_ROWS,
+    NIBBLE_BLOCK_BYTES,
     add_times,
     address_of,
     as_bits,
@@ -39,21 +44,21 @@ from service.engine.model.vectors import (
     halves,
     numbers,
     sum_byte_products,
+    sum_nibble_products,
     sum_pair_products,
     sum_products,
-    words,
 )
 
-PRODUCT, BYTE_PRODUCT, AS_HALVES, AS_BYTES, NORMALIZED, KEPT, ATTENDED = range(7)  # kernels
+PRODUCT, AS_HALVES, AS_BLOCKS, NORMALIZED, KEPT, ATTENDED = range(6)  # kernels
+FLOATS, PAIRS, NIBBLES, BYTES = range(4)  # what a product is of: see the functions of `vectors` of these names
 PLAIN, ADDED, GATED = range(3)  # what becomes of a product
 TASK: Final = 1 + 17  # whole numbers: the kernel, then sizes, addresses and the bits of a float32
 
 Task: TypeAlias = tuple[int, ...]
 """A kernel, and the numbers that it is given."""
 
-LARGEST: Final = 127
-LARGEST_INPUT: Final = 127 * 256
-BYTE_ZERO: Final = 128  # products of bytes take signed weights and unsigned inputs, of which this one counts as 0
+LARGEST_INPUT: Final = 127 * 256  # of a block
+ROUNDING: Final = np.float32(3 << 22)  # added to a float32 it leaves the nearest whole number in its lowest bits
 
 _OPTIONS: Final[dict[str, Any]] = {
     "cache": True,
@@ -121,16 +126,23 @@ def _finish(kind, sums, outputs, earlier):
 
 @_kernel
 def _product(given, thread, threads):
-    """Given: kind, rows, length, width; inputs, weights, before, outputs; 1 if the inputs are bfloat16, else 0.
+    """Given: kind, rows, length, width; inputs, weights, before, outputs; what the product is of.
 
     Each thread computes groups of outputs.
     """
     kind, rows, length, width = given[0], given[1], given[2], given[3]
-    inputs, weights, are_halves = given[4], given[5], given[8]
+    inputs, weights, of = given[4], given[5], given[8]
     earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
     groups = (width + GROUP - 1) // GROUP
     sheets = 2 if kind == GATED else 1
-    group_bytes = 2 * GROUP * length
+    blocks = (length + BLOCK - 1) // BLOCK
+    row_bytes, part_bytes = 4 * length, 2 * LANES * length
+    if of == PAIRS:
+        row_bytes = 2 * length
+    elif of == NIBBLES:
+        row_bytes, part_bytes = INPUT_BYTES * blocks, NIBBLE_BLOCK_BYTES * blocks
+    elif of == BYTES:
+        row_bytes, part_bytes = INPUT_BYTES * blocks, BYTE_BLOCK_BYTES * blocks
     sums = np.empty((sheets, MOST_ROWS, GROUP), np.float32)
     tiles = (rows + MOST_ROWS - 1) // MOST_ROWS
     for group in range(groups * thread // threads, groups * (thread + 1) // threads):
@@ -139,49 +151,20 @@ def _product(given, thread, threads):
         row = 0
         for tile in range(tiles):
             count = (rows - row + tiles - tile - 1) // (tiles - tile)
+            own = inputs + row_bytes * row
             for sheet in range(sheets):
-                place = weights + (sheets * group + sheet) * group_bytes
-                if are_halves:
-                    sum_pair_products(count, inputs + 2 * row * length, length, place, address_of(sums[sheet]))
+                place, target = weights + (sheets * group + sheet) * BLOCKS * part_bytes, address_of(sums[sheet])
+                if of == FLOATS:
+                    sum_products(count, own, length, place, target)
+                elif of == PAIRS:
+                    sum_pair_products(count, own, length, place, target)
                 else:
-                    sum_products(count, inputs + 4 * row * length, length, place, address_of(sums[sheet]))
-            end = row + count
-            _finish(kind, sums, outputs[row:end, column : column + wide], earlier[row:end, column : column + wide])
-            row = end
-
-
-@_kernel
-def _byte_product(given, thread, threads):
-    """Given: as `_product` up to the outputs, of inputs as bytes; the largest input of each row, scales and shifts."""
-    kind, rows, length, width = given[0], given[1], given[2], given[3]
-    inputs, weights = given[4], given[5]
-    earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
-    groups = (width + GROUP - 1) // GROUP
-    sheets = 2 if kind == GATED else 1
-    largest = carray(floats(given[8]), (rows,))
-    scales = carray(floats(given[9]), (groups, sheets, GROUP))
-    shifts = carray(words(given[10]), (groups, sheets, GROUP))
-    exact = np.empty((MOST_ROWS, GROUP), np.int32)
-    sums = np.empty((sheets, MOST_ROWS // 2, GROUP), np.float32)
-    most = MOST_ROWS // 2
-    tiles = (rows + most - 1) // most
-    for group in range(groups * thread // threads, groups * (thread + 1) // threads):
-        column = group * GROUP
-        wide = min(GROUP, width - column)
-        row = 0
-        for tile in range(tiles):
-            count = (rows - row + tiles - tile - 1) // (tiles - tile)
-            for sheet in range(sheets):
-                place = weights + (sheets * group + sheet) * GROUP * length
-                sum_byte_products(2 * count, inputs + 2 * row * length, length, place, address_of(exact))
-                scale, shift = scales[group, sheet], shifts[group, sheet]
-                for each in range(count):
-                    factor = largest[row + each]
-                    low, high, total = exact[2 * each], exact[2 * each + 1], sums[sheet, each]
-                    for lane in range(GROUP):
-                        exact_low, exact_high = low[lane] - shift[lane], high[lane] - shift[lane]
-                        of_both = np.float32(exact_low) + np.float32(256) * np.float32(exact_high)
-                        total[lane] = of_both * scale[lane] * factor
+                    for _ in range(BLOCKS):
+                        if of == NIBBLES:
+                            sum_nibble_products(count, own, blocks, place, target)
+                        else:
+                            sum_byte_products(count, own, blocks, place, target)
+                        place, target = place + part_bytes, target + 4 * LANES
             end = row + count
             _finish(kind, sums, outputs[row:end, column : column + wide], earlier[row:end, column : column + wide])
             row = end
@@ -205,26 +188,38 @@ def _as_halves(given, thread, threads):
 
 
 @_kernel
-def _as_bytes(given, thread, threads):
-    """Given: rows, length, padded length; inputs, the largest of each row, bytes: the low ones of a row, then the high.
+def _as_blocks(given, thread, threads):
+    """Given: rows, length; inputs; what they become, [rows, blocks, INPUT_BYTES].
 
-    A row's largest input becomes 32,512, and the others in proportion. `BYTE_ZERO` is added to each byte.
+    The largest input of a block becomes 32,512, and the others whole numbers in proportion. What one of them is worth
+    and what all are worth together stand before their low bytes, and these before the high ones, all with a sign.
     """
-    rows, length, padded = given[0], given[1], given[2]
-    inputs, largest = carray(floats(given[3]), (rows, length)), carray(floats(given[4]), (rows,))
-    outputs = carray(flags(given[5]), (rows, 2, padded))
-    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
-        source, low, high = inputs[row], outputs[row, 0], outputs[row, 1]
-        most, infinite = np.float32(0), np.float32(0)
-        for each in range(length):
-            most = max(most, abs(source[each]))
-            infinite += source[each] * np.float32(0)  # NaN for what is not finite, which the results are then too
-        largest[row] = most + infinite
+    rows, length = given[0], given[1]
+    inputs = carray(floats(given[2]), (rows, length))
+    blocks = (length + BLOCK - 1) // BLOCK
+    units = rows * blocks
+    for unit in range(units * thread // threads, units * (thread + 1) // threads):
+        row, block = unit // blocks, unit % blocks
+        source = inputs[row, BLOCK * block : min(length, BLOCK * (block + 1))]
+        place = given[3] + INPUT_BYTES * unit
+        worth = carray(floats(place), (2,))
+        low, high = carray(flags(place + 8), (BLOCK,)), carray(flags(place + 8 + BLOCK), (BLOCK,))
+        bits = np.uint32(0)
+        for each in range(len(source)):
+            bits = max(bits, as_bits(source[each]) & np.uint32(0x7FFFFFFF))  # in the order of what they stand for
+        most = as_float(bits)
         factor = np.float32(LARGEST_INPUT) / most if most > 0 else np.float32(0)
-        for each in range(length):
-            shifted = np.int32(np.rint(source[each] * factor)) + np.int32(BYTE_ZERO * 257)
-            low[each] = np.uint8(shifted & 255)
-            high[each] = np.uint8(shifted >> 8)
+        total = np.int32(0)
+        for each in range(len(source)):
+            whole = np.int32(as_bits(source[each] * factor + ROUNDING) - as_bits(ROUNDING))
+            total += whole
+            low[each] = np.uint8(whole & 255)
+            high[each] = np.uint8(((whole + 128) >> 8) & 255)
+        for each in range(len(source), BLOCK):
+            low[each] = 0
+            high[each] = 0
+        worth[0] = most / np.float32(LARGEST_INPUT) if most < np.inf else np.float32(np.nan)  # as the results are then
+        worth[1] = worth[0] * np.float32(total)
 
 
 @_kernel
@@ -343,12 +338,10 @@ def _compute(program):
         kernel, given = tasks[number, 0], tasks[number, 1:]
         if kernel == PRODUCT:
             _product(given, thread, threads)
-        elif kernel == BYTE_PRODUCT:
-            _byte_product(given, thread, threads)
         elif kernel == AS_HALVES:
             _as_halves(given, thread, threads)
-        elif kernel == AS_BYTES:
-            _as_bytes(given, thread, threads)
+        elif kernel == AS_BLOCKS:
+            _as_blocks(given, thread, threads)
         elif kernel == NORMALIZED:
             _normalized(given, thread, threads)
         elif kernel == KEPT:

@@ -73,7 +73,7 @@ class LeanLlama(nn.Module):
         """The logits that follow the last column of each part, [rows of all parts, vocabulary]."""
         sizes = [part.ids.numel() for part in parts]
         tokens = self._tokens(_flat(part.ids for part in parts))
-        hidden = tokens.to(self._operators.number or tokens.dtype)
+        hidden = tokens.to(self.number)
         rotation = self._rotate_by(hidden, _flat(part.positions for part in parts))
         is_short = [self._operators.attended is not None and has_few_columns(part) for part in parts]
         if self._whole is not None and all(is_short) and len(hidden) <= MOST_TOKENS:
@@ -89,6 +89,12 @@ class LeanLlama(nn.Module):
         ]
         logits: Tensor = self._output(self._operators.normalized(torch.cat(lasts), self._norm))
         return logits
+
+    @property
+    def number(self) -> torch.dtype:
+        """What is kept between products."""
+        dtype: torch.dtype = self._tokens.weight.dtype
+        return self._operators.number or dtype
 
     def linears(self) -> Iterator[tuple[nn.Module, int]]:
         """One linear layer of each kind, and how many inputs it has."""

@@ -49,20 +49,23 @@ PACKED: Final = {torch.bfloat16: Linear(PackedLinear, 0.0), torch.float32: Linea
 INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, linear in PACKED.items()}
 
 
-def by_kernels(eight_bit: bool = False) -> Linear:
+def by_kernels(*, eight_bit: bool = False, as_published: bool = True) -> Linear:
     """Linear layers of our own kernels, where there are some."""
     from service.engine.model.by_kernels import BY_KERNELS
-    from service.engine.model.tiled import EightBitLinear, PairLinear, TiledLinear, pairs_are_quicker
+    from service.engine.model.tiled import EightBitLinear, PublishedLinear, TiledLinear
+    from service.engine.model.vectors import HAS_BYTES
 
     if eight_bit:
         return Linear(EightBitLinear, 32.0, BY_KERNELS)
-    return Linear(PairLinear if pairs_are_quicker() else TiledLinear, 32.0, BY_KERNELS)
+    return Linear(PublishedLinear if as_published and HAS_BYTES else TiledLinear, 32.0, BY_KERNELS)
 
 
 def on_a_processor(dtype: torch.dtype) -> list[Linear]:
     """Linear layers for weights of `dtype`, the quickest first; none where there are but torch's."""
     packed = [PACKED[dtype]] if packs(dtype) else []
-    return [by_kernels(), *packed] if dtype == torch.bfloat16 and has_kernels() else packed
+    if dtype != torch.bfloat16 or not has_kernels():
+        return packed
+    return [by_kernels(), by_kernels(as_published=False), *packed]
 
 
 def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
@@ -100,12 +103,14 @@ def deterministic(model: Any, eight_bit: bool = False, report: LoadReport = keep
     if not _is_llama(model):
         raise ModelError(f"{type(model).__name__} cannot be computed deterministically, only a Llama; leave it out.")
     found = [by_kernels(eight_bit=True)] if eight_bit else on_a_processor(dtype)
-    if not found:
+    linears = [each if each.operators.attended else INVARIANT[dtype] for each in found]
+    if not linears:
         raise ModelError(f"This processor has no deterministic products in {dtype}; leave out deterministic.")
-    linear = found[0] if found[0].operators.attended else INVARIANT[dtype]
-    lean = _lean(model, OwnPass(model, torch.device("cpu")), linear, report)
-    assert isinstance(lean, LeanLlama)
-    if not all(is_invariant(layer, inputs, linear.operators.number or dtype) for layer, inputs in lean.linears()):
+    own = OwnPass(model, torch.device("cpu"))
+    lean = _first_same(model, own, linears, report)
+    if not isinstance(lean, LeanLlama):
+        raise ModelError("This model's results would be others if it were computed deterministically; leave it out.")
+    if not all(is_invariant(layer, inputs, lean.number) for layer, inputs in lean.linears()):
         raise ModelError("This processor's products depend on the number of rows; leave out deterministic.")
     return lean
 
@@ -116,7 +121,8 @@ def _first_same(model: Any, own: OwnPass, linears: Sequence[Linear], report: Loa
         try:
             return _replaced(model, own, linear, report)
         except Exception as error:  # such as of an architecture that looks at its layers' weights
-            logger.warning("The model computes as transformers has it, which is slower: %s", error)
+            logger.warning("The model is not computed by %s: %s", linear.make.__name__, error)
+    logger.warning("The model computes as transformers has it, which is slower.")
     return own
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -14,14 +15,19 @@ from torch import Tensor, nn
 from service.engine.model import kernels
 from service.engine.model.kernels import Task
 from service.engine.model.linear import OnlyInferring
-from service.engine.model.vectors import BLOCKS, GROUP, HAS_PAIRS, LANES
+from service.engine.model.vectors import BLOCK, BLOCKS, GROUP, HAS_PAIRS, INPUT_BYTES, LANES
 
-WIDEST: Final = (2**31 - 1) // (255 * kernels.LARGEST)  # inputs whose products a sum of 32 bits holds
 TRIED_ROWS, TRIED_INPUTS, TRIED_OUTPUTS = 16, 576, 3072
 TRIALS: Final = 20
 WORTH_ROUNDING: Final = 1.2  # times as quick
 OUTPUTS: Final = 8  # in the task of a product: their address
 TINIEST: Final = torch.finfo(torch.float32).tiny
+LEVELS: Final = 16  # of a weight in 4 bits
+LARGEST: Final = 127  # of a weight in 8 bits, which `BYTE_ZERO` is added to
+BYTE_ZERO: Final = 128
+MOST_FITTED: Final = 1 << 22  # weights at a time, which takes some 100 MB
+NEAR: Final = 1.5 * 2**-8  # of the largest of its block, what rounding to bfloat16 and a scale may change of a weight
+BY_CHANCE: Final = 0.25  # of a scale, by which numbers are rounded on average
 
 
 class Weights(Protocol):
@@ -30,6 +36,10 @@ class Weights(Protocol):
     @classmethod
     def of(cls, *matrices: Tensor) -> Self:
         """Of matrices of one shape, [outputs, inputs]. Raises `ValueError` if no kernel takes them."""
+
+    @property
+    def packed(self) -> Tensor:
+        """As a kernel reads them."""
 
     @property
     def outputs(self) -> int:
@@ -86,8 +96,8 @@ class HalfWeights(NamedTuple):
     def task(self, inputs: Tensor, outputs: Tensor, before: Tensor | None) -> Task:
         """As `tasks`, of inputs in float32, or in bfloat16 where the processor `HAS_PAIRS`."""
         places = addresses(inputs, self.packed, outputs if before is None else before, outputs)
-        are_halves = int(inputs.dtype == torch.bfloat16)
-        return kernels.PRODUCT, _kind(self.packed, before), *inputs.shape, self.outputs, *places, are_halves
+        of = kernels.PAIRS if inputs.dtype == torch.bfloat16 else kernels.FLOATS
+        return kernels.PRODUCT, _kind(self.packed, before), *inputs.shape, self.outputs, *places, of
 
 
 class PairWeights(HalfWeights):
@@ -121,60 +131,122 @@ def timed_s(program: NDArray[np.int64]) -> float:
     return time.perf_counter() - begun_s
 
 
-class ByteWeights(NamedTuple):
-    """In 8 bits, with inputs of 16. For a processor with VNNI.
+class BlockWeights(NamedTuple):
+    """In 4 or 8 bits, with a scale for each output of each block of inputs. For a processor with VNNI.
+
+    A weight is `scale` times a whole number without a sign, and `lowest`. Inputs are whole numbers of 16 bits, with a
+    scale for each block of a row.
 
     Attributes:
-        packed: [groups, matrices, blocks, inputs / 4, lanes, 4].
-        scales: of each output, float32, [groups, matrices, outputs of a group].
-        shifts: what the sums of an output are too large by, since each byte of an input is.
+        packed: uint8, [groups, matrices, BLOCKS, blocks of inputs, bytes]: of each block the whole numbers, four inputs
+            of each of `LANES` outputs after four others, then scales and lowest in float16, [2, LANES].
+        bits: of a weight.
         outputs: how many a matrix has.
     """
 
     packed: Tensor
-    scales: Tensor
-    shifts: Tensor
+    bits: int
     outputs: int
 
     @classmethod
-    def of(cls, *matrices: Tensor) -> Self:
-        outputs, length = matrices[0].shape
-        if length > WIDEST:
-            raise ValueError(f"a layer has {length:,} inputs, more than {WIDEST:,}")
-        scales = [(each.float().abs().amax(dim=1) / kernels.LARGEST).clamp_(min=TINIEST) for each in matrices]
-        whole = [
-            (each.float() / scale[:, None]).round_().clamp_(-kernels.LARGEST, kernels.LARGEST).to(torch.int8)
-            for each, scale in zip(matrices, scales, strict=True)
-        ]
-        shifts = [kernels.BYTE_ZERO * each.sum(dim=1, dtype=torch.int32) for each in whole]
-        return cls(
-            torch.stack([_in_groups(each, 4) for each in whole], dim=1),
-            torch.stack([_in_groups(each[:, None] / kernels.LARGEST_INPUT) for each in scales], dim=1),
-            torch.stack([_in_groups(each[:, None]) for each in shifts], dim=1),
-            outputs,
-        )
+    def of(cls, *matrices: Tensor, rounds: bool = True) -> Self:
+        """In 4 bits where the weights were published so, and else in 8.
+
+        With `rounds` they are rounded to 8 bits; without it there is a `ValueError` if they were not published so.
+        """
+        for bits, may_round in ((4, False), (8, rounds)):
+            packed = [_in_blocks(each, bits, may_round) for each in matrices]
+            if all(each is not None for each in packed):
+                return cls(torch.stack(packed, dim=1), bits, len(matrices[0]))  # type: ignore[arg-type]  # none is None
+        raise ValueError("the weights were not published in 4 or 8 bits")
 
     def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
         rows, length = inputs.shape
-        padded = 4 * self.packed.shape[3]
-        largest, as_bytes = room.of("largest", rows), room.of("bytes", rows, 2, padded, dtype=torch.uint8)
-        packing = (rows, length, padded, *addresses(inputs, largest, as_bytes))
-        places = addresses(
-            as_bytes, self.packed, outputs if before is None else before, outputs, largest, self.scales, self.shifts
-        )
-        given = (_kind(self.packed, before), rows, padded, self.outputs, *places)
+        blocks = room.of("blocks", rows, -(-length // BLOCK), INPUT_BYTES, dtype=torch.uint8)
+        places = addresses(blocks, self.packed, outputs if before is None else before, outputs)
+        of = kernels.NIBBLES if self.bits == 4 else kernels.BYTES
         return [
-            (kernels.AS_BYTES, *packing),
-            (kernels.BYTE_PRODUCT, *given),
+            (kernels.AS_BLOCKS, rows, length, *addresses(inputs, blocks)),
+            (kernels.PRODUCT, _kind(self.packed, before), rows, length, self.outputs, *places, of),
         ]
 
 
-def _in_groups(matrix: Tensor, together: int = 1) -> Tensor:
+def as_published(*matrices: Tensor) -> Weights:
+    """In 4 or 8 bits if the weights were published so, and else in bfloat16."""
+    try:
+        return BlockWeights.of(*matrices, rounds=False)
+    except ValueError:
+        return in_halves(*matrices)
+
+
+def in_halves(*matrices: Tensor) -> Weights:
+    """In bfloat16, with inputs as this processor takes them quickest."""
+    return (PairWeights if pairs_are_quicker() else HalfWeights).of(*matrices)
+
+
+def _in_groups(matrix: Tensor, together: int) -> Tensor:
     """[outputs, inputs] as [groups, blocks, inputs / together, lanes, together], filled up with zeros."""
-    outputs, length = matrix.shape
-    filled = matrix.new_zeros(-(-outputs // GROUP) * GROUP, -(-length // together) * together)
-    filled[:outputs, :length] = matrix
+    filled = _filled(matrix, GROUP, together)
     return filled.view(-1, BLOCKS, LANES, filled.shape[1] // together, together).transpose(2, 3).contiguous()
+
+
+def _filled(matrix: Tensor, outputs: int, inputs: int) -> Tensor:
+    """With zeros, to multiples of these."""
+    filled = matrix.new_zeros(*(-(-size // of) * of for size, of in zip(matrix.shape, (outputs, inputs), strict=True)))
+    filled[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return filled
+
+
+def _in_blocks(matrix: Tensor, bits: int, may_round: bool) -> Tensor | None:
+    """[outputs, inputs] as `BlockWeights.packed` has a matrix; ``None`` where it must not be rounded and would be."""
+    parts = []
+    for part in torch.split(matrix, GROUP * max(1, MOST_FITTED // (GROUP * matrix.shape[1]))):
+        blocks = _filled(part, GROUP, BLOCK).float()
+        blocks = blocks.view(len(blocks), -1, BLOCK).permute(2, 0, 1).contiguous()
+        whole, *others = _in_nibbles(blocks) if bits == 4 else _in_bytes(blocks)
+        scales, lowest = (each.half() for each in others)
+        if not (may_round or _are_alike(blocks, whole, scales.float(), lowest.float())):
+            return None
+        parts.append(_packed(bits, whole, scales, lowest))
+    return torch.cat(parts)
+
+
+def _in_nibbles(blocks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Whole numbers up to 15, scales and lowest, by least squares, of weights, [BLOCK, outputs, blocks]."""
+    lowest = blocks.amin(0)
+    scales = (blocks.amax(0) - lowest) / (LEVELS - 1)
+    whole = ((blocks - lowest) / scales.clamp(min=TINIEST)).round_()
+    apart = whole - whole.mean(0)
+    scales = (apart * blocks).sum(0) / apart.square().sum(0).clamp_(min=TINIEST)
+    return whole, scales, blocks.mean(0) - scales * whole.mean(0)
+
+
+def _in_bytes(blocks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same up to 255, of which `BYTE_ZERO` stands for 0."""
+    scales = blocks.abs().amax(0) / LARGEST
+    whole = (blocks / scales.clamp(min=TINIEST)).round_()
+    scales = (whole * blocks).sum(0) / whole.square().sum(0).clamp_(min=TINIEST)
+    whole = (blocks / scales.clamp(min=TINIEST)).round_().clamp_(-LARGEST, LARGEST)
+    return whole + BYTE_ZERO, scales, -BYTE_ZERO * scales
+
+
+def _are_alike(blocks: Tensor, whole: Tensor, scales: Tensor, lowest: Tensor) -> bool:
+    """Whether weights are what these numbers say, but for being rounded to bfloat16: by chance none of a matrix are."""
+    apart = (whole * scales + lowest - blocks).abs_()
+    is_near = (apart <= NEAR * blocks.abs().amax(0)).all()
+    return bool(is_near) and apart.mean().item() <= BY_CHANCE / 2 * scales.mean().item()
+
+
+def _packed(bits: int, whole: Tensor, scales: Tensor, lowest: Tensor) -> Tensor:
+    """Of whole numbers, [BLOCK, outputs, blocks], and scales and lowest in float16, [outputs, blocks]."""
+    _, outputs, blocks = whole.shape
+    numbers = whole.to(torch.uint8).permute(1, 2, 0)
+    if bits == 4:  # four inputs stand in the low bits, the four after them in the high ones
+        firsts, seconds = numbers.reshape(outputs, blocks, -1, 2, 4).unbind(3)
+        numbers = firsts | seconds << 4
+    numbers = numbers.reshape(-1, BLOCKS, LANES, blocks, BLOCK * bits // 32, 4).permute(0, 1, 3, 4, 2, 5).flatten(3)
+    both = torch.stack([scales, lowest]).view(2, -1, BLOCKS, LANES, blocks).permute(1, 2, 4, 0, 3)
+    return torch.cat([numbers, both.contiguous().flatten(3).view(torch.uint8)], dim=3)
 
 
 def _kind(packed: Tensor, before: Tensor | None) -> int:
@@ -190,13 +262,13 @@ def addresses(*tensors: Tensor | None) -> list[int]:
 class TiledLinear(OnlyInferring):
     """With weights in bfloat16. Gives a row the same bits alone and beside others."""
 
-    kind: ClassVar[type[Weights]] = HalfWeights
+    weigh: ClassVar[Callable[..., Weights]] = in_halves
     weights: Weights
     bias: Tensor | None
 
     def __init__(self, *layers: nn.Linear) -> None:
         super().__init__()
-        self.weights = self.kind.of(torch.cat([layer.weight.detach() for layer in layers]))
+        self.weights = type(self).weigh(torch.cat([layer.weight.detach() for layer in layers]))
         has_bias = layers[0].bias is not None
         self.bias = torch.cat([layer.bias.detach() for layer in layers]) if has_bias else None
 
@@ -214,23 +286,19 @@ class TiledLinear(OnlyInferring):
 
     @classmethod
     def gated(cls, gates: nn.Linear, others: nn.Linear) -> nn.Module:
-        return super().gated(gates, others) if gates.bias is not None else TiledGates(cls.kind, gates, others)
+        return super().gated(gates, others) if gates.bias is not None else TiledGates(cls.weigh, gates, others)
 
 
-class PairLinear(TiledLinear):
-    """With weights in bfloat16, and inputs that are rounded to it."""
+class PublishedLinear(TiledLinear):
+    """With weights in as few bits as they were published in."""
 
-    kind = PairWeights
+    weigh = as_published
 
 
 class EightBitLinear(TiledLinear):
-    """With weights in 8 bits. Each output has a scale of its own, by which its largest weight becomes 127.
+    """With weights in 8 bits, or in 4 if they were published so."""
 
-    Inputs are whole numbers of 16 bits, with a scale for each row, by which its largest becomes 32,512. Their high and
-    their low bytes are two rows of one product of bytes, whose sums are exact.
-    """
-
-    kind = ByteWeights
+    weigh = BlockWeights.of
 
 
 class TiledGates(nn.Module):
@@ -239,9 +307,9 @@ class TiledGates(nn.Module):
     weights: Weights
     bias = None
 
-    def __init__(self, kind: type[Weights], gates: nn.Linear, others: nn.Linear) -> None:
+    def __init__(self, weigh: Callable[..., Weights], gates: nn.Linear, others: nn.Linear) -> None:
         super().__init__()
-        self.weights = kind.of(gates.weight.detach(), others.weight.detach())
+        self.weights = weigh(gates.weight.detach(), others.weight.detach())
 
     def forward(self, inputs: Tensor) -> Tensor:
         return product(self.weights, inputs)

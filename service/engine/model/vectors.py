@@ -36,6 +36,10 @@ LANES: Final = 16 if HAS_LONG_VECTORS else 8  # numbers of a vector
 BLOCKS: Final = 3  # vectors of outputs that are computed at once
 GROUP: Final = LANES * BLOCKS
 MOST_ROWS: Final = 8 if HAS_LONG_VECTORS else 4  # at once: their sums, three vectors each, stay in registers
+BLOCK: Final = 32  # inputs whose weights share a scale, as in files of the formats Q4_0, Q4_1, Q4_K and Q8_0
+INPUT_BYTES: Final = 8 + 2 * BLOCK  # of a block of a row: two of float32, then the low and the high bytes
+NIBBLE_BLOCK_BYTES: Final = LANES * (BLOCK // 2 + 4)  # of `LANES` outputs: weights, then two of float16 for each
+BYTE_BLOCK_BYTES: Final = LANES * (BLOCK + 4)
 
 
 def _pointer_to(number: Any) -> Any:
@@ -50,7 +54,7 @@ def _pointer_to(number: Any) -> Any:
 
 
 floats, halves = _pointer_to(types.float32), _pointer_to(types.uint16)
-numbers, words, flags = _pointer_to(types.int64), _pointer_to(types.int32), _pointer_to(types.uint8)
+numbers, flags = _pointer_to(types.int64), _pointer_to(types.uint8)
 
 
 @intrinsic
@@ -122,6 +126,29 @@ class _Vectors:
         """bfloat16, as float32."""
         words = self.builder.zext(self.load(self.shorts, place, align=2), self.words)
         return self.low(words)
+
+    def load_float16(self, place: Any) -> Any:
+        """As float32."""
+        kind = ir.VectorType(ir.HalfType(), LANES)
+        return self.builder.fpext(self.load(kind, place, align=2), self.floats)
+
+    def quads(self, place: Any, bits: int) -> Iterator[Any]:
+        """The weights of a block, without a sign, four inputs of each output at a time: as bytes."""
+        for number in range(BLOCK * bits // 32):
+            each = self.load(self.words, self.builder.add(place, self.integer(4 * LANES * number)))
+            if bits == 8:
+                yield each
+                continue
+            mask = ir.Constant(self.words, [0x0F0F0F0F] * LANES)
+            yield self.builder.and_(each, mask)
+            yield self.builder.and_(self.builder.lshr(each, ir.Constant(self.words, [4] * LANES)), mask)
+
+    def add_byte_products(self, sums: Any, weights: Any, inputs: Any) -> Any:
+        """Add four products each of bytes, of which the weights have no sign and the inputs have one (VNNI)."""
+        kind = ir.FunctionType(self.words, [self.words] * 3)
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"  # WORKAROUND numba 0.68: in LLVM 22 it takes vectors of bytes
+        add = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(add, [sums, weights, inputs])
 
     def low(self, pairs: Any) -> Any:
         """The first bfloat16 of each pair."""
@@ -241,37 +268,54 @@ def _sum_pair_products_of(rows: int, vectors: _Vectors, inputs: Any, length: Any
     vectors.store_all(totals, sums)
 
 
-@intrinsic
-def sum_byte_products(typing: Any, rows: Any, inputs: Any, length: Any, weights: Any, sums: Any) -> Any:
-    """Put the products of 1 to `MOST_ROWS` rows of bytes with the weights of a group into `sums`, [rows, GROUP].
+def _of_blocks(bits: int) -> Any:
+    @intrinsic
+    def sum_block_products(typing: Any, rows: Any, inputs: Any, blocks: Any, weights: Any, sums: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            rows, *places = values
+            for count in _cases(builder, rows, MOST_ROWS if HAS_BYTES else 0):
+                _sum_block_products_of(count, bits, _Vectors(builder), *places)
+            return context.get_dummy_value()
 
-    `inputs`: address of the first row, without a sign, [rows, length]; `weights`: of the group's, with a sign, [BLOCKS,
-    length / 4, LANES, 4]; `sums`: of int32. It takes a processor that `HAS_BYTES`; elsewhere it does nothing.
-    """
+        return types.void(rows, inputs, blocks, weights, sums), generate
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        rows, *places = values
-        for count in _cases(builder, rows, MOST_ROWS if HAS_BYTES else 0):
-            _sum_byte_products_of(count, _Vectors(builder), *places)
-        return context.get_dummy_value()
-
-    return types.void(rows, inputs, length, weights, sums), generate
+    return sum_block_products
 
 
-def _sum_byte_products_of(rows: int, vectors: _Vectors, inputs: Any, length: Any, weights: Any, sums: Any) -> None:
-    builder, totals = vectors.builder, [ir.Constant(vectors.words, [0] * LANES)] * (rows * BLOCKS)
-    kind = ir.FunctionType(vectors.words, [vectors.words] * 3)
-    name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"  # WORKAROUND numba 0.68: in LLVM 22 it takes vectors of bytes
-    add_products = cgutils.get_or_insert_function(builder.module, kind, name)
-    with vectors.loop(builder.sdiv(length, vectors.integer(4)), totals) as four:
-        places = [vectors.at(weights, (four, 4 * LANES), (length, LANES * block)) for block in range(BLOCKS)]
-        fours = [vectors.load(vectors.words, place, align=4 * LANES) for place in places]
+sum_nibble_products, sum_byte_products = _of_blocks(4), _of_blocks(8)
+"""Put the products of 1 to `MOST_ROWS` rows with the weights of `LANES` outputs into `sums`, float32, [rows, GROUP].
+
+`inputs`: address of the first row, [rows, blocks, INPUT_BYTES], as `kernels.AS_BLOCKS` makes it; `weights`: of these
+outputs', [blocks, NIBBLE_BLOCK_BYTES or BYTE_BLOCK_BYTES], as `tiled.BlockWeights` has them. It takes a processor that
+`HAS_BYTES`; elsewhere it does nothing.
+"""
+
+
+def _sum_block_products_of(
+    rows: int, bits: int, vectors: _Vectors, inputs: Any, blocks: Any, weights: Any, sums: Any
+) -> None:
+    builder, totals = vectors.builder, [vectors.zeros] * rows
+    block_bytes = NIBBLE_BLOCK_BYTES if bits == 4 else BYTE_BLOCK_BYTES
+    with vectors.loop(blocks, totals) as block:
+        place = vectors.at(weights, (block, block_bytes))
+        quads = list(vectors.quads(place, bits))
+        scale_place = vectors.at(place, (vectors.integer(block_bytes - 4 * LANES), 1))
+        scales = vectors.load_float16(scale_place)
+        lowest = vectors.load_float16(builder.add(scale_place, vectors.integer(2 * LANES)))
         for row in range(rows):
-            word = vectors.load(ir.IntType(32), vectors.at(inputs, (four, 4), (length, row)))
-            others = vectors.all_lanes(word)
-            for block, each in enumerate(fours, row * BLOCKS):
-                totals[block] = builder.call(add_products, [totals[block], others, each])
-    vectors.store_all(totals, sums)
+            place = vectors.at(inputs, (block, INPUT_BYTES), (blocks, INPUT_BYTES * row))
+            factor, total, *words = (
+                vectors.all_lanes(vectors.load(kind, builder.add(place, vectors.integer(4 * number))))
+                for number, kind in enumerate([vectors.number] * 2 + [ir.IntType(32)] * (BLOCK // 2))
+            )
+            low = high = ir.Constant(vectors.words, [0] * LANES)
+            for quad, of_low, of_high in zip(quads, words[: BLOCK // 4], words[BLOCK // 4 :], strict=True):
+                low, high = vectors.add_byte_products(low, quad, of_low), vectors.add_byte_products(high, quad, of_high)
+            whole = builder.add(low, builder.shl(high, ir.Constant(vectors.words, [8] * LANES)))
+            exact = builder.fmul(builder.sitofp(whole, vectors.floats), factor)
+            totals[row] = vectors.multiply_add(lowest, total, vectors.multiply_add(scales, exact, totals[row]))
+    for row, total in enumerate(totals):
+        vectors.store(total, vectors.at(sums, (vectors.integer(row), 4 * GROUP)))
 
 
 @intrinsic
