@@ -29,11 +29,13 @@ def format_time(seconds: float) -> str:
 
 
 def about_time(seconds: float) -> str:
-    """Of an estimate, which knows no seconds once there are minutes.
+    """Of an estimate, which knows no seconds once there are minutes, and is never of no time.
 
-    >>> about_time(9.6), about_time(99.0), about_time(236.0), about_time(3725.0)
-    ('10 s', '99 s', '4 min', '1 h 2 min')
+    >>> about_time(0.0), about_time(9.6), about_time(99.0), about_time(236.0), about_time(3725.0)
+    ('0.1 s', '10 s', '99 s', '4 min', '1 h 2 min')
     """
+    if seconds < 0.95:
+        return f"{max(seconds, 0.1):.1f} s"
     if seconds < 120:
         return f"{round(seconds)} s"
     return f"{round(seconds / 60)} min" if seconds < 3570 else format_time(60 * round(seconds / 60))

@@ -99,6 +99,13 @@ def test_that_settings_without_a_batch_of_their_own_wait_for_those_formed_before
     assert told(batch(1, 1, 8.0, 12.0), batch(2, 2, 10.1, None)).batches.formed_before(2, 13.0) is None
 
 
+def test_that_nothing_is_said_of_the_time_once_a_batch_takes_longer_than_others() -> None:
+    history = told(batch(1, 1, 8.0, 12.0), batch(2, 1, 8.9, None), batch(3, 1, 9.5, None))
+    pending = history.batches.formed_before(2, 13.0)
+    assert pending is not None
+    assert (pending.requests, pending.left_s) == (4, None)
+
+
 def test_that_nothing_is_said_of_the_time_before_a_batch_has_ended() -> None:
     pending = told(batch(1, 1, 9.5, None)).batches.formed_before(2, 13.0)
     assert pending is not None

@@ -8,7 +8,7 @@ from typing import Final
 from service.analysis.findings.facts import Facts, Finding
 from service.analysis.observed.annotations import as_one
 from service.analysis.observed.descriptions import describe_change
-from service.messages.text import counted, format_time, seconds
+from service.messages.text import about_time, counted, seconds
 
 SHOWN_S: Final = 15.0  # after a change, and for as long as requests of the settings before are left
 
@@ -32,7 +32,7 @@ def settings_changed(facts: Facts) -> Finding | None:
         return None
     drains = "no batch of the settings before is left"
     if left:
-        about = "" if left_s is None else f", for about {format_time(left_s)}"
+        about = "" if left_s is None else f", for about {about_time(left_s)}"
         drains = f"{counted(left, 'request')} of the settings before still {'drains' if left == 1 else 'drain'}{about}"
     return Finding(
         "settings_changed",

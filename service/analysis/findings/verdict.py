@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from service.analysis.observed.register import REGISTER, Figures, decimals_of_seconds, numbers
 from service.messages.load import ClosedLoop
-from service.messages.text import UNKNOWN, counted, format_time, per_second, percent
+from service.messages.text import UNKNOWN, about_time, counted, format_time, per_second, percent
 
 if TYPE_CHECKING:  # they take numpy, which the window's first frame does not wait for
     from service.analysis.findings.facts import Facts, Finding
@@ -197,7 +197,7 @@ def _growing(of: Situation) -> Verdict | None:
     if finding is None:
         return None
     if finding.rule == "queue_grows":
-        by, full_in = f"{finding.data['growth_per_s']:.1f}", format_time(finding.data["full_in_s"])
+        by, full_in = f"{finding.data['growth_per_s']:.1f}", about_time(finding.data["full_in_s"])
         words = "The queue grows by ", by, " requests a second", f"; full in about {full_in}"
     else:
         offered = REGISTER["offered_per_s"].number(finding.data["offered_per_s"])
@@ -218,14 +218,14 @@ def _working_off(of: Situation) -> Verdict | None:
         if predicted is not None:
             left_s = predicted.falls_in_s(of_batches) or left_s
         requests = "request" if queue == 1 else "requests"
-        about = f", about {format_time(left_s)}"
+        about = f", about {about_time(left_s)}"
         return Verdict(
             "working off", "Working off ", f"{queue} waiting", f" {requests}{about}", _then(predicted), mend=change
         )
     left = 0 if change is None else int(change.data["left"])
     if change is None or not left:
         return None
-    about = f", about {format_time(change.data['left_s'])}" if "left_s" in change.data else ""
+    about = f", about {about_time(change.data['left_s'])}" if "left_s" in change.data else ""
     rest = f" {'request' if left == 1 else 'requests'} of the settings before{about}"
     return Verdict(
         "working off", "Working off ", f"{left}", rest, f"; then v{int(change.data['version'])}", mend=change

@@ -12,7 +12,7 @@ from service.analysis.observed.descriptions import describe_change, describe_loa
 from service.messages.load import Burst, ConstantRate, GammaArrivals, Pattern, Poisson
 from service.messages.settings import Scale, SettingsChange
 from service.messages.telemetry import Deployment
-from service.messages.text import counted, format_time
+from service.messages.text import about_time, counted
 
 MARK_GAP_S: Final = 1.0  # changes closer than this (a slider that is dragged) become one
 MOST_KEPT: Final = 500
@@ -158,7 +158,8 @@ class Predecessors:
 
     Attributes:
         requests: in these batches, formed or running.
-        left_s: about how long they still take; ``None`` where no such batch has ended yet.
+        left_s: about how long they still take; ``None`` where no such batch has ended yet, or one that runs takes
+            longer than usual.
     """
 
     requests: int
@@ -172,7 +173,7 @@ class Predecessors:
         ('27 requests formed before it come first, about 9 s', '1 request formed before it comes first')
         """
         come = "comes" if self.requests == 1 else "come"
-        about = "" if self.left_s is None else f", about {format_time(self.left_s)}"
+        about = "" if self.left_s is None else f", about {about_time(self.left_s)}"
         return f"{counted(self.requests, 'request')} formed before it {come} first{about}"
 
     @property
@@ -182,7 +183,7 @@ class Predecessors:
         >>> Predecessors(27, 9.4).brief, Predecessors(1, None).brief
         ('after 27 formed, ~9 s', 'after 1 formed')
         """
-        return f"after {self.requests} formed" + ("" if self.left_s is None else f", ~{format_time(self.left_s)}")
+        return f"after {self.requests} formed" + ("" if self.left_s is None else f", ~{about_time(self.left_s)}")
 
 
 @dataclass(frozen=True)

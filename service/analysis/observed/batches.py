@@ -142,8 +142,8 @@ class BatchTable:
     def formed_before(self, version: int, at_s: float) -> Predecessors | None:
         """The batches under way at `at_s` that were formed before this version; ``None`` where there are none.
 
-        Batches take about as long as the last of their formation; in `continuous` that is not known, since the others
-        may join.
+        Batches take about as long as the last of their formation. That is not known in `continuous`, where others may
+        join, and no longer of a batch that has taken longer.
         """
         columns = self.columns
         finished, started = columns["finished"], columns["started"]
@@ -155,9 +155,10 @@ class BatchTable:
         run_s = (finished[ended] - started[ended])[-TYPICAL:]
         left_s = None
         if len(run_s) and formation != CONTINUOUS:
-            for_s = np.maximum(at_s - started[is_left], 0.0)  # 0 for a batch that has not started
+            ran_s = np.maximum(at_s - started[is_left], 0.0)  # 0 of a batch that has not started
+            each_s = np.median(run_s) - ran_s
             engines = len(set(columns["slot"][is_left].tolist()))
-            left_s = float(np.maximum(np.median(run_s) - for_s, 0.0).sum()) / engines
+            left_s = float(each_s.sum()) / engines if (each_s >= 0).all() else None
         return Predecessors(int(columns["size"][is_left].sum()), left_s)
 
     def marks(self) -> list[SettingsMark]:
