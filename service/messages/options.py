@@ -32,7 +32,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Attributes:
         workload: `text`, or what `service.workloads.catalog.find` finds; `model` and `dtype` are for `text` alone.
         model: `AUTO_MODEL`, the small model's name, a local folder, a GGUF file or a hub id.
-        device, dtype: `auto` or torch's names; dtype `int8` has weights in 8 bits, and computes in bfloat16.
+        device, dtype: `auto` or torch's names; dtype `int8` has weights and inputs in 8 bits or fewer.
         deterministic: a prompt's completion does not depend on the requests beside it, to the last bit; for `text`.
         settings: in force until the first `PUT /batching`.
         replicas, max_ongoing_requests: in force until the first `PUT /deployment`; see `Scale`.

@@ -6,8 +6,8 @@ transformers serve, llama.cpp, vLLM, OpenVINO GenAI and mistral.rs.
 
 Each server is started alone and gets each load in turn, 24 tokens a request, temperature 0: users that wait for their
 answers, and Poisson arrivals, each with answers in one piece and streamed; and all of that again in the next round, in
-another order. Weights are in bfloat16, but for llama.cpp that has them as they were published, in 4 bits, for OpenVINO
-in float16 (computed in bfloat16 where the processor can), for mistral.rs in float32, and ours with `--dtype int8`.
+another order. Weights are in bfloat16, but llama.cpp has them as they were published, in 4 bits, and so has ours on a
+processor with VNNI, OpenVINO in float16 (computed in bfloat16 where the processor can), and mistral.rs in float32.
 
 A peer that cannot be installed, does not start or does not answer is named with the reason, and left out. It ends with
 0 if this service gives at least 1.1 times the tokens/s of the best of the others to 16 and to 32 users, and latencies
@@ -129,7 +129,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="what tests.benchmarks.peers has made")
     parser.add_argument("--peers", nargs="+", choices=names, default=names, help="(default: all)")
     parser.add_argument("--formation", choices=FORMATIONS, default="continuous", help="ours (default: continuous)")
-    parser.add_argument("--dtype", default="auto", help="ours, such as int8 (default: auto)")
+    parser.add_argument("--dtype", default="auto", help="ours (default: auto)")
     parser.add_argument("--rate", type=float, default=4.0, help="Poisson arrivals a second (default: 4)")
     parser.add_argument("--seconds", type=float, default=15.0, help="of each load (default: 15)")
     parser.add_argument("--rounds", type=int, default=2)

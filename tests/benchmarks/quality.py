@@ -4,7 +4,8 @@ python -m tests.benchmarks.quality
 
 The text is Python's own reference, which every installation has (`pydoc_data.topics`), cut into windows of 128 tokens.
 Rows go through the engine's forward pass column by column, as they do when they are generated, each time given the
-text's own tokens. `dynamic` rounds inputs to 8 bits too; it is measured to show why the service does not offer it.
+text's own tokens. `dynamic` has one scale for all inputs of a product; it is measured to show why `int8` has one for
+each block of a row.
 """
 
 from __future__ import annotations

@@ -54,6 +54,13 @@ def matrix(outputs: int, inputs: int) -> Tensor:
     return torch.randn(outputs, inputs).bfloat16()
 
 
+def in_8_bits(inputs: Tensor) -> Tensor:
+    """Rounded as bytes, of which 127 is the largest of each 32 of a row."""
+    blocks = functional.pad(inputs, (0, -inputs.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
+    largest = blocks.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+    return ((blocks * (127 / largest)).round() * (largest / 127)).flatten(1)[:, : inputs.shape[1]]
+
+
 class Kind(NamedTuple):
     """How weights are kept, such as they are, and what becomes of the inputs."""
 
@@ -69,6 +76,8 @@ KINDS = [
         pytest.param(Kind(tiled.as_published, partial(published, bits)), id=f"{bits} bits", marks=needs_bytes)
         for bits in (4, 8)
     ),
+    pytest.param(Kind(tiled.in_bytes, partial(published, 4), in_8_bits), id="4 bits, bytes", marks=needs_bytes),
+    pytest.param(Kind(tiled.in_bytes, partial(published, 8), in_8_bits), id="8 bits, bytes", marks=needs_bytes),
 ]
 
 

@@ -2,8 +2,9 @@
 
 oneDNN takes half as long again for the products of a step: for few rows since each of its calls costs some 30 µs, for
 many since its instruction for bfloat16 was no quicker than those for float32 on the first processor that was measured.
-Here weights, keys and values are bfloat16, and so are the inputs of products where `tiled.pairs_are_quicker`. All else
-is float32. A row's results have the same bits beside any others.
+Here keys and values are bfloat16, and so are weights that were not published in 4 or 8 bits. All else is float32, but
+for the inputs of products: with weights in few bits they are whole numbers, and with others bfloat16 where
+`tiled.pairs_are_quicker`. A row's results have the same bits beside any others.
 
 A kernel runs on torch's own threads: those of another team would wait for the cores on which these still spin. The
 kernels of a whole pass are one program, for which Python is left once: each return to it would cost ten microseconds,
@@ -30,7 +31,6 @@ from service.engine.model.vectors import (
     BLOCKS,
     BYTE_BLOCK_BYTES,
     GROUP,
-    INPUT_BYTES,
     LANES,
     MOST_ROWS,
     NIBBLE_BLOCK_BYTES,
@@ -42,9 +42,12 @@ from service.engine.model.vectors import (
     flags,
     floats,
     halves,
+    input_block_bytes,
     numbers,
     sum_byte_products,
+    sum_byte_products_of_bytes,
     sum_nibble_products,
+    sum_nibble_products_of_bytes,
     sum_pair_products,
     sum_products,
 )
@@ -57,7 +60,8 @@ TASK: Final = 1 + 17  # whole numbers: the kernel, then sizes, addresses and the
 Task: TypeAlias = tuple[int, ...]
 """A kernel, and the numbers that it is given."""
 
-LARGEST_INPUT: Final = 127 * 256  # of a block
+LARGEST_INPUT, LARGEST_BYTE = 127 * 256, 127  # of a block
+INPUT_BYTES, BYTE_INPUT_BYTES = input_block_bytes(16), input_block_bytes(8)
 ROUNDING: Final = np.float32(3 << 22)  # added to a float32 it leaves the nearest whole number in its lowest bits
 
 _OPTIONS: Final[dict[str, Any]] = {
@@ -126,12 +130,12 @@ def _finish(kind, sums, outputs, earlier):
 
 @_kernel
 def _product(given, thread, threads):
-    """Given: kind, rows, length, width; inputs, weights, before, outputs; what the product is of.
+    """Given: kind, rows, length, width; inputs, weights, before, outputs; what the product is of; 8 for byte inputs.
 
     Each thread computes groups of outputs.
     """
     kind, rows, length, width = given[0], given[1], given[2], given[3]
-    inputs, weights, of = given[4], given[5], given[8]
+    inputs, weights, of, are_bytes = given[4], given[5], given[8], given[9] == 8
     earlier, outputs = carray(floats(given[6]), (rows, width)), carray(floats(given[7]), (rows, width))
     groups = (width + GROUP - 1) // GROUP
     sheets = 2 if kind == GATED else 1
@@ -140,9 +144,9 @@ def _product(given, thread, threads):
     if of == PAIRS:
         row_bytes = 2 * length
     elif of == NIBBLES:
-        row_bytes, part_bytes = INPUT_BYTES * blocks, NIBBLE_BLOCK_BYTES * blocks
+        row_bytes, part_bytes = (BYTE_INPUT_BYTES if are_bytes else INPUT_BYTES) * blocks, NIBBLE_BLOCK_BYTES * blocks
     elif of == BYTES:
-        row_bytes, part_bytes = INPUT_BYTES * blocks, BYTE_BLOCK_BYTES * blocks
+        row_bytes, part_bytes = (BYTE_INPUT_BYTES if are_bytes else INPUT_BYTES) * blocks, BYTE_BLOCK_BYTES * blocks
     sums = np.empty((sheets, MOST_ROWS, GROUP), np.float32)
     tiles = (rows + MOST_ROWS - 1) // MOST_ROWS
     for group in range(groups * thread // threads, groups * (thread + 1) // threads):
@@ -160,8 +164,12 @@ def _product(given, thread, threads):
                     sum_pair_products(count, own, length, place, target)
                 else:
                     for _ in range(BLOCKS):
-                        if of == NIBBLES:
+                        if of == NIBBLES and are_bytes:
+                            sum_nibble_products_of_bytes(count, own, blocks, place, target)
+                        elif of == NIBBLES:
                             sum_nibble_products(count, own, blocks, place, target)
+                        elif are_bytes:
+                            sum_byte_products_of_bytes(count, own, blocks, place, target)
                         else:
                             sum_byte_products(count, own, blocks, place, target)
                         place, target = place + part_bytes, target + 4 * LANES
@@ -189,36 +197,44 @@ def _as_halves(given, thread, threads):
 
 @_kernel
 def _as_blocks(given, thread, threads):
-    """Given: rows, length; inputs; what they become, [rows, blocks, INPUT_BYTES].
+    """Given: rows, length; inputs; what they become, [rows, blocks, `input_block_bytes`]; the bits of each, 8 or 16.
 
-    The largest input of a block becomes 32,512, and the others whole numbers in proportion. What one of them is worth
-    and what all are worth together stand before their low bytes, and these before the high ones, all with a sign.
+    The largest input of a block becomes 127 or 32,512, and the others whole numbers in proportion. What one of them is
+    worth and what all are worth together stand before their high bytes, and these before the low ones, all with a sign.
     """
-    rows, length = given[0], given[1]
+    rows, length, are_bytes = given[0], given[1], given[4] == 8
     inputs = carray(floats(given[2]), (rows, length))
+    largest = np.float32(LARGEST_BYTE if are_bytes else LARGEST_INPUT)
     blocks = (length + BLOCK - 1) // BLOCK
     units = rows * blocks
     for unit in range(units * thread // threads, units * (thread + 1) // threads):
         row, block = unit // blocks, unit % blocks
         source = inputs[row, BLOCK * block : min(length, BLOCK * (block + 1))]
-        place = given[3] + INPUT_BYTES * unit
+        place = given[3] + (BYTE_INPUT_BYTES if are_bytes else INPUT_BYTES) * unit
         worth = carray(floats(place), (2,))
-        low, high = carray(flags(place + 8), (BLOCK,)), carray(flags(place + 8 + BLOCK), (BLOCK,))
+        high, low = carray(flags(place + 8), (BLOCK,)), carray(flags(place + 8 + BLOCK), (BLOCK,))
         bits = np.uint32(0)
         for each in range(len(source)):
             bits = max(bits, as_bits(source[each]) & np.uint32(0x7FFFFFFF))  # in the order of what they stand for
         most = as_float(bits)
-        factor = np.float32(LARGEST_INPUT) / most if most > 0 else np.float32(0)
+        factor = largest / most if most > 0 else np.float32(0)
         total = np.int32(0)
-        for each in range(len(source)):
-            whole = np.int32(as_bits(source[each] * factor + ROUNDING) - as_bits(ROUNDING))
-            total += whole
-            low[each] = np.uint8(whole & 255)
-            high[each] = np.uint8(((whole + 128) >> 8) & 255)
-        for each in range(len(source), BLOCK):
-            low[each] = 0
+        for each in range(BLOCK):
             high[each] = 0
-        worth[0] = most / np.float32(LARGEST_INPUT) if most < np.inf else np.float32(np.nan)  # as the results are then
+        if are_bytes:
+            for each in range(len(source)):
+                whole = np.int32(as_bits(source[each] * factor + ROUNDING) - as_bits(ROUNDING))
+                total += whole
+                high[each] = np.uint8(whole & 255)
+        else:
+            for each in range(len(source), BLOCK):
+                low[each] = 0
+            for each in range(len(source)):
+                whole = np.int32(as_bits(source[each] * factor + ROUNDING) - as_bits(ROUNDING))
+                total += whole
+                low[each] = np.uint8(whole & 255)
+                high[each] = np.uint8(((whole + 128) >> 8) & 255)
+        worth[0] = most / largest if most < np.inf else np.float32(np.nan)  # as the results are then
         worth[1] = worth[0] * np.float32(total)
 
 

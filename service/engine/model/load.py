@@ -118,7 +118,7 @@ def choose_dtype(wanted: str, device: str) -> str:
 
 
 def computed_in(dtype: str) -> torch.dtype:
-    """The numbers that a model of that dtype, which is not `auto`, computes in: of `int8` only the weights are."""
+    """The numbers that a model of that dtype, which is not `auto`, is loaded in."""
     number: torch.dtype = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
     return number
 

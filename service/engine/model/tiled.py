@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from service.engine.model import kernels
 from service.engine.model.kernels import Task
 from service.engine.model.linear import OnlyInferring
-from service.engine.model.vectors import BLOCK, BLOCKS, GROUP, HAS_PAIRS, INPUT_BYTES, LANES
+from service.engine.model.vectors import BLOCK, BLOCKS, GROUP, HAS_PAIRS, LANES, input_block_bytes
 
 TRIED_ROWS, TRIED_INPUTS, TRIED_OUTPUTS = 16, 576, 3072
 TRIALS: Final = 20
@@ -25,7 +25,7 @@ TINIEST: Final = torch.finfo(torch.float32).tiny
 LEVELS: Final = 16  # of a weight in 4 bits
 LARGEST: Final = 127  # of a weight in 8 bits, which `BYTE_ZERO` is added to
 BYTE_ZERO: Final = 128
-MOST_FITTED: Final = 1 << 22  # weights at a time, which takes some 100 MB
+MOST_FITTED: Final = 1 << 20  # weights at a time, which takes some 30 MB
 NEAR: Final = 1.5 * 2**-8  # of the largest of its block, what rounding to bfloat16 and a scale may change of a weight
 BY_CHANCE: Final = 0.25  # of a scale, by which numbers are rounded on average
 
@@ -134,19 +134,21 @@ def timed_s(program: NDArray[np.int64]) -> float:
 class BlockWeights(NamedTuple):
     """In 4 or 8 bits, with a scale for each output of each block of inputs. For a processor with VNNI.
 
-    A weight is `scale` times a whole number without a sign, and `lowest`. Inputs are whole numbers of 16 bits, with a
-    scale for each block of a row.
+    A weight is `scale` times a whole number without a sign, and `lowest`. Inputs become whole numbers too, with a scale
+    for each block of a row.
 
     Attributes:
         packed: uint8, [groups, matrices, BLOCKS, blocks of inputs, bytes]: of each block the whole numbers, four inputs
             of each of `LANES` outputs after four others, then scales and lowest in float16, [2, LANES].
         bits: of a weight.
         outputs: how many a matrix has.
+        input_bits: 16, which change hardly any result, or 8, which take half of the time where rows are many.
     """
 
     packed: Tensor
     bits: int
     outputs: int
+    input_bits: int = 16
 
     @classmethod
     def of(cls, *matrices: Tensor, rounds: bool = True) -> Self:
@@ -162,12 +164,12 @@ class BlockWeights(NamedTuple):
 
     def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
         rows, length = inputs.shape
-        blocks = room.of("blocks", rows, -(-length // BLOCK), INPUT_BYTES, dtype=torch.uint8)
+        blocks = room.of("blocks", rows, -(-length // BLOCK), input_block_bytes(self.input_bits), dtype=torch.uint8)
         places = addresses(blocks, self.packed, outputs if before is None else before, outputs)
         of = kernels.NIBBLES if self.bits == 4 else kernels.BYTES
         return [
-            (kernels.AS_BLOCKS, rows, length, *addresses(inputs, blocks)),
-            (kernels.PRODUCT, _kind(self.packed, before), rows, length, self.outputs, *places, of),
+            (kernels.AS_BLOCKS, rows, length, *addresses(inputs, blocks), self.input_bits),
+            (kernels.PRODUCT, _kind(self.packed, before), rows, length, self.outputs, *places, of, self.input_bits),
         ]
 
 
@@ -177,6 +179,11 @@ def as_published(*matrices: Tensor) -> Weights:
         return BlockWeights.of(*matrices, rounds=False)
     except ValueError:
         return in_halves(*matrices)
+
+
+def in_bytes(*matrices: Tensor) -> Weights:
+    """In 8 bits, or in 4 if the weights were published so, with inputs in 8 bits."""
+    return BlockWeights.of(*matrices)._replace(input_bits=8)
 
 
 def in_halves(*matrices: Tensor) -> Weights:
@@ -296,9 +303,9 @@ class PublishedLinear(TiledLinear):
 
 
 class EightBitLinear(TiledLinear):
-    """With weights in 8 bits, or in 4 if they were published so."""
+    """With inputs in 8 bits, and weights in 8 or, if they were published so, in 4."""
 
-    weigh = BlockWeights.of
+    weigh = in_bytes
 
 
 class TiledGates(nn.Module):

@@ -37,9 +37,13 @@ BLOCKS: Final = 3  # vectors of outputs that are computed at once
 GROUP: Final = LANES * BLOCKS
 MOST_ROWS: Final = 8 if HAS_LONG_VECTORS else 4  # at once: their sums, three vectors each, stay in registers
 BLOCK: Final = 32  # inputs whose weights share a scale, as in files of the formats Q4_0, Q4_1, Q4_K and Q8_0
-INPUT_BYTES: Final = 8 + 2 * BLOCK  # of a block of a row: two of float32, then the low and the high bytes
 NIBBLE_BLOCK_BYTES: Final = LANES * (BLOCK // 2 + 4)  # of `LANES` outputs: weights, then two of float16 for each
 BYTE_BLOCK_BYTES: Final = LANES * (BLOCK + 4)
+
+
+def input_block_bytes(bits: int) -> int:
+    """Of a block of a row whose inputs are whole numbers of 8 or 16 bits: two of float32, then high and low bytes."""
+    return 8 + BLOCK * bits // 8
 
 
 def _pointer_to(number: Any) -> Any:
@@ -268,13 +272,13 @@ def _sum_pair_products_of(rows: int, vectors: _Vectors, inputs: Any, length: Any
     vectors.store_all(totals, sums)
 
 
-def _of_blocks(bits: int) -> Any:
+def _of_blocks(bits: int, input_bits: int) -> Any:
     @intrinsic
     def sum_block_products(typing: Any, rows: Any, inputs: Any, blocks: Any, weights: Any, sums: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             rows, *places = values
             for count in _cases(builder, rows, MOST_ROWS if HAS_BYTES else 0):
-                _sum_block_products_of(count, bits, _Vectors(builder), *places)
+                _sum_block_products_of(count, bits, input_bits, _Vectors(builder), *places)
             return context.get_dummy_value()
 
         return types.void(rows, inputs, blocks, weights, sums), generate
@@ -282,20 +286,22 @@ def _of_blocks(bits: int) -> Any:
     return sum_block_products
 
 
-sum_nibble_products, sum_byte_products = _of_blocks(4), _of_blocks(8)
+sum_nibble_products, sum_byte_products = _of_blocks(4, 16), _of_blocks(8, 16)
+sum_nibble_products_of_bytes, sum_byte_products_of_bytes = _of_blocks(4, 8), _of_blocks(8, 8)
 """Put the products of 1 to `MOST_ROWS` rows with the weights of `LANES` outputs into `sums`, float32, [rows, GROUP].
 
-`inputs`: address of the first row, [rows, blocks, INPUT_BYTES], as `kernels.AS_BLOCKS` makes it; `weights`: of these
-outputs', [blocks, NIBBLE_BLOCK_BYTES or BYTE_BLOCK_BYTES], as `tiled.BlockWeights` has them. It takes a processor that
-`HAS_BYTES`; elsewhere it does nothing.
+`inputs`: address of the first row, [rows, blocks, `input_block_bytes`], of 16 bits or 8, as `kernels.AS_BLOCKS` makes
+it; `weights`: of these outputs', [blocks, NIBBLE_BLOCK_BYTES or BYTE_BLOCK_BYTES], as `tiled.BlockWeights` has them. It
+takes a processor that `HAS_BYTES`; elsewhere it does nothing.
 """
 
 
 def _sum_block_products_of(
-    rows: int, bits: int, vectors: _Vectors, inputs: Any, blocks: Any, weights: Any, sums: Any
+    rows: int, bits: int, input_bits: int, vectors: _Vectors, inputs: Any, blocks: Any, weights: Any, sums: Any
 ) -> None:
     builder, totals = vectors.builder, [vectors.zeros] * rows
     block_bytes = NIBBLE_BLOCK_BYTES if bits == 4 else BYTE_BLOCK_BYTES
+    row_bytes, quarter = input_block_bytes(input_bits), BLOCK // 4
     with vectors.loop(blocks, totals) as block:
         place = vectors.at(weights, (block, block_bytes))
         quads = list(vectors.quads(place, bits))
@@ -303,15 +309,18 @@ def _sum_block_products_of(
         scales = vectors.load_float16(scale_place)
         lowest = vectors.load_float16(builder.add(scale_place, vectors.integer(2 * LANES)))
         for row in range(rows):
-            place = vectors.at(inputs, (block, INPUT_BYTES), (blocks, INPUT_BYTES * row))
+            place = vectors.at(inputs, (block, row_bytes), (blocks, row_bytes * row))
             factor, total, *words = (
                 vectors.all_lanes(vectors.load(kind, builder.add(place, vectors.integer(4 * number))))
-                for number, kind in enumerate([vectors.number] * 2 + [ir.IntType(32)] * (BLOCK // 2))
+                for number, kind in enumerate([vectors.number] * 2 + [ir.IntType(32)] * (quarter * input_bits // 8))
             )
-            low = high = ir.Constant(vectors.words, [0] * LANES)
-            for quad, of_low, of_high in zip(quads, words[: BLOCK // 4], words[BLOCK // 4 :], strict=True):
-                low, high = vectors.add_byte_products(low, quad, of_low), vectors.add_byte_products(high, quad, of_high)
-            whole = builder.add(low, builder.shl(high, ir.Constant(vectors.words, [8] * LANES)))
+            whole = ir.Constant(vectors.words, [0] * LANES)
+            for quad, of_high in zip(quads, words[:quarter], strict=True):
+                whole = vectors.add_byte_products(whole, quad, of_high)
+            if input_bits == 16:
+                whole = builder.shl(whole, ir.Constant(vectors.words, [8] * LANES))
+                for quad, of_low in zip(quads, words[quarter:], strict=True):
+                    whole = vectors.add_byte_products(whole, quad, of_low)
             exact = builder.fmul(builder.sitofp(whole, vectors.floats), factor)
             totals[row] = vectors.multiply_add(lowest, total, vectors.multiply_add(scales, exact, totals[row]))
     for row, total in enumerate(totals):
