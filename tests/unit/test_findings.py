@@ -17,7 +17,7 @@ from service.analysis.findings.facts import LEAST_BATCHES, Facts, Finding
 from service.analysis.findings.ranking import RULES, SUPPRESSES, findings, nothing_found
 from service.analysis.findings.rules import queueing, sizes
 from service.analysis.observed.history import History
-from service.messages.load import ClientTotals, LoadFrame, Poisson
+from service.messages.load import ClientRequest, ClientTotals, LoadFrame, Poisson
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchWork, FramesMissed, TelemetryFrame
 from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, early_run, filled_history, picture_run
@@ -441,6 +441,20 @@ def test_that_a_generator_that_lags_or_drops_is_the_bottleneck() -> None:
     )
     assert "10 arrivals were dropped" in dropping["generator_lags"].evidence
     assert "generator_lags" not in told(CALM)
+
+
+def test_that_a_lag_is_held_against_the_median_of_several_latencies() -> None:
+    """The first answers come quickly: what waits behind them will take much longer."""
+
+    def quick(request: ClientRequest) -> ClientRequest:
+        finished_s = None if request.finished_s is None else request.sent_s + 0.1
+        return changed(request, intended_s=request.intended_s - 0.03, finished_s=finished_s)
+
+    def late(frame: LoadFrame) -> LoadFrame:
+        return changed(frame, requests=tuple(map(quick, frame.requests)))
+
+    assert "generator_lags" not in told(CALM, until_s=3.0, load=late)
+    assert "generator_lags" in told(CALM, until_s=5.0, load=late)
 
 
 def test_that_a_replica_without_work_is_named_only_while_another_queues() -> None:

@@ -216,6 +216,12 @@ def test_that_a_backlog_is_not_worked_off_when_as_many_wait_as_usual_close_to_sa
     assert verdict(situation(history, prediction=usual)).text.startswith(verdict(situation(history)).text[:-1])
 
 
+def test_that_what_waits_close_to_saturation_is_no_backlog() -> None:
+    run = SyntheticRun(70.0, (Step(0.0, 1.6, Settings(max_batch_size=1)), Step(16.0, 1.3)))  # of some 1.4 a second
+    found = said_at(run, *(0.5 * n for n in range(52, 138)))
+    assert {each.state for each in found} == {"warned"}
+
+
 def test_that_the_backlog_is_worked_off_in_about_that_time() -> None:
     found = said(DRAINS, 33.0)
     about_s = float(found.text.partition(", about ")[2].split()[0])

@@ -12,7 +12,7 @@ import numpy as np
 
 from service.analysis.findings.recent import MOMENTS, Queues, RecentBatches, queues, recent_batches
 from service.analysis.observed.batches import Regime
-from service.analysis.observed.columns import Bools, Ints
+from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.contention import Contention, contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import STATE_CODES
@@ -306,11 +306,17 @@ class Facts:
         return np.flatnonzero((started > self.since_s) & (started <= self.at_s))
 
     @cached_property
-    def latency_p50_s(self) -> float | None:
+    def latencies_s(self) -> Floats:
+        """Of the requests that were answered under the settings in force."""
         samples = self.history.requests.samples
         finished = samples["finished"]
         within = (finished > self.since_s) & (finished <= self.at_s) & (samples["regime"] == self.regime.number)
-        return float(np.median(samples["latency"][within])) if within.any() else None
+        latencies_s: Floats = samples["latency"][within]
+        return latencies_s
+
+    @property
+    def latency_p50_s(self) -> float | None:
+        return float(np.median(self.latencies_s)) if len(self.latencies_s) else None
 
     def is_felt(self, wait_s: float) -> bool:
         """Whether a wait is a considerable part of the latency; false where no latency is known."""

@@ -28,6 +28,7 @@ LINGERING: Final = frozenset({"growing", "warned"})  # a finding may come and go
 LONGEST: Final = 90  # characters
 STANDS_S: Final = 2.0
 LAST_RESORT: Final = "requests_wait"  # said where nothing else says what requests wait for
+LEAST_BACKLOG_S: Final = 1.0  # which is worked off sooner before it is read
 LEAST_FALL_S: Final = 3.0  # from which on the queue itself shows whether it falls
 FEW: Final = 1  # request of the start itself
 FIFTHS: Final = 5
@@ -217,6 +218,7 @@ def _working_off(of: Situation) -> Verdict | None:
         predicted = _predicted(of)
         if predicted is not None:
             left_s = predicted.falls_in_s(of_batches) or left_s
+    if left_s is not None and left_s >= LEAST_BACKLOG_S:
         requests = "request" if queue == 1 else "requests"
         about = f", about {about_time(left_s)}"
         return Verdict(
@@ -249,8 +251,24 @@ def _falls_for_s(facts: Facts) -> float | None:
     if span_s >= LEAST_FALL_S and fell <= 0:
         return None
     capacity = facts.rate(facts.settings)
-    falls_per_s = fell / span_s if capacity is None else capacity.per_s - facts.arriving_per_s
+    if capacity is None:
+        falls_per_s = fell / span_s
+    else:
+        falls_per_s, load = capacity.per_s - facts.arriving_per_s, facts.arriving_per_s / capacity.per_s
+        if load >= 1 or facts.waiting <= facts.cap * facts.places * usual_queue(load):
+            return None
     return facts.waiting / falls_per_s if falls_per_s > 0 else None
+
+
+def usual_queue(load: float) -> float:
+    """How many batches wait at most in the mean, beside the next, under a steady load, a share of the capacity below 1.
+
+    Of Poisson arrivals and batches that take as long as each other (Pollaczek and Khinchine).
+
+    >>> round(usual_queue(0.5), 2), round(usual_queue(0.97), 2)
+    (1.25, 16.68)
+    """
+    return 1 + load**2 / (2 * (1 - load))
 
 
 def _then(predicted: Prediction | None) -> str:

@@ -20,7 +20,8 @@ MARGIN = 1.02
 
 def generator_lags(facts: Facts) -> Finding | None:
     """The load generator sends late or drops arrivals, so the figures describe it rather than the service."""
-    lag_ms, dropped, p50_s = _lag_p99_ms(facts), _dropped(facts), facts.latency_p50_s
+    lag_ms, dropped = _lag_p99_ms(facts), _dropped(facts)
+    p50_s = facts.latency_p50_s if len(facts.latencies_s) >= LEAST_REQUESTS else None  # of the first few it says little
     is_late = lag_ms > (spoiling_lag_ms(p50_s) if p50_s else LAG_ALONE_MS)
     if not is_late and not dropped:
         return None
