@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace as changed
 
 from service.analysis.observed.history import History
 from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings, SettingsChange, VersionedSettings
 from service.messages.telemetry import BatchRecord, TelemetryFrame
-from tests.synthetic_run import FakeClock, Step, SyntheticRun, filled_history
+from tests.synthetic_run import CLOCK, FakeClock, Step, SyntheticRun, filled_history
 
 BEFORE, AFTER = Settings(max_batch_size=4), Settings(max_batch_size=16)
 IN_FORCE_S = 10.0
@@ -139,3 +140,24 @@ def test_that_rates_count_from_the_end_of_the_drain(backlog: SyntheticRun) -> No
     answered = (samples["finished"] > drain.end_s) & (samples["finished"] <= at_s)
     assert set(samples["regime"][answered]) == {history.batches.regime}
     assert figures(history, at_s).requests_per_s == pytest.approx(answered.sum() / 5.0)
+
+
+def test_that_answers_of_older_settings_that_arrive_after_the_drain_are_in_no_rate() -> None:
+    """A batch of 16 ends the drain, and its answers are a moment on their way."""
+    settings = Settings(max_batch_size=16)
+    run = SyntheticRun(30.0, (Step(0.0, 12.0, settings), Step(10.0, settings=settings.revised({"max_batch_size": 1}))))
+    history = History(CLOCK, clock := FakeClock(run.start_s))
+    for telemetry, load in run.frames(30.0):
+        clock.now_s = telemetry.at_s
+        history.add_telemetry(telemetry)
+        late = [
+            request if request.finished_s is None else changed(request, finished_s=request.finished_s + 0.05)
+            for request in load.requests
+        ]
+        history.add_load(changed(load, requests=tuple(late)))
+    drain = history.batches.drain(history.batches.regimes[-1])
+    assert drain is not None
+    assert drain.end_s is not None
+    found = figures(history, drain.end_s + 2.0)
+    assert found.requests_per_s is not None
+    assert found.requests_per_s < 2.0, "one at a time"

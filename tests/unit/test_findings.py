@@ -443,6 +443,17 @@ def test_that_a_generator_that_lags_or_drops_is_the_bottleneck() -> None:
     assert "generator_lags" not in told(CALM)
 
 
+def test_that_a_burst_that_is_over_saturates_nothing() -> None:
+    """Without a load of the window the rate is counted, of whoever sends."""
+    run = SyntheticRun(30.0, (Step(0.0, 40.0, Settings()), Step(3.0, 0.001)))
+
+    def unsaid(frame: LoadFrame) -> LoadFrame:
+        return changed(frame, pattern=None)
+
+    assert "saturated" in told(run, until_s=6.0, load=unsaid)
+    assert "saturated" not in told(run, until_s=7.5, load=unsaid)
+
+
 def test_that_a_lag_is_held_against_the_median_of_several_latencies() -> None:
     """The first answers come quickly: what waits behind them will take much longer."""
 

@@ -106,7 +106,7 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
     recent = ended & (table["started"] >= max(begun_s, end_s - SINGLES_S))
     gain, single_batches = speedup(batches, RanBatches.of_history(history, recent))
     return Figures(
-        **(_rates(history, rated_from_s, end_s) if is_long_enough else {}),
+        **(_rates(history, rated_from_s, end_s, number) if is_long_enough else {}),
         p50_s=p50_s,
         p95_s=p95_s,
         p99_s=p99_s,
@@ -123,11 +123,14 @@ def _figures(history: History, start_s: float, end_s: float, regime: Regime | No
     )
 
 
-def _rates(history: History, start_s: float, end_s: float) -> dict[str, Any]:
-    """Requests and tokens a second, and requests that met the objectives where there are any."""
+def _rates(history: History, start_s: float, end_s: float, regime: int) -> dict[str, Any]:
+    """Requests and tokens a second, and requests that met the objectives where there are any.
+
+    An answer of the settings before may arrive after their last batch has ended, and counts for these no more.
+    """
     span_s = end_s - start_s
     samples = history.requests.samples
-    within = (samples["finished"] > start_s) & (samples["finished"] <= end_s)
+    within = (samples["finished"] > start_s) & (samples["finished"] <= end_s) & (samples["regime"] == regime)
     rates = {
         "requests_per_s": np.count_nonzero(within) / span_s,
         "tokens_per_s": _tokens_per_s(history, start_s, end_s),

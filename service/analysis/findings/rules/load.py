@@ -106,8 +106,10 @@ def saturated(facts: Facts) -> Finding | None:
     error_per_s = math.hypot(offered.per_s - offered.low_per_s, capacity.high_per_s - capacity.per_s)
     if excess_per_s < max((MARGIN - 1) * capacity.per_s, error_per_s):
         return None
-    if facts.declared_per_s is None and facts.waiting < facts.cap * facts.places and not facts.refused[0]:
-        return None  # the rate was merely counted, and no queue stands
+    if facts.declared_per_s is None:  # the rate was merely counted
+        stands = facts.waiting >= facts.cap * facts.places or facts.refused[0]
+        if not stands or facts.arriving_per_s < capacity.per_s:
+            return None  # no queue stands, or it was a burst
     excess = excess_per_s / capacity.per_s
     full = f"with all {facts.cap} places taken the engine" if facts.is_continuous else f"full batches of {facts.cap}"
     return Finding(
