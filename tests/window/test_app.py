@@ -287,7 +287,8 @@ def test_that_a_load_which_has_run_stays_and_its_slider_follows_what_was_measure
     start_service(qtbot, batchscope)
     load = batchscope.window.load
     load.toggle()
-    qtbot.waitUntil(lambda: load.is_running and outcomes(batchscope).count("done") > 8)
+    throughput = batchscope.composition.plots.throughput
+    qtbot.waitUntil(lambda: load.is_running and throughput.capacity is not None)
     load.toggle()
     qtbot.waitUntil(lambda: "by the batches that ran" in load.knob("rate_per_s").toolTip())
     assert load.pattern == Poisson(rate_per_s=42.0)
