@@ -37,7 +37,7 @@ class Session(QObject):
     life_cycle_changed = Signal(object)  # the new `LifeCycle`
     start_progressed = Signal()  # `progress` has changed
     settings_applied = Signal(object, object)  # the `VersionedSettings` in force; after how many ms, or None if unknown
-    died = Signal(str)  # a sentence with the cause and the number of failed requests so far
+    died = Signal(str)  # a sentence with the cause and how many requests were under way
     cost_known = Signal(str)  # after `died`, if requests were under way: its sentence with how many of them failed
     load_changed = Signal(object)  # a `LoadFrame` came in
     load_refused = Signal(str)  # a sentence that says why a command was not sent

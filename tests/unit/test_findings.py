@@ -444,7 +444,7 @@ def test_that_a_generator_that_lags_or_drops_is_the_bottleneck() -> None:
 
 
 def test_that_a_burst_that_is_over_saturates_nothing() -> None:
-    """Without a load of the window the rate is counted, of whoever sends."""
+    """Without a load of the window the rate is counted by the arrivals of all clients."""
     run = SyntheticRun(30.0, (Step(0.0, 40.0, Settings()), Step(3.0, 0.001)))
 
     def unsaid(frame: LoadFrame) -> LoadFrame:
