@@ -40,10 +40,14 @@ class Decoding:
 
     def run(self, rows: list[Row], admit: AdmitRows | None = None) -> None:
         """Decode until all rows have ended, with those that `admit` lets join; see `TextEngine.generate`."""
-        if admit is not None:
-            self._decode(rows, admit)
-        else:
-            self._decode_parts(self._memory.parts(rows))
+        try:
+            if admit is not None:
+                self._decode(rows, admit)
+            else:
+                self._decode_parts(self._memory.parts(rows))
+        except DeviceLostError as lost:
+            self._emit([row.fail(f"The device failed: {lost}") for row in _unfinished(rows)])
+            raise
 
     def _decode_parts(self, parts: Sequence[list[Row]]) -> None:
         self.work = sum_of(self.work, BatchWork(splits=len(parts) - 1))
@@ -52,11 +56,8 @@ class Decoding:
 
     def _decode(self, rows: list[Row], admit: AdmitRows | None = None) -> None:
         while failure := self._run_open(rows, admit) if admit else self._run(rows):
-            rows = _unfinished(rows)
+            rows[:] = _unfinished(rows)
             logger.warning("A batch of %d failed: %s", len(rows), failure.text)
-            if failure.is_of_lost_device:
-                self._emit([row.fail(f"The device failed: {failure.text}") for row in rows])
-                raise DeviceLostError(failure.text)
             if failure.is_out_of_memory and len(rows) > 1:
                 self._memory.lower(len(rows) // 2)
                 self._decode_parts(_halves(rows))
@@ -81,7 +82,7 @@ class Decoding:
             progress = _progress(steps.next())
             self.work = sum_of(before, steps.work)
             if isinstance(progress, Failure):
-                return progress
+                return _of_a_present_device(progress)
             self._emit(progress)
             live = [] if progress and single_step else self._end_cancelled(rows)
         return None
@@ -95,7 +96,7 @@ class Decoding:
             progress = _progress(steps.next())
             self.work = sum_of(before, steps.work)
             if isinstance(progress, Failure):
-                joining = None if progress.is_of_lost_device else groups.put_back(progress)
+                joining = groups.put_back(_of_a_present_device(progress))
                 if joining is None:
                     return progress
                 logger.warning("%d requests could not join: %s", len(joining), progress.text)
@@ -116,6 +117,13 @@ class Decoding:
         if cancelled := [row.cancel() for row in unfinished if row.sequence.is_cancelled]:
             self._emit(cancelled)
         return _unfinished(unfinished)
+
+
+def _of_a_present_device(failure: Failure) -> Failure:
+    """The failure; raises `DeviceLostError` where the device computes nothing any more."""
+    if failure.is_of_lost_device:
+        raise DeviceLostError(failure.text)
+    return failure
 
 
 def _progress(tokens: Sequence[Token] | Failure) -> list[Progress] | Failure:

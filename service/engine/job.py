@@ -47,10 +47,20 @@ class DeviceLostError(RuntimeError):
 def is_of_lost_device(error: BaseException) -> bool:
     """Whether it is an error of CUDA that all later calls raise as well, such as after an access beyond its memory.
 
+    Which call is the first to raise depends on when the device comes to it. It may be one of a library, such as cuBLAS,
+    whose error is a bare `RuntimeError`: so the device itself is asked.
     See https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html, `cudaErrorIllegalAddress`.
     """
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.AcceleratorError)
+    if torch is None or not isinstance(error, RuntimeError):
+        return False
+    if not torch.cuda.is_initialized():
+        return isinstance(error, torch.AcceleratorError)
+    try:
+        torch.cuda.synchronize()
+    except torch.AcceleratorError:
+        return True
+    return False
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -89,5 +89,6 @@ def attempt(action: Callable[[], T]) -> T | Failure:
 
 
 def _in_words(error: BaseException) -> str:
-    name = type(error).__name__
-    return f"{name}: {error}" if str(error) else name
+    """What it says first: CUDA's errors go on with advice for programmers."""
+    name, text = type(error).__name__, str(error).strip()
+    return f"{name}: {text.splitlines()[0]}" if text else name

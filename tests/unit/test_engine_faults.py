@@ -237,6 +237,45 @@ def test_that_a_lost_device_ends_all_rows_at_once_and_is_raised(is_open: bool) -
     assert (len(listener.endings), calls) == (len(MATES), [len(MATES)])
 
 
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+def test_that_a_device_found_lost_later_ends_all_rows_too(is_open: bool) -> None:
+    """The first error says nothing of the device; the second comes while it is sought which row has caused it."""
+    model, calls = tiny_llama(), []
+
+    def failing(*args: Any, **kwargs: Any) -> Any:
+        calls.append(len(kwargs["input_ids"]))
+        raise RuntimeError("an error") if len(calls) == 1 else torch.AcceleratorError("CUDA error: an assert")
+
+    model.forward = _like(model.forward, failing)
+    engine, listener = TextEngine(loaded(model)), Listener()
+    rows = [sequence(engine, text) for text in MATES]
+    with pytest.raises(DeviceLostError, match="an assert"):
+        engine.generate(rows, listener, (lambda work, can_join: []) if is_open else None)
+    assert {each.error for each in listener.endings.values()} == {
+        "The device failed: AcceleratorError: CUDA error: an assert"
+    }
+    assert len(listener.endings) == len(MATES)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["there", "lost"])
+def test_that_the_device_is_asked_where_a_library_raises(is_lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS's own error is the first that a lost device shows in many cases; so it was on an H200."""
+
+    def synchronize() -> None:
+        if is_lost:
+            raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    def multiply() -> None:
+        raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx\nmore of it")
+
+    failure = attempt(multiply)
+    assert isinstance(failure, Failure)
+    assert failure.is_of_lost_device is is_lost
+    assert failure.text == "RuntimeError: CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx"
+
+
 def test_that_text_which_cannot_be_written_ends_its_row_alone(
     monkeypatch: pytest.MonkeyPatch, tiny_engine: TextEngine
 ) -> None:
