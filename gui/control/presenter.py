@@ -111,7 +111,7 @@ class Presenter(QObject):
         panel.set_can_change(self._can_change(at_s))
         judged = self._show_verdict(self._figures(at_s) if self._row is None else self._row, at_s)
         panel.show_findings(judged.listed(self._found), self._nothing_found(judged))
-        self._plots.throughput.capacity = None if facts is None else CapacityLine.of(facts)
+        self._plots.show_capacity(None if facts is None else CapacityLine.of(facts))
 
     def show_contentions(self) -> None:
         """Mark in the plots when the engine was slowed."""

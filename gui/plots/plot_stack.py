@@ -24,7 +24,7 @@ from gui.plots.pointing import Pointing
 from gui.plots.queue_depth import QueueDepthPanel
 from gui.plots.throughput import ThroughputPanel
 from gui.plots.timeline import TimelinePanel
-from gui.series.prediction import GhostLevel
+from gui.series.prediction import CapacityLine, GhostLevel
 from gui.series.time_range import Viewport
 from gui.series.timeline import neighbour
 from service.analysis.observed.contention import Contention
@@ -196,7 +196,20 @@ class PlotStack(QWidget):
     def set_ghost(self, levels: Mapping[str, tuple[GhostLevel, ...]], since_s: float) -> None:
         """Show what was predicted at `since_s` in the plots of these names, right of now, and nothing in the others."""
         for panel in self.panels:
+            before = panel.ghost
             panel.set_ghost(levels.get(panel.plot.name, ()), since_s)
+            if panel.ghost != before:
+                self._show_at_once(panel)
+
+    def show_capacity(self, line: CapacityLine | None) -> None:
+        """Show what the engine can do at most, or no longer."""
+        if line != self.throughput.capacity:
+            self.throughput.capacity = line
+            self._show_at_once(self.throughput)
+
+    def _show_at_once(self, panel: PlotPanel) -> None:
+        """Draw what is said elsewhere too, such as in the verdict, where it is painted before the next frame."""
+        panel.follow(self.moment(), self.marks())
 
     def _on_timeline_clicked(self, place: QPointF) -> None:
         self._choose(self.timeline.request_at(place))

@@ -126,12 +126,14 @@ class ThroughputPanel(PlotPanel):
 
     Attributes:
         capacity: the line to be drawn, if it is known.
+        drawn_capacity: the line that is drawn.
     """
 
     def __init__(self, history: History) -> None:
         super().__init__(throughput.PLOT, [StepScale(), StepScale()], history, has_axis=True)
         self._rates: Throughput | None = None
         self.capacity: CapacityLine | None = None
+        self.drawn_capacity: CapacityLine | None = None
         self._capacity = CapacityItem()
         self._curves = (Curve(), Curve())
         self._grounds = (ColumnsItem(), ColumnsItem())
@@ -173,6 +175,7 @@ class ThroughputPanel(PlotPanel):
         drawn[REQUESTS].append((layout.x(times), layout.panes[REQUESTS].y(rates)))
         self._offered.show_line(*drawn[REQUESTS][1])
         self._capacity.set_line(layout, self.capacity, drawn)
+        self.drawn_capacity = self.capacity
 
     @property
     def besides(self) -> object:

@@ -99,6 +99,8 @@ OF_THE_ROW: Final = {
 }
 """What of a verdict is a figure of the row, by its key."""
 
+OF_THE_CAPACITY: Final = r"^All well: [\d.]+ of ([\d.]+) requests/s|^More arrives .* of ([\d.]+)"
+
 
 class Reading:
     """What the window says at one moment, as texts and as numbers."""
@@ -109,6 +111,7 @@ class Reading:
         self.queue = plots.queue_depth.header.readout
         self.latency = plots.latency.header.readout
         self.throughput = plots.throughput.header.readout
+        self.capacity = plots.throughput.drawn_capacity
         self.batch_size = plots.batch_size.header.readout
         self.activity = self._window.status.activity.text()
         self.verdict = self._window.verdict.text
@@ -156,6 +159,7 @@ class Claims:
             "queue: figure = legend = table": self._queue_agrees,
             "running: legend = table": self._running_agrees,
             "the verdict's numbers are those of the row": self._verdict_agrees,
+            "capacity: the verdict's = the line's": self._capacity_agrees,
             "requests/s, tokens/s: figure = legend": self._throughput_agrees,
             "p50, p95, p99: figure = legend, in order": self._latency_agrees,
             "batches: within their cap": self._batches_within_cap,
@@ -190,6 +194,11 @@ class Claims:
             found = re.search(pattern, reading.verdict)
             if found is not None and found[1] != reading.figure(key):
                 yield f"{reading.verdict} beside {key} {reading.figure(key)}"
+
+    def _capacity_agrees(self, reading: Reading) -> Untruth:
+        found, line = re.search(OF_THE_CAPACITY, reading.verdict), reading.capacity
+        if found is not None and line is not None and f"capacity {found[1] or found[2]}" != line.levels[-1].words:
+            yield f"{reading.verdict} beside {line.levels[-1].words}"
 
     def _throughput_agrees(self, reading: Reading) -> Untruth:
         names = {"requests_per_s": "requests/s", "tokens_per_s": f"{self._history.unit}/s"}

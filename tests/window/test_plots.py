@@ -198,8 +198,9 @@ def test_that_what_the_capacity_is_never_lies_on_a_curve(
             getattr(figures(history), key) * share for key in ("tokens_per_s", "requests_per_s")
         )
         capacity = Capacity(16, requests_per_s, tokens_per_s)
-        stack.throughput.capacity = CapacityLine(at_s - 40.0, levels(capacity))
-        stack.refresh()
+        line = CapacityLine(at_s - 40.0, levels(capacity))
+        stack.show_capacity(line)
+        assert stack.throughput.drawn_capacity == line, "as soon as the verdict says it"
         stack.grab()
         layout = stack.throughput.layout_
         assert layout is not None
@@ -213,7 +214,7 @@ def test_that_what_the_capacity_is_never_lies_on_a_curve(
             ys = layout.panes[pane].y(np.interp(moments, times, values))
             assert not ((ys >= place.top()) & (ys <= place.bottom())).any(), (share, place)
     assert seen >= least, "where there is room it is said"
-    stack.throughput.capacity = None
+    stack.show_capacity(None)
 
 
 def test_that_a_moment_pointed_at_is_read_in_all_plots_and_given_up_on_leaving(
