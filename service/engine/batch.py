@@ -57,6 +57,8 @@ class Forward:
         self.is_deterministic = is_deterministic
         self.layers = layers
         self.is_ahead = device.type == "cuda"
+        # Prompts of up to so many columns are read in a graph, which is quicker than to go on behind known columns.
+        self.graphed_columns: int = getattr(compute, "prompt_columns", 0)
         self.prefixes = None if is_deterministic else Prefixes()  # their sums are of passes of another shape
         # In one forward pass: about a quarter of a second on two cores.
         self.prefill_tokens = 512 if device.type == "cpu" else 8192
@@ -106,7 +108,7 @@ class Batch:
             prefixes.note(row.sequence.prompt_ids)
         start = min(pad + (each.tokens if each else 0) for pad, each in zip(self._pads, found, strict=True))
         counts = [max(start - pad, 0) for pad in self._pads]
-        if not sum(counts):
+        if not sum(counts) or self._unread.shape[1] <= self._forward.graphed_columns:
             return
         self._cache.begin_with([each and (each.cache, n) for each, n in zip(found, counts, strict=True)], start)
         self._columns, self._unread = start, self._unread[:, start:]

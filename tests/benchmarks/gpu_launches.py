@@ -17,6 +17,7 @@ from service.engine.batch import Batch
 from service.engine.groups import Groups
 from service.engine.job import SamplingParams
 from service.engine.model.graphs import COLUMNS
+from service.engine.model.optimize import AT_A_GPU, on_a_gpu
 from tests.unit.fake_gpu import GpuEngine, Work
 
 ROWS: Final = 32
@@ -35,7 +36,9 @@ NUCLEUS: Final = SamplingParams(max_tokens=64, temperature=0.8, top_p=0.9)
 def main() -> int:
     model = LlamaForCausalLM(LlamaConfig(**SMOLLM2_135M)).eval().requires_grad_(False)
     print(f"{'a step of 32 rows':42}{'launches':>10}{'replays':>9}{'waits':>7}")
-    with GpuEngine.of(model, rows=(ROWS,), columns=COLUMNS[:1]) as engine:
+    with GpuEngine.of(model, (ROWS,), COLUMNS[:1], AT_A_GPU) as engine:
+        print(f"{'  what its graph holds, of torch alone':42}{engine.captured.launches:>10}")
+    with GpuEngine.of(model, (ROWS,), COLUMNS[:1], on_a_gpu()[0]) as engine:
         print(f"{'  what its graph holds':42}{engine.captured.launches:>10}")
         _late(engine)
         _continuous(engine)

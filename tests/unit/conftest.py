@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -10,6 +11,9 @@ import pytest
 
 if TYPE_CHECKING:  # torch takes seconds to import, and most unit tests do without; so it is with Ray
     from service.engine.engine import TextEngine
+
+
+os.environ["TRITON_INTERPRET"] = "1"  # read where a kernel is defined: those for a GPU run on the processor
 
 
 @pytest.fixture(scope="session")

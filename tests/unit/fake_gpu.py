@@ -29,7 +29,7 @@ from service.engine.job import SamplingParams
 from service.engine.job import Sequence as Prompt
 from service.engine.model.graphs import GraphedPass
 from service.engine.model.lean import LeanLlama
-from service.engine.model.optimize import AT_A_GPU, count_layers
+from service.engine.model.optimize import AT_A_GPU, Linear, count_layers
 from service.engine.row import Detokenizer, Row
 from service.engine.steps import Launched
 from tests.unit.tiny_models import byte_level_tokenizer
@@ -183,12 +183,15 @@ class GpuEngine:
 
     @classmethod
     @contextmanager
-    def of(cls, model: Any, rows: Sequence[int], columns: Sequence[int]) -> Iterator[GpuEngine]:
+    def of(
+        cls, model: Any, rows: Sequence[int], columns: Sequence[int], linear: Linear = AT_A_GPU
+    ) -> Iterator[GpuEngine]:
         """Of a Llama, which lies on the GPU from then on, with graphs for these buckets."""
+        has_kernel = linear.operators.attended is not None
         detokenizer, layers = Detokenizer(byte_level_tokenizer()), count_layers(model)
         with FakeGpu() as gpu:
-            lean = LeanLlama(gpu.take(model), AT_A_GPU.make, operators=AT_A_GPU.operators)
-            graphed = GraphedPass(lean, CUDA, gpu.capture, layers, rows, columns)
+            lean = LeanLlama(gpu.take(model), linear.make, operators=linear.operators)
+            graphed = GraphedPass(lean, CUDA, gpu.capture, layers, rows, columns, has_kernel)
             yield cls(gpu, Forward(graphed, CUDA, layers), detokenizer, gpu.captured)
 
     def row(self, tokens: int = 20, sampling: SamplingParams | None = None) -> Row:

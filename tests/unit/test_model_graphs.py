@@ -15,9 +15,11 @@ from service.engine.engine import TextEngine
 from service.engine.job import SamplingParams
 from service.engine.job import Sequence as Prompt
 from service.engine.model.batch_cache import BatchCache
+from service.engine.model.gpu_kernels import AS_FUSED, FusedLinear
 from service.engine.model.graphs import GraphedPass, LaunchedPass
+from service.engine.model.lean import LeanLlama
 from service.engine.model.optimize import optimized
-from service.engine.model.passes import Part
+from service.engine.model.passes import ForwardPass, Part
 from service.messages.life import LoadProgress
 from service.messages.telemetry import GraphUse
 from tests.unit.tiny_models import LAYERS, as_traced_graph, loaded, run, tiny_llama
@@ -28,8 +30,9 @@ CPU = torch.device("cpu")
 class Counting:
     """A forward pass that counts how often it is called; replaying doesn't call it."""
 
-    def __init__(self) -> None:
-        self.lean = optimized(tiny_llama(), CPU)
+    def __init__(self, lean: ForwardPass, has_kernel: bool) -> None:
+        self.lean = lean
+        self.has_kernel = has_kernel
         self.calls = 0
 
     def __call__(self, parts: Sequence[Part]) -> torch.Tensor:
@@ -57,14 +60,26 @@ class Text:
         return Part(self._ids[:, begin : self._end], positions, mask, self.cache)
 
 
-@pytest.fixture(scope="module")
-def counting(single_thread: None) -> Counting:
-    return Counting()
+@pytest.fixture(scope="module", params=[False, True], ids=["torch's operators", "kernels of our own"])
+def counting(single_thread: None, request: pytest.FixtureRequest) -> Counting:
+    if not request.param:
+        return Counting(optimized(tiny_llama(), CPU), has_kernel=False)
+    return Counting(LeanLlama(tiny_llama(head_size=32), FusedLinear, operators=AS_FUSED), has_kernel=True)
 
 
 @pytest.fixture(scope="module")
 def captured(counting: Counting) -> GraphedPass:
-    return GraphedPass(counting, CPU, as_traced_graph, LAYERS, rows=(1, 2, 4), columns=(8, 16))
+    return graphed_pass(counting, rows=(1, 2, 4), columns=(8, 16))
+
+
+@pytest.fixture(scope="module")
+def reading(counting: Counting) -> GraphedPass:
+    return graphed_pass(counting, rows=(4,), columns=(16,), prompts=((1, 4), (2, 6), (4, 6)))
+
+
+def graphed_pass(counting: Counting, prompts: Sequence[tuple[int, int]] = (), **buckets: Sequence[int]) -> GraphedPass:
+    has_kernel = counting.has_kernel
+    return GraphedPass(counting, CPU, as_traced_graph, LAYERS, **buckets, has_kernel=has_kernel, prompts=prompts)
 
 
 @pytest.fixture
@@ -73,10 +88,16 @@ def graphed(captured: GraphedPass, counting: Counting) -> GraphedPass:
     return captured
 
 
+def test_that_one_graph_holds_for_all_columns_where_it_reads_but_what_is_held(counting: Counting) -> None:
+    told: list[LoadProgress] = []
+    GraphedPass(counting, CPU, as_traced_graph, LAYERS, (1, 2), (8, 16), True, prompts=(), report=told.append)
+    assert told[-1] == LoadProgress("graphs", 2, 2)
+
+
 def test_that_capturing_tells_how_far_it_is(counting: Counting) -> None:
     told: list[LoadProgress] = []
-    GraphedPass(counting, CPU, as_traced_graph, LAYERS, rows=(1, 2), columns=(8, 16), report=told.append)
-    assert told == [LoadProgress("graphs", done, 4) for done in range(5)]
+    GraphedPass(counting, CPU, as_traced_graph, LAYERS, (1, 2), (8, 16), prompts=((1, 4),), report=told.append)
+    assert told == [LoadProgress("graphs", done, 5) for done in range(6)]
 
 
 @torch.inference_mode()
@@ -93,6 +114,39 @@ def test_that_steps_are_replayed_and_prompts_are_not(
     for _ in range(1 + 10):  # into the second bucket of columns
         same(graphed, counting, text, again)
     assert counting.calls == 1
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["as long", "padded"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_that_short_prompts_are_replayed_too(reading: GraphedPass, counting: Counting, rows: int, padded: bool) -> None:
+    counting.calls = 0
+    for columns in (1, 3, 6):
+        text, again = (Text(rows, columns + rows - 1, seed=columns, padded=padded) for _ in range(2))
+        for _ in range(3):
+            same(reading, counting, text, again)
+    longer = [columns + rows - 1 > (4 if rows == 1 else 6) for columns in (1, 3, 6)]
+    assert counting.calls == sum(longer) - (rows == 1), "one row has room in the graph for two"
+
+
+def test_that_prompts_of_one_pass_do_not_disturb_each_other(reading: GraphedPass, counting: Counting) -> None:
+    counting.calls = 0
+    texts, again = ([Text(2, columns, seed) for seed, columns in ((1, 5), (2, 4), (3, 9))] for _ in range(2))
+    for _ in range(3):
+        with torch.inference_mode():
+            found, wanted = reading([each.next_part() for each in texts]), counting.lean([e.next_part() for e in again])
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+    assert counting.calls == 1 + 2, "the long prompt, and the steps of those that are not the first"
+
+
+def test_that_prompts_are_read_again_after_a_pass_that_failed(reading: GraphedPass, counting: Counting) -> None:
+    text, again = Text(2, 5, seed=1), Text(2, 5, seed=1)
+    part = text.next_part()
+    with torch.inference_mode():
+        reading([part])
+        part.cache.rewind(0)
+        found, wanted = reading([part]), counting.lean([again.next_part()])
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+    same(reading, counting, text, again)
 
 
 def test_that_what_outgrows_the_buckets_is_computed_as_before(graphed: GraphedPass, counting: Counting) -> None:

@@ -46,7 +46,7 @@ def byte_fallback_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END)
 
 
-def tiny_llama(layers: int = LAYERS) -> Any:
+def tiny_llama(layers: int = LAYERS, head_size: int = 8) -> Any:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=_VOCABULARY,
@@ -55,6 +55,7 @@ def tiny_llama(layers: int = LAYERS) -> Any:
         num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_size,
         max_position_embeddings=CONTEXT,
         initializer_range=0.3,
         bos_token_id=None,
@@ -102,7 +103,9 @@ def as_traced_graph(compute: Callable[[], torch.Tensor]) -> Callable[[], torch.T
 
 def graphed(lean: ForwardPass) -> GraphedPass:
     """With buckets so small that texts outgrow them."""
-    return GraphedPass(lean, torch.device("cpu"), as_traced_graph, LAYERS, rows=(1, 2, 4), columns=(8, 24))
+    return GraphedPass(
+        lean, torch.device("cpu"), as_traced_graph, LAYERS, rows=(1, 2, 4), columns=(8, 24), prompts=((2, 8),)
+    )
 
 
 def sequence(engine: TextEngine, prompt: str, **sampling: Any) -> Sequence:

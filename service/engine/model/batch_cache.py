@@ -133,8 +133,17 @@ class BatchCache(Cache):  # type: ignore[misc]  # transformers is untyped
                 own[:, row, :, columns - count : columns] = others[:, 0, :, :count]
         self._hold(columns, like)
 
+    def begin_as(self, like: BatchCache, held: Buffers) -> None:
+        """Hold the rows and columns of these before the first pass; `like` is a cache of the same model."""
+        _, rows, _, columns, _ = held[0].shape
+        self._buffers = [_zeros(each, self.rows, max(columns + ROOM_COLUMNS, self._room)) for each in like._buffers]
+        for own, others in zip(self._buffers, held, strict=True):
+            own[:, :rows, :, :columns] = others
+        self._hold(columns, like)
+
     def _hold(self, columns: int, like: BatchCache) -> None:
         """Take what the buffers hold as the first `columns` columns; layers lie in them as in those of `like`."""
+        self.layers.clear()  # of a first pass that failed
         for layer in like.layers:
             own = _Layer()
             if layer.is_initialized:

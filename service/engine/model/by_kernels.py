@@ -15,7 +15,7 @@ from torch import Tensor
 
 from service.engine.model import kernels
 from service.engine.model.kernels import Task
-from service.engine.model.lean import LeanLayer, Operators, halves_rotated
+from service.engine.model.lean import LeanLayer, Operators, halves_rotated, has_few_columns
 from service.engine.model.passes import Part
 from service.engine.model.tiled import OUTPUTS, Room, TiledGates, TiledLinear, Weights, addresses
 
@@ -264,4 +264,6 @@ def _bits(number: float) -> int:
     return int.from_bytes(struct.pack("<f", number), "little")
 
 
-BY_KERNELS: Final = Operators(_normalized, _rotation, halves_rotated, torch.float32, _attended, WholePass.of)
+BY_KERNELS: Final = Operators(
+    _normalized, _rotation, halves_rotated, torch.float32, _attended, has_few_columns, WholePass.of
+)

@@ -1,10 +1,11 @@
 """Decode steps as graphs: what is launched once, and not operation by operation.
 
 On a GPU a small model's operations take less time than Python needs to launch them. A graph finds its tensors where
-they were when it was captured. So the keys and values of the batch that is decoded alone are kept in static buffers,
-and for each bucket of rows and columns a graph is captured there when the model is loaded. Rows and columns beyond the
-batch's own are hidden by the mask. Steps that read prompts, and steps that no bucket holds, are computed without a
-graph, in the static buffers or elsewhere.
+they were when it was captured. So the keys and values of the batch that is decoded are kept in static buffers, and for
+each bucket of rows and columns a graph is captured there when the model is loaded. Rows and columns beyond the batch's
+own are hidden by the mask. Short prompts have graphs too, and copy their keys and values to where their batch has them:
+launched one by one on an H200, the operations of a prompt take as long as seven steps, for which all others would wait.
+What no bucket holds is computed without a graph, in the static buffers or elsewhere.
 
 Capturing is torch's (https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
 """
@@ -12,10 +13,11 @@ Capturing is torch's (https://pytorch.org/docs/stable/notes/cuda.html#cuda-graph
 from __future__ import annotations
 
 import logging
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +31,16 @@ logger = logging.getLogger(__name__)
 
 ROWS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS: Final = (128, 256, 512, 1024)
+HELD_COLUMNS: Final = (128, 256, 512, 1024, 2048)
+"""The room that is tried for graphs which read as many columns as are held: the largest for which there is memory."""
+PROMPT_TOKENS: Final = 4096
+PROMPTS: Final = tuple(
+    (rows, columns) for rows, columns in product(ROWS, (16, 32, 64, 128)) if rows * columns <= PROMPT_TOKENS
+)
 MEMORY_SHARE: Final = 8  # of the free memory, the static buffers take one part in this many
 WARM_UPS: Final = 2
+
+T = TypeVar("T")
 
 Capture: TypeAlias = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 """Records what a function computes from tensors; what it returns does that again with what they hold then."""
@@ -50,10 +60,11 @@ class LaunchedPass(nn.Module):
 
 
 class GraphedPass(nn.Module):
-    """A forward pass of which the decode steps of a batch are replayed; prompts that join it are computed beside.
+    """A forward pass of which the decode steps of a batch are replayed, and short prompts.
 
     Attributes:
         use: how many steps were replayed; a pass counts as a step for each batch that it decodes.
+        prompt_columns: of the longest prompt that is replayed.
     """
 
     def __init__(
@@ -64,37 +75,52 @@ class GraphedPass(nn.Module):
         layers: int,
         rows: Sequence[int] = ROWS,
         columns: Sequence[int] = COLUMNS,
+        has_kernel: bool = False,
+        prompts: Sequence[tuple[int, int]] = PROMPTS,
         report: LoadReport = keep_quiet,
     ) -> None:
+        """Capture graphs for steps of these rows and columns, and for `prompts` of so many rows and columns.
+
+        `has_kernel`: a step reads as many columns as are held, so that one graph does for all of them.
+        """
         super().__init__()
         self.use = GraphUse()
         self._forward = forward
         cell = _cell(forward, device, layers)
         rows, columns = _fitting(rows, columns, sum(each.nbytes for each in cell.like(1, 1)), device)
         self._static = StaticBuffers(cell, rows[-1], columns[-1])
+        columns = columns[-1:] if has_kernel else columns
+        read_to = PromptBuffers(cell, max((rows * columns for rows, columns in prompts), default=0))
         # The largest first: the smaller ones find room in the memory that it needed.
-        buckets = sorted(product(rows, columns), reverse=True)
-        self._graphs = {
-            bucket: StepGraph(forward, self._static, *bucket, capture) for bucket in reported(buckets, "graphs", report)
-        }
-        self._buckets = sorted(buckets, key=lambda bucket: bucket[0] * bucket[1])
-        logger.info("%d graphs captured, for up to %d rows of %d columns", len(buckets), rows[-1], columns[-1])
+        plans: list[tuple[Any, Any, Bucket]] = [
+            *((PromptGraph, read_to, Bucket(*each)) for each in sorted(prompts, reverse=True)),
+            *((StepGraph, self._static, Bucket(*each)) for each in sorted(product(rows, columns), reverse=True)),
+        ]
+        graphs = [
+            (bucket, kind(forward, place, *bucket, capture))
+            for kind, place, bucket in reported(plans, "graphs", report)
+        ]
+        self._prompts = _smallest_first(graphs, PromptGraph)
+        self._steps = _smallest_first(graphs, StepGraph)
+        self.prompt_columns = max((columns for _, columns in prompts), default=0)
+        logger.info("%d graphs captured, for up to %d rows of %d columns", len(graphs), rows[-1], columns[-1])
 
     def forward(self, parts: Sequence[Part]) -> Tensor:
-        graph = self._graph_for(parts[0])
-        beside = parts if graph is None else parts[1:]
-        self._count(beside, replayed=int(graph is not None))
-        if graph is None:
-            return self._forward(parts)
-        logits = graph.step(parts[0])
-        return torch.cat((logits, self._forward(beside))) if beside else logits
+        graphs = [self._graph_for(part, is_first=part is parts[0]) for part in parts]
+        beside = [part for part, graph in zip(parts, graphs, strict=True) if graph is None]
+        self._count(beside, replayed=int(isinstance(graphs[0], StepGraph)))
+        replayed = [None if graph is None else graph.logits(part) for part, graph in zip(parts, graphs, strict=True)]
+        launched = iter(torch.split(self._forward(beside), [len(part.ids) for part in beside]) if beside else ())
+        logits = [next(launched) if each is None else each for each in replayed]
+        return logits[0] if len(logits) == 1 else torch.cat(logits)
 
-    def _graph_for(self, part: Part) -> StepGraph | None:
-        if not _is_step(part) or part.cache.rows > self._static.rows:
-            return None
-        rows, end = len(part.ids), part.cache.length + 1
-        fitting = (self._graphs[each] for each in self._buckets if rows <= each[0] and end <= each[1])
-        return next(fitting, None)
+    def _graph_for(self, part: Part, *, is_first: bool) -> StepGraph | PromptGraph | None:
+        if _is_step(part):
+            is_held = is_first and part.cache.rows <= self._static.rows
+            return _fitting_graph(self._steps, len(part.ids), part.cache.length + 1) if is_held else None
+        if isinstance(part.cache, BatchCache) and not part.cache.length:
+            return _fitting_graph(self._prompts, *part.ids.shape)
+        return None
 
     def _count(self, beside: Sequence[Part], replayed: int) -> None:
         launched = [part for part in beside if _is_step(part)]
@@ -141,11 +167,11 @@ class StepGraph:
         self._column = torch.zeros(1, dtype=torch.long, device=device)
         self._mask = torch.zeros(rows, columns, dtype=torch.bool, device=device)
         self._mask[:, 0] = True
-        part = Part(self._ids, self._positions, self._mask, _View(static.by_layer, rows, columns, self._column))
+        part = Part(self._ids, self._positions, self._mask, StepView(static.by_layer, rows, columns, self._column))
         self._replay = capture(lambda: forward([part]))
 
-    def step(self, part: Part) -> Tensor:
-        """The logits that follow the next column of a batch, [rows, vocabulary], good until the next step."""
+    def logits(self, part: Part) -> Tensor:
+        """Those that follow the next column of a batch, [rows, vocabulary], good until the next step."""
         rows, held = len(part.ids), part.cache.length
         self._static.adopt(part.cache)
         self._ids[:rows] = part.ids
@@ -159,25 +185,114 @@ class StepGraph:
         return logits[:rows]
 
 
-class _View:
-    """A cache of the first rows and columns of the static buffers; a tensor holds the place of the next column."""
+class StepView:
+    """A cache of the first rows and columns of the static buffers.
+
+    Attributes:
+        column: the place of the next column, [1].
+    """
 
     def __init__(self, by_layer: Sequence[tuple[Tensor, Tensor]], rows: int, columns: int, column: Tensor) -> None:
+        self.column = column
         self._by_layer = by_layer
         self._rows = rows
         self._columns = columns
-        self._column = column
+
+    def buffers_of(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The keys and values of a layer, [at least its rows, heads, columns, size]."""
+        return self._by_layer[layer]
 
     def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, ...]:
         written = []
         for buffer, new in zip(self._by_layer[layer], (keys, values), strict=True):
             of_rows = buffer[: self._rows]
-            of_rows.index_copy_(2, self._column, new)
+            of_rows.index_copy_(2, self.column, new)
             written.append(of_rows[:, :, : self._columns])
         return tuple(written)
 
     def get_seq_length(self) -> int:
         return self._columns - 1
+
+
+class PromptBuffers:
+    """Where the graphs of prompts leave keys and values.
+
+    Attributes:
+        cell: a cache whose layers lie in its buffers as these do.
+    """
+
+    @torch.inference_mode()
+    def __init__(self, cell: BatchCache, cells: int) -> None:
+        """Make room for so many columns, of all rows together."""
+        self.cell = cell
+        self._buffers = cell.like(1, cells)
+
+    def of(self, rows: int, columns: int) -> list[Tensor]:
+        return [
+            each.flatten(1)[:, : each[0, 0, :, 0].numel() * rows * columns].view(
+                len(each), rows, each.shape[2], columns, each.shape[4]
+            )
+            for each in self._buffers
+        ]
+
+
+class PromptGraph:
+    """The reading of prompts of `rows` rows, of at most `columns` columns each."""
+
+    @torch.inference_mode()
+    def __init__(self, forward: ForwardPass, place: PromptBuffers, rows: int, columns: int, capture: Capture) -> None:
+        self._cell, self._buffers = place.cell, place.of(rows, columns)
+        self._ids = torch.zeros(rows, columns, dtype=torch.long, device=self._buffers[0].device)
+        self._positions = torch.zeros_like(self._ids)
+        self._mask = torch.ones_like(self._ids, dtype=torch.bool)
+        part = Part(self._ids, self._positions, self._mask, _PromptView(self._cell.by_layer(self._buffers)))
+        self._replay = capture(lambda: forward([part]))
+
+    def logits(self, part: Part) -> Tensor:
+        """Those that follow the last column, [rows, vocabulary]; the part's cache holds its columns then."""
+        rows, columns = part.ids.shape
+        first = self._ids.shape[1] - columns  # what is before is padding
+        self._ids[:rows, first:] = part.ids
+        self._positions[:rows, first:] = part.positions
+        self._mask[:rows, :first] = False
+        self._mask[:rows, first:] = True if part.mask is None else part.mask
+        self._mask[rows:] = True  # a row that attends to nothing would leave NaN behind
+        logits = self._replay()[:rows].clone()  # the next prompts may come in the same pass
+        part.cache.begin_as(self._cell, [each[:, :rows, :, first:] for each in self._buffers])
+        return logits
+
+
+class _PromptView:
+    """A cache that holds nothing yet and keeps what it gets in these keys and values of each layer."""
+
+    def __init__(self, by_layer: Sequence[tuple[Tensor, Tensor]]) -> None:
+        self._by_layer = by_layer
+
+    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        for buffer, new in zip(self._by_layer[layer], (keys, values), strict=True):
+            buffer.copy_(new)
+        return keys, values
+
+    def get_seq_length(self) -> int:
+        return 0
+
+
+class Bucket(NamedTuple):
+    """What a graph has room for."""
+
+    rows: int
+    columns: int
+
+
+def _smallest_first(graphs: Sequence[tuple[Bucket, Any]], kind: type[T]) -> list[tuple[Bucket, T]]:
+    return sorted(
+        ((bucket, graph) for bucket, graph in graphs if isinstance(graph, kind)), key=lambda each: math.prod(each[0])
+    )
+
+
+def _fitting_graph(graphs: Sequence[tuple[Bucket, T]], rows: int, columns: int) -> T | None:
+    """The first that has room."""
+    return next((graph for bucket, graph in graphs if rows <= bucket.rows and columns <= bucket.columns), None)
 
 
 def _is_step(part: Part) -> bool:

@@ -38,8 +38,9 @@ class Operators(NamedTuple):
         rotation: from cosines and sines, both [tokens, size], what rotates the heads of these tokens.
         rotated: heads, [tokens, heads, size].
         number: between products; ``None``: that of the weights.
-        attended: what the tokens of a part of few columns attend to, from their heads that are not rotated yet, which
-            keeps their keys and values; ``None``: as all others.
+        attended: what the tokens of a part that it `attends` to attend to, from their heads that are not rotated yet,
+            which keeps their keys and values; ``None``: as all others.
+        attends: whether it does a part.
         whole: from the layers, the last norm and the output, what computes a whole pass at once, or ``None``.
     """
 
@@ -48,6 +49,7 @@ class Operators(NamedTuple):
     rotated: Callable[..., Tensor]
     number: torch.dtype | None = None
     attended: Callable[..., Tensor] | None = None
+    attends: Callable[[Part], bool] = lambda part: False
     whole: Callable[..., Any] | None = None
 
 
@@ -74,8 +76,8 @@ class LeanLlama(nn.Module):
         sizes = [part.ids.numel() for part in parts]
         tokens = self._tokens(_flat(part.ids for part in parts))
         hidden = tokens.to(self.number)
-        rotation = self._rotate_by(hidden, _flat(part.positions for part in parts))
-        is_short = [self._operators.attended is not None and has_few_columns(part) for part in parts]
+        is_short = [self._operators.attends(part) for part in parts]
+        rotation = self._rotate_by(hidden, _flat(part.positions for part in parts), is_given=all(is_short))
         if self._whole is not None and all(is_short) and len(hidden) <= MOST_TOKENS:
             return self._whole.logits(hidden, rotation, parts)  # type: ignore[no-any-return]
         scopes = [
@@ -103,8 +105,11 @@ class LeanLlama(nn.Module):
             yield from layer.linears()
         yield self._output, self._tokens.embedding_dim
 
-    def _rotate_by(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
+    def _rotate_by(self, hidden: Tensor, positions: Tensor, *, is_given: bool) -> tuple[Tensor, ...]:
+        """What the operators rotate by; for kernels of our own, cosines and sines as the model gives them."""
         cosines, sines = self._rotation(hidden, position_ids=positions[None])
+        if is_given:
+            return cosines[0].contiguous(), sines[0].contiguous()
         return self._operators.rotation(cosines[0], sines[0])
 
 
@@ -178,7 +183,7 @@ class LeanLayer(nn.Module):
     def _attend(self, inputs: Tensor, rotation: tuple[Tensor, ...], scopes: Sequence[Scope]) -> Tensor:
         heads = self.qkv(inputs).view(len(inputs), -1, self.size)
         sizes = [scope.rows * scope.columns for scope in scopes]
-        if self._operators.number is None:
+        if self._operators.number is None and all(scope.short is None for scope in scopes):
             rotated = torch.split(self._operators.rotated(heads[:, : self.queries + self.keys], *rotation), sizes)
             values = torch.split(heads[:, self.queries + self.keys :], sizes)
             attended = [self._attend_within(*each) for each in zip(scopes, rotated, values, strict=True)]

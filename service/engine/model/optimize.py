@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaFor
 
 from service.engine.memory import free_memory_bytes
 from service.engine.model.batch_cache import BatchCache
-from service.engine.model.graphs import GraphedPass, LaunchedPass, as_cuda_graphs
+from service.engine.model.graphs import COLUMNS, HELD_COLUMNS, GraphedPass, LaunchedPass, as_cuda_graphs
 from service.engine.model.lean import AS_TRANSFORMERS, AT_ONCE, LeanLlama, MakeLinear, Operators
 from service.engine.model.linear import (
     InvariantLinear,
@@ -44,7 +44,7 @@ class Linear(NamedTuple):
 
 
 AS_IT_IS: Final = Linear(SideBySide, 8.0)
-AT_A_GPU: Final = Linear(MergedLinear, 32.0, AT_ONCE)
+AT_A_GPU: Final = Linear(MergedLinear, 32.0, AT_ONCE)  # by torch's operators alone
 PACKED: Final = {torch.bfloat16: Linear(PackedLinear, 0.0), torch.float32: Linear(PackedLinear, 256.0)}
 INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, linear in PACKED.items()}
 
@@ -86,7 +86,7 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
     dtype = next(model.parameters()).dtype
     has_room = sum(each.nbytes for each in model.parameters()) <= free_memory_bytes()
     on_processor = on_a_processor(dtype) if device.type == "cpu" and has_room else []
-    linears = [AT_A_GPU, AS_IT_IS] if device.type == "cuda" else on_processor or [AS_IT_IS]
+    linears = on_a_gpu() if device.type == "cuda" else on_processor or [AS_IT_IS]
     forward = _first_same(model, own, linears, report)
     if forward is own and device.type == "cuda":
         kind = type(model).__name__
@@ -115,6 +115,16 @@ def deterministic(model: Any, eight_bit: bool = False, report: LoadReport = keep
     return lean
 
 
+def on_a_gpu() -> list[Linear]:
+    """Linear layers for a CUDA GPU, the quickest first."""
+    try:
+        from service.engine.model.gpu_kernels import AS_FUSED, FusedLinear
+    except ImportError as error:  # torch brings Triton along on Linux alone
+        logger.info("Without kernels of our own for the GPU: %s", error)
+        return [AT_A_GPU, AS_IT_IS]
+    return [Linear(FusedLinear, 32.0, AS_FUSED), AT_A_GPU, AS_IT_IS]
+
+
 def _first_same(model: Any, own: OwnPass, linears: Sequence[Linear], report: LoadReport) -> nn.Module:
     """The pass with the first of these linear layers that computes the same; `own` where none does."""
     for linear in linears:
@@ -139,17 +149,22 @@ def _lean(model: Any, own: ForwardPass, linear: Linear, report: LoadReport) -> n
     lean = LeanLlama(model, linear.make, report, linear.operators)
     expected = list(_reference_logits(own, model))
     _require_same(expected, list(_reference_logits(lean, model)), linear.roundings)
-    forward = _graphed(lean, model, expected, report) if expected[0].is_cuda else lean
+    forward = _graphed(lean, model, expected, linear, report) if expected[0].is_cuda else lean
     del model.model.layers, model.lm_head  # the weights are in `lean` now
     return forward
 
 
-def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], report: LoadReport) -> nn.Module:
-    device = expected[0].device
+def _graphed(lean: LeanLlama, model: Any, expected: list[Tensor], linear: Linear, report: LoadReport) -> nn.Module:
+    """Raises what kernels of our own do; torch's operators are tried next."""
+    device, has_kernel = expected[0].device, linear.operators.attended is not None
+    columns, layers = HELD_COLUMNS if has_kernel else COLUMNS, count_layers(model)
     try:
-        graphed = GraphedPass(lean, device, as_cuda_graphs(device), count_layers(model), report=report)
-        _require_same(expected, list(_reference_logits(graphed, model)), AS_IT_IS.roundings)
+        capture = as_cuda_graphs(device)
+        graphed = GraphedPass(lean, device, capture, layers, columns=columns, has_kernel=has_kernel, report=report)
+        _require_same(expected, list(_reference_logits(graphed, model)), linear.roundings)
     except Exception as error:  # such as for lack of memory
+        if has_kernel:
+            raise
         logger.warning("A step's operations are launched one by one, which is slower: %s", error)
         return LaunchedPass(lean, f"No graph could be captured: {error}")
     return graphed
