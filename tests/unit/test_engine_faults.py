@@ -267,6 +267,7 @@ def test_that_the_device_is_asked_where_a_library_raises(is_lost: bool, monkeypa
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+
     def multiply() -> None:
         raise RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx\nmore of it")
 

@@ -33,6 +33,9 @@ from tests.synthetic_run import (
 
 changed = msgspec.structs.replace
 CALM = SyntheticRun(40.0, (Step(0.0, 4.0, Settings()),))
+EBBS = SyntheticRun(  # the same, and then fewer arrive
+    90.0, (Step(0.0, 6.4, Settings(max_batch_size=2)), Step(30.0, 1.0))
+)
 DRAINS = SyntheticRun(  # more than batches of 2 can answer; then batches of 16
     90.0, (Step(0.0, 6.4, Settings(max_batch_size=2)), Step(30.0, settings=Settings(max_batch_size=16)))
 )
@@ -281,23 +284,33 @@ def test_that_every_moment_has_one_sentence_with_one_number(run: SyntheticRun) -
 
 
 def test_that_a_state_stands_for_a_while_before_a_better_one_and_yields_at_once_to_a_worse() -> None:
-    standing, grows, falls = Standing(), *(situation(filled_history(DRAINS, at_s)[0]) for at_s in (25.0, 33.0))
+    standing, grows, falls = Standing(), *(situation(filled_history(EBBS, at_s)[0]) for at_s in (25.0, 37.0))
     assert standing.take(grows, 10.0).state == "growing"
     assert standing.take(falls, 10.0 + 0.9 * STANDS_S).state == "growing"
-    assert standing.take(falls, 10.0 + STANDS_S).state == "working off"
+    assert standing.take(falls, 10.0 + STANDS_S).state == "warned"
     assert standing.take(grows, 10.1 + STANDS_S).state == "growing"
     assert standing.take(situation(filled_history(CALM)[0]), 10.2 + STANDS_S).state == "well", "nothing waits any more"
 
 
 def test_that_a_state_that_stands_has_the_figures_of_the_present_and_offers_no_change() -> None:
-    standing, grows, falls = Standing(), *(situation(filled_history(DRAINS, at_s)[0]) for at_s in (25.0, 33.0))
+    standing, grows, falls = Standing(), *(situation(filled_history(EBBS, at_s)[0]) for at_s in (25.0, 37.0))
     assert standing.take(grows, 10.0).mend is not None
-    assert verdict(falls).state == "working off"
+    assert verdict(falls).state == "warned"
     found = standing.take(falls, 10.0 + 0.5 * STANDS_S)
     assert found.state == "growing"
     assert falls.written["queue"] != grows.written["queue"]
     assert found.text.endswith(f"; {falls.written['queue']} wait.")
     assert found.mend is None
+
+
+def test_that_what_the_present_settings_can_answer_is_never_called_more() -> None:
+    standing, grows, falls = Standing(), *(situation(filled_history(DRAINS, at_s)[0]) for at_s in (25.0, 33.0))
+    assert "More arrives than can be answered" in standing.take(grows, 10.0).text
+    assert falls.facts is not None
+    rate = falls.facts.rate(falls.facts.settings)
+    assert rate is not None
+    assert rate.per_s > 6.4
+    assert standing.take(falls, 10.1).state == "working off"
 
 
 def test_that_the_states_are_ordered_by_how_bad_they_are() -> None:

@@ -201,9 +201,14 @@ def _growing(of: Situation) -> Verdict | None:
         by, full_in = f"{finding.data['growth_per_s']:.1f}", about_time(finding.data["full_in_s"])
         words = "The queue grows by ", by, " requests a second", f"; full in about {full_in}"
     else:
-        offered = REGISTER["offered_per_s"].number(finding.data["offered_per_s"])
-        capacity, waiting = per_second(finding.data["capacity_per_s"]), of.written["queue"]
-        words = "More arrives than can be answered: ", offered, f" of {capacity}", f"; {waiting} wait"
+        offered_per_s, capacity_per_s = finding.data["offered_per_s"], finding.data["capacity_per_s"]
+        now = None if of.facts is None else of.facts.rate(of.facts.settings)
+        if now is not None:  # a finding that has just gone knows another
+            if now.per_s >= offered_per_s:
+                return None
+            capacity_per_s = now.per_s
+        offered, waiting = REGISTER["offered_per_s"].number(offered_per_s), of.written["queue"]
+        words = "More arrives than can be answered: ", offered, f" of {per_second(capacity_per_s)}", f"; {waiting} wait"
     return Verdict("growing", *words, finding, _mending(finding))
 
 
