@@ -159,6 +159,7 @@ class Claims:
             "queue: figure = legend = table": self._queue_agrees,
             "running: legend = table": self._running_agrees,
             "the verdict's numbers are those of the row": self._verdict_agrees,
+            "requests wait: sentences = figure": self._sentences_agree,
             "capacity: the verdict's = the line's": self._capacity_agrees,
             "requests/s, tokens/s: figure = legend": self._throughput_agrees,
             "p50, p95, p99: figure = legend, in order": self._latency_agrees,
@@ -194,6 +195,12 @@ class Claims:
             found = re.search(pattern, reading.verdict)
             if found is not None and found[1] != reading.figure(key):
                 yield f"{reading.verdict} beside {key} {reading.figure(key)}"
+
+    def _sentences_agree(self, reading: Reading) -> Untruth:
+        for sentence in reading.sentences():
+            found = re.search(r"(\d+) requests? waits?\b", sentence)
+            if found is not None and found[1] != reading.figure("queue"):
+                yield f"{sentence} beside {reading.figure('queue')}"
 
     def _capacity_agrees(self, reading: Reading) -> Untruth:
         found, line = re.search(OF_THE_CAPACITY, reading.verdict), reading.capacity

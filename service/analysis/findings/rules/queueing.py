@@ -10,7 +10,7 @@ import numpy as np
 from service.analysis.findings.facts import LEAST_BATCHES, MOSTLY, Facts, Finding
 from service.analysis.findings.mend import Advice, carry_load, form_late
 from service.analysis.findings.recent import trend
-from service.messages.text import counted, percent, seconds
+from service.messages.text import clock_text, counted, percent, seconds
 
 LEAST_GROWTH_S = 5.0
 LEAST_GROWTH = 6.0
@@ -92,7 +92,10 @@ def requests_shed(facts: Facts) -> Finding | None:
 
 
 def requests_wait(facts: Facts) -> Finding | None:
-    """Requests wait long, and no other rule says what for; often the batches are too few to judge by."""
+    """Requests wait long, and no other rule says what for; often the batches are too few to judge by.
+
+    The sentence stands for a second, in which the queue changes: so it says of which moment it is.
+    """
     columns = facts.history.requests.columns
     queued = columns["queued"]
     waits = (queued <= facts.at_s) & (np.minimum(columns["started"], columns["finished"]) > facts.at_s)
@@ -111,19 +114,19 @@ def requests_wait(facts: Facts) -> Finding | None:
         "requests_wait",
         "warning",
         title,
-        evidence=f"{counted(count, 'request')} {'waits' if count == 1 else 'wait'}, the oldest for "
-        f"{seconds(oldest_s)}. {known}{_still_runs(facts)}.",
+        evidence=f"At {clock_text(facts.history.wall_time(facts.at_s))} {counted(count, 'request')} waited, the oldest "
+        f"for {seconds(oldest_s)}. {known}{_still_ran(facts)}.",
         data={"waiting": count, "oldest_s": oldest_s, "batches": len(batches)},
         **asdict(_shorten_wait(facts)),
     )
 
 
-def _still_runs(facts: Facts) -> str:
+def _still_ran(facts: Facts) -> str:
     batches = facts.batches
     runs = np.isnan(batches.finished) & (batches.started < facts.at_s)
     if not runs.any():
         return ""
-    return f"; {counted(int(runs.sum()), 'batch')} under way for {seconds(float(batches.run_s[runs].max()))}"
+    return f"; {counted(int(runs.sum()), 'batch')} had run for {seconds(float(batches.run_s[runs].max()))} by then"
 
 
 def _shorten_wait(facts: Facts) -> Advice:
