@@ -81,7 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("recording", type=Path, nargs="?", metavar="RECORDING.bsr", help="open a recording, without a service")
     add("--workload", metavar="NAME", help="text, adder, house-price, or your own as package.module:Class")
-    add("--model", metavar="SPEC", help="a local folder, a GGUF file or a hub id, instead of the one last used")
+    add(
+        "--model",
+        metavar="SPEC",
+        help="a local folder, a GGUF file, a hub id, or stub for none, instead of the one last used",
+    )
     add("--device", help="auto, cpu, cuda, mps")
     add("--dtype", help="auto, bfloat16, float16, float32, int8")
     add("--port", type=_port, help="port of the service (8000 or the next free one)")

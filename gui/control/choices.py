@@ -14,12 +14,12 @@ from gui.control.preferences import Preferences
 from gui.look.theme import Theme
 from gui.main_window import MainWindow
 from service.messages.load import RunLoad
-from service.messages.options import AUTO_MODEL, LARGE_MODEL, SMALL_MODEL, ServiceOptions
+from service.messages.options import AUTO_MODEL, LARGE_MODEL, SMALL_MODEL, STUB_MODEL, ServiceOptions
 from service.messages.workload import TEXT, WorkloadAbout
 from service.workloads.catalog import BUILT_IN, is_function
 
 MOST_STARTS: Final = 20
-MODELS: Final = (AUTO_MODEL, SMALL_MODEL, LARGE_MODEL)
+MODELS: Final = (AUTO_MODEL, SMALL_MODEL, LARGE_MODEL, STUB_MODEL)
 LARGE_MODEL_NAME: Final = PurePath(LARGE_MODEL).name
 SIZES: Final = {
     AUTO_MODEL: f"93 MB; on a GPU of 8 GB or more {LARGE_MODEL_NAME}, 3.4 GB",

@@ -41,7 +41,7 @@ MOST_ROUNDS: Final = 1000
 ASSIGNMENT: Final = re.compile(r"(?:^|,)\s*([a-z_-]+)\s*=")
 SERVICE_HELP: Final = {
     "workload": "text, adder, house-price, or your own as package.module:Class",
-    "model": "a local folder, a GGUF file or a hub id; auto takes what suits the device",
+    "model": "a local folder, a GGUF file, a hub id, or stub for none; auto takes what suits the device",
     "device": "auto, cpu, cuda, cuda:1, mps",
     "dtype": "auto, bfloat16, float16, float32, int8",
     "deterministic": "let no completion depend on the requests beside it",

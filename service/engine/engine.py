@@ -14,7 +14,7 @@ from typing import Any
 from service.engine.batch import READ_COLUMNS, Forward
 from service.engine.compute_thread import ComputeThread
 from service.engine.decoding import Decoding
-from service.engine.job import TIMES_LONGEST, Admit, Emit, SamplingParams, Sequence
+from service.engine.job import TIMES_LONGEST, Admit, Emit, PromptError, SamplingParams, Sequence
 from service.engine.model.load import LoadedModel
 from service.engine.out_of_memory import MemoryLimit
 from service.engine.prefixes import USUAL_ROOM_TOKENS
@@ -97,10 +97,6 @@ class TextEngine:
 
     def _rows(self, sequences: SequenceOf[Sequence]) -> list[Row]:
         return [Row(sequence, self._detokenizer, self._eos) for sequence in sequences]
-
-
-class PromptError(ValueError):
-    """A prompt that can't be completed; the message is for its sender."""
 
 
 class Encoder:

@@ -40,6 +40,10 @@ class Job:
         self.is_cancelled = True
 
 
+class PromptError(ValueError):
+    """A prompt that can't be completed; the message is for its sender."""
+
+
 class DeviceLostError(RuntimeError):
     """The device computes nothing more for this process, which has to be started anew."""
 

@@ -14,7 +14,7 @@ from service.engine.cores import FreeCores, bind_openmp_threads, usable_cores
 from service.engine.job import Engine, Progress, SamplingParams
 from service.engine.model.report import LoadReport, keep_quiet
 from service.messages.life import TrialBatch
-from service.messages.options import ServiceOptions
+from service.messages.options import ServiceOptions, is_stub
 from service.messages.workload import TEXT
 from service.workloads.catalog import find
 
@@ -46,6 +46,11 @@ def load_engine(
     """
     if options.workload != TEXT.name:
         return _load_function(options)
+    if is_stub(options.model):
+        from service.engine.stub import StubEngine, StubTimes
+
+        stub = StubEngine(StubTimes.of(options.model))
+        return LoadedEngine(stub, "cpu", context_length=stub.context_length)
     cores = max(1, usable_cores() // options.replicas)
     if options.replicas == 1:  # every process counts its cores from the first: several replicas would share one
         bind_openmp_threads()

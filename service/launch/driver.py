@@ -36,7 +36,7 @@ from service.messages.life import (
     Starting,
     Unit,
 )
-from service.messages.options import read_token
+from service.messages.options import is_stub, read_token
 from service.messages.workload import TEXT
 from service.workloads.catalog import WorkloadError, about, computes_on_device
 
@@ -192,7 +192,7 @@ class Driver:
 
     @property
     def _has_model(self) -> bool:
-        return self._service.workload == TEXT.name
+        return self._service.workload == TEXT.name and not is_stub(self._model.name)
 
     def _check(self) -> None:
         about(self._service.workload)

@@ -16,6 +16,7 @@ REQUEST_TIMEOUT_S: Final = 600.0
 """A request that is not complete after this time fails, in the replica as in Ray's proxy."""
 
 AUTO_MODEL: Final = "auto"
+STUB_MODEL: Final = "stub"
 """Names no model: the small one, or where the service starts on this machine, what suits its GPU."""
 SMALL_MODEL: Final = "SmolLM2-135M-Instruct"
 LARGE_MODEL: Final = "HuggingFaceTB/SmolLM2-1.7B-Instruct"
@@ -31,7 +32,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         workload: `text`, or what `service.workloads.catalog.find` finds; `model` and `dtype` are for `text` alone.
-        model: `AUTO_MODEL`, the small model's name, a local folder, a GGUF file or a hub id.
+        model: `AUTO_MODEL`, the small model's name, a local folder, a GGUF file, a hub id or a stub (`is_stub`).
         device, dtype: `auto` or torch's names; dtype `int8` has weights and inputs in 8 bits or fewer.
         deterministic: a prompt's completion does not depend on the requests beside it, to the last bit; for `text`.
         settings: in force until the first `PUT /batching`.
@@ -66,6 +67,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str | None = None
     app: str = DEFAULT_APP
     parent_pid: int | None = None
+
+
+def is_stub(model: str) -> bool:
+    """Whether no model is meant, but `service.engine.stub`; times may stand behind a question mark."""
+    return model.partition("?")[0] == STUB_MODEL
 
 
 def is_loopback(host: str) -> bool:

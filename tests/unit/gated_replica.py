@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.compute_thread import EngineThreads
 from service.engine.job import SamplingParams
+from service.engine.stub import AT_ONCE, Fault, StubEngine
 from service.messages.settings import Settings, VersionedSettings
 from service.replica.generation import Generation
 from service.replica.requests import GenerationRequest
-from tests.scripted_engine import Fault, ScriptedEngine
 
 ENOUGH = 10_000
 """Steps that no test needs."""
@@ -25,7 +25,7 @@ class GatedReplica:
         self.requests: list[GenerationRequest] = []
         self._steps = threading.Semaphore(0)
         self._thread = ThreadPoolExecutor(1)
-        self.engine = ScriptedEngine(faults=faults, wait=lambda _: self._steps.acquire())
+        self.engine = StubEngine(AT_ONCE, faults or {}, wait=lambda _: self._steps.acquire())
         in_force = VersionedSettings(version=1, settings=settings)
         self.generation = Generation("r1", self.engine, EngineThreads(self._thread), in_force)
         self.work = asyncio.get_running_loop().create_task(self.generation.run())

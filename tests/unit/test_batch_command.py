@@ -16,10 +16,10 @@ from service.commands.batch import main
 from service.commands.offline_batch.local_run import FileRun, LineEngine, LinePlan, lines_of
 from service.commands.offline_batch.results import ResultFiles, errors_path
 from service.engine.job import Engine
+from service.engine.stub import AT_ONCE, Fault, StubEngine
 from service.messages.options import ServiceOptions
 from service.messages.pipes import ExitCode
 from service.workloads import adder
-from tests.scripted_engine import Fault, ScriptedEngine
 
 ROOT = Path(__file__).parents[2]
 
@@ -242,7 +242,7 @@ def run_prompts(files: Files, engine: Engine, batch_size: int = 2) -> None:
 
 def test_that_an_answered_line_makes_room_for_the_next_and_the_order_stays(files: Files) -> None:
     files.write(['{"prompt": "long", "max_tokens": 9}', '"a"', '"b"', '{"prompt": "c", "max_tokens": 1}'])
-    engine = ScriptedEngine()
+    engine = StubEngine(AT_ONCE)
     run_prompts(files, engine)
     assert [line for line, _ in files.results] == [1, 2, 3, 4]
     assert files.results[1:] == [(2, "<a#1><a#2>"), (3, "<b#1><b#2>"), (4, "<c#1>")]
@@ -252,7 +252,7 @@ def test_that_an_answered_line_makes_room_for_the_next_and_the_order_stays(files
 def test_that_a_line_that_is_no_prompt_and_a_prompt_that_fails_are_bad_alone(files: Files) -> None:
     lines = ['"a"', '{"prompt": "b", "tokens": 3}', "17", '"poison"', '""']
     files.write([*lines, '{"prompt": "c", "max_tokens": 0.5}', '{"prompt": "d", "max_tokens": 0}'])
-    run_prompts(files, ScriptedEngine(faults={"poison": Fault(error="It is poisoned.")}))
+    run_prompts(files, StubEngine(AT_ONCE, faults={"poison": Fault(error="It is poisoned.")}))
     assert files.results == [(1, "<a#1><a#2>")]
     told = dict(files.errors)
     assert sorted(told) == [2, 3, 4, 5, 6, 7]

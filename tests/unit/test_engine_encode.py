@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.engine.engine import Encoder, PromptError, TextEngine
+from service.engine.engine import Encoder, TextEngine
+from service.engine.job import PromptError
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.resolve import ModelFolder
 from tests.unit.tiny_models import CONTEXT, END, byte_level_tokenizer

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from service.batching.batcher import QueueFullError
+from service.engine.stub import Fault, raising
 from service.messages.settings import FORMATIONS, Settings
 from service.messages.telemetry import RequestState
 from service.replica import requests
 from service.replica.requests import GenerationRequest
-from tests.scripted_engine import Fault
 from tests.unit.gated_replica import ENOUGH, GatedReplica
 
 EARLY: Final = Settings(formation="early", max_batch_size=3, batch_wait_timeout_s=0.001)
@@ -43,7 +43,7 @@ class RequestLife(RuleBasedStateMachine):
         self.final: dict[GenerationRequest, RequestState] = {}
 
     async def _start(self) -> GatedReplica:
-        faults = {"poison": Fault(at_token=2), "crash": Fault(raises=SystemExit("crashed"))}
+        faults = {"poison": Fault(at_token=2), "crash": Fault(does=raising(SystemExit("crashed")))}
         return GatedReplica(EARLY, faults)
 
     @rule(asked=ASKED, timeout_s=st.sampled_from([0.002, 60.0]))

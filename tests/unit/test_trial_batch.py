@@ -8,8 +8,8 @@ import pytest
 
 from service.engine.engine import TextEngine
 from service.engine.loading import LEAST_TRIAL_STEPS, MOST_TRIAL_ROWS, TRIAL_S, try_batch
+from service.engine.stub import Fault, StubEngine, StubTimes
 from service.messages.life import TrialBatch
-from tests.scripted_engine import Fault, ScriptedEngine
 from tests.unit.tiny_models import loaded, tiny_llama
 
 
@@ -28,7 +28,9 @@ class Clock:
 
 def tried(step_s: float, size: int = 4, fault: Fault | None = None) -> tuple[TrialBatch | None, Clock]:
     clock = Clock()
-    engine = ScriptedEngine(step_s, {"": fault} if fault else None, clock.wait)
+    engine = StubEngine(
+        StubTimes(step_ms=1e3 * step_s, row_ms=0, prompt_token_ms=0), {"": fault} if fault else {}, clock.wait
+    )
     return try_batch(engine, size, clock), clock
 
 
@@ -63,7 +65,7 @@ def test_that_a_batch_that_memory_does_not_hold_is_not_tried() -> None:
 
 
 def test_that_a_context_that_is_too_short_for_a_trial_is_no_error() -> None:
-    assert try_batch(ScriptedEngine(context_length=10), 4) is None
+    assert try_batch(StubEngine(StubTimes(context_length=10)), 4) is None
 
 
 def test_that_a_text_engine_is_timed_as_it_computes() -> None:

@@ -1,0 +1,58 @@
+"""A service whose engine is a stub: each request gets its own answer, and what one orders harms no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.service import HANG_S
+from tests.service.conftest import Service, served
+from tests.service.test_redeployment import reading
+
+REQUESTS = 200
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    yield from served("--model", "stub?step_ms=2&row_ms=0", "--max-batch-size", "16")
+
+
+async def ask(session: aiohttp.ClientSession, service: Service, prompt: str) -> dict[str, Any]:
+    body = {"prompt": prompt, "max_tokens": 3}
+    async with session.post(f"{service.url}/v1/completions", json=body) as response:
+        answer: dict[str, Any] = await response.json()
+    return answer
+
+
+async def asked(service: Service, *prompts: str) -> list[str]:
+    """Their texts, or what is said of their errors."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HANG_S)) as session:
+        answers = await asyncio.gather(*(ask(session, service, prompt) for prompt in prompts))
+    return [each["error"]["message"] if "error" in each else each["choices"][0]["text"] for each in answers]
+
+
+def answer_to(prompt: str) -> str:
+    return "".join(f"<{prompt}#{n}>" for n in (1, 2, 3))
+
+
+async def test_that_each_of_many_gets_its_own_answer(service: Service) -> None:
+    prompts = [f"request {number}" for number in range(REQUESTS)]
+    assert await asked(service, *prompts) == list(map(answer_to, prompts))
+
+
+async def test_that_an_error_that_a_prompt_orders_harms_it_alone(service: Service) -> None:
+    texts = await asked(service, "one", "a stub:error", "two")
+    assert texts == [answer_to("one"), "The prompt asked for this error.", answer_to("two")]
+
+
+async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service) -> None:
+    async with reading(service) as reader:
+        before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0].pid
+        (text,) = await asked(service, "a stub:lost")
+        await reader.read_until(lambda frame: any(replica.pid != before for replica in frame.replicas))
+    assert "the prompt asked for this" in text
+    assert await asked(service, "after it") == [answer_to("after it")]
