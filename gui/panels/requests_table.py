@@ -70,6 +70,7 @@ class RequestsTable(QTableView):
         down.setMinimumSectionSize(tokens.HEIGHT_ROW)
         down.setDefaultSectionSize(tokens.HEIGHT_ROW)
         model.rowsInserted.connect(self._on_rows_inserted)
+        model.rowsRemoved.connect(self._on_rows_removed)
         model.modelReset.connect(self._forget_newer)
         self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
 
@@ -102,6 +103,15 @@ class RequestsTable(QTableView):
             self._newer += last - first + 1
             bar.setValue(bar.value() + (last - first + 1) * tokens.HEIGHT_ROW)
             self.newer_above.emit(self._newer)
+
+    def _on_rows_removed(self, _parent: QModelIndex, first: int, last: int) -> None:
+        """Those that came in above may go again: a recording is played from an earlier place."""
+        gone = min(last + 1, self._newer) - first
+        if gone > 0:
+            self._newer -= gone
+            self.newer_above.emit(self._newer)
+            bar = self.verticalScrollBar()
+            bar.setValue(bar.value() - gone * tokens.HEIGHT_ROW)
 
     def _on_scrolled(self, value: int) -> None:
         if value == 0:

@@ -237,6 +237,21 @@ def test_that_what_is_looked_at_does_not_jump(panel: RequestsPanel) -> None:
     assert not any(text.startswith("↑") for text in texts(panel))
 
 
+def test_that_new_rows_that_are_taken_back_are_not_counted_twice(panel: RequestsPanel) -> None:
+    """As when a recording is played from an earlier place."""
+    fill(panel, requests(100))
+    put_pointer_into(panel)
+    looked_at = panel.model.row(panel.table.indexAt(QPoint(50, 100)).row()).id
+    for _ in range(2):
+        fill(panel, requests(10, start=100))
+        assert "↑ 10 new" in texts(panel)
+        panel.model.remove([f"r{number}" for number in range(104, 110)])
+        assert "↑ 4 new" in texts(panel)
+        panel.model.remove([f"r{number}" for number in range(100, 104)])
+        assert not any(text.startswith("↑") for text in texts(panel))
+        assert panel.model.row(panel.table.indexAt(QPoint(50, 100)).row()).id == looked_at
+
+
 def test_that_the_chosen_request_is_told_once_and_not_when_others_come(panel: RequestsPanel, qtbot: QtBot) -> None:
     fill(panel, requests(20))
     with qtbot.waitSignal(panel.request_chosen) as chosen:
