@@ -54,7 +54,7 @@ def axis_for(peak: float, most_ticks: int, least_step: float) -> Axis:
 
 
 class StepScale:
-    """An axis that follows the data, at most once a `RESCALE_INTERVAL_S`.
+    """An axis that follows the data, at most once a `RESCALE_INTERVAL_S`, and at once where it would cut them.
 
     Attributes:
         is_due: whether it was asked to follow too early.
@@ -83,7 +83,7 @@ class StepScale:
         roomy = axis_for(peak * SLACK, self._most_ticks, self._least_step)
         is_first = math.isinf(self._changed_s)
         follows = axis != self.axis and (is_first or peak > self.axis.ceiling or roomy.ceiling < self.axis.ceiling)
-        self.is_due = follows and now_s - self._changed_s < RESCALE_INTERVAL_S
+        self.is_due = follows and peak <= self.axis.top and now_s - self._changed_s < RESCALE_INTERVAL_S
         if not follows or self.is_due:
             return False
         self.axis = axis

@@ -72,8 +72,10 @@ def test_that_a_scale_changes_at_most_once_a_second_and_not_for_trifles() -> Non
     scale = StepScale(most_ticks=5, least_step=1)
     assert scale.fit(16, now_s=0.0)
     assert scale.axis.ticks == (0, 4, 8, 12, 16)
-    assert not scale.fit(40, now_s=RESCALE_INTERVAL_S / 2)
-    assert scale.fit(40, now_s=RESCALE_INTERVAL_S)
+    assert not scale.fit(18, now_s=RESCALE_INTERVAL_S / 2), "there is headroom for it"
+    assert scale.is_due
+    assert scale.fit(18, now_s=RESCALE_INTERVAL_S)
+    assert scale.fit(40, now_s=1.1 * RESCALE_INTERVAL_S), "it would be cut"
     assert not scale.fit(36, now_s=5.0)
     assert scale.fit(10, now_s=6.0)
     scale.release()
