@@ -37,7 +37,7 @@ PROMPT_TOKENS: Final = 4096
 PROMPTS: Final = tuple(
     (rows, columns) for rows, columns in product(ROWS, (16, 32, 64, 128)) if rows * columns <= PROMPT_TOKENS
 )
-MEMORY_SHARE: Final = 8  # of the free memory, the static buffers take one part in this many
+MEMORY_SHARE: Final = 8  # of the free memory, static buffers take one part in this many
 WARM_UPS: Final = 2
 
 T = TypeVar("T")
@@ -87,7 +87,9 @@ class GraphedPass(nn.Module):
         self.use = GraphUse()
         self._forward = forward
         cell = _cell(forward, device, layers)
-        rows, columns = _fitting(rows, columns, sum(each.nbytes for each in cell.like(1, 1)), device)
+        room = _room(sum(each.nbytes for each in cell.like(1, 1)), device)
+        rows, columns = _fitting(rows, columns, room)
+        prompts = [each for each in prompts if math.prod(each) <= room]
         self._static = StaticBuffers(cell, rows[-1], columns[-1])
         columns = columns[-1:] if has_kernel else columns
         read_to = PromptBuffers(cell, max((rows * columns for rows, columns in prompts), default=0))
@@ -228,12 +230,13 @@ class PromptBuffers:
         self._buffers = cell.like(1, cells)
 
     def of(self, rows: int, columns: int) -> list[Tensor]:
-        return [
-            each.flatten(1)[:, : each[0, 0, :, 0].numel() * rows * columns].view(
-                len(each), rows, each.shape[2], columns, each.shape[4]
-            )
-            for each in self._buffers
-        ]
+        """Their beginning, as buffers of so many rows and columns."""
+        made = []
+        for each in self._buffers:
+            count, _, heads, _, size = each.shape
+            cells = each.flatten(1)[:, : rows * heads * columns * size]
+            made.append(cells.view(count, rows, heads, columns, size))
+        return made
 
 
 class PromptGraph:
@@ -337,14 +340,17 @@ def _cell(forward: ForwardPass, device: torch.device, layers: int) -> BatchCache
     return cache
 
 
-def _fitting(
-    rows: Sequence[int], columns: Sequence[int], cell_bytes: int, device: torch.device
-) -> tuple[Sequence[int], Sequence[int]]:
-    """The buckets for whose largest there is memory, of each at least one."""
+def _room(cell_bytes: int, device: torch.device) -> float:
+    """Columns of all rows together that buffers may hold, those of steps and those of prompts each."""
     if device.type != "cuda":
-        return rows, columns
+        return math.inf
     free, _ = torch.cuda.mem_get_info(device)
-    while rows[-1] * columns[-1] * cell_bytes > free // MEMORY_SHARE and len(rows) + len(columns) > 2:
+    return free // MEMORY_SHARE // cell_bytes
+
+
+def _fitting(rows: Sequence[int], columns: Sequence[int], room: float) -> tuple[Sequence[int], Sequence[int]]:
+    """The buckets for whose largest there is room, of each at least one."""
+    while rows[-1] * columns[-1] > room and len(rows) + len(columns) > 2:
         if len(columns) > 1:  # longer ones are computed as well; more rows in a step are what graphs are for
             columns = columns[:-1]
         else:
