@@ -25,6 +25,7 @@ CALM = SyntheticRun(40.0, (Step(0.0, 4.0, Settings()),))
 DRAINS = SyntheticRun(  # more than batches of 2 can answer; then batches of 16
     40.0, (Step(0.0, 6.4, Settings(max_batch_size=2)), Step(30.0, settings=Settings(max_batch_size=16)))
 )
+EBBS = SyntheticRun(40.0, (Step(0.0, 6.4, Settings(max_batch_size=2)), Step(30.0, 1.0)))  # then fewer arrive
 UNDO = Finding("settings_changed", "check", "v3: one → two", evidence="", change={"max_batch_size": 2}, undoes=3)
 
 
@@ -94,8 +95,9 @@ def test_that_what_it_says_is_not_said_again_below_but_what_it_rests_on_is(live:
 def test_that_a_better_state_waits_and_a_worse_one_does_not(live: Batchscope) -> None:
     growing = show(live, DRAINS, 28.0)
     assert growing.startswith("More arrives than can be answered")
-    assert show(live, DRAINS, 33.0).startswith("More arrives than can be answered")
+    assert show(live, EBBS, 37.0).startswith("More arrives than can be answered")
     assert show(live, DRAINS, 28.0) == growing
+    assert show(live, DRAINS, 33.0).startswith("Working off"), "these settings can answer it"
     assert show(live, CALM).startswith("All well"), "nothing waits any more"
     live.composition.history.mark_failure()
     live.composition.presenter.show_numbers()
