@@ -17,12 +17,8 @@ from service.replica.errors import PromptRefusedError, error_body
 from service.replica.generation import Generation
 from service.replica.requests import GenerationError, GenerationRequest, TextChunk
 
-CHUNKS_PER_S = 50
 LONGEST_PAUSE_S = 0.5
-"""What all open streams of a replica together send, and how long one of them pauses for that at most.
-
-A chunk costs about 1 ms of processor time on its way through replica, proxy and client, which the model lacks.
-"""
+"""How long a stream pauses at most, so that all open ones together send no more than `Generation.chunks_per_s`."""
 
 MAX_PROMPTS = 256
 
@@ -202,7 +198,8 @@ class CompletionStream(StreamingResponse):
         """Gather what comes next, but not beyond the end of a choice."""
         running = [request.answered for request in self._requests if not request.is_final]
         if len(running) == unfinished:  # else an end is to be reported already
-            pause_s = min(self._generation.open_streams / CHUNKS_PER_S, LONGEST_PAUSE_S)
+            generation = self._generation
+            pause_s = min(generation.open_streams / generation.chunks_per_s, LONGEST_PAUSE_S)
             await asyncio.wait(running, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
 
     def _end(self) -> bytes:

@@ -36,7 +36,7 @@ from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answ
 from service.replica.device import DeviceMeter, EngineProcessor
 from service.replica.errors import error_response, install_error_handlers, json_object
 from service.replica.frames import SHORTEST_INTERVAL_S, telemetry_events
-from service.replica.generation import Generation
+from service.replica.generation import CHUNKS_PER_S, CHUNKS_PER_S_BESIDE_A_GPU, Generation
 from service.replica.requests import TextChunk
 from service.workloads.catalog import about
 
@@ -97,7 +97,8 @@ class BatchTextGenerator:
         sending.cancel()
         replica, in_force = await hub.register.remote(self._serve_id)
         threads = EngineThreads(self._thread)
-        self._generation = Generation(replica, self._loaded.engine, threads, in_force)
+        chunks_per_s = CHUNKS_PER_S if self._loaded.device == "cpu" else CHUNKS_PER_S_BESIDE_A_GPU
+        self._generation = Generation(replica, self._loaded.engine, threads, in_force, chunks_per_s)
         self._meter = DeviceMeter(self._loaded.device)
         self._tasks = [
             start_for_life(self._generation.run(), "Running batches"),

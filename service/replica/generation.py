@@ -25,6 +25,13 @@ logger = logging.getLogger(__name__)
 SHORT_PROMPT: Final = 500
 """Up to this many characters a prompt takes less time to encode than to hand to a thread, where it would wait."""
 
+CHUNKS_PER_S: Final = 50.0
+"""A chunk costs about 1 ms of processor time on its way through replica, proxy and client, which the model lacks."""
+
+CHUNKS_PER_S_BESIDE_A_GPU: Final = 400.0
+"""There the model lacks no processor. What is left of the cost is the replica's own share, about a third of it, and its
+engine's thread has a step of less than 1 ms to launch beside."""
+
 WORK_ENDED: Final = "The replica's work has ended unexpectedly; it is replaced. Its log says why."
 
 
@@ -32,10 +39,22 @@ class Generation:
     """One engine, its queue and its telemetry.
 
     All methods belong to one event loop. The engine runs in `threads`, one a batch, and reports once a step.
+
+    Attributes:
+        open_streams: of clients.
+        chunks_per_s: that all of them together send at most.
     """
 
-    def __init__(self, replica: str, engine: Engine, threads: EngineThreads, in_force: VersionedSettings) -> None:
+    def __init__(
+        self,
+        replica: str,
+        engine: Engine,
+        threads: EngineThreads,
+        in_force: VersionedSettings,
+        chunks_per_s: float = CHUNKS_PER_S,
+    ) -> None:
         self.replica = replica
+        self.chunks_per_s = chunks_per_s
         self.batcher: Batcher[GenerationRequest] = Batcher(
             in_force, on_formed=self._on_formed, memory_tokens=engine.memory_tokens
         )

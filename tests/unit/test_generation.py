@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -15,7 +16,7 @@ from service.engine.compute_thread import EngineThreads
 from service.engine.job import Admit, DeviceLostError, Emit, Progress, SamplingParams, Sequence
 from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, BatchWork
-from service.replica.completions import Asked, submit_all
+from service.replica.completions import Asked, CompletionStream, submit_all
 from service.replica.errors import PromptRefusedError
 from service.replica.generation import Generation
 from service.replica.requests import GenerationError, GenerationRequest
@@ -153,6 +154,22 @@ async def test_that_what_comes_while_the_reader_of_a_stream_pauses_is_not_lost(r
     await replica.until(lambda: request.is_final)
     rest = [chunk async for chunk in chunks]
     assert [(chunk.text, chunk.finish_reason) for chunk in (first, *rest)] == [("x", None), ("xx", "length")]
+
+
+@pytest.mark.parametrize(("chunks_per_s", "steps"), [(1e9, 1), (0.01, 3)], ids=["at once", "seldom"])
+async def test_that_a_stream_sends_what_came_until_its_next_chunk_may_go(
+    replica: Replica, chunks_per_s: float, steps: int
+) -> None:
+    replica.generation.chunks_per_s, replica.generation.open_streams = chunks_per_s, 1
+    request = await replica.submit("x", max_tokens=4, streamed=True)
+    events = aiter(CompletionStream(replica.generation, [request], {}, with_usage=False).body_iterator)
+    replica.engine.allow(1)
+    await anext(events)
+    coming = asyncio.ensure_future(anext(events))
+    replica.engine.allow(steps)
+    event = bytes(await coming).removeprefix(b"data: ").partition(b"\n")[0]
+    assert msgspec.json.decode(event)["choices"][0]["text"] == "x" * steps
+    replica.engine.allow(3)
 
 
 async def test_that_the_gaps_between_tokens_are_noted_and_the_longest_is_the_requests(replica: Replica) -> None:
