@@ -140,6 +140,15 @@ def test_that_the_first_requests_are_too_few_to_call_it_well() -> None:
     assert found.text.startswith("Too early to judge: ")
 
 
+def test_that_nothing_is_judged_of_a_service_that_has_stopped() -> None:
+    history, _ = filled_history(DRAINS, 25.0)
+    assert "More arrives than can be answered" in verdict(situation(history)).text
+    history.mark_stop()
+    found = verdict(situation(history))
+    assert (found.state, found.mend) == ("idle", None)
+    assert found.text == f"The service has stopped: its last request ended {found.number} ago."
+
+
 def test_that_a_failure_is_said_before_all_else() -> None:
     history, clock = filled_history(DRAINS, 25.0)
     history.mark_failure()

@@ -108,7 +108,10 @@ class Situation:
 
 
 def verdict(situation: Situation) -> Verdict:
-    """The worst that is so, or that all is well."""
+    """The worst that is so, or that all is well; nothing is judged once the service has stopped."""
+    history, at_s = situation.history, situation.at_s
+    if history.has_ended_at(at_s) and not history.outages.has_failed_at(at_s):
+        return _stopped(situation)
     given = (judge(situation) for judge in _JUDGES.values())
     return next((found for found in given if found is not None), _UNLOADED)
 
@@ -341,11 +344,24 @@ def _p95_clause(of: Situation) -> str:
 
 def _idle(of: Situation) -> Verdict | None:
     sent = of.history.load.totals.sent if of.history.load is not None else 0
+    since = _since_the_last(of)
+    if not since or (len(of.history.requests.columns) <= FEW and not sent):
+        return None
+    return Verdict("idle", "No load: the last request ended ", since, " ago")
+
+
+def _stopped(of: Situation) -> Verdict:
+    since = _since_the_last(of)
+    if not since:
+        return Verdict("idle", "The service has stopped")
+    return Verdict("idle", "The service has stopped: its last request ended ", since, " ago")
+
+
+def _since_the_last(of: Situation) -> str:
+    """For how long no request has ended, in words; empty where none has."""
     ended_s = of.history.requests.ends()[0]
     ended_s = ended_s[ended_s <= of.at_s]
-    if not len(ended_s) or (len(of.history.requests.columns) <= FEW and not sent):
-        return None
-    return Verdict("idle", "No load: the last request ended ", format_time(of.at_s - float(ended_s.max())), " ago")
+    return format_time(of.at_s - float(ended_s.max())) if len(ended_s) else ""
 
 
 def _mending(finding: Finding | None) -> Finding | None:
