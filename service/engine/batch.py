@@ -57,7 +57,7 @@ class Forward:
         self.is_deterministic = is_deterministic
         self.layers = layers
         self.is_ahead = device.type == "cuda"
-        # Prompts of up to so many columns are read in a graph, which is quicker than to go on behind known columns.
+        # The columns of the longest prompt that a graph reads: quicker than to read on from a known beginning.
         self.graphed_columns: int = getattr(compute, "prompt_columns", 0)
         self.prefixes = None if is_deterministic else Prefixes()  # their sums are of passes of another shape
         # In one forward pass: about a quarter of a second on two cores.

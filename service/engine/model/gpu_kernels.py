@@ -15,11 +15,11 @@ from typing import Any, Final
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor, nn
+from torch import Tensor
 
 from service.engine.model.graphs import StepView
 from service.engine.model.lean import AT_ONCE, LeanLayer
-from service.engine.model.linear import MergedLinear, OnlyInferring
+from service.engine.model.linear import MergedLinear
 from service.engine.model.passes import Part
 
 BLOCK: Final = 64  # columns
@@ -31,18 +31,8 @@ EXACT: Final[dict[torch.dtype, str]] = {torch.float32: "ieee"}  # by default, fl
 class FusedLinear(MergedLinear):
     """With one kernel for what follows the two halves of a feed-forward layer."""
 
-    @classmethod
-    def gated(cls, gates: nn.Linear, others: nn.Linear) -> nn.Module:
-        return _Gated(cls(gates, others))
-
-
-class _Gated(nn.Module):
-    def __init__(self, both: OnlyInferring) -> None:
-        super().__init__()
-        self._both = both
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return gated(self._both(inputs))
+    def joined(self, both: Tensor) -> Tensor:
+        return gated(both)
 
 
 @torch.library.custom_op("batchscope::gated", mutates_args=())

@@ -79,7 +79,7 @@ class GraphedPass(nn.Module):
         prompts: Sequence[tuple[int, int]] = PROMPTS,
         report: LoadReport = keep_quiet,
     ) -> None:
-        """Capture graphs for steps of these rows and columns, and for `prompts` of so many rows and columns.
+        """Capture a graph of a step for each pair of `rows` and `columns`, and one of a reading for each of `prompts`.
 
         `has_kernel`: a step reads as many columns as are held, so that one graph does for all of them.
         """
@@ -225,12 +225,12 @@ class PromptBuffers:
 
     @torch.inference_mode()
     def __init__(self, cell: BatchCache, cells: int) -> None:
-        """Make room for so many columns, of all rows together."""
+        """Make room for `cells` columns, those of all rows counted together."""
         self.cell = cell
         self._buffers = cell.like(1, cells)
 
     def of(self, rows: int, columns: int) -> list[Tensor]:
-        """Their beginning, as buffers of so many rows and columns."""
+        """The beginning of each buffer, viewed as one of `rows` rows of `columns` columns."""
         made = []
         for each in self._buffers:
             count, _, heads, _, size = each.shape

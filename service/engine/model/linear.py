@@ -54,6 +54,12 @@ class OnlyInferring(nn.Module):
         """A layer that gives the output of `others`, times what SiLU gives of that of `gates`."""
         return _Gated(cls(gates, others))
 
+    def joined(self, both: Tensor) -> Tensor:
+        """SiLU of the first half of each row, times its second."""
+        gates, others = both.chunk(2, dim=-1)
+        result: Tensor = functional.silu(gates) * others
+        return result
+
 
 class _Gated(nn.Module):
     def __init__(self, both: OnlyInferring) -> None:
@@ -61,9 +67,7 @@ class _Gated(nn.Module):
         self._both = both
 
     def forward(self, inputs: Tensor) -> Tensor:
-        gates, others = self._both(inputs).chunk(2, dim=-1)
-        result: Tensor = functional.silu(gates) * others
-        return result
+        return self._both.joined(self._both(inputs))
 
 
 class PackedLinear(OnlyInferring):
