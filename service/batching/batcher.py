@@ -198,6 +198,8 @@ class EarlyFormation(Generic[Item]):
         return bool(self._sealed)
 
     def configure(self, in_force: VersionedSettings) -> None:
+        if in_force.settings.formation != "early" and self._waiting:
+            self._on_sealed(list(self._waiting))  # not when Ray would: it is older than all that comes elsewhere
         self._seal.set_max_batch_size(in_force.settings.max_batch_size)
         self._seal.set_batch_wait_timeout_s(in_force.settings.longest_wait_s)
         self._rules = Rules.of(in_force.settings)
@@ -220,8 +222,12 @@ class EarlyFormation(Generic[Item]):
         return self._sealed.popleft()
 
     def deadline_s(self, free_since_s: float) -> float | None:
-        """When the oldest sealed batch leaves; ``None`` without one."""
-        return self._rules.tick_s(max(self._sealed[0].formed_s, free_since_s)) if self._sealed else None
+        """When the oldest sealed batch leaves; ``None`` without one. One that all have left holds nobody up."""
+        if not self._sealed:
+            return None
+        oldest = self._sealed[0]
+        ready_s = max(oldest.formed_s, free_since_s)
+        return ready_s if all(entry.future.done() for entry in oldest.entries) else self._rules.tick_s(ready_s)
 
     async def _pass_to_ray(self, entry: Entry[Item]) -> None:
         try:
@@ -233,10 +239,10 @@ class EarlyFormation(Generic[Item]):
         now_s = self._clock()
         in_force = self._rules_of_batch_begun_at(max(self._sealed_s, entries[0].enqueued_s))
         self._sealed_s = now_s
-        for entry in entries:
-            self._waiting.pop(entry, None)
         rules = Rules.of(in_force.settings, in_force.version, self._memory_tokens)
-        staying = [entry for entry in entries if not entry.future.done()]  # Ray seals cancelled entries as well
+        staying = [entry for entry in entries if entry in self._waiting]  # Ray seals those that have left as well
+        for entry in staying:
+            del self._waiting[entry]
         for members, reason in rules.divided(staying, is_full=len(entries) >= rules.max_batch_size):
             batch = Batch(tuple(members), reason, now_s, rules.version, rules.max_batch_size, "early")
             self._sealed.append(batch)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import pytest_asyncio
 
-from service.batching.batcher import Batcher
+from service.batching.batcher import Batcher, EarlyFormation
 from service.batching.queue import Batch
 from service.messages.settings import Settings, VersionedSettings
 from service.replica.background import start_for_life
@@ -54,6 +55,29 @@ async def test_a_request_that_is_cancelled_in_a_sealed_batch_does_not_run(replic
     replica.allow(ENOUGH)
     await replica.ended()
     assert (gone.state, gone.started_s, stays.state) == ("cancelled", None, "done")
+
+
+async def test_what_waits_for_ray_to_seal_it_runs_before_what_comes_to_another_formation() -> None:
+    replica = GatedReplica(msgspec.structs.replace(EARLY, batch_wait_timeout_s=5.0))
+    old = await replica.submit("old")
+    replica.apply(Settings(formation="late", batch_wait_timeout_s=0.0))
+    new = await replica.submit("new")
+    replica.allow(ENOUGH)
+    await replica.ended()
+    assert replica.engine.batches == [[old.job.id], [new.job.id]]
+    await replica.close()
+
+
+async def test_a_sealed_batch_that_all_have_left_waits_for_no_tick() -> None:
+    settings = Settings(formation="early", max_batch_size=1, stride_s=1.0)
+    sealed = asyncio.Event()
+    in_force = VersionedSettings(version=1, settings=settings)
+    formation: EarlyFormation[str] = EarlyFormation(in_force, lambda _: sealed.set(), lambda: 10.3, memory_tokens=0)
+    waiting = formation.submit("gone")
+    await sealed.wait()
+    assert formation.deadline_s(free_since_s=0.0) == 11.0
+    waiting.cancel()
+    assert formation.deadline_s(free_since_s=0.0) == 10.3
 
 
 async def test_a_batch_that_ray_sealed_full_says_so_also_without_requests_that_left() -> None:
