@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, cast
 
 import msgspec
@@ -9,8 +10,7 @@ from ray.serve import Application, Deployment
 
 from service.messages.options import ServiceOptions
 from service.ray_serve.gpus import check_index, takes_gpu
-from service.replica.deployment import BatchTextGenerator
-from service.replica.hub import Hub
+from service.replica.deployment import BatchTextGenerator, HubDeployment
 
 
 def build(options: ServiceOptions | dict[str, Any]) -> Application:
@@ -28,7 +28,9 @@ def build(options: ServiceOptions | dict[str, Any]) -> Application:
         max_ongoing_requests=options.max_ongoing_requests,
         ray_actor_options={"num_cpus": 1, "num_gpus": int(has_gpu)},
     )
-    hub = cast(Deployment, Hub).bind(options.settings, options.device if has_gpu else None)
+    hub = cast(Deployment, HubDeployment).bind(
+        options.settings, secrets.token_hex(8), options.device if has_gpu else None
+    )
     return replicas.bind(options, hub)
 
 

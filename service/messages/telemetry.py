@@ -239,9 +239,11 @@ class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     """Everything that happened since the frame before.
 
     Attributes:
-        number: counts frames from 1 without gaps; `GET /telemetry?after=N` continues with N + 1.
+        number: one more than that of the frame before; `GET /telemetry?after=N` continues with N + 1. A hub that takes
+            the place of one that died goes on with higher numbers.
         at_s: the service's clock when the frame was closed.
         clock: identifies that clock; two programs that read the same value share it (same machine, same boot).
+        service: drawn when a service starts: with another one ids, versions and numbers begin anew.
         lost_replicas: those that have ended without being asked to. One that is merely silent is not among them.
         left_replicas: those that a redeployment has no more use for, after they have answered all they held.
         deployment: ``None`` until the service has looked.
@@ -250,6 +252,7 @@ class TelemetryFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     number: int
     at_s: float
     clock: str
+    service: str = ""
     in_force: VersionedSettings
     changes: tuple[SettingsChange, ...] = ()
     batches: tuple[BatchRecord, ...] = ()

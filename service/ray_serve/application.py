@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 from ray.serve import context
 from ray.serve._private.client import ServeControllerClient
 from ray.serve._private.common import ReplicaState
+from ray.serve._private.storage.kv_store import RayInternalKVStore
 from ray.serve.api import RunTarget
 from ray.serve.config import HTTPOptions
 from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs  # type: ignore[attr-defined]
@@ -172,6 +173,25 @@ class ServeApplication:
     def is_on_one_machine(self) -> bool:
         """Whether a new replica runs on this machine, for lack of another."""
         return sum(node["Alive"] for node in ray.nodes()) == 1  # type: ignore[no-untyped-call]
+
+
+class ClusterStore:
+    """Keeps an application's bytes in Ray's control service, as long as the cluster lives.
+
+    WORKAROUND ray 2.60: it has no public store; this is where Serve's own controller keeps what survives it.
+    """
+
+    def __init__(self, application: str) -> None:
+        self._store = RayInternalKVStore("batchscope")
+        self._key = application
+
+    def load(self) -> bytes | None:
+        """What was saved last, if anything was."""
+        state: bytes | None = self._store.get(self._key)
+        return state
+
+    def save(self, state: bytes) -> None:
+        self._store.put(self._key, state)
 
 
 def max_ongoing_requests_here() -> int:

@@ -50,14 +50,17 @@ class Redeployer:
     """
 
     def __init__(
-        self, application: Application, loads: Mapping[str, LoadProgress], on_left: Callable[[str], None]
+        self,
+        application: Application,
+        loads: Mapping[str, LoadProgress],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`loads` has Serve's names of replicas as keys; `on_left` gets the name of a replica that has left."""
+        """`loads` has Serve's names of replicas as keys."""
         self.deployment: Deployment | None = None  # as it was seen last
         self.leaving: frozenset[str] = frozenset()  # Serve's names for the replicas that leave
         self._application = application
         self._loads = loads
-        self._on_left = on_left
+        self._clock = clock
         self._aim: Scale | None = None  # of what is under way
         self._failure: str | None = None
         self._work: asyncio.Task[object] | None = None
@@ -83,11 +86,6 @@ class Redeployer:
         """How it stands now."""
         return self._seen(await self._look())
 
-    async def living(self) -> frozenset[str]:
-        """Replicas that take requests or still answer some, by Serve's names for them."""
-        snapshot = await self._look()
-        return snapshot.running | snapshot.leaving
-
     async def known(self) -> frozenset[str]:
         """Replicas of which Serve has not seen the end, by its names: those that live, and those that start."""
         snapshot = await self._look()
@@ -96,7 +94,7 @@ class Redeployer:
     def watch(self) -> None:
         """Look on until Serve is done with what it does by itself, such as starting a replica."""
         if self._work is None or self._work.done():
-            self._begin(self._settle())
+            self._begin(self._look_on())
 
     # One after the other ---------------------------------------------------------------------------------------------
 
@@ -104,6 +102,16 @@ class Redeployer:
         if self._work is not None:
             self._work.cancel()
         self._work = asyncio.create_task(work)
+
+    async def _look_on(self) -> None:
+        while True:
+            try:
+                await self._settle()
+            except Exception as error:  # of Ray's, whose controller may be starting anew
+                logger.warning("Serve does not say what becomes of the replicas: %s", error)
+                await asyncio.sleep(POLL_S)
+            else:
+                return
 
     async def _carry_out(self, before: DeploymentSnapshot, scale: Scale) -> None:
         running = len(before.running)
@@ -144,9 +152,6 @@ class Redeployer:
 
     async def _look(self) -> DeploymentSnapshot:
         snapshot = await self._in_thread(self._application.look)
-        if self._aim is not None:
-            for replica in self.leaving - snapshot.leaving:
-                self._on_left(replica)
         self.leaving = snapshot.leaving
         self.deployment = self._seen(snapshot)
         return snapshot
@@ -154,7 +159,7 @@ class Redeployer:
     def _seen(self, snapshot: DeploymentSnapshot) -> Deployment:
         loading = furthest_behind(self._loads[each] for each in snapshot.starting if each in self._loads)
         return Deployment(
-            at_s=time.monotonic(),
+            at_s=self._clock(),
             wanted=self._aim or snapshot.wanted,
             running=len(snapshot.running),
             leaving=len(snapshot.leaving),

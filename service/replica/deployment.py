@@ -1,15 +1,15 @@
-"""`BatchTextGenerator`: the deployment that is ingress, queue and engine in one, so that a request makes one hop.
+"""The deployments: `BatchTextGenerator`, ingress, queue and engine in one, so that a request makes one hop; the hub.
 
-Here is what Ray and HTTP have to do with it; what happens to a prompt is in `service.replica.generation`.
+Here is what Ray and HTTP have to do with them; what happens to a prompt is in `service.replica.generation`, what the
+hub does in `service.replica.hub`.
 """
 
 import asyncio
 import json
-import logging
 import os
 import re
+import secrets
 import time
-from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,28 +24,27 @@ from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine, try_batch
 from service.messages.life import TrialBatch
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
-from service.messages.settings import Scale, SettingError, VersionedSettings
+from service.messages.settings import Scale, SettingError, Settings, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.messages.workload import TEXT
-from service.ray_serve.application import max_ongoing_requests_here
+from service.ray_serve.application import ClusterStore, ServeApplication, max_ongoing_requests_here
 from service.ray_serve.doors import doors_from_environment
+from service.ray_serve.gpus import require_gpu
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
 from service.replica.background import LoadingNews, start_for_life
 from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
 from service.replica.device import DeviceMeter, EngineProcessor
 from service.replica.errors import error_response, install_error_handlers, json_object
-from service.replica.frames import SHORTEST_INTERVAL_S, telemetry_events
+from service.replica.frames import telemetry_events
 from service.replica.generation import CHUNKS_PER_S, CHUNKS_PER_S_BESIDE_A_GPU, Generation
+from service.replica.hub import Hub
+from service.replica.hub_link import HubLink
+from service.replica.recorder import HubAnswer, ReplicaReport
 from service.replica.requests import TextChunk
 from service.workloads.catalog import about
 
-logger = logging.getLogger(__name__)
-
 TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
-HEARTBEAT_S = 0.5
-RETRY_S = 0.5
-LAST_WORDS_S = 0.5
 CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None)
@@ -55,6 +54,21 @@ install_error_handlers(api)
 
 # Ray pickles the class below by value, with what its module holds by then: helpers stand in front of it, and its
 # annotations are no strings (`from __future__ import annotations`), whose names would not travel with it.
+
+
+class CallsByRay:
+    """A replica's calls of the hub."""
+
+    def __init__(self, hub: DeploymentHandle[Any]) -> None:
+        self._hub = hub
+
+    async def follow(self, name: str, held: VersionedSettings) -> VersionedSettings:
+        in_force: VersionedSettings = await self._hub.follow.remote(name, held)
+        return in_force
+
+    async def report(self, report: ReplicaReport) -> HubAnswer:
+        answer: HubAnswer = await self._hub.report.remote(report)
+        return answer
 
 
 def json_response(value: msgspec.Struct) -> Response:
@@ -100,10 +114,11 @@ class BatchTextGenerator:
         chunks_per_s = CHUNKS_PER_S if self._loaded.device == "cpu" else CHUNKS_PER_S_BESIDE_A_GPU
         self._generation = Generation(replica, self._loaded.engine, threads, in_force, chunks_per_s)
         self._meter = DeviceMeter(self._loaded.device)
+        self._link = HubLink(self._generation, CallsByRay(hub), self._status)
         self._tasks = [
             start_for_life(self._generation.run(), "Running batches"),
-            start_for_life(self._follow_settings(), "Following the settings"),
-            start_for_life(self._report(), "Reporting telemetry"),
+            start_for_life(self._link.follow_settings(), "Following the settings"),
+            start_for_life(self._link.report_news(), "Reporting telemetry"),
         ]
 
     # -- asking -------------------------------------------------------------------------------------------------------
@@ -172,7 +187,7 @@ class BatchTextGenerator:
         """Change any of the settings, for all replicas; answered when they are in force."""
         changes = await json_object(request, "settings")
         self._in_force.settings.revised(changes)  # refused here, before it is stored anywhere
-        revised = await self._hub.revise.remote(changes)
+        revised = await self._hub.revise.remote(secrets.token_hex(8), changes)
         if isinstance(revised, SettingError):
             raise revised
         return json_response(revised)
@@ -187,7 +202,7 @@ class BatchTextGenerator:
         """Change that while requests are served, without losing one; answered when it has begun."""
         changes = await json_object(request, "what is to be redeployed")
         Scale().revised(changes)  # refused here: what is nested deeply cannot travel to the hub
-        deployment = await self._hub.redeploy.remote(changes, self._meter.load().memory_bytes)
+        deployment = await self._hub.redeploy.remote(secrets.token_hex(8), changes, self._meter.load().memory_bytes)
         if isinstance(deployment, SettingError):
             raise deployment
         return json_response(deployment)
@@ -242,39 +257,9 @@ class BatchTextGenerator:
     def _in_force(self) -> VersionedSettings:
         return self._generation.batcher.in_force
 
-    async def _follow_settings(self) -> None:
-        """Adopt every change of the settings as soon as the hub reports it; asking again acknowledges it."""
-        while True:
-            try:
-                in_force = await self._hub.follow.remote(self._serve_id, self._generation.replica, self._in_force)
-            except Exception as error:
-                logger.warning("The hub does not answer (%s); the settings stay as they are", error)
-                await asyncio.sleep(RETRY_S)
-                continue
-            if in_force.version != self._in_force.version:
-                assert in_force.version > self._in_force.version, "a version of the settings only grows"
-                self._generation.apply(in_force)
-
-    async def _report(self) -> None:
-        """Tell the hub all that is new as often as it wants to know, and that we live when nothing is."""
-        recorder, interval_s = self._generation.recorder, SHORTEST_INTERVAL_S
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await recorder.news.wait()
-            try:
-                interval_s = await self._hub.report.remote(recorder.report(self._status()))
-            except Exception as error:
-                logger.warning("The hub does not answer (%s); some telemetry is lost", error)
-            await asyncio.sleep(interval_s)
-
     async def __del__(self) -> None:
-        """Serve lets the replica go, after its last request has ended: of which the hub may not have heard yet."""
-        recorder = self._generation.recorder
-        if recorder.news.is_set():
-            with suppress(TimeoutError):  # where the whole service ends, the hub may have gone before
-                async with asyncio.timeout(LAST_WORDS_S):
-                    await self._hub.report.remote(recorder.report(self._status()))
+        """Serve lets the replica go, after its last request has ended, or replaces it since its work has ended."""
+        await self._link.report_last(has_failed=any(task.done() for task in self._tasks))
 
     def _status(self) -> ReplicaStatus:
         generation = self._generation
@@ -297,3 +282,27 @@ class BatchTextGenerator:
             graphs=self._loaded.engine.graphs,
             **self._meter.load()._asdict(),
         )
+
+
+@serve.deployment(
+    name="Hub",
+    num_replicas=1,
+    max_ongoing_requests=10_000,
+    graceful_shutdown_timeout_s=0.2,
+    graceful_shutdown_wait_loop_s=0.1,
+    ray_actor_options={"num_cpus": 0},
+    logging_config={"enable_access_log": False},
+)
+class HubDeployment(Hub):
+    """The one hub of an application."""
+
+    def __init__(self, settings: Settings, service: str, gpu_device: str | None = None) -> None:
+        """With the `gpu_device` that replicas compute on, where that is a GPU; raises `StartError` if there is none.
+
+        A replica that waits for a GPU cannot say so itself, and under `serve run` the cluster is known only here.
+        """
+        keep_replica_on_loopback()
+        if gpu_device is not None:
+            require_gpu(gpu_device)
+        name = serve.get_replica_context().app_name
+        super().__init__(settings, ServeApplication(name, DEPLOYMENT_NAME), ClusterStore(name), service)

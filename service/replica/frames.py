@@ -31,6 +31,8 @@ FRAME_WORK_S = 0.008
 MOST_WORK = 0.02
 UNWATCHED_INTERVAL_S = 0.5
 KEPT_FRAMES = 1200
+FRAMES_OF_A_LIFE = 10**9
+"""More than a hub sends in a year."""
 KEPT_BYTES = 32 * 2**20
 WATCHED_S = 6.0
 """A reader that has asked within this time will ask again."""
@@ -54,15 +56,27 @@ class FrameLog:
     kept learns which it missed.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, interval_s: float = SHORTEST_INTERVAL_S) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        interval_s: float = SHORTEST_INTERVAL_S,
+        service: str = "",
+        life: int = 0,
+    ) -> None:
+        """The log of a hub that has taken the place of `life` others.
+
+        It goes on with higher numbers than these can have given, so that a reader of both is told of the gap.
+        """
         self.interval_s = interval_s
+        self._service = service
         self._clock = clock
         self._frames: deque[bytes] = deque()
         self._kept_bytes = 0
-        self._closed = 0
+        self._closed = life * FRAMES_OF_A_LIFE
         self._grown = asyncio.Event()
         self._offsets: dict[str, ClockOffset] = {}
         self._heard_s: dict[str, float] = {}
+        self._sent_s: dict[str, float] = {}  # of the newest report, on the replica's clock
         self._asked_s = -math.inf
         self._begin_frame()
 
@@ -90,8 +104,11 @@ class FrameLog:
         return self.interval_s if self.is_watched else UNWATCHED_INTERVAL_S
 
     def add_report(self, report: ReplicaReport) -> None:
-        """Take a replica's report in, its times translated to this clock."""
+        """Take a replica's report in, its times translated to this clock; one that a later one overtook is left out."""
         replica = report.status.replica
+        if report.sent_s <= self._sent_s.get(replica, -math.inf):
+            return
+        self._sent_s[replica] = report.sent_s
         self._heard_s[replica] = self._clock()
         offset = self._offsets.setdefault(replica, ClockOffset(monotonic_clock_id()))
         offset.note(report.clock, report.sent_s, self._clock())
@@ -99,6 +116,10 @@ class FrameLog:
         self._batches.update((batch.id, on_our_clock(batch, offset)) for batch in report.batches)
         self._requests.update((request.id, on_our_clock(request, offset)) for request in report.requests)
         self._gaps.extend(on_our_clock(gaps, offset) for gaps in report.gaps)
+
+    def expect(self, replica: str) -> None:
+        """There is a replica, from which reports are to come."""
+        self._heard_s[replica] = self._clock()
 
     def add_change(self, change: SettingsChange) -> None:
         self._changes.append(change)
@@ -120,6 +141,7 @@ class FrameLog:
 
     def _forget(self, replica: str) -> None:
         self._heard_s.pop(replica, None)
+        self._sent_s[replica] = math.inf  # a report that is still under way comes too late
         self._offsets.pop(replica, None)
 
     def close_frame(self, in_force: VersionedSettings, deployment: Deployment | None = None) -> None:
@@ -129,6 +151,7 @@ class FrameLog:
             number=self._closed,
             at_s=self._clock(),
             clock=monotonic_clock_id(),
+            service=self._service,
             in_force=in_force,
             changes=tuple(self._changes),
             batches=tuple(self._batches.values()),
@@ -151,8 +174,8 @@ class FrameLog:
     async def after(self, number: int | None, timeout_s: float) -> tuple[int, list[bytes]]:
         """The events that follow frame `number` (``None``: the newest), as JSON, and the number to ask with next.
 
-        Waits for up to `timeout_s`; then the list is empty. A number that was never given out is taken for one of
-        an earlier life of this log, and answered with all that is kept.
+        Waits for up to `timeout_s`; then the list is empty. A number that was never given out is one of another
+        service, and is answered with all that is kept.
         """
         self._asked_s = self._clock()
         if number is None:

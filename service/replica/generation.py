@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Final
 
@@ -41,6 +41,7 @@ class Generation:
     All methods belong to one event loop. The engine runs in `threads`, one a batch, and reports once a step.
 
     Attributes:
+        clock: gives seconds, in any thread.
         open_streams: of clients.
         chunks_per_s: that all of them together send at most.
     """
@@ -52,18 +53,18 @@ class Generation:
         threads: EngineThreads,
         in_force: VersionedSettings,
         chunks_per_s: float = CHUNKS_PER_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.replica = replica
+        self.clock = clock
         self.chunks_per_s = chunks_per_s
-        self.batcher: Batcher[GenerationRequest] = Batcher(
-            in_force, on_formed=self._on_formed, memory_tokens=engine.memory_tokens
-        )
+        self.batcher: Batcher[GenerationRequest] = Batcher(in_force, self._on_formed, clock, engine.memory_tokens)
         self.recorder = Recorder(replica)
-        self.requests = LiveRequests(self.recorder, self.batcher.note_run_time)
+        self.requests = LiveRequests(self.recorder, self.batcher.note_run_time, clock)
         self.open_streams = 0
         self._engine = engine
         self._threads = threads
-        self._watch = StepWatch(engine)
+        self._watch = StepWatch(engine, clock)
         self._why_ended = ""
         self._request_numbers = itertools.count(1)
         self._batch_ids: dict[Batch[GenerationRequest], str] = {}
@@ -96,7 +97,7 @@ class Generation:
         except ValueError:
             self.recorder.count(received=1, refused=1)
             raise
-        request = GenerationRequest(job, client_id, streamed, received_s, time.monotonic())
+        request = GenerationRequest(job, client_id, streamed, received_s, self.clock())
         try:
             request.answered = self.batcher.submit(request, request.tokens)
         except QueueFullError as error:
@@ -154,7 +155,7 @@ class Generation:
 
     async def _run_batch(self, batch: Batch[GenerationRequest], id: str) -> None:
         """Run `batch`, whose id is `id`, until every request of it and every request that joined it has ended."""
-        started_s = time.monotonic()
+        started_s = self.clock()
         present = self.requests.start([entry.item for entry in batch.entries], started_s)
         # Ray seals an early batch under the size that it read itself, of which `cap` is our reconstruction.
         assert batch.formation == "early" or len(present) <= batch.cap, f"{len(present)} in a batch of {batch.cap}"
@@ -171,7 +172,7 @@ class Generation:
     def _end(self, why: str) -> None:
         """No batch will run any more."""
         self._why_ended = self._why_ended or why
-        self.requests.fail_all(self._why_ended)
+        self.requests.end_all("failed", self._why_ended)
 
     async def _job_for(self, input: object, sampling: SamplingParams) -> Job:
         id = f"{self.replica}-{next(self._request_numbers)}"
@@ -223,7 +224,7 @@ class BatchRun:
             if each.finish_reason is not None:
                 self._running.pop(each.job, None)
                 self._has_left = True
-        self._loop.call_soon_threadsafe(self._on_step, progress, time.monotonic())
+        self._loop.call_soon_threadsafe(self._on_step, progress, self._generation.clock())
 
     def _admit(self, work: BatchWork, can_join: bool) -> list[Job]:
         """The jobs that join between two steps."""
@@ -233,7 +234,7 @@ class BatchRun:
         if segment is None and self._has_left:
             in_force = batcher.in_force
             cap = in_force.settings.max_batch_size
-            segment = Batch((), "left", time.monotonic(), in_force.version, cap, "continuous")
+            segment = Batch((), "left", self._generation.clock(), in_force.version, cap, "continuous")
         if segment is None:
             return []
         self._has_left = False
@@ -251,7 +252,7 @@ class BatchRun:
 
     def end(self, work: BatchWork | None) -> None:
         """The engine has returned."""
-        self._finish_segment(work, time.monotonic())
+        self._finish_segment(work, self._generation.clock())
 
     @property
     def unread_tokens(self) -> int:

@@ -1,115 +1,94 @@
-"""The control path: one small deployment through which settings go out to all replicas and telemetry comes in."""
+"""The control path: through one hub settings go out to all replicas, and telemetry comes in. Knows no Ray."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
 
-from ray import serve
+import msgspec
 
-from service.batching.queue import wait_for_change
 from service.engine.cores import usable_cores
 from service.messages.life import LoadProgress, furthest_behind
-from service.messages.options import DEPLOYMENT_NAME
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.messages.telemetry import Deployment
-from service.ray_serve.application import ServeApplication
-from service.ray_serve.gpus import require_gpu
-from service.ray_serve.patches import keep_replica_on_loopback
-from service.ray_serve.redeployer import Redeployer
+from service.ray_serve.redeployer import Application, Redeployer
 from service.replica.background import start_for_life
 from service.replica.frames import FrameLog, frame_interval_s
-from service.replica.recorder import ReplicaReport
+from service.replica.recorder import HubAnswer, ReplicaReport
 from service.replica.settings_board import SettingsBoard
 
 logger = logging.getLogger(__name__)
 
 READER_TIMEOUT_S = 5.0
+KEPT_CALLS: Final = 64
 
 SILENT_POLL_S: Final = 0.5
 """While a replica is silent, Serve is asked this often whether it has ended."""
 
-POLL_S: Final = 0.1
-"""A replica that ends instead of reporting is noticed as soon as this."""
 
-NAMES_TIMEOUT_S: Final = 60.0
-"""Longer than Serve takes to replace a replica that hangs."""
+class HubState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hub that takes the place of another has to know.
 
-
-class ReplicaNames:
-    """Gives each replica a name that no other has or had.
-
-    A hub that Serve has restarted knows none of the names that were given before. Each replica reports its own as soon
-    as it finds the new hub; until all of them have, no name is given.
+    Attributes:
+        service: see `TelemetryFrame`.
+        life: number of hubs of this service before.
+        given: number of names given to replicas; none is given twice.
+        names: of the replicas that are not known to have ended, by Serve's names for them.
+        calls: the latest that have changed something; one that comes again, later than others, would undo these.
     """
 
-    def __init__(self, living: Callable[[], Awaitable[frozenset[str]]]) -> None:
-        """`living` returns the replicas that have started and not ended, by Serve's names for them."""
-        self._living = living
-        self._names: dict[str, str] = {}  # by those of Serve's
-        self._last = 0
-        self._reported = asyncio.Event()
-
-    async def give(self, replica: str) -> str:
-        """A new name for a replica that starts."""
-        try:
-            async with asyncio.timeout(NAMES_TIMEOUT_S):
-                while await self._living() - self._names.keys():
-                    await wait_for_change(self._reported, deadline_s=POLL_S, now_s=0.0)
-        except TimeoutError:
-            logger.warning(
-                "Not every replica has reported its name within %g s; one may be given twice", NAMES_TIMEOUT_S
-            )
-        name = f"r{self._last + 1}"
-        self.note(replica, name)
-        return name
-
-    def note(self, replica: str, name: str) -> None:
-        """A replica has this name."""
-        self._names[replica] = name
-        self._last = max(self._last, int(name.removeprefix("r")))
-        self._reported.set()
-
-    def outside(self, known: frozenset[str]) -> frozenset[str]:
-        """The names of the replicas that are not among the `known`."""
-        return frozenset(name for replica, name in self._names.items() if replica not in known)
-
-    def forget(self, replica: str) -> str | None:
-        """A replica has gone; returns the name it had."""
-        return self._names.pop(replica, None)
+    service: str
+    in_force: VersionedSettings
+    life: int = 0
+    given: int = 0
+    names: dict[str, str] = {}
+    calls: tuple[str, ...] = ()
 
 
-@serve.deployment(
-    name="Hub",
-    num_replicas=1,
-    max_ongoing_requests=10_000,
-    graceful_shutdown_timeout_s=0.2,
-    graceful_shutdown_wait_loop_s=0.1,
-    ray_actor_options={"num_cpus": 0},
-    logging_config={"enable_access_log": False},
-)
+class Store(Protocol):
+    """Keeps bytes beyond the end of a hub's process. Both methods block."""
+
+    def load(self) -> bytes | None:
+        """What was saved last, if anything was."""
+
+    def save(self, state: bytes) -> None: ...
+
+
 class Hub:
-    """Every method may be called by every replica at any time; a call that waits is answered within seconds.
+    """Every method may be called by every replica at any time; a call that waits is answered within seconds."""
 
-    `register` alone may take longer, where Serve has restarted the hub and a replica that hangs does not report.
-    """
+    def __init__(
+        self,
+        settings: Settings,
+        application: Application,
+        store: Store,
+        service: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The hub of an `application`, in its event loop.
 
-    def __init__(self, settings: Settings, gpu_device: str | None = None) -> None:
-        """With the `gpu_device` that replicas compute on, where that is a GPU; raises `StartError` if there is none.
-
-        A replica that waits for a GPU cannot say so itself, and under `serve run` the cluster is known only here.
+        Args:
+            settings: with which the service begins.
+            store: holds what the hub of the same `service` knew that was here before, if there was one.
         """
-        keep_replica_on_loopback()
-        if gpu_device is not None:
-            require_gpu(gpu_device)
-        self._board = SettingsBoard(settings)
-        self._log = FrameLog(interval_s=frame_interval_s(usable_cores()))
+        self._store = store
+        self._state = _state_after(store.load(), settings, service)
+        store.save(msgspec.json.encode(self._state))
+        self._saving = asyncio.Lock()
+        self._saver = ThreadPoolExecutor(1, "hub")  # one: what is saved last is what stays
+        self._board = SettingsBoard(self._state.in_force, self._keep_settings, clock)
+        self._log = FrameLog(clock, frame_interval_s(usable_cores()), service, self._state.life)
+        for name in self._state.names.values():
+            self._board.expect(name)
+            self._log.expect(name)
         self._loads: dict[str, LoadProgress] = {}
-        application = ServeApplication(serve.get_replica_context().app_name, DEPLOYMENT_NAME)
-        self._redeployer = Redeployer(application, self._loads, self._note_left)
-        self._names = ReplicaNames(self._redeployer.living)
+        self._redeployer = Redeployer(application, self._loads, clock)
+        if self._state.names:
+            self._redeployer.watch()
         self._tasks = [
             start_for_life(self._close_frames(), "Closing telemetry frames"),
             start_for_life(self._watch_silent(), "Watching silent replicas"),
@@ -125,19 +104,27 @@ class Hub:
 
     async def register(self, replica: str) -> tuple[str, VersionedSettings]:
         """A short name for a replica that starts, which Serve calls `replica`, and the settings in force."""
-        name = await self._names.give(replica)
+        async with self._saving:
+            name = self._state.names.get(replica)
+            if name is None:
+                given = self._state.given + 1
+                name = f"r{given}"
+                await self._save(given=given, names=self._state.names | {replica: name})
+        self._log.expect(name)
         self._redeployer.watch()
-        return name, self._board.in_force
+        return name, self._board.join(name)
 
-    async def follow(self, replica: str, name: str, held: VersionedSettings) -> VersionedSettings:
-        """See `SettingsBoard.follow`; `name` is the one that was given to what Serve calls `replica`."""
-        self._names.note(replica, name)
+    async def follow(self, name: str, held: VersionedSettings) -> VersionedSettings:
+        """See `SettingsBoard.follow`; `name` is the replica's own."""
         return await self._board.follow(name, held)
 
-    async def revise(self, changes: dict[str, object]) -> VersionedSettings | SettingError:
-        """Change settings for all replicas; a refusal is returned, so that Ray does not wrap it."""
+    async def revise(self, call: str, changes: dict[str, object]) -> VersionedSettings | SettingError:
+        """Change settings for all replicas; a refusal is returned, so that Ray does not wrap it.
+
+        `call` is another text for each call.
+        """
         try:
-            change = await self._board.revise(changes)
+            change = await self._board.revise(changes if await self._is_first(call) else {})
         except SettingError as refusal:
             return refusal
         if change is not None:
@@ -148,17 +135,24 @@ class Hub:
         """How many replicas there are, what Ray lets them hold, and how far a change of that is."""
         return await self._redeployer.look()
 
-    async def redeploy(self, changes: dict[str, object], bytes_each: int) -> Deployment | SettingError:
-        """See `Redeployer.redeploy`; a refusal is returned, so that Ray does not wrap it."""
+    async def redeploy(self, call: str, changes: dict[str, object], bytes_each: int) -> Deployment | SettingError:
+        """See `Redeployer.redeploy`; a refusal is returned, so that Ray does not wrap it.
+
+        `call` is another text for each call.
+        """
+        if not await self._is_first(call):
+            return await self.deployment()
         try:
             return await self._redeployer.redeploy(changes, bytes_each)
         except SettingError as refusal:
             return refusal
 
-    async def report(self, report: ReplicaReport) -> float:
-        """Take in a replica's report; returns how many seconds it should gather news before the next."""
+    async def report(self, report: ReplicaReport) -> HubAnswer:
+        """Take in a replica's report."""
         self._log.add_report(report)
-        return self._log.report_interval_s
+        if report.is_last and await self._forget(report.status.replica):
+            self._log.let_go(report.status.replica)
+        return HubAnswer(self._state.life, self._log.report_interval_s)
 
     async def frames_after(self, replica: str, number: int | None) -> tuple[int, list[bytes]] | None:
         """See `FrameLog.after`; ``None`` for a reader at a replica that leaves, which would wait for the reader."""
@@ -186,16 +180,46 @@ class Hub:
                 continue
             try:
                 known = await self._redeployer.known()
+                # Of a replica that came, or was heard of, while Serve was asked, `known` says nothing.
+                ended = {name for replica, name in self._state.names.items() if replica not in known}
+                for name in ended.intersection(silent, self._log.silent_replicas()):
+                    if await self._forget(name):
+                        self._log.lose(name)
             except Exception as error:  # of Ray's, whose controller may be late too, or gone
-                logger.warning("Serve does not say whether %s has ended: %s", " or ".join(silent), error)
-                continue
-            # Of a replica that came, or was heard of, while Serve was asked, `known` says nothing.
-            for name in self._names.outside(known).intersection(silent, self._log.silent_replicas()):
-                self._log.lose(name)
-                self._board.forget(name)
+                logger.warning("Ray does not say whether %s has ended: %s", " or ".join(silent), error)
 
-    def _note_left(self, replica: str) -> None:
-        name = self._names.forget(replica)
-        if name is not None:
-            self._log.let_go(name)
-            self._board.forget(name)
+    async def _forget(self, name: str) -> bool:
+        """A replica has ended; returns whether that is new."""
+        async with self._saving:
+            names = {replica: each for replica, each in self._state.names.items() if each != name}
+            if len(names) == len(self._state.names):
+                return False
+            await self._save(names=names)
+        self._board.forget(name)
+        return True
+
+    async def _is_first(self, call: str) -> bool:
+        """Whether the call comes for the first time, so that it is to be carried out."""
+        async with self._saving:
+            if call in self._state.calls:
+                return False
+            await self._save(calls=(*self._state.calls, call)[-KEPT_CALLS:])
+            return True
+
+    async def _keep_settings(self, in_force: VersionedSettings) -> None:
+        async with self._saving:
+            await self._save(in_force=in_force)
+
+    async def _save(self, **changes: object) -> None:
+        """To be called with the lock held."""
+        state = msgspec.structs.replace(self._state, **changes)
+        await asyncio.get_running_loop().run_in_executor(self._saver, self._store.save, msgspec.json.encode(state))
+        self._state = state
+
+
+def _state_after(stored: bytes | None, settings: Settings, service: str) -> HubState:
+    """The state in which a hub begins, given what was stored by the one before, if there was one."""
+    before = None if stored is None else msgspec.json.decode(stored, type=HubState)
+    if before is None or before.service != service:
+        return HubState(service=service, in_force=VersionedSettings(version=1, settings=settings))
+    return msgspec.structs.replace(before, life=before.life + 1)

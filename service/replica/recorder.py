@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -19,10 +20,17 @@ MAX_UNREPORTED = 20_000
 """Bound on what is kept between two reports; beyond it the oldest news is forgotten."""
 MAX_UNREPORTED_STEPS = 240
 """The same for times between tokens: a minute of them."""
+REPEATED_S = 10.0
+"""What was reported within this time is reported again to a hub that was restarted: longer than readers are behind."""
 
 
 class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """From a replica to the hub. Times are on the replica's clock; `sent_s` is when the report left."""
+    """From a replica to the hub. Times are on the replica's clock.
+
+    Attributes:
+        sent_s: when the report left.
+        is_last: the replica leaves as it was asked to, after it has answered all it held.
+    """
 
     clock: str
     sent_s: float
@@ -30,6 +38,19 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[BatchRecord, ...]
     requests: tuple[RequestRecord, ...]
     gaps: tuple[TokenGaps, ...] = ()
+    is_last: bool = False
+
+
+class HubAnswer(msgspec.Struct, frozen=True):
+    """From the hub to a replica that has reported.
+
+    Attributes:
+        life: of the hub, counted from 0; another one has heard nothing of what was reported before.
+        interval_s: seconds to gather news in before the next report.
+    """
+
+    life: int
+    interval_s: float
 
 
 class Recordable(Protocol):
@@ -38,8 +59,30 @@ class Recordable(Protocol):
     def record(self, replica: str) -> RequestRecord: ...
 
 
+@dataclass
+class News:
+    """What a report holds: the newest record of each batch by its id, requests, and times between tokens."""
+
+    batches: dict[str, BatchRecord] = field(default_factory=dict)
+    requests: dict[Recordable, None] = field(default_factory=dict)
+    gaps: tuple[TokenGaps, ...] = ()
+
+    def after(self, older: News) -> News:
+        """These and older ones, of which the oldest are forgotten where there are too many."""
+        batches, requests = older.batches | self.batches, older.requests | self.requests
+        return News(
+            batches=dict(list(batches.items())[-MAX_UNREPORTED:]),
+            requests=dict.fromkeys(list(requests)[-MAX_UNREPORTED:]),
+            gaps=(older.gaps + self.gaps)[-MAX_UNREPORTED_STEPS:],
+        )
+
+
 class Recorder:
-    """Collects the news of one replica between two reports, in memory that is bounded, and numbers its batches.
+    """Collects the news of one replica until the hub has them, in memory that is bounded, and numbers its batches.
+
+    What a report holds is kept until that is acknowledged, else the next report holds it again. Records can be repeated
+    without harm, since a later one of the same id takes the place of the earlier one; of times between tokens a reader
+    knows by their time which it has.
 
     Attributes:
         batches: the newest record of each batch of which there is news since the last report, by the batch's id.
@@ -55,6 +98,9 @@ class Recorder:
         self._gaps_end_s = 0.0  # of the newest step
         self._batch_numbers = itertools.count(1)
         self._under_way: dict[str, BatchRecord] = {}
+        self._sent: News | None = None  # and not acknowledged
+        self._sent_s = 0.0
+        self._acknowledged: deque[tuple[float, News]] = deque()  # of late, with the time of the report
 
     def count(self, **counts: int) -> None:
         """Add to the ledger."""
@@ -118,17 +164,33 @@ class Recorder:
         if record.finished_s is not None:
             del self._under_way[id]
 
-    def report(self, status: ReplicaStatus) -> ReplicaReport:
-        """All news since the last report, and the replica's status."""
-        report = ReplicaReport(
+    def report(self, status: ReplicaStatus, *, is_last: bool = False) -> ReplicaReport:
+        """All news that were not acknowledged, and the replica's status."""
+        news = News(self.batches, self._requests, self.take_gaps(status.at_s))
+        self._sent = news = news if self._sent is None else news.after(self._sent)
+        self._sent_s = status.at_s
+        self.batches, self._requests = {}, {}
+        self.news.clear()
+        return ReplicaReport(
             clock=monotonic_clock_id(),
             sent_s=status.at_s,
             status=status,
-            batches=tuple(self.batches.values()),
-            requests=tuple(request.record(self._replica) for request in self._requests),
-            gaps=self.take_gaps(status.at_s),
+            batches=tuple(news.batches.values()),
+            requests=tuple(request.record(self._replica) for request in news.requests),
+            gaps=news.gaps,
+            is_last=is_last,
         )
-        self.batches.clear()
-        self._requests.clear()
-        self.news.clear()
-        return report
+
+    def acknowledge(self) -> None:
+        """The hub has the last report."""
+        if self._sent is not None:
+            self._acknowledged.append((self._sent_s, self._sent))
+            self._sent = None
+            while self._sent_s - self._acknowledged[0][0] > REPEATED_S:
+                self._acknowledged.popleft()
+
+    def repeat(self) -> None:
+        """The hub has been restarted: what the one before was told of late, it may not have told its readers."""
+        for _, news in reversed(self._acknowledged):
+            self._sent = news if self._sent is None else self._sent.after(news)
+        self._acknowledged.clear()

@@ -129,18 +129,26 @@ class GenerationRequest:
 class LiveRequests:
     """The requests that have not ended, of which the engine is computing `running`; for one event loop."""
 
-    def __init__(self, recorder: Recorder, on_ran: Callable[[float], None]) -> None:
+    def __init__(
+        self, recorder: Recorder, on_ran: Callable[[float], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`on_ran` gets how many seconds a request ran when it ends."""
         self.running = 0
         self._recorder = recorder
         self._on_ran = on_ran
+        self._clock = clock
         self._live: dict[str, GenerationRequest] = {}
 
-    def fail_all(self, error: str) -> None:
+    def end_all(self, state: Literal["failed", "cancelled"], error: str | None = None) -> None:
         """End every request that has not ended."""
         for request in list(self._live.values()):
             request.job.cancel()
-            self.finish(request, "failed", error)
+            self.finish(request, state, error)
+
+    @property
+    def live(self) -> int:
+        """How many have not ended."""
+        return len(self._live)
 
     @property
     def counts(self) -> Counter[RequestState]:
@@ -193,9 +201,9 @@ class LiveRequests:
         if request.state == "running":
             assert request.started_s is not None
             self.running -= 1
-            self._on_ran(time.monotonic() - request.started_s)
+            self._on_ran(self._clock() - request.started_s)
         request.enter(state)
-        request.error, request.finished_s = error, time.monotonic()
+        request.error, request.finished_s = error, self._clock()
         request.timer.cancel()
         del self._live[request.job.id]
         self._recorder.count(completed=state == "done", failed=state == "failed", cancelled=state == "cancelled")

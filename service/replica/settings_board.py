@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from service.messages.settings import Settings, SettingsChange, VersionedSettings
+from service.messages.settings import SettingsChange, VersionedSettings
 
 FOLLOW_TIMEOUT_S = 10.0
 """A follower is answered at least this often, so that it notices when the board is gone."""
@@ -23,9 +23,17 @@ class SettingsBoard:
     in force with the next call; there is no list of recipients that could be out of date.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self.in_force = VersionedSettings(version=1, settings=settings)
+    def __init__(
+        self,
+        in_force: VersionedSettings,
+        keep: Callable[[VersionedSettings], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`keep` is awaited with what is to be in force before any replica hears of it."""
+        self.in_force = in_force
+        self._keep = keep
         self._held: dict[str, int] = {}
+        self._gone: set[str] = set()
         self._moved = asyncio.Condition()
         self._one_at_a_time = asyncio.Lock()
         self._clock = clock
@@ -33,9 +41,11 @@ class SettingsBoard:
     async def follow(self, replica: str, held: VersionedSettings) -> VersionedSettings:
         """Wait until there is something newer than `held`, or for `FOLLOW_TIMEOUT_S`; return what is in force."""
         async with self._moved:
-            self._held[replica] = held.version
-            if held.version > self.in_force.version:  # the board was restarted: the replicas remember
-                self.in_force = held
+            assert held.version <= self.in_force.version, (
+                "what a replica holds was in force here, or on the board before"
+            )
+            if replica not in self._gone:  # it may still ask while it ends
+                self._held[replica] = held.version
             self._moved.notify_all()
             with suppress(TimeoutError):
                 async with asyncio.timeout(FOLLOW_TIMEOUT_S):
@@ -48,17 +58,17 @@ class SettingsBoard:
         Raises `SettingError`, and then nothing has changed.
         """
         requested_s = self._clock()
-        async with self._one_at_a_time, self._moved:
+        async with self._one_at_a_time:
             previous = self.in_force
             settings = previous.settings.revised(changes)
             if settings == previous.settings:
+                await self._adopted(previous.version)
                 return None
             version = previous.version + 1
-            self.in_force = VersionedSettings(version=version, settings=settings)
-            self._moved.notify_all()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ADOPTION_TIMEOUT_S):
-                    await self._moved.wait_for(lambda: all(held >= version for held in self._held.values()))
+            in_force = VersionedSettings(version=version, settings=settings)
+            await self._keep(in_force)
+            self.in_force = in_force
+            await self._adopted(version)
             return SettingsChange(
                 version=version,
                 previous=previous.settings,
@@ -67,6 +77,23 @@ class SettingsBoard:
                 in_force_s=self._clock(),
             )
 
+    async def _adopted(self, version: int) -> None:
+        """Return when every replica holds `version`, or has had the time to."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ADOPTION_TIMEOUT_S), self._moved:
+                self._moved.notify_all()
+                await self._moved.wait_for(lambda: all(held >= version for held in self._held.values()))
+
+    def join(self, replica: str) -> VersionedSettings:
+        """A replica starts with what is returned; a change waits for it from now on."""
+        self._held[replica] = self.in_force.version
+        return self.in_force
+
+    def expect(self, replica: str) -> None:
+        """There is a replica, of which it is not known what it holds; a change waits for it from now on."""
+        self._held[replica] = 0
+
     def forget(self, replica: str) -> None:
         """Do not wait for this replica any more."""
+        self._gone.add(replica)
         self._held.pop(replica, None)

@@ -20,7 +20,7 @@ from service.messages.workload import TEXT
 from service.ray_serve.doors import doors_from_environment
 from service.ray_serve.patches import keep_replica_on_loopback
 from service.replica.background import LoadingNews
-from service.replica.hub import Hub
+from service.replica.deployment import HubDeployment
 
 REFUSED_DTYPE = "refused"
 GRADUAL_DTYPE = "gradual"
@@ -69,5 +69,5 @@ class StandIn:
 
 
 def build(options: ServiceOptions) -> Application:
-    hub = cast(Deployment, Hub).bind(options.settings) if options.dtype == GRADUAL_DTYPE else None
+    hub = cast(Deployment, HubDeployment).bind(options.settings, "stand-in") if options.dtype == GRADUAL_DTYPE else None
     return cast(Deployment, StandIn).options(num_replicas=options.replicas).bind(options, hub)

@@ -14,6 +14,7 @@ from service.ray_serve import redeployer as module
 from service.ray_serve.redeployer import DRAIN_TIMEOUT_S, USUAL_DRAIN_TIMEOUT_S, DeploymentSnapshot, Redeployer
 
 GPU = {"CPU": 1.0, "GPU": 1.0}
+NOW_S = 7.0
 
 
 class FakeServe:
@@ -80,8 +81,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Watched:
     def __init__(self, serve: FakeServe, loads: Mapping[str, LoadProgress] | None = None) -> None:
-        self.left: list[str] = []
-        self.redeployer = Redeployer(serve, loads or {}, self.left.append)
+        self.redeployer = Redeployer(serve, loads or {}, clock=lambda: NOW_S)
         self.seen: list[Deployment] = []
 
     async def until_settled(self) -> Deployment:
@@ -109,11 +109,11 @@ async def test_that_the_longer_drain_timeout_is_in_force_just_while_a_replica_le
     await watched.redeployer.redeploy({"replicas": 1, "max_ongoing_requests": 50}, bytes_each=1)
     while not (await watched.redeployer.look()).leaving:
         pass
-    assert (watched.redeployer.leaving, watched.left) == ({"s1"}, [])
+    assert watched.redeployer.leaving == {"s1"}
     assert serve.deployed == [(2, DRAIN_TIMEOUT_S), (1, DRAIN_TIMEOUT_S)]
     serve.leaving = []
     settled = await watched.until_settled()
-    assert watched.left == ["s1"]
+    assert watched.redeployer.leaving == frozenset()
     assert serve.deployed[2:] == [(1, USUAL_DRAIN_TIMEOUT_S)]
     assert (settled.wanted, settled.running) == (Scale(replicas=1, max_ongoing_requests=50), 1)
 
@@ -182,14 +182,18 @@ async def test_that_what_is_so_already_is_not_deployed_again() -> None:
     assert (answer.is_settled, serve.deployed) == (True, [])
 
 
-async def test_that_a_replica_that_serve_stops_by_itself_has_not_left_as_asked() -> None:
-    serve = FakeServe(2)
-    watched = Watched(serve)
-    serve.leaving = ["s1"]
-    await watched.redeployer.look()
+async def test_that_what_is_seen_bears_the_time_of_the_given_clock() -> None:
+    assert (await Watched(FakeServe(1)).redeployer.look()).at_s == NOW_S
+
+
+async def test_that_the_known_replicas_are_those_that_run_start_or_leave() -> None:
+    serve = FakeServe(1)
+    serve.starting, serve.leaving = ["n0"], ["s1"]
+    serve.holds = serve.loads = True
+    redeployer = Watched(serve).redeployer
+    assert await redeployer.known() == {"s0", "n0", "s1"}
     serve.leaving = []
-    assert (await watched.redeployer.look()).is_settled
-    assert watched.left == []
+    assert await redeployer.known() == {"s0", "n0"}
 
 
 async def test_that_a_redeployment_that_breaks_off_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

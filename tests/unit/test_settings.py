@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import pickle
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -79,6 +80,19 @@ def test_that_a_refusal_survives_being_sent_to_another_process() -> None:
     assert (refusal.field, refusal.rule) == ("max_batch_size", "Must be from 1 to 256.")
 
 
+FIRST = VersionedSettings(version=1, settings=Settings())
+
+
+async def keep_nothing(_in_force: VersionedSettings) -> None:
+    """What a board awaits that no other takes the place of."""
+
+
+def board_with(
+    in_force: VersionedSettings = FIRST, keep: Callable[[VersionedSettings], Awaitable[None]] = keep_nothing
+) -> SettingsBoard:
+    return SettingsBoard(in_force, keep, clock=now_s)
+
+
 class Replica:
     """Follows the board as a replica does, taking `delay_s` to adopt a change."""
 
@@ -87,7 +101,7 @@ class Replica:
         self.task = asyncio.get_running_loop().create_task(self._follow(name, board, delay_s))
 
     async def _follow(self, name: str, board: SettingsBoard, delay_s: float) -> None:
-        held = board.in_force
+        held = board.join(name)
         while True:
             held = await board.follow(name, held)
             await asyncio.sleep(delay_s)
@@ -96,7 +110,7 @@ class Replica:
 
 def on_a_board(*delays_s: float, changes: list[dict[str, object]]) -> tuple[list[Replica], list[SettingsChange]]:
     async def run() -> tuple[list[Replica], list[SettingsChange]]:
-        board = SettingsBoard(Settings(), clock=now_s)
+        board = board_with()
         replicas = [Replica(f"r{i}", board, delay_s) for i, delay_s in enumerate(delays_s)]
         await asyncio.sleep(0.001)
         made = [change for c in changes if (change := await board.revise(c)) is not None]
@@ -131,7 +145,7 @@ def test_that_versions_count_the_changes() -> None:
 
 def test_that_a_late_follower_is_told_at_once() -> None:
     async def run() -> VersionedSettings:
-        board = SettingsBoard(Settings(), clock=now_s)
+        board = board_with()
         before = board.in_force
         await board.revise({"max_batch_size": 2})
         async with asyncio.timeout(0.001):
@@ -140,13 +154,123 @@ def test_that_a_late_follower_is_told_at_once() -> None:
     assert run_in_virtual_time(run()).settings.max_batch_size == 2
 
 
-def test_that_a_board_that_was_restarted_learns_the_settings_from_its_followers() -> None:
-    async def run() -> VersionedSettings:
-        board = SettingsBoard(Settings(), clock=now_s)
-        held = VersionedSettings(version=9, settings=Settings(max_batch_size=3))
-        follower = asyncio.get_running_loop().create_task(board.follow("r1", held))
-        await asyncio.sleep(0.001)
-        follower.cancel()
-        return board.in_force
+def test_that_a_board_goes_on_from_the_settings_that_it_begins_with() -> None:
+    kept = VersionedSettings(version=9, settings=Settings(max_batch_size=3))
 
-    assert run_in_virtual_time(run()).version == 9
+    async def run() -> list[VersionedSettings]:
+        board = board_with(kept)
+        behind = await board.follow("behind", FIRST)
+        up_to_date = asyncio.create_task(board.follow("up to date", board.join("up to date")))
+        await board.revise({"batch_wait_timeout_s": 1.0})
+        return [behind, await up_to_date]
+
+    revised = VersionedSettings(version=10, settings=Settings(max_batch_size=3, batch_wait_timeout_s=1.0))
+    assert run_in_virtual_time(run()) == [kept, revised]
+
+
+def test_that_a_follower_that_holds_what_was_never_in_force_is_a_fault() -> None:
+    with pytest.raises(AssertionError, match="was in force here"):
+        run_in_virtual_time(board_with().follow("r1", VersionedSettings(version=2, settings=Settings())))
+
+
+def test_that_a_change_is_kept_before_a_replica_hears_of_it() -> None:
+    kept: list[VersionedSettings] = []
+
+    async def keep(in_force: VersionedSettings) -> None:
+        await asyncio.sleep(0.3)
+        kept.append(in_force)
+
+    async def run() -> list[object]:
+        board = board_with(keep=keep)
+        follower = asyncio.create_task(board.follow("r1", board.join("r1")))
+        revising = asyncio.create_task(board.revise({"max_batch_size": 4}))
+        await asyncio.sleep(0.29)
+        before = [
+            board.in_force,
+            follower.done(),
+            await board.follow("late", VersionedSettings(version=0, settings=FIRST.settings)),
+        ]
+        heard = await follower
+        revising.cancel()
+        return [*before, now_s(), kept == [heard]]
+
+    assert run_in_virtual_time(run()) == [FIRST, False, FIRST, pytest.approx(0.3), True]
+
+
+def test_that_a_change_that_cannot_be_kept_is_not_in_force_and_takes_no_version() -> None:
+    failures = [OSError("the store is gone")]
+
+    async def keep(_in_force: VersionedSettings) -> None:
+        if failures:
+            raise failures.pop()
+
+    async def run() -> list[VersionedSettings]:
+        board = board_with(keep=keep)
+        with pytest.raises(OSError, match="the store is gone"):
+            await board.revise({"max_batch_size": 4})
+        before = board.in_force
+        await board.revise({"batch_wait_timeout_s": 1.0})
+        return [before, board.in_force]
+
+    after = VersionedSettings(version=2, settings=Settings(batch_wait_timeout_s=1.0))
+    assert run_in_virtual_time(run()) == [FIRST, after]
+
+
+@pytest.mark.parametrize(("adopts_in_s", "until_s"), [(1.5, 1.5), (1e6, 2 * ADOPTION_TIMEOUT_S)], ids=["slow", "hangs"])
+def test_that_a_change_that_changes_nothing_waits_a_while_for_what_is_in_force(
+    adopts_in_s: float, until_s: float
+) -> None:
+    async def run() -> tuple[SettingsChange | None, float]:
+        board = board_with()
+        replica = Replica("r1", board, adopts_in_s)
+        await asyncio.sleep(0)
+        await board.revise({"max_batch_size": 4})
+        assert now_s() == pytest.approx(ADOPTION_TIMEOUT_S), "the replica has not adopted it by then"
+        again = await board.revise({"max_batch_size": 4})
+        replica.task.cancel()
+        return again, now_s()
+
+    assert run_in_virtual_time(run()) == (None, pytest.approx(until_s))
+
+
+@pytest.mark.parametrize("note", [SettingsBoard.join, SettingsBoard.expect])
+def test_that_a_change_waits_for_a_replica_that_has_not_followed_yet(
+    note: Callable[[SettingsBoard, str], object],
+) -> None:
+    async def run() -> float:
+        board = board_with()
+        note(board, "r1")
+        revising = asyncio.create_task(board.revise({"max_batch_size": 4}))
+        await asyncio.sleep(0.3)
+        held = await board.follow("r1", FIRST)
+        following = asyncio.create_task(board.follow("r1", held))
+        change = await revising
+        following.cancel()
+        assert change is not None
+        return change.in_force_after_ms
+
+    assert run_in_virtual_time(run()) == pytest.approx(300)
+
+
+def test_that_a_replica_that_joins_holds_what_is_in_force_and_one_that_is_expected_may_not() -> None:
+    async def run() -> list[float]:
+        board = board_with()
+        board.join("joined")
+        await board.revise({"max_batch_size": FIRST.settings.max_batch_size})
+        joined_s = now_s()
+        board.expect("expected")
+        await board.revise({"max_batch_size": FIRST.settings.max_batch_size})
+        return [joined_s, now_s()]
+
+    assert run_in_virtual_time(run()) == [0.0, pytest.approx(ADOPTION_TIMEOUT_S)]
+
+
+def test_that_a_change_waits_for_no_replica_that_is_forgotten() -> None:
+    async def run() -> float:
+        board = board_with()
+        board.join("r1")
+        board.forget("r1")
+        await board.revise({"max_batch_size": 4})
+        return now_s()
+
+    assert run_in_virtual_time(run()) == 0.0

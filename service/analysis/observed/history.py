@@ -104,6 +104,7 @@ class History:
         self._ended_s = -np.inf  # the latest end of a service
         self._begun_s: list[float] = []  # lower bounds of the services' begins: the end of the one before
         self._last_number = 0
+        self._service_id = ""
         self.changes: tuple[SettingsChange, ...] = ()
         self._doubtful: tuple[float, set[int]] | None = None
         self._begins_anew = True
@@ -122,9 +123,9 @@ class History:
         """Add a frame of the service; one that came before is ignored."""
         received_s = self._clock()
         self._service_offset.note(frame.clock, frame.at_s, received_s)
-        if frame.number <= self._last_number and not self._is_of_new_service(frame):
+        if not self._is_of_new_service(frame) and frame.number <= self._last_number:
             return
-        self._last_number = frame.number
+        self._last_number, self._service_id = frame.number, frame.service
         self.jumps.note(self._wall_clock() - received_s, frame.at_s)
         self.behind_s = max(received_s - self._service_offset.to_ours(frame.at_s), 0.0)
         self._add_without_requests(frame)
@@ -278,8 +279,10 @@ class History:
         return int(waiting), int(formed), int(running)
 
     def _is_of_new_service(self, frame: TelemetryFrame) -> bool:
-        """Whether the frame numbers began anew; otherwise the frame came twice."""
-        if self.last_s is None or frame.at_s <= self.last_s:
+        """Whether another service sent it than the one before; services without an id begin their numbers anew."""
+        if self._begins_anew or self.last_s is None or frame.at_s <= self.last_s:
+            return False
+        if frame.service == self._service_id and (frame.service or frame.number > self._last_number):
             return False
         self._end_service(self.last_s)
         self._begins_anew = True
@@ -290,7 +293,7 @@ class History:
         self._add_settings(frame)
         self._add_replicas(frame)
         self.batches.add(self._service, frame.batches, self.slots.slot_of, frame.at_s)
-        self.gaps.add(frame.gaps)
+        self.gaps.add(self._service, frame.gaps)
 
     def _note_service(self, frame: TelemetryFrame) -> None:
         if self._begins_anew:

@@ -39,9 +39,15 @@ class GapTable:
     def __init__(self) -> None:
         self._gaps: dict[int, Gaps] = {}  # by step, as are the stalls; few steps hold more than ten lengths
         self._longest: dict[int, Stall] = {}
+        self._heard_s: dict[tuple[int, str], float] = {}  # the newest step of each
 
-    def add(self, reported: Iterable[TokenGaps]) -> None:
+    def add(self, service: int, reported: Iterable[TokenGaps]) -> None:
+        """Add what replicas of a service reported: each one's steps in order, and what comes again is left out."""
         for each in reported:
+            replica = service, each.replica
+            if each.at_s <= self._heard_s.get(replica, -math.inf):
+                continue
+            self._heard_s[replica] = each.at_s
             step, gaps = step_of(each.at_s), each.gaps
             self._gaps.setdefault(step, Gaps()).add_all([gaps])
             known = self._longest.get(step)
