@@ -1,0 +1,217 @@
+"""What has to hold after every step of a simulation, and at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from service.load.flight import Answer, Flight
+from service.messages.settings import VersionedSettings
+from service.messages.telemetry import FINAL_STATES, Ledger, RequestRecord
+from service.replica.generation import Generation
+from service.replica.settings_board import ADOPTION_TIMEOUT_S
+from tests.simulation.clients import expected_text
+from tests.simulation.replica import SimulatedReplica
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Simulation
+
+SLACK_S: Final = 0.1
+"""Of a wait, for what else the process has to do."""
+
+TASKS_OF_A_REPLICA: Final = 6
+"""Its three, the watch of the engine and two timeouts or calls to the hub."""
+
+
+class Checks:
+    """Looks on; everything that is wrong goes to the world's `faults`, with the time."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._accepted = 0  # version of the settings that every replica held when they were in force
+        self._idle: dict[SimulatedReplica, tuple[int, float, float]] = {}  # cancelled by then, since when, how long
+        self._versions: dict[SimulatedReplica, int] = {}
+        self._names: dict[str, SimulatedReplica] = {}
+        simulation.operator.on_accepted = self._on_accepted
+
+    def fail(self, what: str) -> None:
+        world = self._simulation.world
+        world.faults.append(f"{world.now_s - 1000:.4f} s: {what}")
+
+    # After every step ------------------------------------------------------------------------------------------------
+
+    def after_a_step(self) -> None:
+        """Look at the replica that ran, if it was one."""
+        replica = self._simulation.controller.in_process.get(self._simulation.world.ran)
+        if replica is None or replica.generation is None:
+            return
+        generation = replica.generation
+        if self._names.setdefault(generation.replica, replica) is not replica:
+            self.fail(f"{generation.replica} is the name of two replicas")
+        version = generation.batcher.in_force.version
+        if version < self._versions.get(replica, 0):
+            self.fail(f"{generation.replica} went back from version {self._versions[replica]} to {version}")
+        self._versions[replica] = version
+        self._check_version(replica)
+        self._check_ledger(generation)
+        self._check_wait(replica, generation)
+
+    def _check_version(self, replica: SimulatedReplica) -> None:
+        held = self._versions.get(replica)
+        if held is not None and held < self._accepted and replica.process.is_awake and not replica.has_ended:
+            self.fail(f"version {self._accepted} is in force, and {replica.serve_id} holds {held}")
+
+    def _check_ledger(self, generation: Generation) -> None:
+        ledger, live = generation.recorder.ledger, generation.requests.live
+        if ledger.received != ledger.refused + ledger.admitted:
+            self.fail(f"{generation.replica} received {ledger}")
+        if ledger.admitted != _ended(ledger) + live:
+            self.fail(f"{generation.replica} holds {live}: {ledger}")
+
+    def _check_wait(self, replica: SimulatedReplica, generation: Generation) -> None:
+        """No request waits before an idle engine for longer than its settings say."""
+        now_s, batcher = self._simulation.world.now_s, generation.batcher
+        is_waiting = batcher.waiting + batcher.formed > 0 and not generation.requests.running
+        if not is_waiting or not replica.process.is_awake or replica.has_failed:
+            self._idle.pop(replica, None)
+            return
+        settings = batcher.in_force.settings
+        cancelled, since_s, bound_s = self._idle.get(replica, (0, now_s, 0.0))
+        if cancelled != generation.recorder.ledger.cancelled:  # others are the oldest now
+            cancelled, since_s = generation.recorder.ledger.cancelled, now_s
+        bound_s = max(bound_s, settings.longest_wait_s + settings.stride_s + SLACK_S)  # a change holds from the next on
+        self._idle[replica] = cancelled, since_s, bound_s
+        if now_s - since_s > bound_s:
+            self.fail(f"{batcher.waiting + batcher.formed} wait before the idle engine of {generation.replica}")
+
+    def _on_accepted(self, in_force: VersionedSettings, took_s: float) -> None:
+        """A change is in force only when every replica that lives holds it, or one hangs and was waited for."""
+        if took_s < ADOPTION_TIMEOUT_S:
+            self._accepted = max(self._accepted, in_force.version)
+            for replica in self._simulation.controller.replicas.values():
+                self._check_version(replica)
+
+    # At the end ------------------------------------------------------------------------------------------------------
+
+    def what_is_open(self) -> str:
+        simulation = self._simulation
+        flights = [f"{each.id} ({each.prompt})" for each in simulation.load.sender.under_way]
+        replicas = {each.serve_id: each.state for each in simulation.controller.replicas.values()}
+        return f"{flights} of {simulation.load.generator.totals()}, {replicas}, operator {simulation.operator.is_busy}"
+
+    def at_the_end(self) -> None:
+        if self._simulation.world.faults:
+            return
+        self._check_answers()
+        for replica in self._simulation.controller.replicas.values():
+            self._check_rest(replica)
+        self._check_settings()
+        self._check_what_was_read()
+        self._check_order()
+
+    def _check_answers(self) -> None:
+        sender, totals = self._simulation.load.sender, self._simulation.load.generator.totals()
+        if totals.differing:
+            self.fail(f"{totals.differing} answers to one prompt differ")
+        if totals.outstanding or totals.sent != totals.ok + totals.refused + totals.failed + totals.cancelled:
+            self.fail(f"the load's ledger does not balance: {totals}")
+        if len(sender.ended) != totals.sent:
+            self.fail(f"{len(sender.ended)} requests of {totals.sent} have an end")
+        for flight, answers in sender.ended.items():
+            if len(answers) != 1:
+                self.fail(f"{flight.prompt} got {len(answers)} answers")
+            self._check_answer(flight, answers[0])
+
+    def _check_answer(self, flight: Flight, answer: Answer) -> None:
+        sender = self._simulation.load.sender
+        text, expected = sender.texts.get(flight, ""), expected_text(flight.prompt, flight.max_tokens)
+        replica = sender.replicas.get(flight)
+        if not expected.startswith(text):
+            self.fail(f"{flight.prompt} was answered with {text!r}")
+        if answer.outcome == "ok" and text != expected:
+            self.fail(f"{flight.prompt} was answered with only {text!r}")
+        if answer.outcome == "cancelled" and flight.id not in sender.cancelled:
+            self.fail(f"{flight.prompt} was cancelled, and not by its client")
+        if answer.outcome == "failed" and "stub:" not in flight.prompt:
+            assert replica is not None
+            if replica.process.is_alive and not replica.has_failed:
+                self.fail(f"{flight.prompt} failed at {replica.serve_id}, which lives: {answer.error}")
+            if replica.has_ended and not replica.has_failed:
+                self.fail(f"{flight.prompt} failed at {replica.serve_id}, which left: {answer.error}")
+
+    def _check_rest(self, replica: SimulatedReplica) -> None:
+        generation = replica.generation
+        if generation is None or not replica.process.is_alive:
+            return
+        if generation.requests.counts or generation.requests.running or replica.open:
+            self.fail(f"{generation.replica} still holds {generation.requests.counts}, {replica.open} open")
+        if generation.batcher.waiting or generation.batcher.formed:
+            self.fail(
+                f"{generation.replica} has {generation.batcher.waiting} waiting, {generation.batcher.formed} formed"
+            )
+        tasks = asyncio.all_tasks(replica.process)
+        if len(tasks) > TASKS_OF_A_REPLICA:
+            self.fail(f"{generation.replica} still runs {len(tasks)} tasks: {[task.get_coro() for task in tasks]}")
+
+    def _check_settings(self) -> None:
+        simulation = self._simulation
+        in_force = simulation.reader.in_force
+        for replica in simulation.controller.replicas.values():
+            generation = replica.generation
+            if generation is None or not replica.process.is_alive:
+                continue
+            held = generation.batcher.in_force
+            if in_force is None or held.version != in_force.version:
+                self.fail(f"{generation.replica} holds version {held.version}, and {in_force} is in force")
+            for name, values in simulation.operator.possible.items():
+                if hasattr(held.settings, name) and getattr(held.settings, name) not in values:
+                    self.fail(f"{name} is {getattr(held.settings, name)}, which was changed to {values}")
+
+    def _check_what_was_read(self) -> None:
+        """The reader knows the end of every request of the replicas that live or left, unless it was told of a gap."""
+        simulation = self._simulation
+        reader = simulation.reader
+        for replica in simulation.controller.ever:
+            generation = replica.generation
+            if generation is None:
+                continue
+            name = generation.replica
+            if not replica.process.is_alive:
+                if name not in reader.gone and not reader.missed and name in reader.ledgers:
+                    self.fail(f"{name} has ended, and the reader does not know")
+                if name not in reader.left:  # which what dies, or cannot say its last words, is not
+                    continue
+            if reader.missed:
+                continue
+            if reader.ledgers.get(name, Ledger()) != generation.recorder.ledger:
+                self.fail(f"{name} counted {generation.recorder.ledger}, and {reader.ledgers.get(name)} was read")
+            states = Counter(each.state for each in reader.requests.values() if each.replica == name)
+            read = Ledger(completed=states["done"], failed=states["failed"], cancelled=states["cancelled"])
+            ledger = generation.recorder.ledger
+            known = Ledger(completed=ledger.completed, failed=ledger.failed, cancelled=ledger.cancelled)
+            held = sum(states[state] for state in set(states) - FINAL_STATES)  # of a replica that left: given up by all
+            if read != known or (held and replica.process.is_alive):
+                self.fail(f"{name} counted {known}, and {states} was read")
+
+    def _check_order(self) -> None:
+        """No request is overtaken by more than one batch."""
+        records: dict[str, list[RequestRecord]] = defaultdict(list)
+        for record in self._simulation.reader.requests.values():
+            if record.started_s is not None:
+                records[record.replica].append(record)
+        for own in records.values():
+            for record in own:
+                overtook = {
+                    other.batch
+                    for other in own
+                    if other.batch != record.batch
+                    and other.enqueued_s > record.enqueued_s
+                    and other.started_s < record.started_s
+                }
+                if len(overtook) > 1:
+                    self.fail(f"{record.id} was overtaken by {overtook}")
+
+
+def _ended(ledger: Ledger) -> int:
+    return ledger.completed + ledger.failed + ledger.cancelled

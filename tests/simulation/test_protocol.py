@@ -1,0 +1,19 @@
+"""The protocol holds under ten thousand seeds; `python -m tests.simulation` runs others, or one alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 1_000  # of a test, so that the tests' processes share them
+
+
+@pytest.mark.parametrize("first", range(0, 10_000, SEEDS))
+def test_that_the_protocol_holds_whatever_the_seed_orders(first: int) -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--from", str(first), "--seeds", str(SEEDS), "--processes=1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
