@@ -30,7 +30,8 @@ class Checks:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._accepted = 0  # version of the settings that every replica held when they were in force
-        self._idle: dict[SimulatedReplica, tuple[int, float, float]] = {}  # cancelled by then, since when, how long
+        self._idle: dict[SimulatedReplica, tuple[int, float]] = {}  # cancelled by then, and since when
+        self._longest_s: dict[SimulatedReplica, float] = {}  # wait of any settings so far
         self._versions: dict[SimulatedReplica, int] = {}
         self._names: dict[str, SimulatedReplica] = {}
         simulation.operator.on_accepted = self._on_accepted
@@ -70,20 +71,22 @@ class Checks:
             self.fail(f"{generation.replica} holds {live}: {ledger}")
 
     def _check_wait(self, replica: SimulatedReplica, generation: Generation) -> None:
-        """No request waits before an idle engine for longer than its settings say."""
+        """No request waits before an idle engine for longer than the settings say, or those before a change."""
         now_s, batcher = self._simulation.world.now_s, generation.batcher
-        is_waiting = batcher.waiting + batcher.formed > 0 and not generation.requests.running
-        if not is_waiting or not replica.process.is_awake or replica.has_failed:
+        settings = batcher.in_force.settings
+        longest_s = max(self._longest_s.get(replica, 0.0), settings.longest_wait_s + settings.stride_s)
+        self._longest_s[replica] = longest_s
+        waiting = batcher.waiting + batcher.formed
+        if not waiting or generation.requests.running or not replica.process.is_awake or replica.has_failed:
             self._idle.pop(replica, None)
             return
-        settings = batcher.in_force.settings
-        cancelled, since_s, bound_s = self._idle.get(replica, (0, now_s, 0.0))
-        if cancelled != generation.recorder.ledger.cancelled:  # others are the oldest now
-            cancelled, since_s = generation.recorder.ledger.cancelled, now_s
-        bound_s = max(bound_s, settings.longest_wait_s + settings.stride_s + SLACK_S)  # a change holds from the next on
-        self._idle[replica] = cancelled, since_s, bound_s
-        if now_s - since_s > bound_s:
-            self.fail(f"{batcher.waiting + batcher.formed} wait before the idle engine of {generation.replica}")
+        cancelled = generation.recorder.ledger.cancelled
+        cancelled_by_then, since_s = self._idle.get(replica, (cancelled, now_s))
+        if cancelled != cancelled_by_then:  # others are the oldest now
+            since_s = now_s
+        self._idle[replica] = cancelled, since_s
+        if now_s - since_s > longest_s + SLACK_S:
+            self.fail(f"{waiting} wait before the idle engine of {generation.replica}")
 
     def _on_accepted(self, in_force: VersionedSettings, took_s: float) -> None:
         """A change is in force only when every replica that lives holds it, or one hangs and was waited for."""
