@@ -1,6 +1,6 @@
 """Runs the whole protocol under many seeds and prints those that fail, each with the smallest plan that still does.
 
-python -m tests.simulation [--seeds N] [--from N] [--seed N] [--processes N]
+python -m tests.simulation [--seeds N] [--from N] [--seed N] [--brief] [--processes N]
 
 It ends with 0 if no seed fails. `--seed` runs one alone, and prints its plan.
 """
@@ -82,6 +82,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=10_000, help="how many (10000)")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first (0)")
     parser.add_argument("--seed", type=int, help="one alone")
+    parser.add_argument("--brief", action="store_true", help="end with the first seeds that fail, and shrink none")
     parser.add_argument("--processes", type=int, default=usable_cores(), help="that run seeds (as many as cores)")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have the same order in every run
@@ -96,13 +97,18 @@ def main() -> int:
     starts = range(options.first, options.first + options.seeds, CHUNK)
     counts = [min(CHUNK, options.first + options.seeds - start) for start in starts]
     with ProcessPoolExecutor(options.processes, initializer=prepare) as pool:
-        chunks = list(pool.map(failing, starts, counts))
-    failed = [seed for seeds in chunks for seed in seeds]
+        failed: list[int] = []
+        for seeds in pool.map(failing, starts, counts):
+            failed += seeds
+            if failed and options.brief:
+                pool.shutdown(cancel_futures=True)
+                break
     took_s = time.monotonic() - begun_s
     print(f"{options.seeds} seeds in {took_s:.0f} s: {len(failed)} failed {failed[:50]}", flush=True)
-    prepare()
-    for seed in failed[:SHOWN]:
-        show(seed)
+    if failed and not options.brief:
+        prepare()
+        for seed in failed[:SHOWN]:
+            show(seed)
     return 1 if failed else 0
 
 

@@ -85,7 +85,7 @@ class Checks:
         if cancelled != cancelled_by_then:  # others are the oldest now
             since_s = now_s
         self._idle[replica] = cancelled, since_s
-        if now_s - since_s > longest_s + SLACK_S:
+        if now_s - max(since_s, replica.process.awake_since_s) > longest_s + SLACK_S:
             self.fail(f"{waiting} wait before the idle engine of {generation.replica}")
 
     def _on_accepted(self, in_force: VersionedSettings, took_s: float) -> None:

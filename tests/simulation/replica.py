@@ -21,11 +21,13 @@ from service.replica.generation import Generation
 from service.replica.hub_link import HubLink
 from service.replica.recorder import HubAnswer, ReplicaReport
 from service.replica.requests import GenerationError
+from service.replica.step_watch import EngineStalledError
 from tests.simulation.world import Process, running_thread
 
 if TYPE_CHECKING:
     from tests.simulation.serve import Controller
 
+EXPECTED = (DeviceLostError, EngineStalledError)
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -139,16 +141,23 @@ class SimulatedReplica:
     def note_unhealthy(self) -> None:
         """Serve replaces it, after its health check has failed."""
         self.state, self.is_unhealthy = "leaving", True
-        for task in self._tasks:
-            if task.done() and not task.cancelled():
-                task.exception()  # is the reason, and no fault of the simulation
+        self._check_why()
         self.world.call_later(self.world.random.choice((0.0, 2.0)), self.process.kill)
+
+    def _check_why(self) -> None:
+        """Its work has ended because the engine stalled or the device was lost, as was ordered, and not for a fault."""
+        for task in self._tasks:
+            error = task.exception() if task.done() and not task.cancelled() else None
+            rest = error.split(EXPECTED)[1] if isinstance(error, BaseExceptionGroup) else error
+            if rest is not None:
+                self.world.faults.append(f"the work of {self.serve_id} has ended: {rest!r}")
 
     def leave(self) -> None:
         """As `BatchTextGenerator.__del__`, and then its end."""
         if self.is_told_to_end or self.is_unhealthy or not self.process.is_alive:
             return
         self.is_told_to_end = True
+        self._check_why()
 
         async def end() -> None:
             while not self.is_drained:  # noqa: ASYNC110 — of what came meanwhile, as Serve looks

@@ -142,7 +142,11 @@ def running_thread() -> Thread:
 
 
 class Process(asyncio.AbstractEventLoop, Runner):
-    """A process is its event loop, and the threads that it starts."""
+    """A process is its event loop, and the threads that it starts.
+
+    Attributes:
+        awake_since_s: the end of its latest stop, which may be still to come.
+    """
 
     def __init__(self, world: World, name: str) -> None:
         self.process = self
@@ -151,7 +155,7 @@ class Process(asyncio.AbstractEventLoop, Runner):
         self.name = name
         self.is_alive = True
         self.on_death: list[Callable[[], None]] = []
-        self._stopped_until_s = 0.0
+        self.awake_since_s = 0.0
         self._ready: deque[asyncio.Handle] = deque()
         self._threads: dict[Thread, bool] = {}  # each with whether it is due
 
@@ -174,14 +178,14 @@ class Process(asyncio.AbstractEventLoop, Runner):
 
     def stop_for(self, seconds: float) -> None:
         """Stand still, as after SIGSTOP, until SIGCONT."""
-        self._stopped_until_s = max(self._stopped_until_s, self.world.now_s + seconds)
+        self.awake_since_s = max(self.awake_since_s, self.world.now_s + seconds)
         for runner in (self, *self._threads):
             self.world.remove(runner)
-        self.world.call_at(self._stopped_until_s, self._go_on)
+        self.world.call_at(self.awake_since_s, self._go_on)
 
     @property
     def is_stopped(self) -> bool:
-        return self.world.now_s < self._stopped_until_s
+        return self.world.now_s < self.awake_since_s
 
     @property
     def is_awake(self) -> bool:
