@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from service.commands.remote import RemoteService
-from service.messages.telemetry import TelemetryEvent, TelemetryFrame
+from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 from tests.service import HANG_S
 from tests.service.conftest import Service, error_of, served
 
@@ -59,10 +59,13 @@ class Reader:
     def __init__(self, events: AsyncIterator[TelemetryEvent]) -> None:
         self._events = events
         self.frames: list[TelemetryFrame] = []
+        self.missed: list[FramesMissed] = []
 
     async def read_until(self, condition: Callable[[TelemetryFrame], bool]) -> TelemetryFrame:
         async for event in self._events:
-            assert isinstance(event, TelemetryFrame)
+            if isinstance(event, FramesMissed):
+                self.missed.append(event)
+                continue
             self.frames.append(event)
             if condition(event):
                 return event

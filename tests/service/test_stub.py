@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 
 from tests.service import HANG_S
@@ -56,3 +57,30 @@ async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service)
         await reader.read_until(lambda frame: any(replica.pid != before for replica in frame.replicas))
     assert "the prompt asked for this" in text
     assert await asked(service, "after it") == [answer_to("after it")]
+
+
+def hub_beside(replica: int) -> psutil.Process:
+    """The hub's process, given that of a replica: Ray starts both."""
+    (hub,) = [each for each in psutil.Process(replica).parent().children() if "Hub" in " ".join(each.cmdline())]
+    return hub
+
+
+async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with_it(service: Service) -> None:
+    prompts = [f"request {number}" for number in range(REQUESTS)]
+    async with reading(service) as reader:
+        before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
+        changed = service.change(max_batch_size=2).json()
+        asking = asyncio.create_task(asked(service, *prompts))
+        await reader.read_until(lambda frame: any(replica.running for replica in frame.replicas))
+        hub_beside(before.pid).kill()
+        assert await asking == list(map(answer_to, prompts))
+        completed = before.ledger.completed + REQUESTS
+        after = await reader.read_until(
+            lambda frame: bool(reader.missed) and any(each.ledger.completed == completed for each in frame.replicas)
+        )
+        assert after.in_force.version == changed["version"]
+        assert (after.replicas[0].replica, after.replicas[0].pid) == (before.replica, before.pid)
+        assert not any(frame.gone_replicas for frame in reader.frames)
+        states = {request.id: request.state for frame in reader.frames for request in frame.requests}
+        assert sorted(states.values()) == REQUESTS * ["done"], "of no request the end is unknown"
+        assert service.change(max_batch_size=16).json()["version"] == changed["version"] + 1
