@@ -34,7 +34,7 @@ from service.messages.life import (
     Stopping,
     TrialBatch,
 )
-from service.messages.settings import Scale, SettingError, Settings
+from service.messages.settings import Scale, SettingError, Settings, VersionedSettings
 from service.messages.telemetry import BatchRecord, Deployment, ReplicaStatus, RequestRecord, RequestState
 from service.replica.frames import SHORTEST_INTERVAL_S, FrameLog
 from service.replica.recorder import Recorder
@@ -94,13 +94,17 @@ class Asked:
         )
 
 
+async def _at_once(_: VersionedSettings) -> None:
+    """Nothing outlives this service: there is nothing to keep."""
+
+
 class Scripted:
     """The service, its engine a clock."""
 
     def __init__(self, settings: Settings, scale: Scale, step_s: float, gather_s: float) -> None:
         self.scale = scale
         self.deployment = Deployment(at_s=time.monotonic(), wanted=scale, running=scale.replicas)
-        self.board = SettingsBoard(settings)
+        self.board = SettingsBoard(VersionedSettings(version=1, settings=settings), keep=_at_once)
         self.frames = FrameLog()
         self.recorder = Recorder(REPLICA)
         self.queue: BatchQueue[Asked] = BatchQueue(Rules.of(settings, 1))
@@ -181,6 +185,7 @@ class Scripted:
                 max_ongoing_requests=self.scale.max_ongoing_requests,
             )
             self.frames.add_report(self.recorder.report(status))
+            self.recorder.acknowledge()
             self.frames.close_frame(in_force, self.deployment)
 
     async def get_batching(self, _: web.Request) -> web.Response:
