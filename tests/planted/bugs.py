@@ -1,0 +1,134 @@
+"""The planted bugs: each is one replacement in one file, and compiles."""
+
+# ruff: noqa: E501 — a bug a line
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Bug:
+    """`before`, which stands once in the file at `path`, becomes `after`."""
+
+    name: str
+    path: str
+    before: str
+    after: str
+
+    def plant(self, tree: Path) -> None:
+        """Change the file in a copy of the repository."""
+        file = tree / self.path
+        text = file.read_text()
+        assert text.count(self.before) == 1, f"{self.name}: {self.path} has {text.count(self.before)} of {self.before!r}"
+        file.write_text(text.replace(self.before, self.after))
+
+
+def _in(path: str, *bugs: tuple[str, str, str]) -> Iterator[Bug]:
+    return (Bug(name, path, before, after) for name, before, after in bugs)
+
+
+BUGS = (
+    *_in(
+        "service/batching/rules.py",
+        ("a batch holds one more than its cap", "self.max_batch_size - running, self", "self.max_batch_size - running + 1, self"),
+        ("a full batch waits for the timeout", "min(due_s, max(filled_s, free_since_s))", "due_s"),
+        ("waiting behind a batch counts", "max(next(iter(waiting)).enqueued_s, free_since_s)", "next(iter(waiting)).enqueued_s"),
+        ("a batch ignores its token budget", "if count >= places or (budget and tokens > budget and running + count):", "if count >= places:"),
+        ("a batch leaves a tick early", "math.ceil(ready_s", "math.floor(ready_s"),
+        ("each place has all of the memory", "max(memory_tokens // settings.places, 1)", "max(memory_tokens, 1)"),
+    ),
+    *_in(
+        "service/batching/queue.py",
+        ("a cancelled request keeps its place", "lambda _: self._drop(entry)", "lambda _: None"),
+        ("the newest request leaves first", "itertools.islice(self._entries, count)", "itertools.islice(reversed(self._entries), count)"),
+        ("a request cancelled at the release runs", "return tuple(entry for entry in entries if not entry.future.done())", "return entries"),
+        ("a batch is released before its time", "if more_may_come and now_s < release.at_s:", "if more_may_come and now_s + 0.05 < release.at_s:"),
+        ("new rules wake no queue", "self._rules = rules\n        self._changed.set()", "self._rules = rules"),
+        ("a new request wakes no queue", "self._entries[entry] = None\n        self._changed.set()", "self._entries[entry] = None"),
+        ("a released request stays in the queue", "del self._entries[entry]", "pass"),
+        ("a batch carries the rules' version of the start", "now_s, self._rules.version, self._rules.max_batch_size)", "now_s, 0, self._rules.max_batch_size)"),
+    ),
+    *_in(
+        "service/batching/batcher.py",
+        ("one batch more than places runs", "if self._running < self.in_force.settings.places:", "if self._running <= self.in_force.settings.places:"),
+        ("a place is never free again", "self._running -= 1", "pass"),
+        ("a free place wakes nobody", "self._running -= 1\n        self._changed.set()", "self._running -= 1"),
+        ("the formation that was left is forgotten", "for formation in (self._left, self._active):", "for formation in (self._active,):"),
+        ("requests join ahead of sealed batches", "if not self._is_continuous or self._early.has_sealed:", "if not self._is_continuous:"),
+        ("the queue holds one more than it may", "if queued >= self.in_force.settings.max_queued_requests:", "if queued > self.in_force.settings.max_queued_requests:"),
+        ("a sealed batch wakes no runner", "self._on_formed(batch)\n        self._changed.set()", "self._on_formed(batch)"),
+        ("cancelled requests are sealed", "staying = [entry for entry in entries if entry in self._waiting]", "staying = [entry for entry in entries if self._waiting.setdefault(entry) is None]"),
+        ("a sealed batch has the newest rules", "return self._history[0][1]", "return self._history[-1][1]"),
+        ("the newest sealed batch runs first", "return self._sealed.popleft()", "return self._sealed.pop()"),
+        ("what Ray has not sealed is overtaken", 'if in_force.settings.formation != "early" and self._waiting:', "if False:"),
+        ("empty sealed batches wait for ticks", "return ready_s if all(entry.future.done() for entry in oldest.entries) else self._rules.tick_s(ready_s)", "return self._rules.tick_s(ready_s)"),
+    ),
+    *_in(
+        "service/replica/requests.py",
+        ("a request is received twice", "self._recorder.count(received=1, admitted=1)", "self._recorder.count(received=2, admitted=1)"),
+        ("a client does not hear of the end", "request.news.set()\n        if not request.answered.done():", "if not request.answered.done():"),
+        ("requests run that were cancelled before", "present = [request for request in requests if not request.is_final]", "present = list(requests)"),
+        ("the number of running requests is the last batch's", "self.running += len(present)", "self.running = len(present)"),
+        ("only streams get text", "request.unread.append(progress.text)", "request.unread.append(progress.text if request.streamed else '')"),
+        ("an error is a success", 'self.finish(request, "failed", progress.error)', 'self.finish(request, "done")'),
+        ("cancelled requests count as failed", 'cancelled=state == "cancelled")', "cancelled=0)"),
+    ),
+    *_in(
+        "service/replica/generation.py",
+        ("a cancel does not reach the engine", "request.job.cancel()\n            request.answered.cancel()", "request.answered.cancel()"),
+        ("a lost device is forgotten", "except DeviceLostError:\n            raise", "except DeviceLostError:\n            return None"),
+        ("a stalled replica keeps its requests", 'self.requests.end_all("failed", self._why_ended)', "pass"),
+        ("a dead engine takes requests", "if self._why_ended:", "if False:"),
+        ("requests that joined need no memory", "self._running |= joining", "pass"),
+        ("the last chunk of a stream is dropped", "is_last = chunk.finish_reason is not None", "is_last = request.finish_reason is not None"),
+        ("what the engine abandons never ends", 'self.requests.finish(request, "failed", "The engine stopped before this request was complete.")', "pass"),
+    ),
+    *_in(
+        "service/replica/recorder.py",
+        ("a lost report takes its news with it", "self._sent = news = news if self._sent is None else news.after(self._sent)", "self._sent = news"),
+        ("a new hub hears nothing of before", "for _, news in reversed(self._acknowledged):", "for _, news in ():"),
+        ("an old record takes the place of a new one", "older.batches | self.batches, older.requests | self.requests", "self.batches | older.batches, older.requests | self.requests"),
+    ),
+    *_in(
+        "service/replica/frames.py",
+        ("a report that was overtaken counts", "if report.sent_s <= self._sent_s.get(replica, -math.inf):", "if False:"),
+        ("missed frames are not said", "if number + 1 < oldest:", "if False:"),
+        ("a new hub begins with frame 1", "life * FRAMES_OF_A_LIFE", "0"),
+        ("a reader skips a frame", "[max(0, number + 1 - oldest) :]", "[max(0, number + 2 - oldest) :]"),
+        ("that a replica left is not said", "self._left.append(replica)", "pass"),
+    ),
+    *_in(
+        "service/replica/hub.py",
+        ("a name is given twice", "given = self._state.given + 1", "given = len(self._state.names) + 1"),
+        ("a change that comes twice is made twice", "if call in self._state.calls:", "if False:"),
+        ("a late replica is called lost", "if replica not in known}", "}"),
+        ("a new hub waits for no replica", "self._board.expect(name)", "pass"),
+    ),
+    *_in(
+        "service/replica/settings_board.py",
+        ("an acknowledgement is lost", "self._held[replica] = held.version", "pass"),
+        ("a starting replica is not waited for", "self._held[replica] = self.in_force.version\n", "pass\n"),
+        ("a change is not kept", "await self._keep(in_force)", "pass"),
+        ("a change is in force before replicas hold it", "await self._adopted(version)", "pass"),
+        ("a replica that ended is waited for", "self._held.pop(replica, None)", "pass"),
+    ),
+    *_in(
+        "service/replica/hub_link.py",
+        ("a replica follows no hub after a failure", "await asyncio.sleep(RETRY_S)\n                continue", "return"),
+        ("a replica does not adopt a change", "self._generation.apply(in_force)", "pass"),
+        ("a replica says no last words", "await self._report(is_last=not has_failed) is None", "False"),
+    ),
+    *_in(
+        "service/replica/step_watch.py",
+        ("an engine that hangs is healthy", "if silence.lasted_s > limit_s:", "if False:"),
+    ),
+    *_in(
+        "service/load/generator.py",
+        ("the load forgets a request", "self._outcomes[answer.outcome] += 1", "self._outcomes[answer.outcome] += answer.outcome != 'failed'"),
+        ("a request is launched without a record", "self._under_way[flight.id] = flight", "pass"),
+    ),
+)
