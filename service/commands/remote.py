@@ -18,7 +18,7 @@ from service.messages.text import UserError
 
 ANSWER_TIMEOUT_S = 15.0
 SILENCE_S = 3.0  # the service says something twice a second
-GIVE_UP_AFTER_S = 5.0
+GIVE_UP_AFTER_S = 15.0  # Serve replaces what has died within some seconds
 RETRY_S = 0.2
 
 _decoder: msgspec.json.Decoder[TelemetryEvent] = msgspec.json.Decoder(TelemetryEvent)

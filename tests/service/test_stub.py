@@ -10,6 +10,7 @@ import aiohttp
 import psutil
 import pytest
 
+from service.commands import remote
 from tests.service import HANG_S
 from tests.service.conftest import Service, served
 from tests.service.test_redeployment import reading
@@ -65,7 +66,10 @@ def hub_beside(replica: int) -> psutil.Process:
     return hub
 
 
-async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with_it(service: Service) -> None:
+async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next hub takes its time
     prompts = [f"request {number}" for number in range(REQUESTS)]
     async with reading(service) as reader:
         before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
@@ -80,7 +84,8 @@ async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with
         )
         assert after.in_force.version == changed["version"]
         assert (after.replicas[0].replica, after.replicas[0].pid) == (before.replica, before.pid)
-        assert not any(frame.gone_replicas for frame in reader.frames)
-        states = {request.id: request.state for frame in reader.frames for request in frame.requests}
-        assert sorted(states.values()) == REQUESTS * ["done"], "of no request the end is unknown"
+        assert not any(before.replica in frame.gone_replicas for frame in reader.frames)
+        records = {request.id: request for frame in reader.frames for request in frame.requests}
+        states = [record.state for record in records.values() if record.received_s > before.at_s]
+        assert states == REQUESTS * ["done"], "of no request the end is unknown"
         assert service.change(max_batch_size=16).json()["version"] == changed["version"] + 1
