@@ -31,6 +31,7 @@ class Checks:
         self._simulation = simulation
         self._accepted = 0  # version of the settings that every replica held when they were in force
         self._idle: dict[SimulatedReplica, tuple[int, float]] = {}  # cancelled by then, and since when
+        self._most_places: dict[SimulatedReplica, int] = {}  # of any settings so far
         self._longest_s: dict[SimulatedReplica, float] = {}  # wait of any settings so far
         self._versions: dict[SimulatedReplica, int] = {}
         self._names: dict[str, SimulatedReplica] = {}
@@ -54,6 +55,11 @@ class Checks:
         if version < self._versions.get(replica, 0):
             self.fail(f"{generation.replica} went back from version {self._versions[replica]} to {version}")
         self._versions[replica] = version
+        places = self._most_places[replica] = max(
+            self._most_places.get(replica, 0), generation.batcher.in_force.settings.places
+        )
+        if replica.engine.at_once > places:
+            self.fail(f"{replica.engine.at_once} batches run in {places} places of {generation.replica}")
         self._check_version(replica)
         self._check_ledger(generation)
         self._check_wait(replica, generation)

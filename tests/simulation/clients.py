@@ -256,6 +256,9 @@ class Reader:
         self.ledgers.update((each.replica, each.ledger) for each in event.replicas)
         self.gone.update(event.gone_replicas)
         self.left.update(event.left_replicas)
+        for batch in event.batches:
+            if batch.size > batch.cap and batch.release_reason != "left":
+                faults.append(f"{batch.id} holds {batch.size} at a cap of {batch.cap}")
         for name in event.lost_replicas:
             if any(each.process.is_alive for each in self._controller.ever_named(name)):
                 faults.append(f"{name} is said to be lost, and lives")

@@ -32,7 +32,11 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class StubInThread(StubEngine):
-    """The stub engine whose time is the simulation's, and between whose calls back others get their turns."""
+    """The stub engine whose time is the simulation's, and between whose calls back others get their turns.
+
+    Attributes:
+        at_once: batches that run.
+    """
 
     def __init__(self, times: StubTimes) -> None:
         faults = {
@@ -41,6 +45,7 @@ class StubInThread(StubEngine):
             "stub:hang": Fault(does=lambda: running_thread().wait_for_ever(), at_token=2),
         }
         super().__init__(times, faults, wait=lambda seconds: running_thread().sleep(seconds))
+        self.at_once = 0
 
     def generate(self, sequences: list[Sequence], emit: Emit, admit: Admit | None = None) -> BatchWork:
         def emit_in_turn(progress: list[Any]) -> None:
@@ -54,7 +59,11 @@ class StubInThread(StubEngine):
             running_thread().pass_turn()
             return joining
 
-        return super().generate(sequences, emit_in_turn, admit_in_turn if admit else None)
+        self.at_once += 1
+        try:
+            return super().generate(sequences, emit_in_turn, admit_in_turn if admit else None)
+        finally:
+            self.at_once -= 1
 
 
 class HubCallsHere:
