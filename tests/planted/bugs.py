@@ -84,7 +84,7 @@ BUGS = (
         ("a stalled replica keeps its requests", 'self.requests.end_all("failed", self._why_ended)', "pass"),
         ("a dead engine takes requests", "if self._why_ended:", "if False:"),
         ("requests that joined need no memory", "self._running |= joining", "pass"),
-        ("the last chunk of a stream is dropped", "is_last = chunk.finish_reason is not None", "is_last = request.finish_reason is not None"),
+        ("the last chunk of a stream is dropped", "is_last = chunk.finish_reason is not None  # not the request's: it may end before the reader comes back\n            yield chunk", "yield chunk\n            is_last = request.finish_reason is not None"),
         ("what the engine abandons never ends", 'self.requests.finish(request, "failed", "The engine stopped before this request was complete.")', "pass"),
     ),
     *_in(

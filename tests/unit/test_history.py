@@ -333,6 +333,16 @@ def test_that_missed_frames_are_no_silence_of_a_replica(history: History) -> Non
     assert [status.replica for status in history.replicas] == ["r1"], "the other's end may have been missed"
 
 
+def test_that_a_report_that_waited_for_a_new_hub_is_no_silence_of_its_replica(history: History) -> None:
+    history.add_telemetry(frame(1, 11.0, replicas=(status("r1", 11.0),)))
+    history.add_missed(FramesMissed(first=2, last=10**9))
+    history.add_telemetry(frame(10**9 + 1, 15.0, replicas=(status("r1", 11.3),)))
+    history.add_telemetry(frame(10**9 + 2, 15.2, replicas=(status("r1", 15.1),)))
+    assert [silence.text for silence in history.silences_until(15.3)] == []
+    history.add_telemetry(frame(10**9 + 3, 22.2, replicas=(status("r1", 22.1),)))
+    assert [silence.text for silence in history.silences_until(22.3)] == ["r1 silent for 7 s"]
+
+
 def test_that_every_replica_counts_whatever_a_frame_tells_of(history: History) -> None:
     history.add_telemetry(frame(1, 11.0, replicas=(status("r1", 11.0), status("r2", 11.0))))
     history.add_telemetry(frame(2, 11.2, replicas=(status("r2", 11.2),)))

@@ -107,6 +107,7 @@ class History:
         self._service_id = ""
         self.changes: tuple[SettingsChange, ...] = ()
         self._doubtful: tuple[float, set[int]] | None = None
+        self._missing_until_s = -np.inf  # the end of the latest stretch of missed frames
         self._begins_anew = True
         self.jumps = ClockJumps()
         self.revision += 1
@@ -179,6 +180,7 @@ class History:
             return
         self._last_number = max(self._last_number, missed.last)
         self.outages.open(self.last_s, "gap")
+        self._missing_until_s = np.inf
         self._doubtful = self.last_s, set(self.requests.open_rows().tolist())
         self.revision += 1
 
@@ -326,10 +328,12 @@ class History:
         known = [status for status in frame.replicas if status.replica in self.slots.held]
         self.statuses.add_replicas(known, self.slots.slot_of)
         latest = {status.replica: status for status in self.replicas}
-        missed_s = self._doubtful[0] if self._doubtful is not None else -np.inf
+        if self._missing_until_s == np.inf:
+            self._missing_until_s = frame.at_s
         for status in known:
             before = latest.get(status.replica)
-            if before is not None and status.at_s - before.at_s > SILENT_S and before.at_s > missed_s:
+            was_heard = before is not None and before.at_s > self._missing_until_s  # not only told of late
+            if before is not None and was_heard and status.at_s - before.at_s > SILENT_S:
                 text = describe_silence([status.replica], status.at_s - before.at_s)
                 self.silences.add(Silence(before.at_s, status.at_s, text))
             latest[status.replica] = status
