@@ -68,6 +68,19 @@ async def test_what_waits_for_ray_to_seal_it_runs_before_what_comes_to_another_f
     await replica.close()
 
 
+async def test_none_joins_a_running_batch_ahead_of_what_was_sealed_before() -> None:
+    batcher: Batcher[str] = Batcher(VersionedSettings(version=1, settings=EARLY), lambda _: None)
+    batcher.submit("sealed")
+    continuous = Settings(formation="continuous", batch_wait_timeout_s=0.0)
+    batcher.apply(VersionedSettings(version=2, settings=continuous))
+    batcher.submit("joins")
+    assert batcher.take_joining(running=1, tokens=1) is None
+    assert [entry.item for entry in (await batcher.next_batch()).entries] == ["sealed"]
+    joining = batcher.take_joining(running=1, tokens=1)
+    assert joining is not None
+    assert [entry.item for entry in joining.entries] == ["joins"]
+
+
 async def test_a_sealed_batch_that_all_have_left_waits_for_no_tick() -> None:
     settings = Settings(formation="early", max_batch_size=1, stride_s=1.0)
     sealed = asyncio.Event()
