@@ -68,6 +68,24 @@ async def test_what_waits_for_ray_to_seal_it_runs_before_what_comes_to_another_f
     await replica.close()
 
 
+async def test_a_batch_carries_the_settings_that_were_in_force_when_it_began() -> None:
+    formed: list[Batch[str]] = []
+    sealed = asyncio.Event()
+
+    def on_formed(batch: Batch[str]) -> None:
+        formed.append(batch)
+        sealed.set()
+
+    batcher: Batcher[str] = Batcher(VersionedSettings(version=1, settings=EARLY), on_formed)
+    batcher.submit("begins it")
+    batcher.apply(VersionedSettings(version=2, settings=EARLY))
+    await sealed.wait()
+    sealed.clear()
+    batcher.submit("begins the next")
+    await sealed.wait()
+    assert [batch.rules_version for batch in formed] == [1, 2]
+
+
 async def test_none_joins_a_running_batch_ahead_of_what_was_sealed_before() -> None:
     batcher: Batcher[str] = Batcher(VersionedSettings(version=1, settings=EARLY), lambda _: None)
     batcher.submit("sealed")
