@@ -22,10 +22,10 @@ from service.replica.hub_link import HubLink
 from service.replica.recorder import HubAnswer, ReplicaReport
 from service.replica.requests import GenerationError
 from service.replica.step_watch import EngineStalledError
-from tests.simulation.world import Process, running_thread
+from tests.simulation.world import Process, World, running_thread
 
 if TYPE_CHECKING:
-    from tests.simulation.serve import Controller
+    from tests.simulation.serve import Controller, Network
 
 EXPECTED = (DeviceLostError, EngineStalledError)
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -91,8 +91,12 @@ class HubCallsHere:
 
 
 class SimulatedReplica:
-    """Attributes:
-    open: requests that it holds, of the proxy.
+    """What `BatchTextGenerator` is, in a process that can be killed and stopped.
+
+    Attributes:
+        open: requests of the proxy that it holds.
+        is_unhealthy: Serve has seen that its work has ended.
+        has_ended: as it should, and it takes no requests any more.
     """
 
     def __init__(self, controller: Controller, serve_id: str, times: StubTimes) -> None:
@@ -103,18 +107,18 @@ class SimulatedReplica:
         self.open = 0
         self.is_unhealthy = False
         self.is_told_to_end = False
-        self.has_ended = False  # as it should, and takes no requests any more
+        self.has_ended = False
         self.engine = StubInThread(times)
         self._controller = controller
         self._hub = HubCallsHere(self, controller)
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def world(self) -> Any:
+    def world(self) -> World:
         return self._controller.world
 
     @property
-    def network(self) -> Any:
+    def network(self) -> Network:
         return self._controller.network
 
     def begin(self) -> None:

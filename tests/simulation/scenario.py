@@ -19,6 +19,7 @@ from tests.simulation.replica import SimulatedReplica
 from tests.simulation.serve import Controller, Network
 from tests.simulation.world import World
 
+LOADED: Final = tuple(f"q{number}" for number in range(50))
 ORDERS: Final = (":error", ":lost", ":hang")
 SPAN_S: Final = 4.0
 SETTLES_S: Final = 90.0
@@ -164,19 +165,13 @@ class Simulation:
                 if poison:
                     prompts[0] += f"stub{poison}"
                 self.load.obey(Fire(prompts=tuple(prompts), max_tokens=tokens))
-            case "load", ("users", users, stream):
-                prompts = tuple(f"q{number}" for number in range(50))
-                pattern = ClosedLoop(users=users, think_s=0.1)
-                self.load.obey(RunLoad(pattern=pattern, prompts=prompts, max_tokens=3, stream=stream))
-            case "load", ("rate", rate, stream):
-                prompts = tuple(f"q{number}" for number in range(50))
-                self.load.obey(RunLoad(pattern=Poisson(rate_per_s=rate), prompts=prompts, max_tokens=3, stream=stream))
+            case "load", (kind, number, stream):
+                pattern = ClosedLoop(users=number, think_s=0.1) if kind == "users" else Poisson(rate_per_s=number)
+                self.load.obey(RunLoad(pattern=pattern, prompts=LOADED, max_tokens=3, stream=stream))
             case "cancel", (share,):
                 flights = [each.id for each in self.load.sender.under_way if self.world.random.random() < share]
                 self.load.obey(Cancel(ids=tuple(flights)))
-            case "change", (changes,):
-                self.operator.change(changes)
-            case "scale", (changes,):
+            case "change" | "scale", (changes,):
                 self.operator.change(changes)
             case "kill replica", (number,):
                 replicas = list(self.controller.replicas.values())

@@ -20,8 +20,6 @@ from tests.simulation.world import Process, Thread, World
 
 NOTICED_S: Final = (0.0, 0.01, 0.3, 2.0)  # after a process has died: until its callers and the controller know
 STARTS_S: Final = (0.1, 0.5, 3.0)
-HEALTH_PERIOD_S: Final = 2.0
-HEALTH_TIMEOUT_S: Final = 10.0
 LOST_AFTER_S: Final = (0.5, 5.0)
 
 
@@ -173,15 +171,15 @@ class Controller:
     """Serve's controller, which survives everything here: it keeps as many replicas as are wanted, and one hub.
 
     Attributes:
-        hub_lives: how many hubs there have been.
+        ever: all replicas that it has started.
+        routed: those that the proxy knows of.
     """
 
-    def __init__(self, world: World, network: Network, settings: Settings, replicas: int, make: Any) -> None:
+    def __init__(self, world: World, network: Network, settings: Settings, replicas: int, make: Make) -> None:
         self.world, self.network = world, network
         self.wanted = Scale(replicas=replicas)
         self.hub: Hub | None = None
         self.hub_process: Process | None = None
-        self.hub_lives = 0
         self.store = ClusterStore()
         self.replicas: dict[str, SimulatedReplica] = {}
         self.in_process: dict[Process | None, SimulatedReplica] = {}
@@ -195,16 +193,14 @@ class Controller:
     # Processes -------------------------------------------------------------------------------------------------------
 
     def _start_hub(self) -> None:
-        process = Process(self.world, f"hub {self.hub_lives + 1}")
+        process = Process(self.world, "hub")
         process.on_death.append(lambda: self._on_hub_death(process))
 
         def start() -> None:
-            self.hub_lives += 1
             hub = Hub(self._settings, self, self.store, "service", self.world.clock)
             self.hub, self.hub_process = hub, process
 
         process.call_soon(start)
-        self._starting_hub = process
 
     def _on_hub_death(self, process: Process) -> None:
         if process is self.hub_process:
@@ -296,4 +292,5 @@ class Controller:
         return False
 
 
+Make = Callable[[Controller, str], SimulatedReplica]
 _STATES: Final = ("starting", "running", "leaving")
