@@ -19,6 +19,7 @@ from ray.serve._private import http_util
 from ray.serve._private import replica as serve_replica
 from ray.serve._private.client import ServeControllerClient
 from ray.serve._private.common import ReplicaState, StreamingHTTPRequest
+from ray.serve._private.storage.kv_store import RayInternalKVStore
 from ray.serve.context import ReplicaContext
 from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs
 from ray.serve.handle import DeploymentHandle
@@ -52,6 +53,15 @@ def test_the_property_through_which_a_replica_asks_for_a_body() -> None:
     assert "_receive_asgi_messages" in inspect.getsource(StreamingHTTPRequest), (
         "See where StreamingHTTPRequest keeps the function that receives messages: patches sets it."
     )
+
+
+def test_the_store_of_serves_controller() -> None:
+    methods = (RayInternalKVStore.__init__, RayInternalKVStore.get, RayInternalKVStore.put)
+    assert [parameters(each) for each in methods] == [
+        ["self", "namespace", "gcs_client"],
+        ["self", "key"],
+        ["self", "key", "val"],
+    ], "See where Serve's controller keeps its checkpoints, and application.ClusterStore, which keeps the hub's there."
 
 
 def test_what_the_controllers_client_answers() -> None:
