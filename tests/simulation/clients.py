@@ -200,7 +200,7 @@ class LoadProcess:
     def __init__(self, world: World, controller: Controller) -> None:
         self.process = Process(world, "load")
         self.sender = Sender(self.process, controller)
-        self.generator = Generator(self.sender, Clock(self.process), NoJournal())  # type: ignore[arg-type]
+        self.generator = Generator(self.sender, Clock(self.process), NoJournal())
 
     def obey(self, command: LoadCommand) -> None:
         self.process.call_soon(self.generator.obey, command)
@@ -211,7 +211,7 @@ class Reader:
 
     Attributes:
         requests: the last record of each.
-        missed: whether it was told that it missed frames.
+        missed: how often a gap in the frames was reported.
     """
 
     def __init__(self, world: World, controller: Controller) -> None:
