@@ -288,7 +288,7 @@ class BatchTextGenerator:
     name="Hub",
     num_replicas=1,
     max_ongoing_requests=10_000,
-    health_check_period_s=1,  # after which Serve notices that it has died: until then nothing is told
+    health_check_period_s=1,  # after which Serve notices that it has died: until then no telemetry comes
     graceful_shutdown_timeout_s=0.2,
     graceful_shutdown_wait_loop_s=0.1,
     ray_actor_options={"num_cpus": 0},

@@ -65,7 +65,7 @@ class FrameLog:
     ) -> None:
         """The log of a hub that has taken the place of `life` others.
 
-        It goes on with higher numbers than these can have given, so that a reader of both is told of the gap.
+        It goes on with higher numbers than these can have given, so that a reader of both gets a `FramesMissed`.
         """
         self.interval_s = interval_s
         self._service = service

@@ -190,7 +190,7 @@ class Recorder:
                 self._acknowledged.popleft()
 
     def repeat(self) -> None:
-        """The hub has been restarted: what the one before was told of late, it may not have told its readers."""
+        """The hub has been restarted: what the one before received of late, its readers may not have received."""
         for _, news in reversed(self._acknowledged):
             self._sent = news if self._sent is None else self._sent.after(news)
         self._acknowledged.clear()

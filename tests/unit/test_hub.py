@@ -1,4 +1,4 @@
-"""The hub without Ray: what it tells of replicas, and what outlives it when another one takes its place."""
+"""The hub without Ray: what it reports of replicas, and what outlives it when another one takes its place."""
 
 from __future__ import annotations
 

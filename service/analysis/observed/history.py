@@ -332,7 +332,7 @@ class History:
             self._missing_until_s = frame.at_s
         for status in known:
             before = latest.get(status.replica)
-            was_heard = before is not None and before.at_s > self._missing_until_s  # not only told of late
+            was_heard = before is not None and before.at_s > self._missing_until_s  # then, and not only later
             if before is not None and was_heard and status.at_s - before.at_s > SILENT_S:
                 text = describe_silence([status.replica], status.at_s - before.at_s)
                 self.silences.add(Silence(before.at_s, status.at_s, text))
