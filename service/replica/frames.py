@@ -76,7 +76,7 @@ class FrameLog:
         self._grown = asyncio.Event()
         self._offsets: dict[str, ClockOffset] = {}
         self._heard_s: dict[str, float] = {}
-        self._sent_s: dict[str, float] = {}  # of the newest report, on the replica's clock
+        self._numbers: dict[str, float] = {}  # of the newest report of each replica
         self._asked_s = -math.inf
         self._begin_frame()
 
@@ -106,9 +106,9 @@ class FrameLog:
     def add_report(self, report: ReplicaReport) -> None:
         """Take a replica's report in, its times translated to this clock; one that a later one overtook is left out."""
         replica = report.status.replica
-        if report.sent_s <= self._sent_s.get(replica, -math.inf):
+        if report.number <= self._numbers.get(replica, 0):
             return
-        self._sent_s[replica] = report.sent_s
+        self._numbers[replica] = report.number
         self._heard_s[replica] = self._clock()
         offset = self._offsets.setdefault(replica, ClockOffset(monotonic_clock_id()))
         offset.note(report.clock, report.sent_s, self._clock())
@@ -129,19 +129,11 @@ class FrameLog:
         now_s = self._clock()
         return tuple(replica for replica, heard_s in self._heard_s.items() if now_s - heard_s > SILENCE_S)
 
-    def lose(self, replica: str) -> None:
-        """A replica has ended without being asked to."""
-        self._forget(replica)
-        self._lost.append(replica)
-
-    def let_go(self, replica: str) -> None:
-        """A replica has left, as it should."""
-        self._forget(replica)
-        self._left.append(replica)
-
-    def _forget(self, replica: str) -> None:
+    def end(self, replica: str, *, has_left: bool) -> None:
+        """A replica has left as it was asked to, or else is lost."""
+        (self._left if has_left else self._lost).append(replica)
         self._heard_s.pop(replica, None)
-        self._sent_s[replica] = math.inf  # a report that is still under way comes too late
+        self._numbers[replica] = math.inf  # a report that is still under way comes too late
         self._offsets.pop(replica, None)
 
     def close_frame(self, in_force: VersionedSettings, deployment: Deployment | None = None) -> None:

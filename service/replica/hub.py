@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 READER_TIMEOUT_S = 5.0
 KEPT_CALLS: Final = 64
+KEPT_ENDS: Final = 16
 
 SILENT_POLL_S: Final = 0.5
 """While a replica is silent, Serve is asked this often whether it has ended."""
@@ -38,6 +39,7 @@ class HubState(msgspec.Struct, frozen=True, kw_only=True):
         life: number of hubs of this service before.
         given: number of names given to replicas; none is given twice.
         names: of the replicas that are not known to have ended, by Serve's names for them.
+        ended: the latest that have, in their order, each with whether it left as it was asked to.
         calls: the latest that have changed something; one that comes again, later than others, would undo these.
     """
 
@@ -46,6 +48,7 @@ class HubState(msgspec.Struct, frozen=True, kw_only=True):
     life: int = 0
     given: int = 0
     names: dict[str, str] = {}
+    ended: dict[str, bool] = {}
     calls: tuple[str, ...] = ()
 
 
@@ -85,6 +88,8 @@ class Hub:
         for name in self._state.names.values():
             self._board.expect(name)
             self._log.expect(name)
+        for name, has_left in self._state.ended.items():  # the readers of the hub before may not know
+            self._log.end(name, has_left=has_left)
         self._loads: dict[str, LoadProgress] = {}
         self._redeployer = Redeployer(application, self._loads, clock)
         if self._state.names:
@@ -150,8 +155,8 @@ class Hub:
     async def report(self, report: ReplicaReport) -> HubAnswer:
         """Take in a replica's report."""
         self._log.add_report(report)
-        if report.is_last and await self._forget(report.status.replica):
-            self._log.let_go(report.status.replica)
+        if report.is_last:
+            await self._end(report.status.replica, has_left=True)
         return HubAnswer(self._state.life, self._log.report_interval_s)
 
     async def frames_after(self, replica: str, number: int | None) -> tuple[int, list[bytes]] | None:
@@ -183,20 +188,20 @@ class Hub:
                 # Of a replica that came, or was heard of, while Serve was asked, `known` says nothing.
                 ended = {name for replica, name in self._state.names.items() if replica not in known}
                 for name in ended.intersection(silent, self._log.silent_replicas()):
-                    if await self._forget(name):
-                        self._log.lose(name)
+                    await self._end(name, has_left=False)
             except Exception as error:  # of Ray's, whose controller may be late too, or gone
                 logger.warning("Ray does not say whether %s has ended: %s", " or ".join(silent), error)
 
-    async def _forget(self, name: str) -> bool:
-        """A replica has ended; returns whether that is new."""
+    async def _end(self, name: str, *, has_left: bool) -> None:
+        """A replica has ended; nothing is done where that is known."""
         async with self._saving:
             names = {replica: each for replica, each in self._state.names.items() if each != name}
             if len(names) == len(self._state.names):
-                return False
-            await self._save(names=names)
+                return
+            ended = {**self._state.ended, name: has_left}
+            await self._save(names=names, ended=dict(list(ended.items())[-KEPT_ENDS:]))
         self._board.forget(name)
-        return True
+        self._log.end(name, has_left=has_left)
 
     async def _is_first(self, call: str) -> bool:
         """Whether the call comes for the first time, so that it is to be carried out."""

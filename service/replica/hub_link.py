@@ -88,7 +88,7 @@ class HubLink:
             logger.warning("The hub does not answer (%s); the telemetry waits for it", error)
             return None
         if self._life in (None, answer.life):
-            recorder.acknowledge()
+            recorder.acknowledge(report.number)
         else:
             recorder.repeat()
         self._life = answer.life

@@ -28,10 +28,12 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     """From a replica to the hub. Times are on the replica's clock.
 
     Attributes:
+        number: one more than that of the replica's report before.
         sent_s: when the report left.
         is_last: the replica leaves as it was asked to, after it has answered all it held.
     """
 
+    number: int
     clock: str
     sent_s: float
     status: ReplicaStatus
@@ -100,6 +102,7 @@ class Recorder:
         self._under_way: dict[str, BatchRecord] = {}
         self._sent: News | None = None  # and not acknowledged
         self._sent_s = 0.0
+        self._sent_number = 0
         self._acknowledged: deque[tuple[float, News]] = deque()  # of late, with the time of the report
 
     def count(self, **counts: int) -> None:
@@ -169,9 +172,11 @@ class Recorder:
         news = News(self.batches, self._requests, self.take_gaps(status.at_s))
         self._sent = news = news if self._sent is None else news.after(self._sent)
         self._sent_s = status.at_s
+        self._sent_number += 1
         self.batches, self._requests = {}, {}
         self.news.clear()
         return ReplicaReport(
+            number=self._sent_number,
             clock=monotonic_clock_id(),
             sent_s=status.at_s,
             status=status,
@@ -181,9 +186,9 @@ class Recorder:
             is_last=is_last,
         )
 
-    def acknowledge(self) -> None:
-        """The hub has the last report."""
-        if self._sent is not None:
+    def acknowledge(self, number: int) -> None:
+        """The hub has the report of that number, which is to be the last: a later one holds more."""
+        if self._sent is not None and number == self._sent_number:
             self._acknowledged.append((self._sent_s, self._sent))
             self._sent = None
             while self._sent_s - self._acknowledged[0][0] > REPEATED_S:

@@ -90,22 +90,24 @@ BUGS = (
     *_in(
         "service/replica/recorder.py",
         ("a lost report takes its news with it", "self._sent = news = news if self._sent is None else news.after(self._sent)", "self._sent = news"),
+        ("an acknowledgement is that of whatever was sent last", "if self._sent is not None and number == self._sent_number:", "if self._sent is not None:"),
         ("a new hub hears nothing of before", "for _, news in reversed(self._acknowledged):", "for _, news in ():"),
         ("an old record takes the place of a new one", "older.batches | self.batches, older.requests | self.requests", "self.batches | older.batches, older.requests | self.requests"),
     ),
     *_in(
         "service/replica/frames.py",
-        ("a report that was overtaken counts", "if report.sent_s <= self._sent_s.get(replica, -math.inf):", "if False:"),
+        ("a report that was overtaken counts", "if report.number <= self._numbers.get(replica, 0):", "if False:"),
         ("missed frames are not said", "if number + 1 < oldest:", "if False:"),
         ("a new hub begins with frame 1", "life * FRAMES_OF_A_LIFE", "0"),
         ("a reader skips a frame", "[max(0, number + 1 - oldest) :]", "[max(0, number + 2 - oldest) :]"),
-        ("that a replica left is not said", "self._left.append(replica)", "pass"),
+        ("that a replica left is not said", "(self._left if has_left else self._lost).append(replica)", "has_left or self._lost.append(replica)"),
     ),
     *_in(
         "service/replica/hub.py",
         ("a name is given twice", "given = self._state.given + 1", "given = len(self._state.names) + 1"),
         ("a change that comes twice is made twice", "if call in self._state.calls:", "if False:"),
         ("a late replica is called lost", "if replica not in known}", "}"),
+        ("a new hub does not know who ended", "for name, has_left in self._state.ended.items():", "for name, has_left in ():"),
         ("a new hub waits for no replica", "self._board.expect(name)", "pass"),
     ),
     *_in(

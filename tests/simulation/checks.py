@@ -187,11 +187,13 @@ class Checks:
             if generation is None:
                 continue
             name = generation.replica
-            # As of now a hub that dies can take with it the news of a replica's end, and the last report of that one.
             if not replica.process.is_alive:
-                if name not in reader.gone and not reader.missed and name in reader.ledgers:
+                if name not in reader.gone and name in reader.ledgers:
                     self.fail(f"{name} has ended, and the reader does not know")
-                if name not in reader.left or reader.missed:  # what dies, or cannot say its last words, has not left
+                if name not in reader.left:  # what dies, or cannot say its last words, has not left
+                    continue
+                assert replica.ended_s is not None
+                if simulation.controller.hub_died_s > replica.ended_s:  # and its last words with it
                     continue
             if reader.ledgers.get(name, Ledger()) != generation.recorder.ledger:
                 self.fail(f"{name} counted {generation.recorder.ledger}, and {reader.ledgers.get(name)} was read")

@@ -96,7 +96,7 @@ class SimulatedReplica:
     Attributes:
         open: requests of the proxy that it holds.
         is_unhealthy: Serve has seen that its work has ended.
-        has_ended: as it should, and it takes no requests any more.
+        ended_s: when it ended as it should; it takes no requests any more.
     """
 
     def __init__(self, controller: Controller, serve_id: str, times: StubTimes) -> None:
@@ -107,7 +107,7 @@ class SimulatedReplica:
         self.open = 0
         self.is_unhealthy = False
         self.is_told_to_end = False
-        self.has_ended = False
+        self.ended_s: float | None = None
         self.engine = StubInThread(times)
         self._controller = controller
         self._hub = HubCallsHere(self, controller)
@@ -148,6 +148,10 @@ class SimulatedReplica:
         return any(task.done() for task in self._tasks)
 
     @property
+    def has_ended(self) -> bool:
+        return self.ended_s is not None
+
+    @property
     def is_drained(self) -> bool:
         return self.open == 0
 
@@ -175,7 +179,7 @@ class SimulatedReplica:
         async def end() -> None:
             while not self.is_drained:  # noqa: ASYNC110 — of what came meanwhile, as Serve looks
                 await asyncio.sleep(0.1)
-            self.has_ended = True
+            self.ended_s = self.world.now_s
             if self.generation is not None:
                 await self.link.report_last(has_failed=self.has_failed)
             self.process.kill()

@@ -173,6 +173,7 @@ class Controller:
     Attributes:
         ever: all replicas that it has started.
         routed: those that the proxy knows of.
+        hub_died_s: when one did last.
     """
 
     def __init__(self, world: World, network: Network, settings: Settings, replicas: int, make: Make) -> None:
@@ -180,6 +181,7 @@ class Controller:
         self.wanted = Scale(replicas=replicas)
         self.hub: Hub | None = None
         self.hub_process: Process | None = None
+        self.hub_died_s = 0.0
         self.store = ClusterStore()
         self.replicas: dict[str, SimulatedReplica] = {}
         self.in_process: dict[Process | None, SimulatedReplica] = {}
@@ -205,6 +207,7 @@ class Controller:
     def _on_hub_death(self, process: Process) -> None:
         if process is self.hub_process:
             self.hub = self.hub_process = None
+            self.hub_died_s = self.world.now_s
         random = self.world.random
         self.world.call_later(random.choice(NOTICED_S) + random.choice(STARTS_S), self._start_hub)
 

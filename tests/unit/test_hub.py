@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from service.messages.settings import Scale, SettingError, Settings, VersionedSettings
@@ -19,7 +20,7 @@ from service.replica.frames import SILENCE_S, UNWATCHED_INTERVAL_S
 from service.replica.hub import SILENT_POLL_S, Hub
 from service.replica.recorder import Recorder
 from service.replica.settings_board import ADOPTION_TIMEOUT_S
-from tests.unit.test_telemetry import DECODER, batch, status
+from tests.unit.test_telemetry import DECODER, NUMBERS, batch, status
 from tests.virtual_time import VirtualTimeLoop, now_s
 
 Result = TypeVar("Result")
@@ -159,8 +160,9 @@ async def started(hub: Hub, serve: Serve, *replicas: str) -> list[str]:
     return names
 
 
-async def report(hub: Hub, name: str) -> None:
-    await hub.report(Recorder(name).report(status(name, at_s=now_s())))
+async def report(hub: Hub, name: str, *, is_last: bool = False) -> None:
+    report = Recorder(name).report(status(name, at_s=now_s()), is_last=is_last)
+    await hub.report(msgspec.structs.replace(report, number=next(NUMBERS)))
 
 
 async def keep_reporting(hub: Hub, *names: str) -> None:
@@ -421,6 +423,36 @@ def test_a_replica_that_ended_while_no_hub_was_there_is_lost(serve: Serve, store
     ((at_s, lost),) = life(serve, store, work)
     assert lost == ("r2",)
     assert SILENCE_S < at_s < SILENCE_S + 2 * SILENT_POLL_S
+
+
+def test_the_ends_of_late_are_said_again_by_the_next_hub(serve: Serve, store: Store) -> None:
+    async def end(hub: Hub) -> None:
+        left, _ = await started(hub, serve, "leaves", "dies")
+        await report(hub, left, is_last=True)
+        serve.running.clear()
+        await first_lost(hub)
+
+    async def listen(hub: Hub) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        (frame,) = await frames_within(hub, SOON_S)
+        return frame.left_replicas, frame.lost_replicas
+
+    life(serve, store, end)
+    assert life(serve, store, listen) == (("r1",), ("r2",))
+
+
+def test_a_report_of_a_replica_that_ended_in_the_life_of_the_hub_before_comes_too_late(
+    serve: Serve, store: Store
+) -> None:
+    async def leave(hub: Hub) -> None:
+        (name,) = await started(hub, serve, "leaves")
+        await report(hub, name, is_last=True)
+
+    async def listen(hub: Hub) -> list[TelemetryFrame]:
+        await report(hub, "r1")
+        return await frames_within(hub, SOON_S)
+
+    life(serve, store, leave)
+    assert not any(frame.replicas for frame in life(serve, store, listen))
 
 
 def test_a_replica_that_comes_while_serve_is_asked_of_another_is_not_lost(serve: Serve, store: Store) -> None:

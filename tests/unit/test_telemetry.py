@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
 
 import msgspec
 import pytest
@@ -34,6 +34,7 @@ from tests.virtual_time import now_s, run_in_virtual_time
 
 IN_FORCE = VersionedSettings(version=1, settings=Settings())
 DECODER = msgspec.json.Decoder(TelemetryEvent)
+NUMBERS = itertools.count(1)  # of reports
 
 
 def status(replica: str = "r1", at_s: float = 0.0) -> ReplicaStatus:
@@ -72,8 +73,14 @@ def batch(number: int) -> BatchRecord:
 
 
 def report(*requests: RequestRecord, clock: str | None = None, sent_s: float = 0.0) -> ReplicaReport:
+    """A later one than all before."""
     return ReplicaReport(
-        clock=clock or monotonic_clock_id(), sent_s=sent_s, status=status(at_s=sent_s), batches=(), requests=requests
+        number=next(NUMBERS),
+        clock=clock or monotonic_clock_id(),
+        sent_s=sent_s,
+        status=status(at_s=sent_s),
+        batches=(),
+        requests=requests,
     )
 
 
@@ -119,12 +126,10 @@ def test_that_each_gap_between_tokens_is_reported_once_with_the_request_of_the_l
     recorder = Recorder("r1")
     for id, gap_s, at_s in (("a", 0.02, 10.0), ("b", 0.11, 10.1), ("a", 0.03, 10.2), ("a", 0.02, 10.3)):
         recorder.note_gap(id, gap_s, at_s)
-    (first,) = recorder.report(status(at_s=10.31)).gaps
-    recorder.acknowledge()
+    (first,) = acknowledged(recorder, 10.31).gaps
     assert (first.at_s, first.longest_at_s, first.request) == (10.2, 10.1, "b")
     assert (first.gaps.count, first.gaps.longest_s, first.gaps.total_s) == (3, 0.11, pytest.approx(0.16))
-    assert [each.gaps.count for each in recorder.report(status(at_s=10.6)).gaps] == [1]
-    recorder.acknowledge()
+    assert [each.gaps.count for each in acknowledged(recorder, 10.6).gaps] == [1]
     assert recorder.report(status(at_s=11.0)).gaps == ()
 
 
@@ -234,7 +239,7 @@ def test_that_a_silent_replica_is_not_lost_until_it_is_known_to_have_ended() -> 
         log.close_frame(IN_FORCE)
         await asyncio.sleep(SILENCE_S + 0.1)
         silent, has_news = log.silent_replicas(), log.has_news
-        log.lose("r1")
+        log.end("r1", has_left=False)
         log.close_frame(IN_FORCE)
         frame = DECODER.decode((await log.after(1, 1.0))[1][0])
         assert isinstance(frame, TelemetryFrame)
@@ -274,6 +279,11 @@ def test_that_a_report_that_a_later_one_overtook_is_left_out() -> None:
     assert [each.at_s for each in frame.replicas] == [2.0]
 
 
+def test_that_two_reports_of_one_moment_are_both_taken() -> None:
+    one, other = report(request("a"), sent_s=1.0), report(request("b"), sent_s=1.0)
+    assert [each.id for each in frame_of(one, other).requests] == ["a", "b"]
+
+
 def test_that_a_report_that_comes_twice_is_taken_once() -> None:
     recorder = Recorder("r1")
     recorder.note_gap("a", 0.25, 1.0)
@@ -286,12 +296,12 @@ def test_that_a_later_report_of_one_replica_does_not_leave_out_that_of_another()
     assert [each.replica for each in frame_of(report(sent_s=2.0), other).replicas] == ["r1", "r2"]
 
 
-@pytest.mark.parametrize("go", [FrameLog.lose, FrameLog.let_go])
-def test_that_a_report_of_a_replica_that_has_gone_comes_too_late(go: Callable[[FrameLog, str], None]) -> None:
+@pytest.mark.parametrize("has_left", [False, True])
+def test_that_a_report_of_a_replica_that_has_gone_comes_too_late(*, has_left: bool) -> None:
     async def run() -> list[object]:
         log = FrameLog(clock=now_s)
         log.add_report(report())
-        go(log, "r1")
+        log.end("r1", has_left=has_left)
         log.close_frame(IN_FORCE)
         log.add_report(report(request("a"), sent_s=5.0))
         await asyncio.sleep(SILENCE_S + 0.1)
@@ -305,7 +315,7 @@ def test_that_a_replica_that_was_let_go_is_not_missed_and_a_frame_tells_of_it() 
         log = FrameLog(clock=now_s)
         log.add_report(report())
         log.close_frame(IN_FORCE)
-        log.let_go("r1")
+        log.end("r1", has_left=True)
         assert log.has_news
         log.close_frame(IN_FORCE, Deployment(at_s=1.0, wanted=Scale(replicas=2), running=1, is_settled=False))
         await asyncio.sleep(SILENCE_S + 0.1)
@@ -367,7 +377,7 @@ class Recordable:
 def acknowledged(recorder: Recorder, at_s: float = 0.0) -> ReplicaReport:
     """The next report, which the hub gets."""
     report = recorder.report(status(at_s=at_s))
-    recorder.acknowledge()
+    recorder.acknowledge(report.number)
     return report
 
 
@@ -416,13 +426,23 @@ async def test_that_what_is_not_acknowledged_comes_again_as_it_is_by_then_until_
     assert (ids(third), third.gaps) == ([], ())
 
 
-async def test_that_an_acknowledgement_is_that_of_the_last_report_and_not_of_what_is_new_since() -> None:
+async def test_that_an_acknowledgement_is_that_of_a_report_and_not_of_what_is_new_since() -> None:
     recorder = Recorder("r1")
     recorder.note_batch(batch(1))
-    recorder.report(status())
+    sent = recorder.report(status())
     recorder.note_batch(batch(2))
-    recorder.acknowledge()
+    recorder.acknowledge(sent.number)
     assert ids(recorder.report(status())) == ["r1-b2"]
+
+
+async def test_that_a_late_acknowledgement_is_not_that_of_the_report_after() -> None:
+    recorder = Recorder("r1")
+    recorder.note_batch(batch(1))
+    sent = recorder.report(status())
+    recorder.note_batch(batch(2))
+    recorder.report(status())  # which is lost
+    recorder.acknowledge(sent.number)
+    assert ids(recorder.report(status())) == ["r1-b1", "r1-b2"]
 
 
 async def test_that_what_was_acknowledged_of_late_is_repeated_when_that_is_asked_for_and_what_is_older_is_not() -> None:

@@ -184,8 +184,9 @@ class Scripted:
                 memory_bytes=2**20,
                 max_ongoing_requests=self.scale.max_ongoing_requests,
             )
-            self.frames.add_report(self.recorder.report(status))
-            self.recorder.acknowledge()
+            report = self.recorder.report(status)
+            self.frames.add_report(report)
+            self.recorder.acknowledge(report.number)
             self.frames.close_frame(in_force, self.deployment)
 
     async def get_batching(self, _: web.Request) -> web.Response:
