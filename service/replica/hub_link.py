@@ -75,8 +75,9 @@ class HubLink:
         self._generation.requests.end_all("cancelled")
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
-                while await self._report(is_last=not has_failed) is None:  # noqa: ASYNC110 — until the hub answers
-                    await asyncio.sleep(RETRY_LAST_S)
+                for is_last in (False, not has_failed):  # a hub that is new answers the first, and the second repeats
+                    while await self._report(is_last=is_last) is None:  # noqa: ASYNC110 — until the hub answers
+                        await asyncio.sleep(RETRY_LAST_S)
 
     async def _report(self, *, is_last: bool = False) -> float | None:
         """Report once; returns the seconds until the next, or ``None`` where it did not arrive."""

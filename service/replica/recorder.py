@@ -28,7 +28,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
     """From a replica to the hub. Times are on the replica's clock.
 
     Attributes:
-        number: one more than that of the replica's report before.
+        number: higher than that of the replica's report before.
         sent_s: when the report left.
         is_last: the replica leaves as it was asked to, after it has answered all it held.
     """
@@ -199,3 +199,4 @@ class Recorder:
         for _, news in reversed(self._acknowledged):
             self._sent = news if self._sent is None else self._sent.after(news)
         self._acknowledged.clear()
+        self._sent_number += 1  # a report that is under way holds none of these

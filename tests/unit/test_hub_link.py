@@ -106,27 +106,41 @@ def test_that_it_hears_nothing_that_is_long_past() -> None:
 
 
 def test_that_the_last_report_holds_what_was_not_acknowledged() -> None:
-    hub = ScriptedHub([ConnectionError("lost"), HubAnswer(0, 0.2)], [])
+    hub = ScriptedHub([HubAnswer(0, 0.2), ConnectionError("lost"), HubAnswer(0, 0.2)], [])
 
     async def work(generation: Generation, link: HubLink) -> None:
         generation.recorder.note_batch(batch(1))
-        generation.recorder.report(status(at_s=now_s()))  # which is never acknowledged
         await link.report_last(has_failed=False)
 
     run(work, hub)
-    assert hub.batches == [["r1-b1"], ["r1-b1"]], "and it is said again where the first one is lost"
-    assert all(report.is_last for report in hub.heard)
+    assert hub.batches == [["r1-b1"], [], []]
+    assert [report.is_last for report in hub.heard] == [False, True, True], "it is said again where it is lost"
+
+
+def test_that_the_last_report_holds_what_a_hub_before_was_told_of_late() -> None:
+    hub = ScriptedHub([HubAnswer(0, 30.0), HubAnswer(1, 0.2), HubAnswer(1, 0.2)], [])
+
+    async def work(generation: Generation, link: HubLink) -> None:
+        generation.recorder.note_batch(batch(1))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await link.report_news()
+        await link.report_last(has_failed=False)
+
+    run(work, hub)
+    assert hub.batches == [["r1-b1"], [], ["r1-b1"]]
+    assert [report.is_last for report in hub.heard] == [False, False, True]
 
 
 def test_that_a_replica_that_has_failed_does_not_say_that_it_leaves_as_it_was_asked_to() -> None:
-    hub = ScriptedHub([HubAnswer(0, 0.2)], [])
+    hub = ScriptedHub([HubAnswer(0, 0.2), HubAnswer(0, 0.2)], [])
 
     async def work(generation: Generation, link: HubLink) -> None:
         generation.recorder.note_batch(batch(1))
         await link.report_last(has_failed=True)
 
     run(work, hub)
-    assert (hub.batches, [report.is_last for report in hub.heard]) == ([["r1-b1"]], [False])
+    assert (hub.batches, [report.is_last for report in hub.heard]) == ([["r1-b1"], []], [False, False])
 
 
 def test_that_a_replica_does_not_wait_with_its_end_for_a_hub_that_is_silent() -> None:

@@ -456,6 +456,16 @@ async def test_that_what_was_acknowledged_of_late_is_repeated_when_that_is_asked
     assert ids(recorder.report(status(at_s=REPEATED_S + 2.0))) == [], "once"
 
 
+async def test_that_what_is_repeated_is_not_acknowledged_with_a_report_that_was_under_way_before() -> None:
+    recorder = Recorder("r1")
+    recorder.note_batch(batch(1))
+    acknowledged(recorder, at_s=1.0)
+    under_way = recorder.report(status(at_s=2.0))
+    recorder.repeat()
+    recorder.acknowledge(under_way.number)
+    assert ids(recorder.report(status(at_s=3.0))) == ["r1-b1"]
+
+
 async def test_that_what_is_repeated_does_not_take_the_place_of_what_is_newer() -> None:
     recorder = Recorder("r1")
     recorder.note_batch(batch(1))
