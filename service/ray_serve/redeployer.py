@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -42,6 +42,13 @@ class Application(Protocol):
     def is_on_one_machine(self) -> bool: ...
 
 
+class Redeployment(msgspec.Struct, frozen=True):
+    """What is being brought about, and what there was before: that is deployed again where a replica cannot start."""
+
+    wanted: Scale
+    before: Scale
+
+
 class Redeployer:
     """Carries out one redeployment at a time; a new one takes the place of the one under way.
 
@@ -53,15 +60,22 @@ class Redeployer:
         self,
         application: Application,
         loads: Mapping[str, LoadProgress],
+        keep: Callable[[Redeployment | None], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`loads` has Serve's names of replicas as keys."""
+        """Looks after one `application`.
+
+        Args:
+            loads: how far replicas are with loading their models, by Serve's names for them.
+            keep: is awaited with what is to be gone on with by another one, should this one end.
+        """
         self.deployment: Deployment | None = None  # as it was seen last
         self.leaving: frozenset[str] = frozenset()  # Serve's names for the replicas that leave
         self._application = application
         self._loads = loads
         self._clock = clock
-        self._aim: Scale | None = None  # of what is under way
+        self._keep = keep
+        self._under_way: Redeployment | None = None
         self._failure: str | None = None
         self._work: asyncio.Task[object] | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -78,9 +92,15 @@ class Redeployer:
             scale = self._seen(snapshot).wanted.revised(changes)
             if scale != self._seen(snapshot).wanted:
                 await self._in_thread(self._check, snapshot, scale, bytes_each)
-                self._aim, self._failure = scale, None
-                self._begin(self._carry_out(snapshot, scale))
+                before = msgspec.structs.replace(snapshot.wanted, replicas=len(snapshot.running))
+                self._failure = None
+                self.go_on(Redeployment(scale, before))
             return self._seen(snapshot)
+
+    def go_on(self, redeployment: Redeployment) -> None:
+        """Carry out what is new, or what another one had begun."""
+        self._under_way = redeployment
+        self._begin(self._carry_out(redeployment))
 
     async def look(self) -> Deployment:
         """How it stands now."""
@@ -113,28 +133,31 @@ class Redeployer:
             else:
                 return
 
-    async def _carry_out(self, before: DeploymentSnapshot, scale: Scale) -> None:
-        running = len(before.running)
+    async def _carry_out(self, redeployment: Redeployment) -> None:
+        wanted, before = redeployment.wanted, redeployment.before
         try:
-            if scale.replicas < running:
-                await self._let_leave(scale, running)
-            await self._deploy(scale, USUAL_DRAIN_TIMEOUT_S)
+            await self._keep(redeployment)
+            if wanted.replicas < before.replicas:
+                await self._let_leave(wanted, before.replicas)
+            await self._deploy(wanted, USUAL_DRAIN_TIMEOUT_S)
             failure = await self._settle(may_fail=True)
             if failure is not None:
-                await self._deploy(msgspec.structs.replace(before.wanted, replicas=running), USUAL_DRAIN_TIMEOUT_S)
+                await self._deploy(before, USUAL_DRAIN_TIMEOUT_S)
                 await self._settle()
                 self._failure = reason_of(failure)
         except Exception as error:  # of Ray's, whose controller may be gone
             logger.exception("A redeployment broke off")
             self._failure = f"The redeployment broke off: {error}"
-        self._aim = None
+        self._under_way = None
+        await self._keep(None)
         await self._look()
 
-    async def _let_leave(self, scale: Scale, running: int) -> None:
+    async def _let_leave(self, wanted: Scale, running: int) -> None:
         """Serve gives a leaving replica the drain timeout that was in force before: so that is changed first."""
-        await self._deploy(msgspec.structs.replace(scale, replicas=running), DRAIN_TIMEOUT_S)
-        await self._settle()
-        await self._deploy(scale, DRAIN_TIMEOUT_S)
+        if (await self._look()).wanted.replicas != wanted.replicas:  # as they are where another one had begun it
+            await self._deploy(msgspec.structs.replace(wanted, replicas=running), DRAIN_TIMEOUT_S)
+            await self._settle()
+        await self._deploy(wanted, DRAIN_TIMEOUT_S)
         await self._settle()
 
     async def _deploy(self, scale: Scale, drain_timeout_s: float) -> None:
@@ -160,11 +183,11 @@ class Redeployer:
         loading = furthest_behind(self._loads[each] for each in snapshot.starting if each in self._loads)
         return Deployment(
             at_s=self._clock(),
-            wanted=self._aim or snapshot.wanted,
+            wanted=snapshot.wanted if self._under_way is None else self._under_way.wanted,
             running=len(snapshot.running),
             leaving=len(snapshot.leaving),
             loading=loading,
-            is_settled=snapshot.is_settled and self._aim is None,
+            is_settled=snapshot.is_settled and self._under_way is None,
             failure=self._failure,
         )
 

@@ -15,7 +15,7 @@ from service.engine.cores import usable_cores
 from service.messages.life import LoadProgress, furthest_behind
 from service.messages.settings import SettingError, Settings, VersionedSettings
 from service.messages.telemetry import Deployment
-from service.ray_serve.redeployer import Application, Redeployer
+from service.ray_serve.redeployer import Application, Redeployer, Redeployment
 from service.replica.background import start_for_life
 from service.replica.frames import FrameLog, frame_interval_s
 from service.replica.recorder import HubAnswer, ReplicaReport
@@ -40,6 +40,7 @@ class HubState(msgspec.Struct, frozen=True, kw_only=True):
         given: number of names given to replicas; none is given twice.
         names: of the replicas that are not known to have ended, by Serve's names for them.
         ended: the latest that have, in their order, each with whether it left as it was asked to.
+        redeployment: that is under way.
         calls: the latest that have changed something; one that comes again, later than others, would undo these.
     """
 
@@ -49,6 +50,7 @@ class HubState(msgspec.Struct, frozen=True, kw_only=True):
     given: int = 0
     names: dict[str, str] = {}
     ended: dict[str, bool] = {}
+    redeployment: Redeployment | None = None
     calls: tuple[str, ...] = ()
 
 
@@ -91,8 +93,10 @@ class Hub:
         for name, has_left in self._state.ended.items():  # the readers of the hub before may not know
             self._log.end(name, has_left=has_left)
         self._loads: dict[str, LoadProgress] = {}
-        self._redeployer = Redeployer(application, self._loads, clock)
-        if self._state.names:
+        self._redeployer = Redeployer(application, self._loads, self._keep_redeployment, clock)
+        if self._state.redeployment is not None:
+            self._redeployer.go_on(self._state.redeployment)
+        elif self._state.names:
             self._redeployer.watch()
         self._tasks = [
             start_for_life(self._close_frames(), "Closing telemetry frames"),
@@ -214,6 +218,10 @@ class Hub:
     async def _keep_settings(self, in_force: VersionedSettings) -> None:
         async with self._saving:
             await self._save(in_force=in_force)
+
+    async def _keep_redeployment(self, redeployment: Redeployment | None) -> None:
+        async with self._saving:
+            await self._save(redeployment=redeployment)
 
     async def _save(self, **changes: object) -> None:
         """To be called with the lock held."""

@@ -107,6 +107,7 @@ BUGS = (
         ("a name is given twice", "given = self._state.given + 1", "given = len(self._state.names) + 1"),
         ("a change that comes twice is made twice", "if call in self._state.calls:", "if False:"),
         ("a late replica is called lost", "if replica not in known}", "}"),
+        ("a new hub forgets a redeployment", "await self._save(redeployment=redeployment)", "pass"),
         ("a new hub does not know who ended", "for name, has_left in self._state.ended.items():", "for name, has_left in ():"),
         ("a new hub waits for no replica", "self._board.expect(name)", "pass"),
     ),

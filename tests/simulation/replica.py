@@ -94,6 +94,7 @@ class SimulatedReplica:
     """What `BatchTextGenerator` is, in a process that can be killed and stopped.
 
     Attributes:
+        has_begun: its process has been given the room that it takes.
         open: requests of the proxy that it holds.
         is_unhealthy: Serve has seen that its work has ended.
         ended_s: when it ended as it should; it takes no requests any more.
@@ -104,6 +105,7 @@ class SimulatedReplica:
         self.process = Process(controller.world, serve_id)
         self.state: Literal["starting", "running", "leaving"] = "starting"
         self.generation: Generation | None = None
+        self.has_begun = False
         self.open = 0
         self.is_unhealthy = False
         self.is_told_to_end = False
@@ -122,6 +124,7 @@ class SimulatedReplica:
         return self._controller.network
 
     def begin(self) -> None:
+        self.has_begun = True
         self.process.call_soon(lambda: self.process.create_task(self._start()))
 
     async def _start(self) -> None:

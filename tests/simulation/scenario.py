@@ -47,6 +47,7 @@ class Plan:
     replicas: int
     times: StubTimes
     actions: tuple[Action, ...]
+    room: int  # for as many replicas at a time
 
     @classmethod
     def of(cls, seed: int) -> Plan:
@@ -58,20 +59,24 @@ class Plan:
         return cls(
             seed=seed,
             settings=Settings().revised(_drawn_settings(random, everything=True)),
-            replicas=random.choice((1, 1, 2, 3)),
+            replicas=(replicas := random.choice((1, 1, 2, 3))),
             times=StubTimes(
                 step_ms=random.choice((0.0, 1.0, 20.0, 200.0)),
                 row_ms=random.choice((0.0, 1.0)),
                 memory_tokens=random.choice((0, 0, 30, 200)),
             ),
             actions=tuple(sorted(drawn + fires, key=lambda action: action.at_s)),
+            room=max(random.choice((1, 2, 3, 4)), replicas),
         )
 
     def without(self, start: int, count: int) -> Plan:
         return replace(self, actions=self.actions[:start] + self.actions[start + count :])
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}, {self.replicas} replicas, {self.times}", f"  {self.settings}"]
+        lines = [
+            f"seed {self.seed}, {self.replicas} replicas, room for {self.room}, {self.times}",
+            f"  {self.settings}",
+        ]
         return "\n".join(lines + [f"  {each.at_s:6.3f} s  {each.what} {each.details}" for each in self.actions])
 
 
@@ -119,7 +124,7 @@ class Simulation:
         self.world = World(plan.seed)
         batching.time = SimpleNamespace(time=self.world.clock)  # by which Ray's decorator waits
         self.network = Network(self.world)
-        self.controller = Controller(self.world, self.network, plan.settings, plan.replicas, self._replica)
+        self.controller = Controller(self.world, self.network, plan.settings, plan.replicas, plan.room, self._replica)
         self.load = LoadProcess(self.world, self.controller)
         self.reader = Reader(self.world, self.controller)
         self.operator = Operator(self.world, self.controller, plan.settings)

@@ -176,7 +176,10 @@ class Controller:
         hub_died_s: when one did last.
     """
 
-    def __init__(self, world: World, network: Network, settings: Settings, replicas: int, make: Make) -> None:
+    def __init__(
+        self, world: World, network: Network, settings: Settings, replicas: int, room: int, make: Make
+    ) -> None:
+        """Serve on a machine that holds as many replicas at a time as there is `room` for."""
         self.world, self.network = world, network
         self.wanted = Scale(replicas=replicas)
         self.hub: Hub | None = None
@@ -188,6 +191,8 @@ class Controller:
         self.ever: list[SimulatedReplica] = []
         self.routed: tuple[SimulatedReplica, ...] = ()
         self._settings = settings
+        self._room = room
+        self._failure: str | None = None  # of a replica that could not start
         self._make = make
         self._start_hub()
         self._look_after()
@@ -234,7 +239,14 @@ class Controller:
         self.ever.append(replica)
         self.replicas[replica.serve_id] = self.in_process[replica.process] = replica
         replica.process.on_death.append(lambda: self._on_replica_death(replica))
-        self.world.call_later(self.world.random.choice(STARTS_S), replica.begin)
+        self.world.call_later(self.world.random.choice(STARTS_S), lambda: self._begin(replica))
+
+    def _begin(self, replica: SimulatedReplica) -> None:
+        if sum(each.has_begun for each in self.replicas.values()) < self._room:
+            replica.begin()
+        else:
+            self._failure = "no room"
+            replica.process.kill()
 
     def _on_replica_death(self, replica: SimulatedReplica) -> None:
         def notice() -> None:
@@ -259,11 +271,14 @@ class Controller:
 
     @property
     def is_at_rest(self) -> bool:
-        """Everything runs that should, nothing else does, and no replica holds a request."""
+        """Everything runs that should, nothing else does, no replica holds a request, and no engine hangs."""
         if self.hub_process is None or self.hub_process.is_stopped or not self.look().is_settled:
             return False
-        replicas = self.replicas.values()
-        return not any(each.process.is_stopped or each.generation.requests.live for each in replicas if each.generation)
+        return not any(
+            each.process.is_stopped or each.generation.requests.live or each.engine.at_once
+            for each in self.replicas.values()
+            if each.generation is not None
+        )
 
     # As `Redeployer` asks for it -------------------------------------------------------------------------------------
 
@@ -278,10 +293,11 @@ class Controller:
             resources={},
             is_autoscaled=False,
             is_settled=is_settled,
+            failure=None if is_settled else self._failure,
         )
 
     def deploy(self, scale: Scale, drain_timeout_s: float) -> None:
-        self.wanted = scale
+        self.wanted, self._failure = scale, None
         staying = [each for each in self.replicas.values() if each.state != "leaving"]
         for each in staying[scale.replicas :]:
             each.state = "leaving"

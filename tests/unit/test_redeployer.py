@@ -11,7 +11,13 @@ from service.messages.life import LoadProgress
 from service.messages.settings import SCALE_BOUNDS, Scale, SettingError
 from service.messages.telemetry import Deployment
 from service.ray_serve import redeployer as module
-from service.ray_serve.redeployer import DRAIN_TIMEOUT_S, USUAL_DRAIN_TIMEOUT_S, DeploymentSnapshot, Redeployer
+from service.ray_serve.redeployer import (
+    DRAIN_TIMEOUT_S,
+    USUAL_DRAIN_TIMEOUT_S,
+    DeploymentSnapshot,
+    Redeployer,
+    Redeployment,
+)
 
 GPU = {"CPU": 1.0, "GPU": 1.0}
 NOW_S = 7.0
@@ -81,8 +87,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Watched:
     def __init__(self, serve: FakeServe, loads: Mapping[str, LoadProgress] | None = None) -> None:
-        self.redeployer = Redeployer(serve, loads or {}, clock=lambda: NOW_S)
+        self.kept: list[Redeployment | None] = []
+        self.redeployer = Redeployer(serve, loads or {}, self._keep, clock=lambda: NOW_S)
         self.seen: list[Deployment] = []
+
+    async def _keep(self, redeployment: Redeployment | None) -> None:
+        self.kept.append(redeployment)
 
     async def until_settled(self) -> Deployment:
         while True:
@@ -100,6 +110,7 @@ async def test_that_more_replicas_are_deployed_at_once() -> None:
     settled = await watched.until_settled()
     assert (settled.wanted.replicas, settled.running, settled.failure) == (3, 3, None)
     assert serve.deployed == [(3, USUAL_DRAIN_TIMEOUT_S)]
+    assert watched.kept == [Redeployment(Scale(replicas=3), before=Scale(replicas=1)), None]
 
 
 async def test_that_the_longer_drain_timeout_is_in_force_just_while_a_replica_leaves() -> None:
@@ -144,6 +155,27 @@ async def test_that_a_replica_that_cannot_start_is_taken_back_with_the_reason_un
     serve.fails = False
     assert (await watched.redeployer.redeploy({"replicas": 2}, bytes_each=1)).failure is None
     assert (await watched.until_settled()).failure is None
+
+
+async def test_that_what_another_one_had_begun_is_taken_back_too_where_a_replica_cannot_start() -> None:
+    serve = FakeServe(1)
+    serve.fails = True
+    serve.deploy(Scale(replicas=2), USUAL_DRAIN_TIMEOUT_S)
+    watched = Watched(serve)
+    watched.redeployer.go_on(Redeployment(Scale(replicas=2), before=Scale(replicas=1)))
+    settled = await watched.until_settled()
+    assert (settled.wanted, settled.running) == (Scale(replicas=1), 1)
+    assert "too large" in str(settled.failure)
+
+
+async def test_that_no_replica_is_started_again_that_another_one_had_let_leave() -> None:
+    serve = FakeServe(2)
+    serve.deploy(Scale(replicas=1), DRAIN_TIMEOUT_S)
+    watched = Watched(serve)
+    watched.redeployer.go_on(Redeployment(Scale(replicas=1), before=Scale(replicas=2)))
+    assert (await watched.until_settled()).running == 1
+    assert [replicas for replicas, _ in serve.deployed] == [1, 1, 1]
+    assert serve.deployed[-1] == (1, USUAL_DRAIN_TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
