@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from service.engine.job import TIMES_LONGEST, Admit, DeviceLostError, Emit, Job, Line, Progress, is_of_lost_device
 from service.messages.settings import Settings
@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 LONGEST_REASON: Final = 300
 LONGEST_FIRST_CALL_S: Final = 300.0  # which may compile something
 LEAST_STALL_S: Final = 30.0
+MOST_FAILED: Final = 8  # inputs alone, before any has an output: it is the function then, and no input
 
 
 class Call(Job):
@@ -33,7 +34,10 @@ class BrokenContractError(Exception):
 
 
 class FunctionEngine:
-    """Calls a loaded workload. What goes wrong in a call ends the jobs of that call alone, with the reason."""
+    """Calls a loaded workload. What goes wrong in a call ends jobs of that call alone, with the reason.
+
+    Where `Workload.retry_members` allows it, only those end so with which the function fails alone.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self.name = workload.name
@@ -62,33 +66,66 @@ class FunctionEngine:
     def generate(self, jobs: Sequence[Call], emit: Emit, admit: Admit | None = None) -> BatchWork:
         calls = 0
         while jobs:
-            present = [job for job in jobs if not job.is_cancelled]
-            emit([Progress(job, "", 0, "cancelled") for job in jobs if job.is_cancelled])
-            if present:
-                calls += 1
-                self._call(present, emit)
+            calls += self._answer(jobs, emit)
             jobs = admit(BatchWork(steps=calls), True) if admit else []
         return BatchWork(steps=calls)
 
-    def _call(self, jobs: list[Call], emit: Emit) -> None:
+    def _answer(self, jobs: Sequence[Call], emit: Emit) -> int:
+        """Answer all jobs, those of a call that fails half by half; returns the number of calls."""
+        parts, calls, failed_alone, has_answered = [list(jobs)], 0, 0, False
+        while parts:
+            part = parts.pop()
+            emit([Progress(job, "", 0, "cancelled") for job in part if job.is_cancelled])
+            part = [job for job in part if not job.is_cancelled]
+            if not part:
+                continue
+            calls += 1
+            can_split = self._workload.retry_members and len(part) > 1 and (has_answered or failed_alone < MOST_FAILED)
+            match self._call(part, emit, can_split=can_split):
+                case "answered":
+                    has_answered = True
+                case "failed":
+                    failed_alone += len(part) == 1
+                case "split":
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+        return calls
+
+    def _call(self, jobs: list[Call], emit: Emit, *, can_split: bool) -> Literal["answered", "failed", "split"]:
+        """Call the function once; the jobs have their ends then, unless they are to be called in parts."""
         ended: set[Job] = set()
         lost: DeviceLostError | None = None
+        has_told = False
+
+        def tell(progress: list[Progress]) -> None:
+            nonlocal has_told
+            has_told = True
+            emit(progress)
+
         try:
             outputs = self._workload([job.input for job in jobs])
             if isinstance(outputs, Iterator):
-                last = self._streamed(jobs, outputs, emit, ended)
+                last = self._streamed(jobs, outputs, tell, ended)
             else:
                 last = [_result(job, output) for job, output in zip(jobs, _as_many(outputs, len(jobs)), strict=True)]
+            result: Literal["answered", "failed"] = "answered"
         except KeyboardInterrupt:
             raise
         except BaseException as error:
+            is_lost = is_of_lost_device(error)
+            if can_split and not has_told and not is_lost:
+                logger.warning("The workload %s failed on a batch of %d: %r", self.name, len(jobs), error)
+                return "split"
             logger.exception("The workload %s failed on a batch of %d", self.name, len(jobs))
-            reason = f"The workload {self.name} failed on this batch of {len(jobs)}: {_in_words(error)}"
+            of_what = "input" if len(jobs) == 1 else f"batch of {len(jobs)}"
+            reason = f"The workload {self.name} failed on this {of_what}: {_in_words(error)}"
             last = [Progress(job, "", 0, "error", reason) for job in jobs]
-            lost = DeviceLostError(reason) if is_of_lost_device(error) else None
+            lost = DeviceLostError(reason) if is_lost else None
+            result = "failed"
         emit([each for each in last if each.job not in ended])
         if lost is not None:
             raise lost
+        return result
 
     def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit, ended: set[Job]) -> list[Progress]:
         """Tell the pieces as they come; returns the ends.

@@ -25,6 +25,8 @@ class Workload(ABC):
         longest_call_s: after which a call counts as stuck, or a step of one that streams: its requests fail, and the
             replica is replaced. ``None``: 20 times as long as the longest of late, but no less than 30 s, and 300 s for
             the first.
+        retry_members: whether a call that fails is made again with each half of its inputs, and so on, so that an input
+            that the function cannot take fails alone. ``False`` where a call has effects that must not come twice.
     """
 
     name: ClassVar[str]
@@ -36,6 +38,7 @@ class Workload(ABC):
     outputs: ClassVar[str] = "outputs"
     computes_on_device: ClassVar[bool] = False
     longest_call_s: ClassVar[float | None] = None
+    retry_members: ClassVar[bool] = True
 
     def parse(self, line: str) -> Any:
         """The JSON that a line stands for, unless this is overridden itself; raises `ValueError` with what to write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from service.engine.function import FunctionEngine
+from service.engine.function import MOST_FAILED, FunctionEngine
 from service.engine.job import Line, Progress
 from service.messages.pipes import SOURCE_ROOT
 from service.messages.telemetry import BatchWork
@@ -35,9 +36,13 @@ class Echo(Workload):
         return self._compute(inputs)
 
 
-def computed(compute: Callable[[list[Any]], Any], *inputs: Any) -> list[Progress]:
+class CalledOnce(Echo):
+    retry_members: ClassVar = False
+
+
+def computed(compute: Callable[[list[Any]], Any], *inputs: Any, kind: type[Echo] = Echo) -> list[Progress]:
     """The progress of a batch, in the order in which it was told."""
-    engine = FunctionEngine(Echo(compute))
+    engine = FunctionEngine(kind(compute))
     told: list[Progress] = []
     engine.generate([engine.job(str(n), each, None) for n, each in enumerate(inputs)], told.extend)
     return told
@@ -70,9 +75,97 @@ BROKEN = [
 def test_that_a_batch_whose_function_breaks_the_contract_fails_in_words(
     compute: Callable[[list[Any]], Any], reason: str
 ) -> None:
-    told = computed(compute, 1, 2)
+    told = computed(compute, 1, 2, kind=CalledOnce)
     assert [p.finish_reason for p in told] == ["error", "error"]
     assert {p.error for p in told} == {f"The workload echo failed on this batch of 2: {reason}"}
+
+
+POISON = -1
+
+
+def refusing(refusal: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Gives back what it gets, but where the poison is in it what `refusal` does."""
+    return lambda inputs: refusal(inputs) if POISON in inputs else inputs
+
+
+def raising(error: BaseException) -> Callable[[list[Any]], Any]:
+    def refuse(_: list[Any]) -> Any:
+        raise error
+
+    return refuse
+
+
+REFUSALS: dict[str, Callable[[list[Any]], Any]] = {
+    "ValueError": raising(ValueError("not this one")),
+    "CancelledError": raising(asyncio.CancelledError()),
+    "SystemExit": raising(SystemExit(1)),
+    "MemoryError": raising(MemoryError()),
+    "RecursionError": raising(RecursionError()),
+    "fewer": lambda inputs: [each for each in inputs if each != POISON],
+    "more": lambda inputs: [*inputs, 0],
+    "nothing": lambda inputs: None,
+    "a dict": lambda inputs: {each: each for each in inputs},
+    "a stream of numbers": lambda inputs: iter([inputs]),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=list(REFUSALS))
+def test_that_an_input_that_the_function_cannot_take_fails_alone(refusal: Callable[[list[Any]], Any]) -> None:
+    for place in range(8):
+        inputs = [POISON if number == place else number for number in range(8)]
+        ends = {int(p.job.id): p for p in computed(refusing(refusal), *inputs) if p.finish_reason}
+        assert {number: each.text for number, each in ends.items() if number != place} == {
+            number: str(number) for number in range(8) if number != place
+        }
+        assert str(ends[place].error).startswith("The workload echo failed on this input: ")
+
+
+def test_that_all_that_the_function_cannot_take_fail_alone() -> None:
+    inputs = [POISON, 1, POISON, POISON, 4, 5, POISON]
+    ends = {int(p.job.id): p for p in computed(refusing(raising(ValueError("not this one"))), *inputs)}
+    assert [number for number, each in ends.items() if each.finish_reason == "error"] == [0, 2, 3, 6]
+    assert [each.text for each in ends.values() if each.finish_reason == "stop"] == ["1", "4", "5"]
+
+
+def test_that_a_function_that_can_take_nothing_is_not_called_for_each_input() -> None:
+    sizes: list[int] = []
+
+    def fail_always(inputs: list[Any]) -> Any:
+        sizes.append(len(inputs))
+        raise ValueError("it is broken")
+
+    ends = computed(fail_always, *range(256))
+    assert {p.finish_reason for p in ends} == {"error"}
+    assert len(ends) == 256
+    assert sizes.count(1) == MOST_FAILED
+    assert len(sizes) < 30
+
+
+def test_that_what_was_streamed_is_not_streamed_again() -> None:
+    def breaks_off(inputs: list[Any]) -> Iterator[list[str]]:
+        yield ["a"] * len(inputs)
+        raise ValueError("no more")
+
+    told = computed(breaks_off, 1, 2)
+    assert [(p.text, p.finish_reason) for p in told] == [("a", None), ("a", None), ("", "error"), ("", "error")]
+
+
+def test_that_a_job_that_is_cancelled_while_parts_are_called_is_not_called_again() -> None:
+    sizes: list[int] = []
+
+    def fail_at_first(inputs: list[Any]) -> Any:
+        sizes.append(len(inputs))
+        if len(sizes) == 1:
+            jobs[3].cancel()
+            raise ValueError("not all of them")
+        return inputs
+
+    engine = FunctionEngine(Echo(fail_at_first))
+    jobs = [engine.job(str(number), number, None) for number in range(4)]
+    told: list[Progress] = []
+    work = engine.generate(jobs, told.extend)
+    assert {p.job.id: p.finish_reason for p in told} == {"0": "stop", "1": "stop", "2": "stop", "3": "cancelled"}
+    assert (sizes, work) == ([4, 2, 1], BatchWork(steps=3))
 
 
 def test_that_an_output_that_json_cannot_spell_fails_alone() -> None:
@@ -163,7 +256,7 @@ def test_that_a_cancelled_request_leaves_a_stream_and_the_last_one_ends_it() -> 
 
 
 def test_that_a_stream_of_something_else_than_texts_fails() -> None:
-    told = computed(lambda inputs: iter([["a", 1]]), 1, 2)
+    told = computed(lambda inputs: iter([["a", 1]]), 1, 2, kind=CalledOnce)
     reason = "The workload echo failed on this batch of 2: it streamed something else than texts."
     assert [p.error for p in told] == [reason, reason]
 
