@@ -65,6 +65,7 @@ class Composition(QObject):
         self.distributions.described.connect(partial(window.views.describe, DISTRIBUTIONS))
         self.service_controller = ServiceController(window, self.session, choices, self.start_service)
         self.presenter = Presenter(window, self.plots, self.session, self.meter)
+        self.session.life_cycle_changed.connect(lambda _state: self.presenter.show_numbers())
         self.presenter.numbers_shown.connect(self.service_controller.show_start)
         self.presenter.round_robin.add(self.distributions.count, NUMBERS_EVERY_S)
         self.inspector = RequestInspector(window, self.plots, self.history)

@@ -19,6 +19,7 @@ from service.analysis.findings.verdict import Verdict
 from service.analysis.observed.statistics import figures
 from service.messages.settings import Settings
 from tests.synthetic_run import Step, SyntheticRun, early_run, filled_history
+from tests.window.conftest import start_service
 from tests.window.seen import named, texts
 
 CALM = SyntheticRun(40.0, (Step(0.0, 4.0, Settings()),))
@@ -50,6 +51,18 @@ def test_that_before_anything_it_says_what_to_do(batchscope: Batchscope) -> None
     batchscope.composition.presenter.show_numbers()
     assert batchscope.window.verdict.text == "No load yet: start the service first."
     assert batchscope.window.verdict.button.isHidden(), "the notice below has the button"
+
+
+def test_that_it_changes_with_the_state_of_the_service(batchscope: Batchscope, qtbot: QtBot) -> None:
+    said: dict[LifeCycle, str] = {}
+    session = batchscope.composition.session
+    session.life_cycle_changed.connect(lambda state: said.update({state: batchscope.window.verdict.text}))
+    start_service(qtbot, batchscope)
+    batchscope.window.toolbar.step_wanted.emit("stop")
+    qtbot.waitUntil(lambda: LifeCycle.STOPPING in said)
+    assert said[LifeCycle.STARTING].startswith("Starting the service: ")
+    assert not said[LifeCycle.RUNNING].startswith("Starting")
+    assert said[LifeCycle.STOPPING] == "Stopping the service."
 
 
 def test_that_a_running_service_without_a_load_offers_to_run_it(live: Batchscope, qtbot: QtBot) -> None:
