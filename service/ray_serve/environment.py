@@ -30,6 +30,8 @@ LOCAL_RAY = {
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
     # A proxy that takes longer to start than 5 s is killed, and with it the start, as on a machine that is busy.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    # One that has died is replaced after the third look, and no request enters until then.
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
     # Otherwise Ray starts a worker for each processor in advance: as many as there may be replicas.
     "RAY_prestart_worker_first_driver": "0",
     # These are unread too; without them Ray takes 6 % of a core at rest, and not 9 %.
