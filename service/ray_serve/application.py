@@ -28,6 +28,7 @@ from service.ray_serve.redeployer import DeploymentSnapshot, reason_of
 
 HUB: Final = "Hub"
 POLL_S: Final = 0.1
+KEEP_ALIVE_S: Final = 20  # longer than aiohttp's clients keep an idle connection, so that none is closed as it is used
 TELLING_LIMIT_S: Final = 1.0
 FAILED_TO_START: Final = "failed to start"
 
@@ -36,7 +37,7 @@ _QUIET = LoggingConfig(enable_access_log=False)
 
 def start_serve(host: str, port: int) -> None:
     """Start Ray Serve with its proxy on `port`; raises `PortTakenError` and leaves nothing if that is lost."""
-    options = HTTPOptions(host=host, port=port, request_timeout_s=REQUEST_TIMEOUT_S)
+    options = HTTPOptions(host=host, port=port, request_timeout_s=REQUEST_TIMEOUT_S, keep_alive_timeout_s=KEEP_ALIVE_S)
     try:
         serve.start(proxy_location="HeadOnly", http_options=options, logging_config=_QUIET)
     except (RayError, RuntimeError) as error:

@@ -14,16 +14,20 @@ import asyncio
 import pickle
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import ray
 from ray.serve._private import http_util
 from ray.serve._private import replica as serve_replica
 from ray.serve._private.common import StreamingHTTPRequest
 from starlette.middleware import Middleware
+from uvicorn.protocols.http import auto as uvicorn_auto
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.messages.options import is_loopback
 from service.ray_serve.doors import BODY_KEY, Doors, rules_from_environment
+
+HEAD_TIMEOUT_S: Final = 10.0
 
 ReceiveMessages: TypeAlias = Callable[[Any], Awaitable[bytes]]
 
@@ -76,11 +80,49 @@ def _add_port_on_loopback(server: Any, address: str) -> int:
 
 def middlewares() -> list[Middleware]:
     """Named in RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH."""
+    # WORKAROUND ray 2.60: it names no protocol for uvicorn, which then takes the one that stands there.
+    assert issubclass(uvicorn_auto.AutoHTTPProtocol, HttpToolsProtocol)
+    uvicorn_auto.AutoHTTPProtocol = HeadsInTime
     # WORKAROUND ray 2.60: the proxy binds either with SO_REUSEPORT, and then shares the port with any stranger, or
     # without SO_REUSEADDR, and then not at all for a minute after an earlier service had connections there.
     assert callable(http_util.set_socket_reuse_port)
     http_util.set_socket_reuse_port = _reuse_address_only
     return [Middleware(Doors, rules=rules_from_environment())]
+
+
+class HeadsInTime(HttpToolsProtocol):
+    """Closes a connection on which the head of a request, once it may come, is not complete in time.
+
+    uvicorn itself limits only the time without any byte after a response. A connection that waits for its first request
+    is closed as well; after that `keep_alive_timeout_s` is in force until the first byte of the next head.
+    """
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._late is None:
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._forget_head()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._late = self.loop.call_later(HEAD_TIMEOUT_S, self.timeout_keep_alive_handler)
+
+    def _forget_head(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 def _reuse_address_only(sock: socket.socket) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
+from uvicorn.server import ServerState
 
 from service.messages.options import is_loopback
-from service.ray_serve import doors
+from service.ray_serve import doors, patches
 from service.ray_serve.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
+from service.ray_serve.patches import HeadsInTime
 
 TOKEN = "a-token-of-some-length"
 OURS = DoorRules(host="127.0.0.1", instance="4711")
@@ -511,3 +514,56 @@ def test_that_doors_stand_once(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_which_addresses_are_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+WHOLE = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SLOW = b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SHORT_S = 0.2
+
+
+@pytest.fixture
+async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    """Of a server that waits `SHORT_S` for heads of requests, and takes longer to answer `/slow`."""
+    monkeypatch.setattr(patches, "HEAD_TIMEOUT_S", SHORT_S)
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await asyncio.sleep(3 * SHORT_S)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: HeadsInTime(config, ServerState(), {}), "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+
+
+async def received(port: int, *sent: bytes) -> bytes:
+    """All that comes until the server closes the connection, each piece sent after the answer to the one before."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answers = b""
+    for number, piece in enumerate(sent):
+        if number:
+            answers += await reader.readuntil(b"ok")
+        writer.write(piece)
+    answers += await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answers
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", WHOLE[:-2]], ids=["nothing", "half a line", "no end of the head"])
+async def test_that_a_connection_is_closed_whose_first_head_is_not_complete_in_time(port: int, sent: bytes) -> None:
+    assert await received(port, sent) == b""
+
+
+async def test_that_a_connection_is_closed_whose_next_head_is_not_complete_in_time(port: int) -> None:
+    assert (await received(port, WHOLE, WHOLE, WHOLE[:-2])).count(b"200 OK") == 2
+
+
+async def test_that_an_answer_may_take_longer_than_a_head(port: int) -> None:
+    assert (await received(port, SLOW, SLOW, WHOLE[:-2])).count(b"200 OK") == 2

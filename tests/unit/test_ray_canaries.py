@@ -23,6 +23,9 @@ from ray.serve._private.storage.kv_store import RayInternalKVStore
 from ray.serve.context import ReplicaContext
 from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs
 from ray.serve.handle import DeploymentHandle
+from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.protocols.http import auto
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.ray_serve.environment import LOCAL_RAY, QUIET
 
@@ -37,6 +40,14 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 def test_the_function_that_shares_the_proxys_port() -> None:
     assert parameters(http_util.set_socket_reuse_port) == ["sock"], (
         "See how ray.serve._private.http_util binds the proxy's socket, and patches.middlewares, which replaces it."
+    )
+
+
+def test_the_protocol_that_uvicorn_takes_where_none_is_named() -> None:
+    assert HTTP_PROTOCOLS["auto"] == "uvicorn.protocols.http.auto:AutoHTTPProtocol"
+    assert auto.AutoHTTPProtocol is HttpToolsProtocol
+    assert "http=" not in inspect.getsource(http_util.start_asgi_http_server), (
+        "See with which protocol ray.serve._private.http_util starts uvicorn, and patches.HeadsInTime."
     )
 
 
