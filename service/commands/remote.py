@@ -54,11 +54,11 @@ class RemoteService:
 
     async def telemetry(self, after: int | None = None) -> AsyncIterator[TelemetryEvent]:
         """Everything from now on (or from after frame `after` on), each frame once; takes up where it broke off."""
-        heard_s = time.monotonic()
+        heard_s, has_heard = time.monotonic(), False
         while True:
             try:
                 async for event in self._stream(after):
-                    heard_s = time.monotonic()
+                    heard_s, has_heard = time.monotonic(), True
                     match event:
                         case FramesMissed(last=last):
                             after = last
@@ -69,12 +69,17 @@ class RemoteService:
             except (aiohttp.ClientError, TimeoutError) as error:
                 if time.monotonic() - heard_s > GIVE_UP_AFTER_S:
                     raise self._unreachable(error) from error
+            except ServiceUnreachableError:
+                if not has_heard or time.monotonic() - heard_s > GIVE_UP_AFTER_S:  # a new proxy knows no route at first
+                    raise
             await asyncio.sleep(RETRY_S)
 
     async def _stream(self, after: int | None) -> AsyncIterator[TelemetryEvent]:
         params = {} if after is None else {"after": str(after)}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_S, sock_read=SILENCE_S)
         async with self._session.get(f"{self.url}/telemetry", params=params, timeout=timeout) as response:
+            if response.status == 503:
+                raise ServiceUnreachableError(f"{self.url} refuses: {await _message_of(response)}")
             if response.status != 200:
                 raise self._no_service_of_ours(response.status)
             reader = EventReader()
@@ -107,6 +112,15 @@ class RemoteService:
     def _no_service_of_ours(self, status: int) -> ServiceUnreachableError:
         hint = " Give its token with --token-file." if status in (401, 403) else " Is it a Batchscope service?"
         return ServiceUnreachableError(f"{self.url} answered {status}.{hint}")
+
+
+async def _message_of(response: aiohttp.ClientResponse) -> str:
+    """The sentence in an answer that is an error."""
+    text = await response.text()
+    try:
+        return str(msgspec.json.decode(text)["error"]["message"])
+    except (msgspec.MsgspecError, LookupError, TypeError):
+        return text[:200]
 
 
 SPEAKS_WITHIN_S: Final = 10.0

@@ -192,9 +192,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise error if error.field in changes else SettingError(next(iter(changes)), error.rule) from error
 
 
+PLACES_FOR_REQUESTS: Final = 2
+"""Of a replica, that those who read its telemetry leave: or nobody could undo a low `max_ongoing_requests`."""
+
 SCALE_BOUNDS: Final[Mapping[str, Bounds]] = {
     "replicas": Bounds(1, 64, integral=True),
-    "max_ongoing_requests": Bounds(1, 999_999, integral=True),
+    "max_ongoing_requests": Bounds(PLACES_FOR_REQUESTS + 1, 999_999, integral=True),
 }
 
 

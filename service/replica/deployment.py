@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import time
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine, try_batch
 from service.messages.life import TrialBatch
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
-from service.messages.settings import Scale, SettingError, Settings, VersionedSettings
+from service.messages.settings import PLACES_FOR_REQUESTS, Scale, SettingError, Settings, VersionedSettings
 from service.messages.telemetry import ReplicaStatus
 from service.messages.workload import TEXT
 from service.ray_serve.application import ClusterStore, ServeApplication, max_ongoing_requests_here
@@ -94,6 +95,7 @@ class BatchTextGenerator:
         keep_replica_on_loopback()
         take_bodies_from_scopes()
         self._hub = hub
+        self._readers = 0  # of telemetry
         self._thread = engine_executor()
         loop, context = asyncio.get_running_loop(), serve.get_replica_context()
         self._serve_id = context.replica_id.unique_id
@@ -209,9 +211,24 @@ class BatchTextGenerator:
 
     @api.get("/telemetry")
     async def telemetry(self, after: Annotated[int | None, Query(ge=0)] = None) -> Response:
-        """All that happens from now on, or from after frame `after` on, as server-sent events."""
-        events = telemetry_events(partial(self._hub.frames_after.remote, self._serve_id), after)
+        """All that happens from now on, or from after frame `after` on, as server-sent events.
+
+        Refused where so many read it here already that requests would find no place.
+        """
+        places = max_ongoing_requests_here()
+        if self._readers >= places - PLACES_FOR_REQUESTS:
+            held = f"{places} requests, {self._readers} of which read its telemetry"
+            return error_response(503, f"This replica may hold {held}; raise max_ongoing_requests.")
+        events = self._telemetry(after)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    async def _telemetry(self, after: int | None) -> AsyncIterator[bytes]:
+        self._readers += 1
+        try:
+            async for event in telemetry_events(partial(self._hub.frames_after.remote, self._serve_id), after):
+                yield event
+        finally:
+            self._readers -= 1
 
     @api.get("/v1/models")
     async def models(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import requests
 
-from service.commands.remote import RemoteService
+from service.commands.remote import RemoteService, ServiceUnreachableError
 from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 from tests.service import HANG_S
 from tests.service.conftest import Service, error_of, served
@@ -166,12 +166,24 @@ async def test_that_the_limit_of_ray_changes_in_the_replica_that_runs(adder: Ser
         await reader.read_until_settled(max_ongoing_requests=100_000)
 
 
+async def test_that_readers_of_telemetry_leave_places_for_requests_however_few_there_are(adder: Service) -> None:
+    async with reading(adder) as reader:
+        await asyncio.to_thread(redeploy, adder, max_ongoing_requests=3)
+        await reader.read_until_settled(max_ongoing_requests=3)
+        async with RemoteService(adder.url) as another:
+            with pytest.raises(ServiceUnreachableError, match="may hold 3 requests, 1 of which read"):
+                await anext(another.telemetry())
+        assert (await asyncio.to_thread(requests.get, f"{adder.url}/?number=3", timeout=HANG_S)).text == "4"
+        await asyncio.to_thread(redeploy, adder, max_ongoing_requests=100_000)
+        await reader.read_until_settled(max_ongoing_requests=100_000)
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "rule"),
     [
         ({"replicas": 0}, "replicas", "Must be a whole number from 1 to 64."),
         ({"replicas": "2"}, "replicas", "Must be a whole number from 1 to 64."),
-        ({"max_ongoing_requests": 1.5}, "max_ongoing_requests", "Must be a whole number from 1 to 999999."),
+        ({"max_ongoing_requests": 1.5}, "max_ongoing_requests", "Must be a whole number from 3 to 999999."),
         ({"replicas": 2, "copies": 2}, "copies", "Unknown here."),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import psutil
@@ -60,10 +61,10 @@ async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service)
     assert await asked(service, "after it") == [answer_to("after it")]
 
 
-def hub_beside(replica: int) -> psutil.Process:
-    """The hub's process, given that of a replica: Ray starts both."""
-    (hub,) = [each for each in psutil.Process(replica).parent().children() if "Hub" in " ".join(each.cmdline())]
-    return hub
+def beside(replica: int, name: str) -> psutil.Process:
+    """Ray's process of that name, given that of a replica: Ray starts both."""
+    (process,) = [each for each in psutil.Process(replica).parent().children() if name in " ".join(each.cmdline())]
+    return process
 
 
 async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with_it(
@@ -76,7 +77,7 @@ async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with
         changed = service.change(max_batch_size=2).json()
         asking = asyncio.create_task(asked(service, *prompts))
         await reader.read_until(lambda frame: any(replica.running for replica in frame.replicas))
-        hub_beside(before.pid).kill()
+        beside(before.pid, "Hub").kill()
         assert await asking == list(map(answer_to, prompts))
         completed = before.ledger.completed + REQUESTS
         after = await reader.read_until(
@@ -89,3 +90,25 @@ async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with
         states = [record.state for record in records.values() if record.received_s > before.at_s]
         assert states == REQUESTS * ["done"], "of no request the end is unknown"
         assert service.change(max_batch_size=16).json()["version"] == changed["version"] + 1
+
+
+async def test_that_a_proxy_that_dies_is_replaced_and_takes_no_replica_with_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next proxy takes its time
+    async with reading(service) as reader:
+        before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0]
+        beside(before.pid, "ProxyActor").kill()
+        answered = len(reader.frames)
+        after = await reader.read_until(lambda frame: len(reader.frames) > answered + 1 and bool(frame.replicas))
+    assert (after.replicas[0].replica, after.replicas[0].pid) == (before.replica, before.pid)
+    assert await asked(service, "after it") == [answer_to("after it")]
+
+
+async def test_that_a_connection_is_closed_on_which_no_request_comes(service: Service) -> None:
+    address = urlsplit(service.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(b"GET /health HTTP/1.1\r\nHost:")
+    assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()

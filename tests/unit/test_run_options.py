@@ -58,7 +58,7 @@ def test_that_a_refused_setting_is_told_with_its_rule(size: str) -> None:
     [
         ("--replicas 0", "--replicas: Must be a whole number from 1 to 64."),
         ("--replicas 65", "--replicas: Must be a whole number from 1 to 64."),
-        ("--max-ongoing-requests 0", "--max-ongoing-requests: Must be a whole number from 1 to 999999."),
+        ("--max-ongoing-requests 0", "--max-ongoing-requests: Must be a whole number from 3 to 999999."),
         ("--formation never", "--formation: Must be one of late, early, continuous."),
         ("--allow-small-batch perhaps", "--allow-small-batch: Must be on or off (true or false)."),
     ],

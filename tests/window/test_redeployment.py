@@ -87,7 +87,7 @@ def test_that_a_number_out_of_bounds_is_refused_at_once(rows: RedeploymentRows) 
     wanted: list[object] = []
     rows.wanted.connect(wanted.append)
     type_into(rows.control("max_ongoing_requests").field, "0")
-    assert rows.control("max_ongoing_requests").refusal == "Must be from 1 to 999999. Still 100000."
+    assert rows.control("max_ongoing_requests").refusal == "Must be from 3 to 999999. Still 100000."
     assert wanted == []
 
 
