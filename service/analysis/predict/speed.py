@@ -12,7 +12,7 @@ from service.analysis.observed.columns import Bools, Floats
 from service.analysis.observed.contention import disturbance
 from service.analysis.observed.history import History
 from service.analysis.observed.rolling import WINDOW_S
-from service.analysis.predict.cost import USUAL_DRIFT, CostModel, Executed
+from service.analysis.predict.cost import CostModel, Executed
 
 RECENT_S: Final = 10.0
 BEFORE_S: Final = 30.0  # up to the recent ones
@@ -21,6 +21,7 @@ LEAST_BEFORE: Final = 5
 LEAST_CHANGE: Final = 1.25  # a factor that prediction errors of a smaller one are no worse than the others
 STANDARD_ERRORS: Final = 3.0
 OF_A_MEDIAN: Final = 1.25  # its standard error over that of a mean
+LEAST_DRIFT: Final = 0.04  # standard deviation of the means of spans
 LIKE: Final = 1.5  # times as large, up to which a batch is compared with others
 
 
@@ -117,4 +118,4 @@ def _drift(executed: Executed, logs: Floats, before: Bools) -> float:
     span = ((executed.finished_s[before].max() - executed.finished_s[before]) // RECENT_S).astype(int)
     counts = np.bincount(span)
     means = np.bincount(span, logs[before])[counts > 0] / counts[counts > 0]
-    return max(float(means.std()), USUAL_DRIFT)
+    return max(float(means.std()), LEAST_DRIFT)
