@@ -91,6 +91,7 @@ BUGS = (
         "service/replica/recorder.py",
         ("a lost report takes its news with it", "self._sent = news = news if self._sent is None else news.after(self._sent)", "self._sent = news"),
         ("an acknowledgement is that of whatever was sent last", "if self._sent is not None and number == self._sent_number:", "if self._sent is not None:"),
+        ("what is repeated counts as heard already", "self._sent_number += 1  # a report that is under way", "pass  # a report that is under way"),
         ("a new hub hears nothing of before", "for _, news in reversed(self._acknowledged):", "for _, news in ():"),
         ("an old record takes the place of a new one", "older.batches | self.batches, older.requests | self.requests", "self.batches | older.batches, older.requests | self.requests"),
     ),
@@ -123,7 +124,7 @@ BUGS = (
         "service/replica/hub_link.py",
         ("a replica follows no hub after a failure", "await asyncio.sleep(RETRY_S)\n                continue", "return"),
         ("a replica does not adopt a change", "self._generation.apply(in_force)", "pass"),
-        ("a replica says no last words", "await self._report(is_last=not has_failed) is None", "False"),
+        ("a replica says no last words", "for is_last in (False, not has_failed):", "for is_last in ():"),
     ),
     *_in(
         "service/replica/step_watch.py",
