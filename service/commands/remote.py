@@ -11,6 +11,7 @@ from typing import Final, Self
 import aiohttp
 import msgspec
 
+from service.load.client import error_text
 from service.messages.event_stream import EventReader, EventTooLongError
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, TelemetryEvent, TelemetryFrame
@@ -79,7 +80,7 @@ class RemoteService:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=SILENCE_S, sock_read=SILENCE_S)
         async with self._session.get(f"{self.url}/telemetry", params=params, timeout=timeout) as response:
             if response.status == 503:
-                raise ServiceUnreachableError(f"{self.url} refuses: {await _message_of(response)}")
+                raise ServiceUnreachableError(f"{self.url} refuses: {error_text(await response.read())}")
             if response.status != 200:
                 raise self._no_service_of_ours(response.status)
             reader = EventReader()
@@ -112,15 +113,6 @@ class RemoteService:
     def _no_service_of_ours(self, status: int) -> ServiceUnreachableError:
         hint = " Give its token with --token-file." if status in (401, 403) else " Is it a Batchscope service?"
         return ServiceUnreachableError(f"{self.url} answered {status}.{hint}")
-
-
-async def _message_of(response: aiohttp.ClientResponse) -> str:
-    """The sentence in an answer that is an error."""
-    text = await response.text()
-    try:
-        return str(msgspec.json.decode(text)["error"]["message"])
-    except (msgspec.MsgspecError, LookupError, TypeError):
-        return text[:200]
 
 
 SPEAKS_WITHIN_S: Final = 10.0
