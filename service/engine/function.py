@@ -95,17 +95,17 @@ class FunctionEngine:
         """Call the function once; the jobs have their ends then, unless they are to be called in parts."""
         ended: set[Job] = set()
         lost: DeviceLostError | None = None
-        has_told = False
+        has_begun = False  # to stream
 
-        def tell(progress: list[Progress]) -> None:
-            nonlocal has_told
-            has_told = True
+        def emit_pieces(progress: list[Progress]) -> None:
+            nonlocal has_begun
+            has_begun = True
             emit(progress)
 
         try:
             outputs = self._workload([job.input for job in jobs])
             if isinstance(outputs, Iterator):
-                last = self._streamed(jobs, outputs, tell, ended)
+                last = self._streamed(jobs, outputs, emit_pieces, ended)
             else:
                 last = [_result(job, output) for job, output in zip(jobs, _as_many(outputs, len(jobs)), strict=True)]
             result: Literal["answered", "failed"] = "answered"
@@ -113,7 +113,7 @@ class FunctionEngine:
             raise
         except BaseException as error:
             is_lost = is_of_lost_device(error)
-            if can_split and not has_told and not is_lost:
+            if can_split and not has_begun and not is_lost:
                 logger.warning("The workload %s failed on a batch of %d: %r", self.name, len(jobs), error)
                 return "split"
             logger.exception("The workload %s failed on a batch of %d", self.name, len(jobs))
@@ -128,7 +128,7 @@ class FunctionEngine:
         return result
 
     def _streamed(self, jobs: list[Call], pieces: Iterator[Any], emit: Emit, ended: set[Job]) -> list[Progress]:
-        """Tell the pieces as they come; returns the ends.
+        """Emit the pieces as they come; returns the ends.
 
         A job that is cancelled meanwhile, or whose text cannot be sent, is `ended`; when none is left, the function is
         not asked further.

@@ -193,7 +193,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 PLACES_FOR_REQUESTS: Final = 2
-"""Of a replica, that those who read its telemetry leave: or nobody could undo a low `max_ongoing_requests`."""
+"""Of a replica's `max_ongoing_requests`, what readers of its telemetry leave free: so a low limit can be undone."""
 
 SCALE_BOUNDS: Final[Mapping[str, Bounds]] = {
     "replicas": Bounds(1, 64, integral=True),

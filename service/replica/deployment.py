@@ -213,7 +213,7 @@ class BatchTextGenerator:
     async def telemetry(self, after: Annotated[int | None, Query(ge=0)] = None) -> Response:
         """All that happens from now on, or from after frame `after` on, as server-sent events.
 
-        Refused where so many read it here already that requests would find no place.
+        A further reader is refused where only `PLACES_FOR_REQUESTS` are left.
         """
         places = max_ongoing_requests_here()
         if self._readers >= places - PLACES_FOR_REQUESTS:

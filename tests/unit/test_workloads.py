@@ -146,8 +146,8 @@ def test_that_what_was_streamed_is_not_streamed_again() -> None:
         yield ["a"] * len(inputs)
         raise ValueError("no more")
 
-    told = computed(breaks_off, 1, 2)
-    assert [(p.text, p.finish_reason) for p in told] == [("a", None), ("a", None), ("", "error"), ("", "error")]
+    progress = computed(breaks_off, 1, 2)
+    assert [(p.text, p.finish_reason) for p in progress] == [("a", None), ("a", None), ("", "error"), ("", "error")]
 
 
 def test_that_a_job_that_is_cancelled_while_parts_are_called_is_not_called_again() -> None:
@@ -162,9 +162,9 @@ def test_that_a_job_that_is_cancelled_while_parts_are_called_is_not_called_again
 
     engine = FunctionEngine(Echo(fail_at_first))
     jobs = [engine.job(str(number), number, None) for number in range(4)]
-    told: list[Progress] = []
-    work = engine.generate(jobs, told.extend)
-    assert {p.job.id: p.finish_reason for p in told} == {"0": "stop", "1": "stop", "2": "stop", "3": "cancelled"}
+    progress: list[Progress] = []
+    work = engine.generate(jobs, progress.extend)
+    assert {p.job.id: p.finish_reason for p in progress} == {"0": "stop", "1": "stop", "2": "stop", "3": "cancelled"}
     assert (sizes, work) == ([4, 2, 1], BatchWork(steps=3))
 
 
