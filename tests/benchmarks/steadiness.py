@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import argparse
 import time
-from itertools import pairwise
+from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final
 
 from service.commands.bench.other_work import OtherWork
 from service.engine.compute_thread import engine_executor
-from service.engine.loading import load_engine
+from service.engine.loading import load_engine, try_batch
 from service.messages.options import ServiceOptions
-from service.messages.workload import TEXT
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from service.engine.job import Engine
+
 BARRIERS: Final = 2000
 READ_BYTES: Final = 64_000_000  # more than a cache holds
 READS: Final = 4
-TOKENS: Final = 40
 TITLES: Final = ("step (ms)", "by one thread (ms)", "barrier (µs)", "read (GB/s)")
 
 
@@ -47,51 +48,59 @@ def main() -> None:
 def _measure(executor: Executor, seconds: float, rows: int) -> list[tuple[float, ...]]:
     """Of each second, in the order of `TITLES`; in the engine's own thread."""
     engine = load_engine(ServiceOptions(), executor=executor).engine
-
-    import numpy as np
-    import torch
-
-    from service.engine.job import Progress, SamplingParams
-    from service.engine.model import kernels
-
-    threads, memory, none = torch.get_num_threads(), torch.zeros(READ_BYTES // 4), np.zeros(64, np.float32)
-    nothing = kernels.as_program(*[(kernels.NORMALIZED, 0, 8, *3 * (none.ctypes.data,), 0)] * BARRIERS)
-
-    def step_s() -> float:
-        times_s: list[float] = []
-
-        def emit(progress: list[Progress]) -> None:
-            if progress:
-                times_s.append(time.perf_counter())
-
-        sampling = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
-        engine.generate(
-            [engine.job(str(n), TEXT.examples[n % len(TEXT.examples)], sampling) for n in range(rows)], emit
-        )
-        return median(later - earlier for earlier, later in pairwise(times_s))
-
     found: list[tuple[float, ...]] = []
     print("   ".join(TITLES))
     begun_s = time.perf_counter()
     while time.perf_counter() < begun_s + seconds:
-        by_all_s = step_s()
-        torch.set_num_threads(1)
-        by_one_s = step_s()
-        torch.set_num_threads(threads)
-        barriers_s = -time.perf_counter()
-        kernels.run(nothing, threads)
-        barriers_s += time.perf_counter()
-        reading_s = -time.perf_counter()
-        for _ in range(READS):
-            memory.sum()
-        reading_s += time.perf_counter()
-        gigabytes_per_s = READS * READ_BYTES / reading_s / 1e9
-        found.append((1e3 * by_all_s, 1e3 * by_one_s, 1e6 * barriers_s / BARRIERS, gigabytes_per_s))
-        print(
-            "   ".join(f"{value:{len(title)}.2f}" for title, value in zip(TITLES, found[-1], strict=True)), flush=True
-        )
+        with _threads(1):
+            by_one_s = _step_s(engine, rows)
+        found.append((1e3 * _step_s(engine, rows), 1e3 * by_one_s, 1e6 * _barrier_s(), _read_per_s() / 1e9))
+        columns = zip(TITLES, found[-1], strict=True)
+        print("   ".join(f"{value:{len(title)}.2f}" for title, value in columns), flush=True)
         time.sleep(max(0.0, 1.0 - (time.perf_counter() - begun_s) % 1.0))
     return found
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _step_s(engine: Engine, rows: int) -> float:
+    trial = try_batch(engine, rows)
+    assert trial is not None, "the examples are short"
+    return trial.step_s
+
+
+def _barrier_s() -> float:
+    import numpy as np
+    import torch
+
+    from service.engine.model import kernels
+
+    memory = np.zeros(64, np.float32)
+    no_rows = (kernels.NORMALIZED, 0, 8, *3 * (memory.ctypes.data,), 0)
+    program = kernels.as_program(*[no_rows] * BARRIERS)
+    begun_s = time.perf_counter()
+    kernels.run(program, torch.get_num_threads())
+    return (time.perf_counter() - begun_s) / BARRIERS
+
+
+def _read_per_s() -> float:
+    import torch
+
+    memory = torch.zeros(READ_BYTES // 4)
+    begun_s = time.perf_counter()
+    for _ in range(READS):
+        memory.sum()
+    return READS * READ_BYTES / (time.perf_counter() - begun_s)
 
 
 if __name__ == "__main__":
