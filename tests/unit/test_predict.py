@@ -13,7 +13,7 @@ from service.analysis.observed.history import History
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Requests, users_of
 from service.analysis.predict.predict import Prediction, predict
-from service.messages.settings import Settings
+from service.messages.settings import Formation, Settings
 from service.messages.telemetry import BatchWork
 from tests.synthetic_run import CLOCK, Step, SyntheticBatch, SyntheticRun
 
@@ -116,6 +116,33 @@ def test_that_a_queue_that_would_grow_is_told() -> None:
     assert prediction.horizon_s == 30.0
     assert prediction.p95_s.value > 3 * predicted(OBSERVED).p95_s.value
     assert prediction.requests_per_s.value < 0.5 * predicted(OBSERVED).requests_per_s.value
+
+
+@pytest.mark.parametrize("formation", ["late", "continuous"])
+@pytest.mark.parametrize("cap", [8, 16, 32, 48, 64])
+def test_that_an_overloaded_service_is_predicted_to_serve_its_capacity(formation: Formation, cap: int) -> None:
+    """Ten seconds hold two or three batches of 48: their count said 9.6 requests/s, or 14.4."""
+    prediction = predicted(Settings(formation=formation, max_batch_size=cap), 40.0)
+    cost = CostModel.of_history(observed(40.0))
+    assert cost is not None
+    capacity = cost.capacity(cap)
+    assert prediction.saturated
+    comes = prediction.trajectory.requests_per_s[-1]
+    assert comes is not None
+    assert comes.value == pytest.approx(capacity.requests_per_s, rel=0.07)
+    for estimate, per_s in (
+        (prediction.requests_per_s, capacity.requests_per_s),
+        (prediction.tokens_per_s, capacity.tokens_per_s),
+    ):
+        assert estimate.value == pytest.approx(per_s, rel=0.05)
+        assert estimate.low < estimate.value < estimate.high
+
+
+def test_that_the_band_of_a_rate_holds_what_can_be_counted() -> None:
+    """Its value is what is served; what is counted in ten seconds is a batch of 48 more or less."""
+    requests_per_s = predicted(Settings(max_batch_size=48), 40.0).requests_per_s
+    counts = [48 * batches / 10.0 for batches in range(6)]
+    assert sum(requests_per_s.low <= each <= requests_per_s.high for each in counts) >= 2
 
 
 def test_that_a_queue_that_does_not_grow_is_not_said_to() -> None:

@@ -19,6 +19,7 @@ STEP_S: Final = 1.0  # of a course
 AROUND_S: Final = 5.0
 BATCHES_AROUND: Final = 2.0
 MOMENTS: Final = 100
+SHORTEST_S: Final = 1e-9
 
 
 class SimulatedFigures(NamedTuple):
@@ -53,6 +54,20 @@ def figures_of(run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigu
         mean_batch=math.nan if mean_batch is None else mean_batch,
         refused_share=sum(request.refused for request in intended) / len(intended) if intended else 0.0,
     )
+
+
+def served_rates(run: SimulatedRun, begin_s: float, end_s: float) -> tuple[float, float]:
+    """Requests and tokens a second, where each request counts in the share of its run that lies within that time.
+
+    Answers come a whole batch at a time. So their number depends on where the time begins: of batches of 48 that take
+    3.6 s, ten seconds hold two or three, which are 9.6 or 14.4 requests a second and never the 13.3 that are served.
+    """
+    ended = (each for each in run.requests if each.started_s is not None and each.finished_s is not None)
+    ran = [(each.started_s, each.finished_s, each.arrival.tokens) for each in ended]
+    started_s, finished_s, tokens = np.array(ran, np.float64).reshape(-1, 3).T
+    within_s = np.minimum(finished_s, end_s) - np.maximum(started_s, begin_s)
+    shares = np.clip(within_s / np.maximum(finished_s - started_s, SHORTEST_S), 0.0, 1.0)
+    return float(shares.sum()) / (end_s - begin_s), float(shares @ tokens) / (end_s - begin_s)
 
 
 def percentiles(values: Sequence[float] | Floats) -> tuple[float, float]:
@@ -97,8 +112,8 @@ def is_growing(run: SimulatedRun, until_s: float) -> bool:
 class Course:
     """A run in steps of `STEP_S`, from its beginning on; a latency is NaN where no request was answered.
 
-    Answers come a whole batch at a time. So what is said of them at a moment is of a span around it: of `AROUND_S`, or
-    longer where batches run long.
+    Answers come a whole batch at a time. So what is said of them at a moment is of a span around it, of a whole number
+    of the longest batches: two or more, and `AROUND_S` at least.
 
     Attributes:
         p50_s, p95_s: of the requests answered around then.
@@ -122,7 +137,8 @@ class Course:
         latency_s = answered_s - np.array([r.arrival.intended_s for r in answered])
         tokens = np.array([r.arrival.tokens for r in answered], float)
         longest_s = max((batch.finished_s - max(batch.started_s, 0.0) for batch in run.batches), default=0.0)
-        half_s = max(AROUND_S, BATCHES_AROUND * longest_s) / 2
+        batches = math.ceil(max(BATCHES_AROUND, AROUND_S / longest_s)) if longest_s else 0
+        half_s = (batches * longest_s or AROUND_S) / 2
         begins, stops = np.maximum(moments - half_s, 0.0), np.maximum(moments, STEP_S) + half_s
         around = (answered_s > begins[:, None]) & (answered_s <= stops[:, None])
         p50_s, p95_s = np.array([percentiles(latency_s[each]) for each in around]).T

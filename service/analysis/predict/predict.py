@@ -21,6 +21,7 @@ from service.analysis.predict.figures import (
     SimulatedFigures,
     figures_of,
     is_growing,
+    served_rates,
     waiting_of_nine_tenths,
 )
 from service.analysis.predict.load import OBSERVED_S, Load, PresentLoad
@@ -41,6 +42,7 @@ GROWN_S: Final = 10.0  # the end of the horizon
 BAND: Final = (5.0, 95.0)
 QUARTILES: Final = (25.0, 50.0, 75.0)
 MIDDLE: Final = (40.0, 50.0, 60.0)  # one standard error of the median of `DRAWS` to both sides
+RATES: Final = ("requests_per_s", "tokens_per_s")
 LATENCIES: Final = ("p50_s", "p95_s", "ttft_p50_s", "ttft_p95_s", "tpot_p50_s", "tpot_p95_s")
 KNOWN_SHARE: Final = 0.5  # of the draws that must have a figure for it to be predicted
 
@@ -160,11 +162,14 @@ class Draw:
     """One way it may come: other arrivals of the same kind, other likely prices, another speed of the engine.
 
     Attributes:
+        figures: what would be counted.
+        served: requests and tokens a second; see `served_rates`.
         usual: requests waiting at most in nine tenths of the steady time.
     """
 
     course: Course
     figures: SimulatedFigures
+    served: tuple[float, float]
     usual: float
 
 
@@ -193,15 +198,18 @@ class Predictor:
         until_s = LONG_RUN / self.load.rate_per_s
         long_run = self._run_on(settings, until_s)
         is_saturated = not self.load.users and is_growing(long_run, until_s)  # users wait for their answers
-        steady = None if is_saturated else self._figures(long_run, WARM_UP * until_s, until_s)
+        steady = None if is_saturated else self._steady(long_run, until_s)
         requests = self.load.rate_per_s * (HORIZON_S + window_s)
         count = round(min(max(DRAWS * MOST_REQUESTS / requests, LEAST_DRAWS), DRAWS))
         draws = [self._draw(settings, number, count, is_saturated, window_s) for number in range(count)]
-        figures = zip(*(draw.figures for draw in draws), strict=True)
-        values = steady or [None] * len(SimulatedFigures._fields)
-        within = (MIDDLE if name in LATENCIES else QUARTILES for name in SimulatedFigures._fields)
-        made = map(_estimate, figures, values, within)
-        estimates: dict[str, Any] = dict(zip(SimulatedFigures._fields, made, strict=True))
+        drawn = dict(zip(SimulatedFigures._fields, zip(*(draw.figures for draw in draws), strict=True), strict=True))
+        served = dict(zip(RATES, zip(*(draw.served for draw in draws), strict=True), strict=True))
+        estimates: dict[str, Any] = {
+            name: _estimate(
+                values, steady and getattr(steady, name), MIDDLE if name in LATENCIES else QUARTILES, served.get(name)
+            )
+            for name, values in drawn.items()
+        }
         return Prediction(
             settings=settings,
             **estimates,
@@ -225,9 +233,18 @@ class Predictor:
         start = self.backlog.as_start(self.cost) if are_present else None
         return self._run(settings, load, until_s, self.cost, Random(0), start)
 
+    def _steady(self, long_run: SimulatedRun, until_s: float) -> SimulatedFigures:
+        begin_s = WARM_UP * until_s
+        rates = zip(RATES, self._served(long_run, begin_s, until_s), strict=True)
+        return self._figures(long_run, begin_s, until_s)._replace(**dict(rates))
+
     def _figures(self, run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigures:
         figures = figures_of(run, begin_s, end_s)
         return figures._replace(tokens_per_s=figures.tokens_per_s * self.cost.pieces_per_token)
+
+    def _served(self, run: SimulatedRun, begin_s: float, end_s: float) -> tuple[float, float]:
+        requests_per_s, tokens_per_s = served_rates(run, begin_s, end_s)
+        return requests_per_s, tokens_per_s * self.cost.pieces_per_token
 
     def _draw(self, settings: Settings, number: int, count: int, is_saturated: bool, window_s: float) -> Draw:
         """From the backlog through the horizon; where that was not enough for it, the steady state without it.
@@ -247,7 +264,7 @@ class Predictor:
             load = self.load.resampled(until_s, random, is_likely=True)
             run = self._run(settings, load, until_s, cost, random)
             usual = waiting_of_nine_tenths(run, begin_s, until_s)
-        return Draw(course, self._figures(run, begin_s, until_s), usual)
+        return Draw(course, self._figures(run, begin_s, until_s), self._served(run, begin_s, until_s), usual)
 
     def _run(
         self,
@@ -291,13 +308,17 @@ def _worked_off_s(draws: Sequence[Draw]) -> Estimate | None:
 
 
 def _estimate(
-    values: Sequence[float] | Floats, value: float | None = None, within: Sequence[float] = QUARTILES
+    values: Sequence[float] | Floats,
+    value: float | None = None,
+    within: Sequence[float] = QUARTILES,
+    typical: Sequence[float] | None = None,
 ) -> Estimate | None:
     """A value, by default the median, within the band of the draws that have it; ``None`` if that are too few.
 
     A value outside of the percentiles `within` of the draws is moved to the nearer one: close to saturation a long run
     at the likeliest prices may be calm while most draws are not, or its queue longer than it becomes in the time that
-    is predicted. So latencies keep closer to the median of the draws than rates, which do not depend on it.
+    is predicted. So latencies keep closer to the median of the draws than rates, which do not depend on it. Where the
+    `typical` values of the draws are given, these percentiles are theirs, and the band is still that of `values`.
 
     The ranks of the band are those within which one draw more lies with nine of ten chances (Weibull's plotting
     positions).
@@ -307,8 +328,9 @@ def _estimate(
     if len(known) < KNOWN_SHARE * len(values):
         return None
     low, high = np.percentile(known, BAND, method="weibull").tolist()
-    lower, median, upper = np.percentile(known, within).tolist()
-    return Estimate(median if value is None or math.isnan(value) else min(max(value, lower), upper), low, high)
+    lower, median, upper = np.percentile(known if typical is None else typical, within).tolist()
+    chosen = median if value is None or math.isnan(value) else min(max(value, lower), upper)
+    return Estimate(chosen, min(low, chosen), max(high, chosen))
 
 
 def _trajectory(courses: Sequence[Course]) -> Trajectory:
