@@ -48,6 +48,11 @@ class GhostLevel:
     def peak(self) -> float:
         return max([self.value, *(point.value for point in self.course)])
 
+    @property
+    def upper_end(self) -> float:
+        """Of the band."""
+        return max([self.high, *(point.high for point in self.course)])
+
 
 NO_GHOST: Final[Mapping[str, tuple[GhostLevel, ...]]] = {}
 
@@ -100,12 +105,17 @@ def with_ghost(peaks: Sequence[float], levels: Sequence[GhostLevel]) -> tuple[fl
     """The peaks that the scales have to reach: the data's, and the ghost's unless it is out of all proportion.
 
     >>> with_ghost([1.0], [GhostLevel(0, 1.2, 1.0, 1.5, "p50")]), with_ghost([1.0], [GhostLevel(0, 70, 60, 80, "p50")])
-    ((1.2,), (2.0,))
+    ((1.5,), (2.0,))
     """
     return tuple(
-        max([peak, *(min(level.peak, GHOST_REACH * peak) for level in levels if level.pane == pane)])
+        max([peak, *(_reached(level, GHOST_REACH * peak) for level in levels if level.pane == pane)])
         for pane, peak in enumerate(peaks)
     )
+
+
+def _reached(level: GhostLevel, most: float) -> float:
+    """What of a level a scale that grows to `most` shows: all of its band, or what it can of its values."""
+    return level.upper_end if level.upper_end <= most else min(level.peak, most)
 
 
 def _level(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gui.look.tokens import GHOST_REACH
-from gui.series.prediction import GhostLevel, ghost_levels, with_ghost
+from gui.series.prediction import GhostLevel, GhostPoint, ghost_levels, with_ghost
 from tests.unit.test_predict import OBSERVED, predicted
 from tests.unit.test_predict_backlog import LARGE, predictor_behind_a_backlog
 
@@ -53,6 +53,17 @@ def test_that_the_plot_of_latencies_says_what_p95_comes_to_be_and_its_band() -> 
 
 def test_that_a_scale_grows_for_a_ghost_that_is_a_little_higher() -> None:
     assert with_ghost([2.0, 10.0], [level(3.0)]) == (3.0, 10.0)
+
+
+def test_that_a_scale_grows_for_the_upper_end_of_a_band() -> None:
+    """It was cut off above, and a band looked more certain than it was."""
+    assert with_ghost([1.0], [GhostLevel(0, 0.9, 0.7, 1.4, "p95")]) == (1.4,)
+    course = (GhostPoint(0.0, 1.2, 1.0, 1.6), GhostPoint(1.0, 0.9, 0.7, 1.1))
+    assert with_ghost([1.0], [GhostLevel(0, 0.9, 0.7, 1.1, "p95", course)]) == (1.6,)
+
+
+def test_that_a_band_out_of_all_proportion_is_cut_rather_than_the_data_pressed_flat() -> None:
+    assert with_ghost([1.0], [GhostLevel(0, 1.2, 0.7, 9.0, "p95")]) == (1.2,)
 
 
 def test_that_a_ghost_out_of_all_proportion_does_not_press_the_data_flat() -> None:
