@@ -74,6 +74,14 @@ def test_that_a_batch_that_was_held_up_does_not_spoil_the_rest() -> None:
     assert fitted(executed).batch_s(8) == pytest.approx(true_s(8), rel=0.05)
 
 
+def test_that_a_few_large_batches_say_as_much_as_many_small_ones() -> None:
+    """Their rows may cost more: three batches of 48 in sight took half as long again as it was said of them."""
+    small, large = batches([1, 4, 8] * 30, noise=0.02), batches([48] * 3, noise=0.02, slower=1.5)
+    cost = fitted(joined(small, large))
+    assert cost.batch_s(48) == pytest.approx(1.5 * true_s(48), rel=0.15)
+    assert cost.batch_s(4) == pytest.approx(true_s(4), rel=0.05)
+
+
 def test_that_the_marginal_cost_is_the_slope_and_its_error_covers_the_truth() -> None:
     cost = fitted(batches([1, 2, 4, 8, 12, 16, 3, 6] * 4, noise=0.03))
     assert abs(cost.marginal_s - TOKENS * ROW_S) < 3 * cost.marginal_error_s

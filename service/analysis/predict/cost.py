@@ -341,14 +341,18 @@ class CostModel:
 def _fit(executed: Executed) -> tuple[Floats, Floats, Floats]:
     """The prices that explain the batches best, their covariance, and each batch's measured over fitted time.
 
-    Recent batches have more weight. The prices are in the order of `TERMS`; outliers of the times are cut down.
+    Recent batches have more weight, and large ones: the engine's speed changes within seconds, and a batch that takes
+    as long as twenty others says as much of it. Outliers of the times are cut down.
+
+    The prices are in the order of `TERMS`.
     """
     work = executed.work
     typical = np.median(work, axis=0)
     typical[typical == 0] = max(float(work.max()), 1.0)
     units = np.median(executed.run_s) / typical  # prices at which a term alone takes a typical batch's time
     ages_s = executed.finished_s.max() - executed.finished_s
-    timed = _timed(executed, np.exp2(-ages_s / HALF_LIFE_S))
+    lasting = work @ (PRIOR_SHARES * units)  # by its work: one that was held up has no more weight for that
+    timed = _timed(executed, np.exp2(-ages_s / HALF_LIFE_S) * lasting / lasting.mean())
     shares, noise = PRIOR_SHARES, np.full(len(timed.run_s), 0.1)
     for _ in range(2):  # the second time with the noise that the first has found
         shares = _solve(timed.work * units, timed.run_s, timed.weights, noise, shares)
