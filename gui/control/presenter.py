@@ -68,6 +68,7 @@ class Presenter(QObject):
         self._frozen_at: str | None = None
         self._contentions_of = -1
         self._had_data = False
+        self._is_left = False  # something of older settings
         self._finished_at_freeze = 0
         self._standing = Standing()
         self._facts: Facts | None = None
@@ -159,11 +160,13 @@ class Presenter(QObject):
         shown_figures = present if at_s is None else self._figures(at_s)
         self._row = shown_figures
         self._show_figures(shown_figures, at_s)
-        if abs(self._moment_s(at_s) - self._judged_s) > JUDGED_ANEW_S:
+        if self._show_drain():
+            self._prepared = None  # of a moment in which something was left
+            self.show_findings()
+        elif abs(self._moment_s(at_s) - self._judged_s) > JUDGED_ANEW_S:
             self.show_findings()  # another moment is looked at
         else:
             self._show_verdict(shown_figures, at_s)
-        self._show_drain()
         past_s = self._rows.past_s
         self._window.requests.model.tick(self._moment_s(past_s))
         has_failed = self._history.outages.failed_since_s is not None  # figures then stand at the failure, rows do not
@@ -209,8 +212,11 @@ class Presenter(QObject):
         self._plots.show_figures(shown, is_dimmed=has_ended)
         self._window.batching.show_measured(now.mean_batch)
 
-    def _show_drain(self) -> None:
-        """Say how long batches under older settings ran on, or what comes before the first batch under the new ones."""
+    def _show_drain(self) -> bool:
+        """Say how long batches under older settings ran on, or what comes before the first batch under the new ones.
+
+        Returns whether something was left of them, and no more is.
+        """
         batches, in_force = self._history.batches, self._history.in_force
         regime = batches.regimes[-1] if batches.regimes else None
         is_obeyed = regime is not None and in_force is not None and regime.version == in_force.version
@@ -221,6 +227,9 @@ class Presenter(QObject):
             found = batches.formed_before(in_force.version, self._history.now_s())
         words, brief = ("", "") if found is None else (found.words, found.brief)
         self._window.batching.show_drained(words, brief, is_pending=isinstance(found, Predecessors))
+        was_left = self._is_left
+        self._is_left = isinstance(found, Predecessors) or (isinstance(found, Drain) and found.end_s is None)
+        return was_left and not self._is_left
 
     def _show_state(self) -> None:
         toolbar, session = self._window.toolbar, self._session

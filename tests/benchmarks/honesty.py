@@ -48,6 +48,7 @@ SIZE: Final = (1440, 900)
 TOKENS: Final = 24
 NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 LOST: Final = re.compile(r"\br\d+ lost\b|replica stopped|replica .* has ended", re.IGNORECASE)
+OF_OLDER: Final = re.compile(r"\d+ requests? of the settings before")
 LONGEST_DRAIN_S: Final = 120.0
 ABOUT: Final = 1.25  # between two estimates, which are made at different moments
 LATE_S: Final = 2.5  # what is counted down once a second and rounded to seconds, beside busy programs
@@ -164,6 +165,7 @@ class Claims:
             "running: legend = table": self._running_agrees,
             "the verdict's numbers are those of the row": self._verdict_agrees,
             "requests wait: sentences = figure": self._sentences_agree,
+            "nothing of older settings is left where they have drained": self._drained_is_drained,
             "capacity: the verdict's = the line's": self._capacity_agrees,
             "requests/s, tokens/s: figure = legend": self._throughput_agrees,
             "p50, p95, p99: figure = legend, in order": self._latency_agrees,
@@ -206,6 +208,13 @@ class Claims:
             found = re.search(r"(\d+) requests? waits?\b", sentence)
             if found is not None and found[1] != reading.figure("queue"):
                 yield f"{sentence} beside {reading.figure('queue')}"
+
+    def _drained_is_drained(self, reading: Reading) -> Untruth:
+        said = reading.sentences()
+        drained = [each for each in said if re.search(r"^v\d+ .*drained", each)]
+        left = [*(each for each in said if OF_OLDER.search(each)), *OF_OLDER.findall(reading.verdict)]
+        if drained and left:
+            yield f"{drained[0]!r} beside {left[0]!r}"
 
     def _capacity_agrees(self, reading: Reading) -> Untruth:
         found, line = re.search(OF_THE_CAPACITY, reading.verdict), reading.capacity

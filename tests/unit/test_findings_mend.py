@@ -154,7 +154,7 @@ def test_that_the_advice_on_a_timeout_never_turns_round_from_one_moment_to_the_n
 # ------------------------------------------------------------------------------------------------ a change of settings
 
 
-def test_that_a_change_says_what_of_the_settings_before_still_drains_and_for_how_long() -> None:
+def test_that_a_change_says_what_of_the_settings_before_comes_first_and_for_how_long() -> None:
     steps = (Step(0.0, 4.0, Settings(formation="early")), Step(20.0, settings=Settings()))
     run = SyntheticRun(60.0, steps)
     facts = facts_of(run, 21.0)
@@ -163,11 +163,25 @@ def test_that_a_change_says_what_of_the_settings_before_still_drains_and_for_how
     assert change.title == "v2: formation early → late"
     expected = sum(len(batch.members) for batch in run.batches if batch.formed_s <= 21.0 < batch.ended_s)
     assert change.data["left"] == expected > 10
-    assert f"{expected} requests of the settings before still drain, for about " in change.evidence
+    assert change.evidence.startswith(f"{expected} requests of the settings before come first, for about ")
     assert (change.change, change.action) == ({"formation": "early"}, "Undo v2")
     drained = max(batch.ended_s for batch in run.batches if batch.version == 1)
     over = settings_changed(facts_of(run, min(drained + 0.5, 33.0)))
     assert over is None or drained + 0.5 > 33.0 or "no batch of the settings before is left" in over.evidence
+
+
+def test_that_a_change_is_in_force_since_the_first_batch_that_obeyed_it() -> None:
+    """A batch of 48 ran on for 4 s, and the change was said to be in force for as long."""
+    steps = (Step(0.0, 4.0, Settings(max_batch_size=4)), Step(20.0, settings=Settings(max_batch_size=16)))
+    run = SyntheticRun(60.0, steps, step_s=0.1)
+    begun_s = min(batch.formed_s for batch in run.batches if batch.version == 2)
+    assert begun_s > 20.3, "a batch of the settings before runs on"
+    before, after = settings_changed(facts_of(run, begun_s - 0.2)), settings_changed(facts_of(run, begun_s + 2.0))
+    assert before is not None
+    assert after is not None
+    assert "come first" in before.evidence
+    assert "In force" not in before.evidence
+    assert after.evidence.startswith("In force for 2.0 s; no batch of the settings before is left")
 
 
 def test_that_a_change_stands_behind_the_warnings_and_goes_when_it_is_over() -> None:

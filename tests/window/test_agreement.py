@@ -21,9 +21,11 @@ from service.analysis.observed.register import REGISTER
 from service.analysis.observed.statistics import figures
 from service.messages.load import ClientRequest, ClientTotals, LoadFrame
 from service.messages.objectives import Objectives
+from service.messages.settings import Settings
 from service.messages.text import UNKNOWN
 from tests.synthetic_run import (
     CLOCK,
+    Step,
     SyntheticRun,
     continuous_run,
     early_run,
@@ -31,7 +33,7 @@ from tests.synthetic_run import (
     picture_run,
 )
 from tests.window.conftest import MakeBatchscope
-from tests.window.seen import named
+from tests.window.seen import named, texts
 
 
 def show(batchscope: Batchscope, history: History) -> None:
@@ -84,6 +86,18 @@ def test_that_every_place_shows_the_same_value(batchscope: Batchscope, run: Synt
         show(batchscope, history)
         batchscope.window.status.update_activity(activity(history, figures(history)))
         assert disagreements(batchscope) == [], until_s
+
+
+def test_that_no_sentence_leaves_requests_of_older_settings_once_they_have_drained(batchscope: Batchscope) -> None:
+    """Findings are judged once a second, and left them for as long beside "drained 0.3 s" in the panel's head."""
+    steps = (Step(0.0, 4.0, Settings(max_batch_size=4)), Step(20.0, settings=Settings(max_batch_size=16)))
+    run = SyntheticRun(60.0, steps, step_s=0.1)
+    obeyed_s = min(batch.formed_s for batch in run.batches if batch.version == 2)
+    of_older = re.compile(r"\d+ requests? of the settings before")
+    for until_s, are_left in ((obeyed_s - 0.1, True), (obeyed_s + 0.1, False)):
+        show(batchscope, filled_history(run, until_s)[0])
+        said = [*texts(batchscope.window), batchscope.window.verdict.text]
+        assert any(of_older.search(each) for each in said) == are_left
 
 
 def test_that_a_request_on_its_way_is_counted_in_all_places_or_in_none(batchscope: Batchscope) -> None:

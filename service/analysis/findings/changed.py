@@ -30,16 +30,23 @@ def settings_changed(facts: Facts) -> Finding | None:
     left, left_s = (0, None) if before is None else (before.requests, before.left_s)
     if not change.changed_fields or (not left and age_s > SHOWN_S):
         return None
-    drains = "no batch of the settings before is left"
-    if left:
-        about = "" if left_s is None else f", for about {about_time(left_s)}"
-        drains = f"{counted(left, 'request')} of the settings before still {'drains' if left == 1 else 'drain'}{about}"
     return Finding(
         "settings_changed",
         "check",
         f"v{change.version}: {describe_change(change.previous, change.settings)}",
-        evidence=f"In force for {seconds(age_s)}; {drains}.",
+        evidence=_evidence(facts, change.version, left, left_s),
         data={"version": change.version, "age_s": age_s, "left": left} | ({} if left_s is None else {"left_s": left_s}),
         change={field: getattr(change.previous, field) for field in change.changed_fields},
         undoes=change.version,
     )
+
+
+def _evidence(facts: Facts, version: int, left: int, left_s: float | None) -> str:
+    """What is left of the settings before; and since when the change is in force, which is when a batch obeyed it."""
+    requests = f"{counted(left, 'request')} of the settings before"
+    about = "" if left_s is None else f", for about {about_time(left_s)}"
+    if facts.regime.version < version:
+        return f"{requests} {'comes' if left == 1 else 'come'} first{about}." if left else "No batch has obeyed it yet."
+    drains = f"{requests} still {'drains' if left == 1 else 'drain'}{about}"
+    age_s = facts.at_s - facts.regime.start_s
+    return f"In force for {seconds(age_s)}; {drains if left else 'no batch of the settings before is left'}."
