@@ -79,10 +79,10 @@ def test_that_how_long_it_takes_is_said_beforehand_with_what_it_consists_of() ->
     sweep = SweepPlan(points=grid(LATE, {"max_batch_size": [1, 2, 4, 8, 16, 32]}), load=LOAD, duration_s=30.0)
     again = msgspec.structs.replace(sweep, rounds=2)
 
-    assert Duration.of(sweep, answer_s=6.5).text == "about 4 min: 6 settings × 30 s + 8 s each, after 2 s of warm-up"
+    assert Duration.of(sweep, answer_s=6.5).text == "about 4 min: 6 settings × 30 s + 8.0 s each, after 10 s of warm-up"
     assert Duration.of(again).text.startswith("about 6 min: 12 runs × 30 s + 1.5 s each")
     assert Duration.of(sweep, to_come=2).text.startswith("about 66 s: 2 runs × 30 s")
-    assert Duration.of(compare_plan(rounds=4)).text == "about 99 s: 8 runs × 10 s + 1.5 s each, after 4 s of warm-up"
+    assert Duration.of(compare_plan(rounds=4)).text == "about 99 s: 8 runs × 10 s + 1.5 s each, after 7 s of warm-up"
 
 
 def test_that_a_run_to_match_the_throughput_takes_its_time_too() -> None:

@@ -97,16 +97,17 @@ class Duration:
 
     @property
     def text(self) -> str:
-        """
+        """Its parts add up to the whole.
+
         >>> Duration(6, 30.0, rest_s=8.0, points=6).text
-        'about 4 min: 6 settings × 30 s + 8 s each'
+        'about 4 min: 6 settings × 30 s + 8.0 s each'
         >>> Duration(8, 10.0, warm_ups=2, warm_up_s=2.0).text
-        'about 99 s: 8 runs × 10 s + 1.5 s each, after 4 s of warm-up'
+        'about 99 s: 8 runs × 10 s + 1.5 s each, after 7 s of warm-up'
         """
         what = counted(self.points, "setting") if self.points > 1 else counted(self.runs, "run")
-        rest = f"{self.rest_s:.0f}" if self.rest_s >= 2 else f"{self.rest_s:.1f}"
-        before = f", after {self.warm_ups * self.warm_up_s:g} s of warm-up" if self.warm_ups else ""
-        return f"about {about_time(self.total_s)}: {what} × {self.seconds:g} s + {rest} s each{before}"
+        warm_up_s = self.warm_ups * (self.warm_up_s + self.rest_s)
+        before = f", after {warm_up_s:.0f} s of warm-up" if self.warm_ups else ""
+        return f"about {about_time(self.total_s)}: {what} × {self.seconds:g} s + {self.rest_s:.1f} s each{before}"
 
 
 class Backlog:
