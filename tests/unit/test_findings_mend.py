@@ -6,11 +6,11 @@ import pytest
 
 from service.analysis.findings.changed import settings_changed, with_change
 from service.analysis.findings.facts import Facts, Rate
-from service.analysis.findings.mend import Advice, carry_load, form_late
+from service.analysis.findings.mend import Advice, carry_load, form_late, take_waiting
 from service.analysis.findings.ranking import findings
 from service.analysis.findings.rules import load, timeouts
 from service.messages.load import ClosedLoop
-from service.messages.settings import Settings
+from service.messages.settings import Formation, Settings
 from tests.synthetic_run import Step, SyntheticRun, early_run, filled_history, picture_run, replace_settings
 from tests.unit.test_findings import changed, found, steady, told
 
@@ -53,6 +53,17 @@ def test_that_another_formation_is_advised_only_where_no_cap_carries_the_load() 
     vars(facts)["memory_rows"] = 8
     assert carry_load(facts).change == {"formation": "continuous"}
     assert "formation" not in (carry_load(facts_of(picture_run(), 38.0)).change or {})
+
+
+@pytest.mark.parametrize("formation", ["late", "early", "continuous"])
+def test_that_a_cap_that_takes_what_waits_is_advised_to_users_whatever_the_formation(formation: Formation) -> None:
+    """With `early` and a cap of 3 of 256 it was said that no larger batch is possible."""
+    small = Settings(formation=formation, max_batch_size=3)
+    run = seen_at(1, 4, 8, 16, then=small, rate_per_s=9.0)
+    advice = take_waiting(facts_of(run))
+    assert advice.change is not None
+    assert advice.change["max_batch_size"] > 3
+    assert advice.change.get("formation") == ("late" if formation == "early" else None)
 
 
 def test_that_where_no_setting_carries_the_load_none_is_advised() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from service.analysis.findings.facts import WORTH_IT, Facts, Rate
-from service.messages.settings import SettingError, Settings
+from service.messages.settings import Formation, SettingError, Settings
 from service.messages.text import per_second, seconds
 from service.messages.workload import TEXT
 
@@ -69,7 +69,12 @@ def carry_load(facts: Facts) -> Advice:
 def take_waiting(facts: Facts) -> Advice:
     """A cap that takes what waits, where users wait for their answers, so that no rate is offered."""
     now, wanted = facts.rate(facts.settings), facts.cap + -(-facts.waiting // facts.places)
-    larger = [each for each in _candidates(facts) if each.settings.formation == facts.settings.formation]
+    formation = _formations(facts)[0]
+    larger = [
+        each
+        for each in _candidates(facts)
+        if each.settings.formation == formation and each.settings.max_batch_size > facts.cap
+    ]
     if not larger:
         return Advice(f"No larger batch is possible: {LESS_LOAD}.")
     settings, rate = next((each for each in larger if each.settings.max_batch_size >= wanted), larger[-1])
@@ -103,13 +108,19 @@ def _candidates(facts: Facts) -> Iterator[_Candidate]:
     """Larger caps first, then another formation, each with the smallest cap first."""
     now, most = facts.settings, facts.memory_rows or CAPS[-1]
     larger = [cap for cap in CAPS if facts.cap < cap <= most]
-    formations = [now.formation] if now.formation != "early" else ["late"]
-    if facts.history.unit == TEXT.unit and "continuous" not in formations:
-        formations.append("continuous")  # a function is called for whole batches
-    for formation in formations:
+    for formation in _formations(facts):
         for cap in larger if formation == now.formation else [facts.cap, *larger]:
             try:
                 settings = now.revised({"formation": formation, "max_batch_size": cap})
             except SettingError:  # such as a batch that could never fill
                 continue
             yield _Candidate(settings, facts.rate(settings))
+
+
+def _formations(facts: Facts) -> list[Formation]:
+    """Those that may be advised, the nearest to the present one first: `late` in the place of `early`."""
+    now = facts.settings.formation
+    formations: list[Formation] = [now if now != "early" else "late"]
+    if facts.history.unit == TEXT.unit and "continuous" not in formations:
+        formations.append("continuous")  # a function is called for whole batches
+    return formations
