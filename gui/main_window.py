@@ -31,7 +31,7 @@ from gui.widgets import icons
 from gui.widgets.labels import repolish
 from gui.widgets.layouts import column, hairline, scrolled
 from service.analysis.recording.format import SUFFIX
-from service.messages.settings import Scale, Settings
+from service.messages.settings import Scale, VersionedSettings
 
 TITLE: Final = "Batchscope"
 SMALL_WIDTHS: Final = (tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL)
@@ -107,10 +107,10 @@ class MainWindow(QWidget):
         for panel in (self.load, self.prompts, self.requests):
             panel.set_generates(generates)
 
-    def show_recorded_settings(self, settings: Settings | None, scale: Scale | None = None) -> None:
+    def show_recorded_settings(self, recorded: VersionedSettings | None, scale: Scale | None = None) -> None:
         """Show a recording's settings in the controls; ``None`` gives the controls back to the user."""
         was_recorded = self.batching.is_recorded
-        self.batching.show_recorded(settings)
+        self.batching.show_recorded(recorded)
         self.batching.redeployment.show_recorded(scale)
         if self.batching.is_recorded != was_recorded:
             self.show_life_cycle(*self._life_cycle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import Thread
@@ -218,13 +219,17 @@ class Presenter(QObject):
         Returns whether something was left of them, and no more is.
         """
         batches, in_force = self._history.batches, self._history.in_force
-        regime = batches.regimes[-1] if batches.regimes else None
+        is_recorded = self._window.batching.is_recorded  # the settings are those of the place looked at then
+        at_s = self._plots.view_end_s() if is_recorded else self._history.now_s()
+        regime = batches.regime_at(at_s) if is_recorded else next(reversed(batches.regimes), None)
         is_obeyed = regime is not None and in_force is not None and regime.version == in_force.version
         found: Drain | Predecessors | None = None
-        if regime is not None and is_obeyed:
+        if regime is not None and (is_obeyed or is_recorded):
             found = batches.drain(regime)
+            if found is not None and found.end_s is not None and found.end_s > at_s:
+                found = replace(found, end_s=None)
         elif in_force is not None:
-            found = batches.formed_before(in_force.version, self._history.now_s())
+            found = batches.formed_before(in_force.version, at_s)
         words, brief = ("", "") if found is None else (found.words, found.brief)
         self._window.batching.show_drained(words, brief, is_pending=isinstance(found, Predecessors))
         was_left = self._is_left

@@ -89,7 +89,7 @@ class BatchingPanel(QWidget):
         super().__init__()
         self._in_force = Settings()
         self._steps = Steps()
-        self._recorded: Settings | None = None
+        self._recorded: VersionedSettings | None = None
         self._wanted: dict[str, object] = {}  # not yet confirmed
         self._unsent: dict[str, object] = {}
         self._version, self._after, self._drained = "", "", ("", "", False)
@@ -127,6 +127,10 @@ class BatchingPanel(QWidget):
     def settings(self) -> Settings:
         """The settings that the user wants; the controls may show a recording's instead."""
         return self._in_force.revised(self._wanted)
+
+    @property
+    def _shown(self) -> Settings:
+        return self.settings if self._recorded is None else self._recorded.settings
 
     @property
     def is_recorded(self) -> bool:
@@ -169,10 +173,11 @@ class BatchingPanel(QWidget):
             self._wanted.clear()
             self._unsent.clear()
 
-    def show_recorded(self, settings: Settings | None) -> None:
+    def show_recorded(self, recorded: VersionedSettings | None) -> None:
         """Show the settings of a recording; ``None`` shows the user's again."""
-        if settings != self._recorded:
-            self._recorded = settings
+        if recorded != self._recorded:
+            self._recorded = recorded
+            self._show_head()
             self._show_all()
 
     def show_drained(self, words: str, brief: str, is_pending: bool = False) -> None:
@@ -294,14 +299,15 @@ class BatchingPanel(QWidget):
 
     def _show_head(self) -> None:
         """Show as much of the head as fits; the tooltip has all of it."""
-        in_force = f"{self._version} in force {self._after}" if self._after else self._version
+        version, after = (self._version, self._after) if self._recorded is None else (f"v{self._recorded.version}", "")
+        in_force = f"{version} in force {after}" if after else version
         words, brief, is_pending = self._drained
         texts = [in_force]
-        if self._version and is_pending:
-            texts = [f"{self._version}: {words}", f"{self._version} {brief}", f"{self._version} pending"]
+        if version and is_pending:
+            texts = [f"{version}: {words}", f"{version} {brief}", f"{version} pending"]
         elif in_force and words:
-            in_short = f"{self._version} {self._after}".rstrip()
-            shortest = f"{self._version} {self._after.removeprefix('after ')}".rstrip()
+            in_short = f"{version} {after}".rstrip()
+            shortest = f"{version} {after.removeprefix('after ')}".rstrip()
             texts = [f"{in_force}, {words}", f"{in_short}, {brief}", f"{shortest}, {brief}", in_force]
         title = QFontMetrics(font(tokens.FONT_TITLE, tokens.WEIGHT_BOLD)).horizontalAdvance(TITLE)
         room = self.width() - 2 * tokens.PANEL_PADDING - title - tokens.GAP_2
@@ -310,7 +316,7 @@ class BatchingPanel(QWidget):
         self._head.setToolTip(texts[0] if self._head.text() != texts[0] else "")
 
     def _show_all(self) -> None:
-        settings = self._recorded or self.settings
+        settings = self._shown
         self._formation.choose(settings.formation)
         for field, setting in self._settings.items():
             if not setting.is_held:
@@ -318,7 +324,7 @@ class BatchingPanel(QWidget):
         self._show_derived()
 
     def _show_derived(self) -> None:
-        settings = self._recorded or self.settings
+        settings = self._shown
         numbers = (settings.max_concurrent_batches, settings.max_queued_requests)
         is_joined = settings.formation == "continuous"  # elsewhere no prompt is read while others are decoded
         self._settings["prefill_chunk_tokens"].setVisible(is_joined)

@@ -24,6 +24,7 @@ from service.analysis.recording.format import RecordingError
 from service.analysis.recording.reader import Recording, open_recording
 from service.messages.clock import monotonic_clock_id
 from service.messages.pipes import our_python
+from service.messages.settings import VersionedSettings
 from service.messages.text import clock_text
 
 SHORTEST_VIEW_S: Final = 2.0
@@ -127,8 +128,9 @@ class Recordings(QObject):
         self.bar.show_settings(settings)
         scores = self._shown.scores_at(at_s)
         window.views.describe(LIVE, scores.words, brief=scores.brief, tip=scores.details)
-        if settings is not None:
-            window.show_recorded_settings(settings, history.statuses.scale_at(at_s))
+        if regime is not None and settings is not None:
+            recorded = VersionedSettings(version=regime.version, settings=settings)
+            window.show_recorded_settings(recorded, history.statuses.scale_at(at_s))
         if self._session.state is LifeCycle.NOT_STARTED:
             window.load.set_can_run(False, "This is a recording. Start leaves it.")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -255,15 +256,19 @@ def test_that_the_score_of_predictions_is_that_of_the_place(
 def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBot, viewing: Batchscope) -> None:
     batching = viewing.window.batching
     own = batching.settings
+    assert any(re.match(r"v2.* drained", each) for each in texts(batching))
+
     look_at_ten_seconds(viewing)
     press(qtbot, viewing, Qt.Key.Key_Home)
 
     assert batching.control("max_batch_size").number == 4
+    assert "v1" in texts(batching)
     assert not batching.isEnabled()
     assert batching.settings == own, "what the user wants is kept"
 
     viewing.composition.recordings.bar.close_button.click()
 
+    assert not any(re.match(r"v\d", each) for each in texts(batching)), "no service has told a version"
     assert batching.control("max_batch_size").number == own.max_batch_size
     assert batching.isEnabled()
 
