@@ -157,6 +157,8 @@ class BatchingPanel(QWidget):
                 del self._wanted[field]
         self._drop_impossible()
         version = f"v{versioned.version}"
+        if version != self._version:
+            self._drained = "", "", False  # is said of the version before
         if in_force_after_ms is not None:
             self._after = f"after {format_ms(in_force_after_ms)}"
         elif version != self._version:  # the answer to a change may come after telemetry has told the time

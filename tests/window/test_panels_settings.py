@@ -74,6 +74,13 @@ def test_that_a_narrow_head_says_both_times_in_fewer_words(batching: BatchingPan
     assert saying(batching, "v12 45 ms, drained 12.8 s").toolTip().startswith("v12 in force after 45 ms, old settings")
 
 
+def test_that_a_new_version_does_not_take_over_when_the_one_before_had_drained(batching: BatchingPanel) -> None:
+    batching.show_in_force(VersionedSettings(version=7, settings=Settings()), in_force_after_ms=3.0)
+    batching.show_drained("old settings drained after 1.8 s", "drained 1.8 s")
+    batching.show_in_force(VersionedSettings(version=8, settings=Settings(max_batch_size=3)), in_force_after_ms=5.0)
+    assert "v8 in force after 5 ms" in texts(batching)
+
+
 def test_that_the_head_is_never_cut(batching: BatchingPanel) -> None:
     """Also where it has just the room that it needs, to a pixel."""
     for width in range(batching.minimumSizeHint().width(), 420):
