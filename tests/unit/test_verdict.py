@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -274,6 +275,16 @@ def test_that_a_missed_objective_is_slow() -> None:
     assert found.text.endswith("% of the answers within 0.5 s; 95 % are to be.")
     history.objectives = Objectives(latency_s=60.0)
     assert verdict(situation(history)).state == "well"
+
+
+def test_that_what_is_slow_is_never_written_as_what_is_asked_for() -> None:
+    """It said "Slow: 95 % of the answers within 1 s; 95 % are to be."."""
+    history, _ = filled_history(CALM)
+    history.objectives = Objectives(latency_s=0.5)
+    of = situation(history)
+    for goodput_per_s in (9.46, 9.49):
+        shown = replace(of.figures, requests_per_s=10.0, goodput_per_s=goodput_per_s)
+        assert verdict(replace(of, figures=shown)).number == "94 %"
 
 
 def test_that_a_warning_is_never_below_a_word_that_all_is_well() -> None:

@@ -5,6 +5,7 @@ Its figures are those of the register, so that they have the same values as in t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -290,11 +291,10 @@ def _slow(of: Situation) -> Verdict | None:
     goodput, answered, wanted = of.figures.goodput_per_s, of.figures.requests_per_s, of.history.objectives
     if goodput is None or not answered or goodput >= wanted.share * answered:
         return None
-    met = f" of the answers within {wanted.brief.removeprefix('≤ ')}"
+    met = math.floor(100 * goodput / answered) / 100  # rounded to the nearest, it could be what is asked for
     mend = next((f for f in of.findings if f.change is not None and f.undoes is None), None)
-    return Verdict(
-        "slow", "Slow: ", percent(goodput / answered), met, f"; {percent(wanted.share)} are to be", mend=mend
-    )
+    of_answers = f" of the answers within {wanted.brief.removeprefix('≤ ')}"
+    return Verdict("slow", "Slow: ", percent(met), of_answers, f"; {percent(wanted.share)} are to be", mend=mend)
 
 
 def _warned(of: Situation) -> Verdict | None:
