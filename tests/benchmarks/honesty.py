@@ -5,9 +5,10 @@ python -m tests.benchmarks.honesty [--seconds S] [--only ACT [ACT ...]] [--pictu
 The real window, offscreen, starts the real service and acts out the scenes of `ACTS`, `--seconds` each: a calm load,
 settings that do not carry it and others that work its backlog off, each predicted, an overload of small batches and of
 large ones, its backlog, a change of formation, 16 users, one and two busy programs beside them, a replica that stands
-still and goes on, a frozen window, the end of the load, and the recording of it all. After each frame the texts are
-read as a user reads them, and held against each other, against their bounds and against the service's ledger. It prints
-each claim with the number of frames in which it was checked and in which it was untrue, and ends with 0 if none was.
+still and goes on, a frozen window, the end of the load, and the recording of it all, played. After each frame the texts
+are read as a user reads them, and held against each other, against their bounds and against the service's ledger. It
+prints each claim with the number of frames in which it was checked and in which it was untrue, and ends with 0 if none
+was.
 """
 
 from __future__ import annotations
@@ -118,6 +119,7 @@ class Reading:
         self.capacity = plots.throughput.drawn_capacity
         self.batch_size = plots.batch_size.header.readout
         self.activity = self._window.status.activity.text()
+        self.head = [each.text() for each in self._window.batching.findChildren(QLabel) if each.isVisible()]
         self.verdict = self._window.verdict.text
         filters = self._window.requests.findChildren(Segmented)[0]
         tips = (filters.button(name).toolTip() for name in ("all", "waiting", "running", "done"))
@@ -166,6 +168,7 @@ class Claims:
             "the verdict's numbers are those of the row": self._verdict_agrees,
             "requests wait: sentences = figure": self._sentences_agree,
             "nothing of older settings is left where they have drained": self._drained_is_drained,
+            "settings: the version in the panel's head = the status bar's": self._version_agrees,
             "capacity: the verdict's = the line's": self._capacity_agrees,
             "requests/s, tokens/s: figure = legend": self._throughput_agrees,
             "p50, p95, p99: figure = legend, in order": self._latency_agrees,
@@ -215,6 +218,13 @@ class Claims:
         left = [*(each for each in said if OF_OLDER.search(each)), *OF_OLDER.findall(reading.verdict)]
         if drained and left:
             yield f"{drained[0]!r} beside {left[0]!r}"
+
+    def _version_agrees(self, reading: Reading) -> Untruth:
+        heads, facts = (re.compile(pattern) for pattern in (r"^v(\d+)\b", r"^settings v(\d+)$"))
+        head = next(filter(None, map(heads.match, reading.head)), None)
+        fact = next(filter(None, map(facts.match, reading.sentences())), None)
+        if head is not None and fact is not None and head[1] != fact[1]:
+            yield f"{head.string!r} beside {fact.string!r}"
 
     def _capacity_agrees(self, reading: Reading) -> Untruth:
         found, line = re.search(OF_THE_CAPACITY, reading.verdict), reading.capacity
@@ -308,7 +318,8 @@ class Claims:
             yield from (outage.text for outage in self._history.outages if outage.text.endswith(" lost"))
 
     def _frozen_figures_stand_still(self, reading: Reading) -> Untruth:
-        if not self._batchscope.composition.plots.is_live:
+        composition = self._batchscope.composition
+        if not composition.plots.is_live and not composition.recordings.is_playing:
             keys = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "p99_s", "mean_batch", "queue")
             shown = tuple(reading.figure(key) for key in keys)
             if self._frozen is not None and shown != self._frozen:
@@ -442,8 +453,12 @@ class Play:
         composition.recordings.open(self._path)
 
     def _on_recording_shown(self) -> None:
-        if self._batchscope.composition.recordings.is_viewing:
-            QTimer.singleShot(round(self._arguments.seconds * 500), self._end)
+        recordings = self._batchscope.composition.recordings
+        if recordings.is_viewing:
+            speeds = next(each for each in recordings.bar.findChildren(Segmented) if each.accessibleName() == "Speed")
+            speeds.button("20").click()
+            recordings.play_or_pause()  # from its beginning
+            QTimer.singleShot(round(self._arguments.seconds * 1e3), self._end)
 
     def _end(self) -> None:
         if self._arguments.pictures is not None:
