@@ -69,7 +69,6 @@ class Presenter(QObject):
         self._frozen_at: str | None = None
         self._contentions_of = -1
         self._had_data = False
-        self._is_left = False  # something of older settings
         self._finished_at_freeze = 0
         self._standing = Standing()
         self._facts: Facts | None = None
@@ -161,7 +160,9 @@ class Presenter(QObject):
         shown_figures = present if at_s is None else self._figures(at_s)
         self._row = shown_figures
         self._show_figures(shown_figures, at_s)
-        if self._show_drain():
+        says_left = any(finding.rule == "settings_changed" and finding.data["left"] for finding in self._found)
+        is_left = self._show_drain()
+        if says_left and not is_left:
             self._prepared = None  # of a moment in which something was left
             self.show_findings()
         elif abs(self._moment_s(at_s) - self._judged_s) > JUDGED_ANEW_S:
@@ -216,7 +217,7 @@ class Presenter(QObject):
     def _show_drain(self) -> bool:
         """Say how long batches under older settings ran on, or what comes before the first batch under the new ones.
 
-        Returns whether something was left of them, and no more is.
+        Returns whether something is left of them.
         """
         batches, in_force = self._history.batches, self._history.in_force
         is_recorded = self._window.batching.is_recorded  # the settings are those of the place looked at then
@@ -232,9 +233,7 @@ class Presenter(QObject):
             found = batches.formed_before(in_force.version, at_s)
         words, brief = ("", "") if found is None else (found.words, found.brief)
         self._window.batching.show_drained(words, brief, is_pending=isinstance(found, Predecessors))
-        was_left = self._is_left
-        self._is_left = isinstance(found, Predecessors) or (isinstance(found, Drain) and found.end_s is None)
-        return was_left and not self._is_left
+        return isinstance(found, Predecessors) or (isinstance(found, Drain) and found.end_s is None)
 
     def _show_state(self) -> None:
         toolbar, session = self._window.toolbar, self._session
