@@ -34,7 +34,7 @@ class StageTable:
         numbers = [(None, None)] * len(STAGES) if now is None else list(zip(now.mean, now.at_p95, strict=True))
         extra = [()] * len(STAGES) if before is None else [(mean,) for mean in before.mean]
         self._lines: list[Sequence[float | None]] = [(*a, *b) for a, b in zip(numbers, extra, strict=True)]
-        self._heads = ("mean", "p95") if before is None else ("mean", "p95", f"{before_name} mean")
+        self._heads = NAMES if before is None else (*NAMES, f"{before_name} mean")
         right = room.width() - tokens.PANEL_PADDING
         self._edges = [right - n * tokens.STAGE_NUMBER for n in reversed(range(len(self._heads)))]
         self.left = (
@@ -87,7 +87,7 @@ PLOT: Final = Declaration(
     entries=ENTRIES,
     empty_text="How long requests spend in each of their stages",
 )
-NAMES: Final = ("mean", "p95")
+NAMES: Final = ("mean", "near p95")  # the mean of the requests about p95, which is not quite p95
 
 
 @dataclass(frozen=True)
