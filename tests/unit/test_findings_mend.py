@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from service.analysis.findings.changed import settings_changed, with_change
@@ -193,6 +195,14 @@ def test_that_a_change_is_in_force_since_the_first_batch_that_obeyed_it() -> Non
     assert "come first" in before.evidence
     assert "In force" not in before.evidence
     assert after.evidence.startswith("In force for 2.0 s; no batch of the settings before is left")
+
+
+def test_that_a_batch_of_the_service_before_does_not_obey_a_change_whatever_its_version() -> None:
+    facts = facts_of(SyntheticRun(60.0, (Step(0.0, 4.0, SMALL), Step(20.0, settings=Settings()))), 25.0)
+    older = replace(facts, regime=replace(facts.regime, version=9, start_s=facts.at_s - 80.0))
+    change = settings_changed(older)
+    assert change is not None
+    assert change.evidence == "No batch has obeyed it yet."
 
 
 def test_that_a_change_stands_behind_the_warnings_and_goes_when_it_is_over() -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from service.analysis.findings.facts import Facts, Finding
 from service.analysis.observed.annotations import as_one
 from service.analysis.observed.descriptions import describe_change
+from service.messages.settings import SettingsChange
 from service.messages.text import about_time, counted, seconds
 
 SHOWN_S: Final = 15.0  # after a change, and for as long as requests of the settings before are left
@@ -34,18 +35,19 @@ def settings_changed(facts: Facts) -> Finding | None:
         "settings_changed",
         "check",
         f"v{change.version}: {describe_change(change.previous, change.settings)}",
-        evidence=_evidence(facts, change.version, left, left_s),
+        evidence=_evidence(facts, change, left, left_s),
         data={"version": change.version, "age_s": age_s, "left": left} | ({} if left_s is None else {"left_s": left_s}),
         change={field: getattr(change.previous, field) for field in change.changed_fields},
         undoes=change.version,
     )
 
 
-def _evidence(facts: Facts, version: int, left: int, left_s: float | None) -> str:
+def _evidence(facts: Facts, change: SettingsChange, left: int, left_s: float | None) -> str:
     """What is left of the settings before; and since when the change is in force, which is when a batch obeyed it."""
     requests = f"{counted(left, 'request')} of the settings before"
     about = "" if left_s is None else f", for about {about_time(left_s)}"
-    if facts.regime.version < version:
+    is_obeyed = facts.regime.version >= change.version and facts.regime.start_s >= change.requested_s
+    if not is_obeyed:
         return f"{requests} {'comes' if left == 1 else 'come'} first{about}." if left else "No batch has obeyed it yet."
     drains = f"{requests} still {'drains' if left == 1 else 'drain'}{about}"
     age_s = facts.at_s - facts.regime.start_s
