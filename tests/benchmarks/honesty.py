@@ -319,7 +319,7 @@ class Claims:
 
     def _frozen_figures_stand_still(self, reading: Reading) -> Untruth:
         composition = self._batchscope.composition
-        if not composition.plots.is_live and not composition.recordings.is_playing:
+        if not composition.plots.is_live and not composition.recordings.is_viewing:
             keys = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "p99_s", "mean_batch", "queue")
             shown = tuple(reading.figure(key) for key in keys)
             if self._frozen is not None and shown != self._frozen:
