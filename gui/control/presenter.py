@@ -104,10 +104,12 @@ class Presenter(QObject):
         """Show the findings, and the engine's capacity as a line."""
         at_s = self._shown_at_s()
         facts, self._prepared = self._prepared, None
+        present = Facts.at(self._history, self._moment_s(at_s))
         if facts is None or abs(facts.at_s - self._moment_s(at_s)) > PREPARED_S:
-            facts = Facts.at(self._history, self._moment_s(at_s))
+            facts = present
         self._facts, self._judged_s = facts, self._moment_s(at_s) if facts is None else facts.at_s
-        self._found = () if facts is None else with_change(facts, findings_of(facts))
+        self._found = () if facts is None else with_change(present or facts, findings_of(facts))
+        self._show_drain()  # findings say what is left, too
         panel = self._window.findings
         panel.set_can_change(self._can_change(at_s))
         judged = self._show_verdict(self._figures(at_s) if self._row is None else self._row, at_s)
@@ -162,11 +164,8 @@ class Presenter(QObject):
         self._show_figures(shown_figures, at_s)
         says_left = any(finding.rule == "settings_changed" and finding.data["left"] for finding in self._found)
         is_left = self._show_drain()
-        if says_left and not is_left:
-            self._prepared = None  # of a moment in which something was left
-            self.show_findings()
-        elif abs(self._moment_s(at_s) - self._judged_s) > JUDGED_ANEW_S:
-            self.show_findings()  # another moment is looked at
+        if (says_left and not is_left) or abs(self._moment_s(at_s) - self._judged_s) > JUDGED_ANEW_S:
+            self.show_findings()  # another moment is looked at, or nothing is left any more
         else:
             self._show_verdict(shown_figures, at_s)
         past_s = self._rows.past_s
