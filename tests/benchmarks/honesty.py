@@ -19,6 +19,7 @@ import re
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ LOST: Final = re.compile(r"\br\d+ lost\b|replica stopped|replica .* has ended", 
 OF_OLDER: Final = re.compile(r"\d+ requests? of the settings before")
 LONGEST_DRAIN_S: Final = 120.0
 ABOUT: Final = 1.25  # between two estimates, which are made at different moments
+SHOWN_WITHIN_S: Final = 0.5  # figures of a recording, after it was played
 LATE_S: Final = 2.5  # what is counted down once a second and rounded to seconds, beside busy programs
 
 Untruth = Iterator[str]
@@ -157,7 +159,10 @@ class Claims:
     def __init__(self, batchscope: Batchscope) -> None:
         self._batchscope = batchscope
         self._history = batchscope.composition.history
-        self._frozen: tuple[str, ...] | None = None
+        self._frozen: tuple[str, ...] | None = (
+            None  # the figures of a place that stands still, from when on they are shown
+        )
+        self._place_s = self._stands_since_s = 0.0
         self._agreed_s = 0.0  # when a predicted rate was about the capacity
         self._horizons: dict[Settings, tuple[float, float]] = {}  # when a queue has the predicted figures; said since
 
@@ -319,14 +324,17 @@ class Claims:
 
     def _frozen_figures_stand_still(self, reading: Reading) -> Untruth:
         composition = self._batchscope.composition
-        if not composition.plots.is_live and not composition.recordings.is_viewing:
+        place_s, now_s = composition.plots.view_end_s(), time.monotonic()
+        is_moving = composition.plots.is_live or composition.recordings.is_playing
+        if is_moving or place_s != self._place_s:
+            self._place_s, self._stands_since_s, self._frozen = place_s, now_s, None
+        shown_after_s = SHOWN_WITHIN_S if composition.recordings.is_viewing else 0.0
+        if not is_moving and now_s - self._stands_since_s >= shown_after_s:
             keys = ("requests_per_s", "tokens_per_s", "p50_s", "p95_s", "p99_s", "mean_batch", "queue")
             shown = tuple(reading.figure(key) for key in keys)
             if self._frozen is not None and shown != self._frozen:
                 yield f"{self._frozen} became {shown}"
             self._frozen = shown
-        else:
-            self._frozen = None
 
     def _ledger_balances(self, _reading: Reading) -> Untruth:
         for replica in self._history.replicas:

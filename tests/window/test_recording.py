@@ -268,7 +268,7 @@ def test_that_the_controls_say_what_held_there_and_cannot_be_changed(qtbot: QtBo
 
     viewing.composition.recordings.bar.close_button.click()
 
-    assert not any(re.match(r"v\d", each) for each in texts(batching)), "no service has told a version"
+    assert not any(re.match(r"v\d", each) for each in texts(batching)), "no service has reported a version"
     assert batching.control("max_batch_size").number == own.max_batch_size
     assert batching.isEnabled()
 
