@@ -61,15 +61,18 @@ def url(service: Ready) -> str:
 
 
 class WatchedNetwork(QNetworkAccessManager):
-    """Tells of every request that is sent."""
+    """Reports every request that is sent, and its error."""
 
     sent = Signal()
+    broke_off = Signal()
 
     def createRequest(
         self, operation: QNetworkAccessManager.Operation, request: QNetworkRequest, outgoing: QIODevice | None = None
     ) -> QNetworkReply:
         self.sent.emit()
-        return super().createRequest(operation, request, outgoing)
+        reply = super().createRequest(operation, request, outgoing)
+        reply.errorOccurred.connect(self.broke_off)
+        return reply
 
 
 @pytest.fixture
@@ -205,6 +208,24 @@ def test_that_a_service_that_is_not_there_is_told_in_words(qtbot: QtBot, setting
         settings.connect_to("http://127.0.0.1:9", "nobody")
 
     assert failed.args[0].startswith("The settings did not reach the service: ")
+
+
+def test_that_a_service_may_be_left_while_an_answer_breaks_off(
+    qtbot: QtBot, settings: SettingsClient, telemetry: TelemetryClient, network: WatchedNetwork
+) -> None:
+    """Qt reports the error before the end; what happens in between must not end the answer a second time."""
+    said: list[str] = []
+    settings.failed.connect(said.append)
+    telemetry.trouble.connect(said.append)
+
+    network.broke_off.connect(settings.leave)
+    with qtbot.waitSignal(network.broke_off):
+        settings.connect_to("http://127.0.0.1:9", "nobody")
+    network.broke_off.connect(telemetry.leave)
+    with qtbot.waitSignal(network.broke_off):
+        telemetry.follow("http://127.0.0.1:9", "nobody")
+
+    assert said == []
 
 
 def test_that_a_service_that_never_answers_is_told_in_words(qtbot: QtBot, settings: SettingsClient) -> None:

@@ -39,6 +39,14 @@ def is_from(reply: QNetworkReply, instance: str) -> bool:
     return bytes(reply.rawHeader(INSTANCE_HEADER).data()).decode("latin-1") == instance
 
 
+def give_up(reply: QNetworkReply) -> None:
+    """Close the connection of an answer that is no longer wanted.
+
+    Not by `abort`: Qt reports an error some events before the end, and an abort in between ends the answer twice.
+    """
+    reply.deleteLater()
+
+
 class Refusal(msgspec.Struct):
     """An error of the service; `param` names the field that caused it."""
 

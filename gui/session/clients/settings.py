@@ -82,7 +82,7 @@ class ResourceClient(QObject):
         self._forget()
         reply, self._reply = self._reply, None
         if reply is not None:
-            reply.abort()
+            network.give_up(reply)
 
     def ask(self, changes: Mapping[str, object]) -> None:
         """Ask for `changes`, with those that have not been sent yet; the service checks them."""
@@ -133,7 +133,7 @@ class ResourceClient(QObject):
         if self._asked:
             self._wait_for_quiet()
         status = network.status(reply)
-        body = bytes(reply.readAll().data()) if reply.isOpen() else b""  # one that was given up is closed
+        body = bytes(reply.readAll().data()) if reply.isOpen() else b""  # Qt closes one that took too long
         if status is None:
             self.failed.emit(f"{self.resource.sent} did not reach the service: {reply.errorString()}.")
         elif not network.is_from(reply, self._instance):

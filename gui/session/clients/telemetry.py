@@ -118,5 +118,4 @@ class TelemetryClient(QObject):
         if reply is not None:
             reply.readyRead.disconnect(self._on_reply_ready)
             reply.finished.disconnect(self._on_reply_finished)
-            reply.abort()
-            reply.deleteLater()
+            network.give_up(reply)
