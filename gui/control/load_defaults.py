@@ -1,8 +1,8 @@
 """The load that suits the service that runs: a share of its capacity, and users by its places in batches.
 
 Before any load has run the capacity is that of the trial batch, which each replica computes as it starts. Later it is
-the capacity line's, of the batches that ran. Values move once a start, before its first load: the load that a user has
-seen is the one that runs again.
+the capacity line's, of the batches that ran; as long as none was full, the larger of the two. Values move once a start,
+before its first load: the load that a user has seen is the one that runs again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gui.panels.load_knobs import Suited, readable_from
 from gui.plots.plot_stack import PlotStack
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
+from service.analysis.findings.facts import SeenCapacity
 from service.analysis.observed.contention import LEAST_SHARE
 from service.messages.life import TrialBatch
 from service.messages.load import LoadFrame, mean
@@ -34,6 +35,10 @@ class KnownCapacity:
 
     per_s: float
     source: str
+
+    @classmethod
+    def of_batches(cls, seen: SeenCapacity) -> KnownCapacity:
+        return cls(seen.per_s, f"Capacity {seen.words}, by the batches that ran")
 
     @classmethod
     def of_trial(cls, trial: TrialBatch, max_batch_size: int, replicas: int, tokens: float) -> KnownCapacity:
@@ -88,7 +93,7 @@ class LoadDefaults(QObject):
         self._window = window
         self._plots = plots
         self._session = session
-        self._drawn: tuple[int, float] | None = None
+        self._drawn: tuple[int, SeenCapacity] | None = None
         self._has_run = False
         session.life_cycle_changed.connect(self._on_life_cycle_changed)
         session.load_changed.connect(self._on_load_changed)
@@ -104,18 +109,21 @@ class LoadDefaults(QObject):
         panel.suit(suited_by(self._capacity(settings.max_batch_size, replicas), places), moves=not self._has_run)
 
     def _capacity(self, max_batch_size: int, replicas: int) -> KnownCapacity | None:
-        """What the plots draw, or have drawn last for as many places; or else by the trial."""
+        """What the plots draw, or have drawn last for as many places; by the trial where no batch was full."""
         history, ready, line = self._session.history, self._session.ready, self._plots.throughput.capacity
         places = max_batch_size * replicas
         if line is not None and line.since_s >= history.service_begun_s(history.now_s()):
-            _tokens, requests = line.levels
-            self._drawn = places, requests.per_s
+            self._drawn = places, line.seen
+        known = []
         if self._drawn is not None and self._drawn[0] == places:
-            per_s = self._drawn[1]
-            return KnownCapacity(per_s, f"Capacity {per_second(per_s)}, by the batches that ran")
-        if ready is None or ready.trial is None or _was_held_up(ready.trial):
-            return None
-        return KnownCapacity.of_trial(ready.trial, max_batch_size, replicas, mean(self._window.load.max_tokens))
+            seen = self._drawn[1]
+            known.append(KnownCapacity.of_batches(seen))
+            if seen.is_full:
+                return known[0]
+        if ready is not None and ready.trial is not None and not _was_held_up(ready.trial):
+            tokens = mean(self._window.load.max_tokens)
+            known.append(KnownCapacity.of_trial(ready.trial, max_batch_size, replicas, tokens))
+        return max(known, key=lambda each: each.per_s, default=None)
 
     def _on_load_changed(self, frame: LoadFrame) -> None:
         self._has_run = self._has_run or frame.pattern is not None

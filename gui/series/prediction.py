@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from gui.look.tokens import GHOST_REACH
-from service.analysis.findings.facts import Facts
+from service.analysis.findings.facts import Facts, SeenCapacity
 from service.analysis.observed.register import REGISTER, decimals_of_seconds
-from service.analysis.predict.cost import Capacity
 from service.analysis.predict.predict import Estimate, Prediction, Trajectory
+from service.messages.text import per_second
 
 
 class GhostPoint(NamedTuple):
@@ -139,36 +140,46 @@ class CapacityLevel:
 
 @dataclass(frozen=True)
 class CapacityLine:
-    """Its levels in the plot's panes, tokens and requests a second, and since when the settings hold."""
+    """Its levels in the plot's panes, tokens and requests a second.
+
+    Attributes:
+        since_s: since when the settings hold.
+        seen: which says in words what the line says.
+    """
 
     since_s: float
-    levels: tuple[CapacityLevel, CapacityLevel]
+    seen: SeenCapacity
 
     @classmethod
     def of(cls, facts: Facts) -> CapacityLine | None:
-        """``None`` as long as the time of full batches is not known well enough, or the engine is slowed."""
-        capacity = facts.capacity(facts.settings.max_batch_size)
+        """``None`` as long as the time of the batches is not known well enough, or the engine is slowed."""
+        seen = facts.capacity
+        return None if seen is None or facts.disturbance is not None else cls(facts.regime.start_s, seen)
+
+    @cached_property
+    def levels(self) -> tuple[CapacityLevel, CapacityLevel]:
+        """
+        >>> from service.analysis.findings.facts import Rate
+        >>> rate = Rate(12.53, 11.0, 14.0)
+        >>> [level.words for level in CapacityLine(0.0, SeenCapacity(16, True, rate, 24.0)).levels]
+        ['capacity 301 at 16', 'capacity 12.5']
+        >>> [level.words for level in CapacityLine(0.0, SeenCapacity(3, False, rate, 24.0)).levels]
+        ['capacity ≥ 264, seen at 3', 'capacity ≥ 11.0']
+        """
+        seen, requests_per_s = self.seen, self.seen.per_s
+        tokens_per_s = requests_per_s * seen.tokens
+        least, at = ("", f" at {seen.size}") if seen.is_full else ("≥ ", f", seen at {seen.size}")
         return (
-            None if capacity is None or facts.disturbance is not None else cls(facts.regime.start_s, levels(capacity))
+            CapacityLevel(tokens_per_s, f"capacity {least}{tokens_per_s:.0f}{at}"),
+            CapacityLevel(requests_per_s, f"capacity {least}{per_second(requests_per_s).removesuffix(' requests/s')}"),
         )
-
-
-def levels(capacity: Capacity) -> tuple[CapacityLevel, CapacityLevel]:
-    """
-    >>> [level.words for level in levels(Capacity(16, 12.53, 301.0))]
-    ['capacity 301 at 16', 'capacity 12.5']
-    """
-    tokens_per_s, requests_per_s = capacity.tokens_per_s, capacity.requests_per_s
-    return (
-        CapacityLevel(tokens_per_s, f"capacity {tokens_per_s:.0f} at {capacity.max_batch_size}"),
-        CapacityLevel(requests_per_s, f"capacity {requests_per_s:.1f}"),
-    )
 
 
 def with_capacity(peaks: Sequence[float], line: CapacityLine) -> tuple[float, ...]:
     """The peaks that the scales have to reach: the data's, and the line's unless it is out of all proportion.
 
-    >>> line = CapacityLine(0.0, levels(Capacity(16, 12.5, 300.0)))
+    >>> from service.analysis.findings.facts import Rate
+    >>> line = CapacityLine(0.0, SeenCapacity(16, True, Rate(12.5, 11.0, 14.0), 24.0))
     >>> with_capacity((200.0, 8.0), line), with_capacity((20.0, 0.8), line)
     ((300.0, 12.5), (20.0, 0.8))
     """

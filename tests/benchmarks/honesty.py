@@ -38,6 +38,7 @@ from gui.control.foresight import ANEW_S
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import ServiceStart
 from gui.widgets.segmented import Segmented
+from service.analysis.findings.facts import FULL
 from service.analysis.predict.predict import HORIZON_S
 from service.messages.load import ClosedLoop, Pattern, Poisson
 from service.messages.options import ServiceOptions
@@ -106,7 +107,11 @@ OF_THE_ROW: Final = {
 }
 """What of a verdict is a figure of the row, by its key."""
 
-OF_THE_CAPACITY: Final = r"^All well: [\d.]+ of ([\d.]+) requests/s|^More arrives .* of ([\d.]+)"
+OF_THE_CAPACITY: Final = re.compile(
+    r"^(?:All well: )?[\d.]+ of (at least )?([\d.]+) requests/s(?! .*\bis full)"  # nor what a change would give
+)
+"""What a verdict, or the finding of the load's share, says of the capacity."""
+OVERLOADED: Final = re.compile(r"^More arrives .* of ([\d.]+)")
 
 
 class Reading:
@@ -174,7 +179,7 @@ class Claims:
             "requests wait: sentences = figure": self._sentences_agree,
             "nothing of older settings is left where they have drained": self._drained_is_drained,
             "settings: the version in the panel's head = the status bar's": self._version_agrees,
-            "capacity: the verdict's = the line's": self._capacity_agrees,
+            "capacity: verdict = finding = line; below its cap at least": self._capacity_agrees,
             "requests/s, tokens/s: figure = legend": self._throughput_agrees,
             "p50, p95, p99: figure = legend, in order": self._latency_agrees,
             "batches: within their cap": self._batches_within_cap,
@@ -232,9 +237,21 @@ class Claims:
             yield f"{head.string!r} beside {fact.string!r}"
 
     def _capacity_agrees(self, reading: Reading) -> Untruth:
-        found, line = re.search(OF_THE_CAPACITY, reading.verdict), reading.capacity
-        if found is not None and line is not None and f"capacity {found[1] or found[2]}" != line.levels[-1].words:
-            yield f"{reading.verdict} beside {line.levels[-1].words}"
+        words = "" if reading.capacity is None else reading.capacity.levels[-1].words
+        said = {words: words} if words else {}
+        for sentence in (reading.verdict, *reading.sentences()):
+            if found := OF_THE_CAPACITY.search(sentence):
+                said[sentence] = f"capacity {'≥ ' if found[1] else ''}{found[2]}"
+            elif found := OVERLOADED.search(sentence):
+                said[sentence] = f"capacity {found[1]}"
+        if len(set(said.values())) > 1:
+            yield f"{list(said)}"
+        batches, in_force = self._history.batches.columns, self._history.in_force
+        if in_force is None or not len(batches["size"]) or self._is_past:
+            return
+        largest, cap = batches["size"].max(), in_force.settings.max_batch_size
+        if any("≥" not in each for each in said.values()) and largest < FULL * cap:
+            yield f"{list(said)}, and no batch had more than {largest} of {cap}"
 
     def _throughput_agrees(self, reading: Reading) -> Untruth:
         names = {"requests_per_s": "requests/s", "tokens_per_s": f"{self._history.unit}/s"}
@@ -309,7 +326,7 @@ class Claims:
         if not is_in_force or not prediction.saturated or line is None or row.endswith(UNKNOWN):
             self._agreed_s = now_s
             return
-        is_of_these = line.levels[0].words.endswith(f" at {prediction.settings.max_batch_size}")
+        is_of_these = line.seen.is_full and line.seen.size == prediction.settings.max_batch_size
         if not is_of_these or 1 / ABOUT <= number(row.split(" ")[-1]) / line.levels[-1].per_s <= ABOUT:
             self._agreed_s = now_s
         elif now_s - self._agreed_s > ANEW_S:  # what the first batches show is predicted anew by then

@@ -78,7 +78,7 @@ def test_that_a_cap_that_no_longer_limits_is_told_by_the_most_that_ran() -> None
 
 def test_that_load_and_capacity_are_told_with_so_many_running() -> None:
     share, beyond = steady(4.0)["load_share"], steady(12.0, max_batch_size=4)["saturated"]
-    assert share.evidence.endswith("requests/s with 7 running, the most so far.")
+    assert share.evidence.endswith("requests/s with 8 running, the most so far.")
     # 24 tokens on average: 4 rows get one each in 30 + 4 * 1.8 ms, and 4 prompts of 8 tokens take 1 ms a token
     assert beyond.data["capacity_per_s"] == pytest.approx(4 / (24 * 0.0372 + 4 * 0.008), rel=0.08)
     assert "with all 4 places taken the engine can answer" in beyond.evidence

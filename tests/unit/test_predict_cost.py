@@ -102,6 +102,12 @@ def test_that_batches_of_one_size_say_little_of_other_sizes() -> None:
     assert not cost.is_sure_of(32)
 
 
+def test_that_a_batch_larger_than_any_that_ran_may_take_longer_than_the_line_says() -> None:
+    cost = fitted(batches([1, 2, 3] * 20, noise=0.02))
+    assert cost.longer_error_s(3) == cost.batch_error_s(3)
+    assert cost.longer_error_s(12) == pytest.approx(0.2 * cost.batch_s(12), rel=0.2), "two doublings"
+
+
 def test_that_two_batches_are_too_few() -> None:
     assert CostModel.of_batches(batches([1, 8])) is None
 

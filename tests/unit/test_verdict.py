@@ -92,13 +92,18 @@ def test_that_a_calm_service_is_well_by_the_figures_of_the_row() -> None:
     assert found.text.endswith(f" requests/s, p95 {row['p95_s']} s.")
 
 
-def test_that_the_capacity_is_named_and_never_one_below_what_is_answered() -> None:
-    history, _ = filled_history(CALM)
-    facts = situation(history).facts
-    assert facts is not None
-    capacity = facts.rate(facts.settings)
-    assert capacity is not None
-    assert f" of {capacity.per_s:.1f} requests/s" in verdict(situation(history)).text
+def test_that_the_capacity_of_full_batches_is_named_and_that_of_smaller_ones_as_the_least() -> None:
+    """By the straight line through batches of 3 a batch of 16 took 0.7 times as long as it did."""
+    for cap, least in ((16, "at least "), (4, "")):
+        history, _ = filled_history(SyntheticRun(40.0, (Step(0.0, 2.5, Settings(max_batch_size=cap)),)))
+        given = situation(history)
+        [share] = [each for each in given.findings if each.rule == "load_share"]
+        per_s = share.data["capacity_low_per_s" if least else "capacity_per_s"]
+        assert f" of {least}{per_s:.1f} requests/s" in verdict(given).text
+        assert (share.data["of_size"] == cap) is not bool(least)
+
+
+def test_that_no_capacity_is_named_below_what_is_answered() -> None:
     [drained] = said_at(DRAINS, 52.0)
     assert drained.state == "well"
     assert " of " not in drained.text

@@ -64,7 +64,7 @@ def disagreements(batchscope: Batchscope) -> list[str]:
     pairs.append(["queue and legend", str(queue), str(int(depth["waiting"]) + int(depth["formed"]))])
     pairs.append(["queue and table", str(queue), str(count(batchscope, "waiting"))])
     pairs.append(["running", depth["running"], str(count(batchscope, "running"))])
-    said = re.match(r"All well: ([\d.]+)(?: of [\d.]+)? requests/s, p95 ([\d.]+) s", window.verdict.text)
+    said = re.match(r"All well: ([\d.]+)(?: of (?:at least )?[\d.]+)? requests/s, p95 ([\d.]+) s", window.verdict.text)
     if said is not None:
         pairs.append(["requests/s in the verdict", said[1], in_rows["requests_per_s"]])
         pairs.append(["p95 in the verdict", said[2], in_rows["p95_s"]])

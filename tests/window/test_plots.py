@@ -31,16 +31,16 @@ from gui.plots.timeline import TimelinePanel
 from gui.plots.timeline_items import HowToRead
 from gui.series.declaration import Readout
 from gui.series.latency import MEASURES, values_at
-from gui.series.prediction import CapacityLine, GhostLevel, levels
+from gui.series.prediction import CapacityLine, GhostLevel
 from gui.series.scale import Axis
 from gui.series.throughput import throughput
 from gui.series.time_range import TimeRange
+from service.analysis.findings.facts import Rate, SeenCapacity
 from service.analysis.observed.columns import Floats
 from service.analysis.observed.contention import Contention, contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import batch_running, batch_summary
 from service.analysis.observed.statistics import figures
-from service.analysis.predict.cost import Capacity
 from service.messages.settings import Settings
 from tests.disk import room_for
 from tests.synthetic_run import CLOCK, FakeClock, Slowed, Step, SyntheticRun, early_run, filled_history, picture_run
@@ -197,8 +197,8 @@ def test_that_what_the_capacity_is_never_lies_on_a_curve(
         tokens_per_s, requests_per_s = (
             getattr(figures(history), key) * share for key in ("tokens_per_s", "requests_per_s")
         )
-        capacity = Capacity(16, requests_per_s, tokens_per_s)
-        line = CapacityLine(at_s - 40.0, levels(capacity))
+        rate = Rate(requests_per_s, requests_per_s, requests_per_s)
+        line = CapacityLine(at_s - 40.0, SeenCapacity(16, True, rate, tokens_per_s / requests_per_s))
         stack.show_capacity(line)
         assert stack.throughput.drawn_capacity == line, "as soon as the verdict says it"
         stack.grab()

@@ -17,7 +17,7 @@ from service.analysis.observed.contention import Contention, contentions
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import STATE_CODES
 from service.analysis.observed.rolling import WINDOW_S
-from service.analysis.predict.cost import Capacity, CostModel
+from service.analysis.predict.cost import CostModel
 from service.messages.load import Burst, ClosedLoop, OnOff
 from service.messages.settings import Settings, setting_text
 from service.messages.text import counted, per_second, seconds
@@ -32,6 +32,7 @@ MOSTLY: Final = 0.8
 WORTH_IT: Final = 1.05
 FELT_S: Final = 0.01
 FELT_SHARE: Final = 0.1  # of the median latency
+FULL: Final = 0.9  # of the cap: batches that say what full ones answer; in `continuous` a place is empty for a step
 Z_90: Final = 1.645  # standard errors to either side that hold nine of ten
 
 
@@ -95,6 +96,36 @@ class Rate:
         """
         low, high = (f"{rate:.1f}" for rate in (self.low_per_s, self.high_per_s))
         return per_second(self.per_s) + (f" ({low} to {high})" if high != low else "")
+
+
+@dataclass(frozen=True)
+class SeenCapacity:
+    """What busy engines answer with full batches; where none was full yet, with the largest so far, so at least.
+
+    Attributes:
+        size: requests in each batch.
+        is_full: whether that is the cap.
+        tokens: of an answer, on average; of a function, its pieces.
+    """
+
+    size: int
+    is_full: bool
+    rate: Rate
+    tokens: float
+
+    @property
+    def per_s(self) -> float:
+        """Requests a second; the lower end of the interval where it is said that they are at least so many."""
+        return self.rate.per_s if self.is_full else self.rate.low_per_s
+
+    @property
+    def words(self) -> str:
+        """
+        >>> rate = Rate(14.5, 13.2, 15.81)
+        >>> SeenCapacity(16, True, rate, 24.0).words, SeenCapacity(3, False, rate, 24.0).words
+        ('14.5 requests/s', 'at least 13.2 requests/s')
+        """
+        return per_second(self.per_s) if self.is_full else f"at least {per_second(self.per_s)}"
 
 
 @dataclass(frozen=True)
@@ -231,27 +262,33 @@ class Facts:
         cost = CostModel.of_history(self.history, self.at_s, self.contentions)
         return None if cost is None else cost.under(self.settings.formation)
 
-    def capacity(self, size: int) -> Capacity | None:
-        """The rates of all replicas when every batch holds `size` requests, where they are known well enough."""
-        if self.cost is None or not self.cost.is_sure_of(size):
+    @cached_property
+    def capacity(self) -> SeenCapacity | None:
+        """The capacity under the settings in force, of batches as large as those that ran."""
+        if self.cost is None:
             return None
-        return self.cost.capacity(size, self.places)
-
-    def capacity_per_s(self, size: int) -> float | None:
-        """The same in requests a second."""
-        capacity = self.capacity(size)
-        return None if capacity is None else capacity.requests_per_s
+        largest = self.cost.sizes[1]
+        is_full = largest >= FULL * self.cap
+        size = self.cap if is_full else largest
+        rate = self.rate(self.settings.revised({"max_batch_size": size}))
+        tokens = self.cost.tokens * self.cost.pieces_per_token
+        return None if rate is None else SeenCapacity(size, is_full, rate, tokens)
 
     def rate(self, settings: Settings) -> Rate | None:
-        """What busy engines answer under these settings with full batches, where that is known well enough."""
+        """What busy engines answer under these settings with full batches, where that is known well enough.
+
+        Also where no batch was that large, for what a change may give; what is in force has its `capacity`.
+        """
         if self.cost is None:
             return None
         cost, size = self.cost.under(settings.formation), settings.max_batch_size
         if not cost.is_sure_of(size):
             return None
         per_s = cost.capacity(size, self.replicas * settings.places).requests_per_s
-        error = Z_90 * cost.batch_error_s(size) / cost.batch_s(size)
-        return Rate(per_s, per_s / (1 + error), per_s / (1 - error))
+        longer, shorter = (
+            Z_90 * error_s / cost.batch_s(size) for error_s in (cost.longer_error_s(size), cost.batch_error_s(size))
+        )
+        return Rate(per_s, per_s / (1 + longer), per_s / (1 - shorter))
 
     @cached_property
     def memory_rows(self) -> int | None:

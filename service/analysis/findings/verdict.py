@@ -206,8 +206,8 @@ def _growing(of: Situation) -> Verdict | None:
         words = "The queue grows by ", by, " requests a second", f"; full in about {full_in}"
     else:
         offered_per_s, capacity_per_s = finding.data["offered_per_s"], finding.data["capacity_per_s"]
-        now = None if of.facts is None else of.facts.rate(of.facts.settings)
-        if now is not None:  # a finding that has just gone knows another
+        now = None if of.facts is None else of.facts.capacity
+        if now is not None and now.is_full:  # a finding that has just gone knows another
             if now.per_s >= offered_per_s:
                 return None
             capacity_per_s = now.per_s
@@ -329,13 +329,12 @@ def _well(of: Situation) -> Verdict | None:
     facts, answered = of.facts, of.figures.requests_per_s
     if facts is None or facts.is_idle or not answered or not facts.has_batches:
         return None
-    capacity = facts.rate(facts.settings)
-    is_known = capacity is not None and capacity.per_s >= answered
-    of_all = f" of {capacity.per_s:.1f}" if capacity is not None and is_known else ""
+    capacity = facts.capacity
+    rest = f" of {capacity.words}" if capacity is not None and capacity.per_s >= answered else " requests/s"
     second = _p95_clause(of)
     if second and (facts.queues.total.max() > facts.cap * facts.places or waited_before(of.history, of.at_s)):
         second = f"; {of.p95} is still the backlog's"  # what was answered last had waited in it
-    return Verdict("well", "All well: ", of.written["requests_per_s"], f"{of_all} requests/s", second)
+    return Verdict("well", "All well: ", of.written["requests_per_s"], rest, second)
 
 
 def _p95_clause(of: Situation) -> str:

@@ -33,6 +33,7 @@ MOST_BATCHES: Final = 300
 LONGEST_AGO_S: Final = 300.0
 SLICE_S: Final = 0.5  # segments of a continuous batch are joined to slices of this run time
 LEAST_BATCHES: Final = 3
+BEYOND: Final = 0.1  # standard error for each doubling of the largest size, as a share: on 2 cores 3 to 16 gave 0.29
 WIDE: Final = 0.25  # the relative standard error beyond which a time counts as unknown
 TERMS: Final = ("overhead_s", "prompt_token_s", "step_s", "row_s")
 HALF_LIFE_S: Final = 90.0  # of a batch's weight in the fit of the prices
@@ -243,7 +244,7 @@ class CostModel:
             prompt_tokens=float(executed.prompt_tokens.sum()) / requests,
             pieces_per_token=executed.pieces_per_token,
             longest_over_mean=max(float(longest.mean()), 1.0) if len(longest) else 1.0,
-            sizes=(int(executed.size.min()), int(executed.size.max())),
+            sizes=(int(executed.size.min()), round(executed.size.max())),
             is_open=False,
         )
 
@@ -258,6 +259,11 @@ class CostModel:
     def batch_error_s(self, size: float) -> float:
         """The standard error of `batch_s`."""
         return self._error(self._work(size))
+
+    def longer_error_s(self, size: float) -> float:
+        """The same towards longer times: the rows of a batch larger than any that ran may cost more, and never less."""
+        beyond = BEYOND * max(math.log2(size / self.sizes[1]), 0.0)
+        return math.hypot(self.batch_error_s(size), beyond * self.batch_s(size))
 
     def is_sure_of(self, size: float) -> bool:
         """Whether the time of a batch of this size is known well enough."""

@@ -68,23 +68,19 @@ def load_share(facts: Facts) -> Finding | None:
 
     Withheld for users that wait for their answers, whose rate follows from the capacity, and while a queue stands.
     """
-    offered, cost = facts.offered, facts.cost
-    if offered is None or cost is None or not offered.per_s or facts.is_bounded_load:
+    offered, capacity = facts.offered, facts.capacity
+    if offered is None or capacity is None or not offered.per_s or facts.is_bounded_load:
         return None
-    size = min(facts.cap, cost.sizes[1])
-    rate = facts.rate(facts.settings.revised({"max_batch_size": size}))
+    size, rate = capacity.size, capacity.rate
     is_queueing = facts.waiting > facts.cap * facts.places or facts.refused[0]
-    if rate is None or offered.per_s > rate.low_per_s or is_queueing:
+    if offered.per_s > rate.low_per_s or is_queueing:
         return None
-    is_seen = size == facts.cap
     full = f"with {size} running" if facts.is_continuous else f"if every batch held {size}"
-    used, of = offered.per_s / rate.per_s, f"{rate.words} {full}"
-    if not is_seen:
-        used, of = offered.per_s / rate.low_per_s, f"at least {per_second(rate.low_per_s)} {full}, the most so far"
+    of = f"{rate.words} {full}" if capacity.is_full else f"{capacity.words} {full}, the most so far"
     return Finding(
         "load_share",
         "info",
-        f"Load is {'' if is_seen else 'at most '}{percent(used)} of capacity",
+        f"Load is {'' if capacity.is_full else 'at most '}{percent(offered.per_s / capacity.per_s)} of capacity",
         evidence=f"{offered.per_s:.1f} of {of}.",
         data={
             "offered_per_s": offered.per_s,
@@ -99,9 +95,10 @@ def load_share(facts: Facts) -> Finding | None:
 
 def saturated(facts: Facts) -> Finding | None:
     """More requests arrive than the engine can answer, even with full batches, beyond the errors of both rates."""
-    capacity, offered = facts.rate(facts.settings), facts.offered
-    if capacity is None or offered is None or facts.is_bounded_load:
+    offered = facts.offered
+    if facts.capacity is None or not facts.capacity.is_full or offered is None or facts.is_bounded_load:
         return None
+    capacity = facts.capacity.rate
     excess_per_s = offered.per_s - capacity.per_s
     error_per_s = math.hypot(offered.per_s - offered.low_per_s, capacity.high_per_s - capacity.per_s)
     if excess_per_s < max((MARGIN - 1) * capacity.per_s, error_per_s):
