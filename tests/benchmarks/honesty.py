@@ -237,8 +237,8 @@ class Claims:
             yield f"{head.string!r} beside {fact.string!r}"
 
     def _capacity_agrees(self, reading: Reading) -> Untruth:
-        words = "" if reading.capacity is None else reading.capacity.levels[-1].words
-        said = {words: words} if words else {}
+        line = reading.capacity
+        said = {} if line is None else {line.levels[-1].words: line.levels[-1].words}
         for sentence in (reading.verdict, *reading.sentences()):
             if found := OF_THE_CAPACITY.search(sentence):
                 said[sentence] = f"capacity {'≥ ' if found[1] else ''}{found[2]}"
@@ -246,12 +246,10 @@ class Claims:
                 said[sentence] = f"capacity {found[1]}"
         if len(set(said.values())) > 1:
             yield f"{list(said)}"
-        batches, in_force = self._history.batches.columns, self._history.in_force
-        if in_force is None or not len(batches["size"]) or self._is_past:
-            return
-        largest, cap = batches["size"].max(), in_force.settings.max_batch_size
-        if any("≥" not in each for each in said.values()) and largest < FULL * cap:
-            yield f"{list(said)}, and no batch had more than {largest} of {cap}"
+        if line is not None and line.seen.is_full:
+            largest = self._history.batches.columns["size"].max(initial=0)
+            if largest < FULL * line.seen.size:
+                yield f"{line.levels[-1].words}, and no batch had more than {largest} of {line.seen.size}"
 
     def _throughput_agrees(self, reading: Reading) -> Untruth:
         names = {"requests_per_s": "requests/s", "tokens_per_s": f"{self._history.unit}/s"}
