@@ -338,6 +338,19 @@ def test_that_what_the_present_settings_can_answer_is_never_called_more() -> Non
     assert standing.take(falls, 10.1).state == "working off"
 
 
+def test_that_what_the_settings_before_could_answer_is_not_said_of_the_present_ones() -> None:
+    """Beside "capacity ≥ 14.3", of the first large batches, stood "60.0 of 9.3"."""
+    run = SyntheticRun(
+        45.0, (Step(0.0, 20.0, Settings(max_batch_size=2)), Step(30.0, settings=Settings(max_batch_size=200)))
+    )
+    standing, before, since = Standing(), *(situation(filled_history(run, at_s)[0]) for at_s in (29.0, 36.0))
+    assert "More arrives than can be answered: 20.0 of " in standing.take(before, 10.0).text
+    assert since.facts is not None
+    assert since.facts.capacity is not None
+    assert (since.facts.cap, since.facts.capacity.is_full) == (200, False)
+    assert "More arrives" not in standing.take(since, 10.1).text
+
+
 def test_that_the_states_are_ordered_by_how_bad_they_are() -> None:
     order = ("failed", "refused", "silent", "growing", "working off", "slow", "well")
     assert [state for state in WORST_FIRST if state in order] == list(order)

@@ -207,8 +207,8 @@ def _growing(of: Situation) -> Verdict | None:
     else:
         offered_per_s, capacity_per_s = finding.data["offered_per_s"], finding.data["capacity_per_s"]
         now = None if of.facts is None else of.facts.capacity
-        if now is not None and now.is_full:  # a finding that has just gone knows another
-            if now.per_s >= offered_per_s:
+        if now is not None:  # a finding that has just gone knows another
+            if not now.is_full or now.per_s >= offered_per_s:
                 return None
             capacity_per_s = now.per_s
         offered, waiting = REGISTER["offered_per_s"].number(offered_per_s), of.written["queue"]
