@@ -53,7 +53,7 @@ def longest_stall(history: History, at_s: float | None = None) -> Stall | None:
 def waited_before(history: History, at_s: float) -> bool:
     """Whether requests that came before the settings were in force make the p95 of these ten seconds what it is.
 
-    Without them it is less than half.
+    Or requests that came until the last of those had ended. Without them it is less than half.
     """
     window = _window(history, at_s)
     if window is None:
@@ -63,8 +63,16 @@ def waited_before(history: History, at_s: float) -> bool:
         return False
     finished_s, latency_s, regimes = samples_between(history.requests.samples, start_s, end_s)
     counts = regimes == regime.number
-    since = counts & (finished_s - latency_s >= regime.start_s)
+    worked_off_s = _worked_off_s(history, regime, end_s)
+    since = counts & (finished_s - latency_s >= worked_off_s)
     return bool(since.any()) and bool(2 * np.percentile(latency_s[since], 95) < np.percentile(latency_s[counts], 95))
+
+
+def _worked_off_s(history: History, regime: Regime, until_s: float) -> float:
+    """When the last of the requests ended that came before the settings were in force, or these were."""
+    finished_s, latency_s, regimes = samples_between(history.requests.samples, regime.start_s, until_s)
+    came_before = (regimes == regime.number) & (finished_s - latency_s < regime.start_s)
+    return float(finished_s[came_before].max(initial=regime.start_s))
 
 
 def _window(history: History, at_s: float | None) -> tuple[float, float, Regime | None] | None:
