@@ -26,8 +26,8 @@ from service.engine.loading import load_engine, try_batch
 from service.messages.life import TrialBatch
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
 from service.messages.settings import PLACES_FOR_REQUESTS, Scale, SettingError, Settings, VersionedSettings
-from service.messages.telemetry import ReplicaStatus
-from service.messages.workload import TEXT
+from service.messages.telemetry import Deployment, ReplicaStatus
+from service.messages.workload import TEXT, WorkloadAbout
 from service.ray_serve.application import ClusterStore, ServeApplication, max_ongoing_requests_here
 from service.ray_serve.doors import doors_from_environment
 from service.ray_serve.gpus import require_gpu
@@ -35,6 +35,7 @@ from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
 from service.replica.background import LoadingNews, start_for_life
 from service.replica.completions import MAX_PROMPTS, Asked, CompletionBody, answer_completion, results_of, submit_all
+from service.replica.described import ERROR_ANSWERS, EVENT, EVENTS, JSON, OBJECT, PLAIN, described, schema_of
 from service.replica.device import DeviceMeter, EngineProcessor
 from service.replica.errors import error_response, install_error_handlers, json_object
 from service.replica.frames import telemetry_events
@@ -48,7 +49,7 @@ from service.workloads.catalog import about
 TUTORIAL_SAMPLING = SamplingParams(max_tokens=50)
 CLIENT_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
-api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None)
+api = FastAPI(title="Batchscope", version="1", docs_url=None, redoc_url=None, responses=ERROR_ANSWERS)
 api.add_middleware(doors_from_environment)
 install_error_handlers(api)
 
@@ -131,7 +132,7 @@ class BatchTextGenerator:
         decoded = [json.loads(output) for output in outputs]
         return decoded if isinstance(inputs, list) else decoded[0]
 
-    @api.get("/")
+    @api.get("/", **described({PLAIN: {"type": "string"}}, query=TEXT.query))
     async def ask(self, request: Request) -> Response:
         """The tutorials' way to ask: `curl "http://127.0.0.1:8000/?text=Once+upon+a+time"`, or `/?number=3`."""
         name, example = self._about.query, self._about.examples[0]
@@ -141,7 +142,7 @@ class BatchTextGenerator:
         (output,) = await self._compute([Line(line)])
         return PlainTextResponse(msgspec.json.decode(output) if output.startswith('"') else output)
 
-    @api.post("/")
+    @api.post("/", **described({JSON: OBJECT}, body=OBJECT))
     async def call(self, request: Request) -> Response:
         """A list of inputs, each of them a request of its own: `{"features": [[…], …]}` to `{"predictions": […]}`."""
         wanted = self._about.inputs
@@ -152,7 +153,7 @@ class BatchTextGenerator:
         outputs = [msgspec.Raw(output.encode()) for output in await self._compute(inputs)]
         return Response(msgspec.json.encode({self._about.outputs: outputs}), media_type="application/json")
 
-    @api.post("/v1/completions")
+    @api.post("/v1/completions", **described({JSON: OBJECT, EVENTS: EVENT}))
     async def completions(self, body: CompletionBody, x_request_id: Annotated[str | None, Header()] = None) -> Response:
         """OpenAI's completions; `stream` sends them as server-sent events."""
         received_s = time.monotonic()
@@ -179,12 +180,12 @@ class BatchTextGenerator:
 
     # -- settings, telemetry, state -----------------------------------------------------------------------------------
 
-    @api.get("/batching")
+    @api.get("/batching", **described({JSON: schema_of(VersionedSettings)}))
     async def read_settings(self) -> Response:
         """The settings in force and their version."""
         return json_response(self._in_force)
 
-    @api.put("/batching")
+    @api.put("/batching", **described({JSON: schema_of(VersionedSettings)}, body=schema_of(Settings)))
     async def change_settings(self, request: Request) -> Response:
         """Change any of the settings, for all replicas; answered when they are in force."""
         changes = await json_object(request, "settings")
@@ -194,12 +195,12 @@ class BatchTextGenerator:
             raise revised
         return json_response(revised)
 
-    @api.get("/deployment")
+    @api.get("/deployment", **described({JSON: schema_of(Deployment)}))
     async def read_deployment(self) -> Response:
         """How many replicas there are, what Ray lets each hold, and how far a change of that is."""
         return json_response(await self._hub.deployment.remote())
 
-    @api.put("/deployment")
+    @api.put("/deployment", **described({JSON: schema_of(Deployment)}, body=schema_of(Scale)))
     async def redeploy(self, request: Request) -> Response:
         """Change that while requests are served, without losing one; answered when it has begun."""
         changes = await json_object(request, "what is to be redeployed")
@@ -209,7 +210,7 @@ class BatchTextGenerator:
             raise deployment
         return json_response(deployment)
 
-    @api.get("/telemetry")
+    @api.get("/telemetry", **described({EVENTS: EVENT}))
     async def telemetry(self, after: Annotated[int | None, Query(ge=0)] = None) -> Response:
         """All that happens from now on, or from after frame `after` on, as server-sent events.
 
@@ -242,12 +243,12 @@ class BatchTextGenerator:
         }
         return {"object": "list", "data": [model]}
 
-    @api.get("/workload")
+    @api.get("/workload", **described({JSON: schema_of(WorkloadAbout)}))
     async def workload(self) -> Response:
         """What is computed here, and how to ask for it."""
         return json_response(self._about)
 
-    @api.get("/health")  # where vLLM's clients look, GuideLLM among them
+    @api.get("/health", operation_id="health")  # where vLLM's clients look, GuideLLM among them
     @api.get("/healthz")
     async def healthz(self) -> dict[str, Any]:
         """Answers while the replica works."""

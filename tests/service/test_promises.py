@@ -1,7 +1,7 @@
 """Promises that only many requests at once can break, on a real service of two replicas whose engine is a stub.
 
-T01, T02, T03, T05, T25 and T26 of the reliability tests: what was sent and what came back is counted at the clients and
-held against what the replicas counted.
+T01, T02, T03, T05, T13, T25 and T26 of the reliability tests: what was sent and what came back is counted at the
+clients and held against what the replicas counted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import aiohttp
+import hypothesis
 import msgspec
 import numpy as np
 import pytest
+import schemathesis
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord, TelemetryFrame
@@ -34,6 +43,14 @@ IN_FLIGHT: Final = 256
 TOKENS: Final = 4
 LONG: Final = 2000  # tokens, of which nobody waits for the last
 POISON: Final = "stub:error"
+EXAMPLES: Final = 100
+MOST_TOKENS: Final = 50  # that a described request may ask for
+AS_DESCRIBED: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: a close that is an RST
 
 Outcome = Literal["right", "wrong", "failed", "left", "refused"]
@@ -331,6 +348,31 @@ async def test_that_what_a_client_has_left_is_computed_no_further(service: Servi
     async with asking(service) as clients:
         await clients.ask(map(Question, range(IN_FLIGHT)))
     assert clients.count() == {"right": IN_FLIGHT}
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allows", "forbids"])
+def test_that_what_the_description_says_is_answered_as_it_says(service: Service, mode: GenerationMode) -> None:
+    """T13: 100 requests a route, drawn from `GET /openapi.json`; each answer is one that is described, and no 5xx."""
+    whole = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    described = whole.exclude(path="/telemetry").exclude(path="/deployment", method="PUT")  # endless; 64 replicas
+    asked = 0
+    for found in described.get_all_operations():
+        operation = found.ok()
+        if mode is GenerationMode.NEGATIVE and not (operation.body or operation.query):
+            continue
+
+        @hypothesis.settings(max_examples=EXAMPLES, database=None)
+        @hypothesis.given(operation.as_strategy(generation_mode=mode))
+        def is_answered(case: schemathesis.Case) -> None:
+            nonlocal asked
+            asked += 1
+            if isinstance(case.body, dict) and isinstance(tokens := case.body.get("max_tokens"), int):
+                case.body["max_tokens"] = min(tokens, MOST_TOKENS)
+            case.call_and_validate(checks=AS_DESCRIBED, timeout=HANG_S)
+
+        is_answered()
+    assert asked > EXAMPLES
+    assert service.complete("after them", max_tokens=1).status_code == 200
 
 
 async def test_that_batches_grow_under_load_and_nobody_waits_long(service: Service) -> None:
