@@ -21,13 +21,15 @@ from gui.widgets.dialogs import ask_for_file
 from service.analysis.findings.ranking import findings, prepare
 from service.analysis.observed.history import History
 from service.analysis.recording.format import RecordingError
-from service.analysis.recording.reader import Recording, open_recording
+from service.analysis.recording.reader import NotWantedError, Recording, open_recording
 from service.messages.clock import monotonic_clock_id
 from service.messages.pipes import our_python
 from service.messages.settings import VersionedSettings
 from service.messages.text import clock_text
 
 SHORTEST_VIEW_S: Final = 2.0
+LONGEST_END_MS: Final = 5_000
+READING_S: Final = 10.0  # of processor time for any file, and for each megabyte: ten times what a recording takes
 
 
 class Recordings(QObject):
@@ -152,15 +154,20 @@ class Recordings(QObject):
             self._pause()
 
     def finish(self) -> None:
-        """Return when no file is being read."""
-        self._pool.waitForDone()
+        """Give up the file that is being read; returns once that has ended, or after `LONGEST_END_MS`."""
+        self._opening = None
+        self._pool.waitForDone(LONGEST_END_MS)
 
     def _open(self, path: Path) -> None:
         try:
-            recording = open_recording(path)
+            until_s = time.thread_time() + READING_S * (1 + (path.stat().st_size / 1e6 if path.exists() else 0))
+            recording = open_recording(path, lambda: self._opening == path and time.thread_time() < until_s)
             prepare()
             findings(recording.history)  # what it computes once is computed here, where it halts no window
             self._read.emit(recording)
+        except NotWantedError:
+            if self._opening == path:
+                self.failed.emit(f"{path} takes longer to read than a recording of its size can.")
         except RecordingError as error:
             self.failed.emit(str(error))
         except Exception as error:

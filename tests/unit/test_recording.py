@@ -31,7 +31,7 @@ from service.analysis.recording.format import (
     ServiceEnded,
     ServiceStarted,
 )
-from service.analysis.recording.reader import open_recording, read_entries
+from service.analysis.recording.reader import NotWantedError, open_recording, read_entries
 from service.analysis.recording.writer import RecordingBuffer, RecordingWriter
 from service.messages.files import NotWrittenError
 from service.messages.life import Ready
@@ -333,6 +333,22 @@ def test_that_a_bomb_is_not_inflated(tmp_path: Path) -> None:
 
     assert damage is not None
     assert "damaged" in damage
+
+
+def test_that_reading_is_given_up_where_it_is_not_wanted_any_more(
+    short: tuple[bytes, list[Entry]], tmp_path: Path
+) -> None:
+    path = tmp_path / "left.bsr"
+    path.write_bytes(short[0])
+    asked: list[None] = []
+
+    def is_wanted() -> bool:
+        asked.append(None)
+        return len(asked) < 4
+
+    with pytest.raises(NotWantedError):
+        open_recording(path, is_wanted)
+    assert len(asked) == 4
 
 
 @pytest.mark.parametrize(

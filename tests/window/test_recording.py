@@ -416,6 +416,16 @@ def drag_and_drop(data: QMimeData) -> tuple[QDragEnterEvent, QDropEvent]:
 # What can be wrong with one ------------------------------------------------------------------------------------------
 
 
+def test_that_a_file_which_takes_longer_to_read_than_a_recording_can_is_refused_in_a_sentence(
+    qtbot: QtBot, batchscope: Batchscope, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gui.recordings.viewer, "READING_S", 0.0)
+    with qtbot.waitSignal(batchscope.composition.recordings.failed):
+        batchscope.composition.recordings.open(run_file)
+    assert batchscope.errors == [f"{run_file} takes longer to read than a recording of its size can."]
+    assert not batchscope.composition.recordings.is_viewing
+
+
 def test_that_a_foreign_file_is_refused_in_a_sentence(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:
     path = tmp_path / "foreign.bsr"
     path.write_bytes(b"PK\x03\x04")

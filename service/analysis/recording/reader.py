@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -131,14 +131,23 @@ class Recording:
         return max(known, key=lambda each: each.at_s, default=NO_SCORES)
 
 
-def open_recording(path: Path) -> Recording:
-    """Read a whole recording; raises `RecordingError` for another file or an unreadable one."""
+class NotWantedError(Exception):
+    """The reading was given up before its end."""
+
+
+def open_recording(path: Path, is_wanted: Callable[[], bool] = lambda: True) -> Recording:
+    """Read a whole recording; raises `RecordingError` for another file or an unreadable one.
+
+    `is_wanted` is asked before each event; where it is not, this raises `NotWantedError`.
+    """
     content = members(_read(path))
     header = _header(path, next(content, b""))
     replay = Replay(header)
     flaws = _Flaws()
     try:
         for entry in _entries(content, header, flaws):
+            if not is_wanted():
+                raise NotWantedError
             replay.feed(entry)
         replay.flush()
     except ArithmeticError:  # numbers that fit no column, which only a forged file holds
