@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import grpc
 import psutil
 import pytest
 
@@ -287,16 +288,64 @@ def test_that_ctrl_c_in_the_terminal_reaches_the_supervisor_alone(run: Run) -> N
     assert os.getpgid(run.pid) not in {os.getpgid(process.pid) for process in family.descendants}
 
 
-def test_that_everything_listens_on_loopback_alone(run: Run) -> None:
-    sockets = [
-        connection
+def listening(run: Run) -> list[tuple[str, int]]:
+    """The addresses and ports of all sockets on which the service listens."""
+    return [
+        (connection.laddr.ip, connection.laddr.port)
         for process in [psutil.Process(run.pid), *run.family().descendants]
         for connection in process.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     ]
-    loopback = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_that_everything_listens_on_loopback_alone(run: Run) -> None:
+    sockets = listening(run)
     assert len(sockets) >= 5
-    assert {connection.laddr.ip for connection in sockets} <= loopback
+    assert {address for address, _ in sockets} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+REMOTE_CALLS = (
+    "/ray.rpc.CoreWorkerService/GetCoreWorkerStats",
+    "/ray.rpc.NodeManagerService/GetNodeStats",
+    "/ray.rpc.JobInfoGcsService/GetAllJobInfo",
+    "/ray.rpc.ReporterService/GetTraceback",
+    "/ray.serve.ASGIService/HandleRequest",
+)
+"""One of each kind of server among Ray's; the last runs what it is sent."""
+
+
+def called(port: int, method: str) -> grpc.StatusCode:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        try:
+            channel.unary_unary(method)(b"", timeout=HANG_S)
+        except grpc.RpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+
+def got(port: int) -> tuple[int, bytes] | None:
+    """What it answers to a GET of HTTP/1.1; ``None`` where it speaks something else."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
+    with contextlib.closing(connection):
+        try:
+            connection.request("GET", "/")
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (http.client.HTTPException, OSError):
+            return None
+
+
+def test_that_no_port_of_ray_s_does_anything_without_its_token(run: Run, ready: Ready) -> None:
+    """Two of them give counters to any program of this machine, and no more."""
+    ports = {port for _, port in listening(run)} - {port_of(ready)}
+    answers = {port: got(port) for port in ports}
+    by_http = {port: answer for port, answer in answers.items() if answer is not None}
+    assert {status for status, _ in by_http.values()} <= {200, 401}
+    assert all(body.startswith(b"# HELP") for status, body in by_http.values() if status == 200)
+    codes = {port: {called(port, method) for method in REMOTE_CALLS} for port in ports - by_http.keys()}
+    refusals = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED}
+    assert all(said <= refusals for said in codes.values()), codes
+    assert sum(grpc.StatusCode.UNAUTHENTICATED in said for said in codes.values()) >= 5
 
 
 def test_that_nobody_else_can_read_our_files(run: Run) -> None:
