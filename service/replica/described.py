@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from service.messages.settings import BOUNDS, MEANINGS, SCALE_BOUNDS, Bounds, Scale, Settings
+from service.ray_serve.doors import MAX_BODY_BYTES
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -22,7 +23,7 @@ ERRORS: Final[Mapping[int, str]] = {
     403: "The Host header names another address, or a web page made the request.",
     404: "There is no such route, or no such model.",
     408: "The body did not arrive in time.",
-    413: "The body is larger than 1,000,000 bytes.",
+    413: f"The body is larger than {MAX_BODY_BYTES:,} bytes.",
     422: "A setting is refused; nothing has changed.",
     500: "The request has failed; the message says why.",
     503: "The queue is full, or no replica is ready; `Retry-After` says when to come again.",

@@ -7,6 +7,7 @@ clients and held against what the replicas counted.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import socket
@@ -259,20 +260,21 @@ def mixed(count: int) -> list[Question]:
 
 async def test_that_no_request_is_lost_doubled_or_swapped_and_none_is_overtaken_twice(service: Service) -> None:
     """T03 and T25: cancelled, poisoned, streamed and whole ones mixed, while the settings change every second."""
-    questions, versions = mixed(REQUESTS), [0]
+    questions, versions = mixed(REQUESTS), []
 
     async with asking(service) as clients, watching(service) as seen:
 
         async def do() -> None:
             asked = asyncio.create_task(clients.ask(questions))
-            for number in range(10_000):
+            for number in itertools.count():
                 changes = {
                     "formation": ("late", "early", "continuous")[number % 3],
                     "max_batch_size": (16, 3, 8, 32)[number % 4],
                     "batch_wait_timeout_s": (0.05, 0.0)[number % 2],
                 }
                 versions.append((await asyncio.to_thread(service.change, **changes)).json()["version"])
-                if await asyncio.wait([asked], timeout=1.0) != (set(), {asked}):
+                await asyncio.wait([asked], timeout=1.0)
+                if asked.done():
                     break
             await asked
 
@@ -280,7 +282,7 @@ async def test_that_no_request_is_lost_doubled_or_swapped_and_none_is_overtaken_
     poison = sum(each.is_poison for each in questions)
     left = sum(bool(each.leaves) for each in questions)
     assert clients.count() == {"right": REQUESTS - poison - left, "failed": poison, "left": left}
-    assert versions[1:] == sorted(set(versions[1:])), "versions never go back"
+    assert versions == sorted(set(versions)), "versions never go back"
     ended = {name: seen.counted(name) for name in ("completed", "failed", "cancelled")}
     assert sum(ended.values()) == seen.counted("received") >= REQUESTS - left, "a client may leave before it is heard"
     assert ended["failed"] == poison
@@ -327,23 +329,23 @@ async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_adm
 
 
 async def test_that_what_a_client_has_left_is_computed_no_further(service: Service) -> None:
-    """T05: 2,000 clients leave, with FIN or RST, all or half of them, in the queue or in the middle of a stream."""
-    for share in (1.0, 0.5):
-        drawn = random.Random(5)
+    """T05: of 2,100 clients all, half or a tenth leave, by FIN or RST, after the first event of their streams."""
+    for share in (1.0, 0.5, 0.1):
+        drawn, count = random.Random(5), 700
         questions = [
             Question(
                 number,
-                tokens=LONG if number < 1000 * share else TOKENS,
+                tokens=LONG if number < count * share else TOKENS,
                 is_streamed=True,
-                leaves=drawn.choice(("FIN", "RST")) if number < 1000 * share else "",
+                leaves=drawn.choice(("FIN", "RST")) if number < count * share else "",
             )
-            for number in range(1000)
+            for number in range(count)
         ]
         async with asking(service) as clients, watching(service) as seen:
             await seen.watch(clients.ask(questions))
         assert clients.count() == Counter("left" if each.leaves else "right" for each in questions)
         cancelled = [record for record in seen.records if record.state == "cancelled"]
-        assert len(cancelled) == seen.counted("cancelled") == 1000 * share
+        assert len(cancelled) == seen.counted("cancelled") == count * share
         assert max(record.completion_tokens for record in cancelled) < LONG / 2
     async with asking(service) as clients:
         await clients.ask(map(Question, range(IN_FLIGHT)))
@@ -393,5 +395,5 @@ async def test_that_batches_grow_under_load_and_nobody_waits_long(service: Servi
     sizes = [batch.size for batch in seen.batches]
     runs_s = [batch.finished_s - batch.started_s for batch in seen.batches if batch.finished_s and batch.started_s]
     waits_s = [each.started_s - each.enqueued_s for each in seen.records if each.started_s and each.enqueued_s]
-    assert np.mean(sizes) >= 6
+    assert np.mean(sizes) >= 8
     assert np.percentile(waits_s, 99) < 2 * max(runs_s), "for the batch that runs, and no further one"

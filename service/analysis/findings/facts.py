@@ -115,7 +115,7 @@ class SeenCapacity:
 
     @property
     def per_s(self) -> float:
-        """Requests a second; the lower end of the interval where it is said that they are at least so many."""
+        """Requests a second: the rate of full batches, else the lower end of the interval of the largest so far."""
         return self.rate.per_s if self.is_full else self.rate.low_per_s
 
     @property
