@@ -20,6 +20,7 @@ import ray
 from ray.serve._private import http_util
 from ray.serve._private import replica as serve_replica
 from ray.serve._private.common import StreamingHTTPRequest
+from ray.serve.handle import _DeploymentResponseBase
 from starlette.middleware import Middleware
 from uvicorn.protocols.http import auto as uvicorn_auto
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -87,6 +88,7 @@ def middlewares() -> list[Middleware]:
     # without SO_REUSEADDR, and then not at all for a minute after an earlier service had connections there.
     assert callable(http_util.set_socket_reuse_port)
     http_util.set_socket_reuse_port = _reuse_address_only
+    cancel_what_is_assigned()
     return [Middleware(Doors, rules=rules_from_environment())]
 
 
@@ -123,6 +125,24 @@ class HeadsInTime(HttpToolsProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+_AssignedResponse: Any = _DeploymentResponseBase
+_cancel = _AssignedResponse.cancel
+
+
+def cancel_what_is_assigned() -> None:
+    """To be called where a call is made whose client may leave."""
+    # WORKAROUND ray 2.60: where router and caller share a loop, a call that is cancelled after a replica has accepted
+    # it, and before the caller has read that, is cancelled nowhere: the replica computes it to its end.
+    _AssignedResponse.cancel = _cancel_also_when_assigned
+
+
+def _cancel_also_when_assigned(response: Any) -> None:
+    assigned = response._replica_result_future
+    _cancel(response)
+    if response._replica_result is None and assigned.done() and not assigned.cancelled() and not assigned.exception():
+        assigned.result().cancel()
 
 
 def _reuse_address_only(sock: socket.socket) -> bool:

@@ -328,6 +328,17 @@ async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_adm
     assert service.complete("after it", max_tokens=1).status_code == 200
 
 
+async def test_that_a_request_whose_client_left_while_it_was_on_its_way_is_not_computed(service: Service) -> None:
+    """T05: clients that leave within 60 ms, before a replica hears of their requests or just after."""
+    for burst, clients_at_once in enumerate((32, 64) * 2):
+        questions = [Question(burst * 300 + number, tokens=LONG, leaves="FIN") for number in range(300)]
+        async with asking(service) as clients, watching(service) as seen:
+            await seen.watch(clients.ask(questions, clients_at_once))
+        assert clients.count() == {"left": len(questions)}
+        assert seen.counted("cancelled") == seen.counted("received")
+    assert service.complete("after them", max_tokens=1).status_code == 200
+
+
 async def test_that_what_a_client_has_left_is_computed_no_further(service: Service) -> None:
     """T05: of 2,100 clients all, half or a tenth leave, by FIN or RST, after the first event of their streams."""
     for share in (1.0, 0.5, 0.1):

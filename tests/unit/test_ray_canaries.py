@@ -22,7 +22,7 @@ from ray.serve._private.common import ReplicaState, StreamingHTTPRequest
 from ray.serve._private.storage.kv_store import RayInternalKVStore
 from ray.serve.context import ReplicaContext
 from ray.serve.generated.serve_pb2 import ApplicationArgs, DeploymentArgs
-from ray.serve.handle import DeploymentHandle
+from ray.serve.handle import DeploymentHandle, _DeploymentResponseBase
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http import auto
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -64,6 +64,13 @@ def test_the_property_through_which_a_replica_asks_for_a_body() -> None:
     assert "_receive_asgi_messages" in inspect.getsource(StreamingHTTPRequest), (
         "See where StreamingHTTPRequest keeps the function that receives messages: patches sets it."
     )
+
+
+def test_the_method_by_which_a_call_is_cancelled() -> None:
+    where = "See how ray.serve.handle cancels a call, and patches.cancel_what_is_assigned."
+    assert parameters(_DeploymentResponseBase.cancel) == ["self"], where
+    assert "self._replica_result_future" in inspect.getsource(_DeploymentResponseBase), where
+    assert "self._replica_result " in inspect.getsource(_DeploymentResponseBase), where
 
 
 def test_the_store_of_serves_controller() -> None:
