@@ -29,6 +29,7 @@ from service.ray_serve.environment import door_variables
 
 OBJECT_STORE_BYTES: Final = 128 * 2**20  # prompts and texts are small; Ray would take a third of the memory
 PORT_ATTEMPTS: Final = 5
+END_LIMIT_S: Final = 5.0
 MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
 VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
 TOKEN_PATH: Final = Path("~/.ray/auth_token")
@@ -59,6 +60,17 @@ class LocalCluster:
     def start(self) -> dict[str, int]:
         """Start Ray; returns the numbers of the vital processes by their names for the user."""
         _make_token_private()
+        strangers = _children()
+        try:
+            self._start_ray()
+        except Exception as error:  # Ray has no type for it: now and then a process of its own does not come up in 30 s
+            print(f"Ray did not start, and is started once more: {error}", file=sys.stderr)
+            _end(_children() - strangers)
+            self._start_ray()
+        names = {child.pid: child.name().removesuffix(".exe") for child in _children() - strangers}
+        return {VITAL_NAMES[name]: pid for pid, name in names.items() if name in VITAL_NAMES}
+
+    def _start_ray(self) -> None:
         ray.init(
             address="local",
             job_config=OwnPackagesFirst(),
@@ -69,8 +81,6 @@ class LocalCluster:
             # their paths must not pass 103 characters.
             _temp_dir=os.path.join(self._directory, "r"),
         )
-        children = {child.pid: child.name().removesuffix(".exe") for child in psutil.Process().children()}
-        return {VITAL_NAMES[name]: pid for pid, name in children.items() if name in VITAL_NAMES}
 
     def start_serve(self) -> tuple[str, int]:
         """Start Serve's proxy; returns where it listens."""
@@ -87,6 +97,19 @@ class LocalCluster:
 
     def release(self) -> None:
         """Nothing: see the class."""
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children())
+
+
+def _end(processes: set[psutil.Process]) -> None:
+    """Kill them and what they started."""
+    lineage = processes.union(*(each.children(recursive=True) for each in processes))
+    for each in lineage:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    psutil.wait_procs(lineage, timeout=END_LIMIT_S)
 
 
 def cpu_count() -> int:

@@ -8,11 +8,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+import ray
 
 from service.engine.model.child import Outcome
 from service.launch import checks
@@ -22,6 +23,7 @@ from service.launch.supervisor import StateLines
 from service.messages.life import ServiceState, StageProgress, StartError, Stopping
 from service.messages.options import RunOptions
 from service.ray_serve import doors
+from service.ray_serve.clusters import LocalCluster
 from service.ray_serve.environment import driver_environment
 from service.ray_serve.redeployer import reason_of
 from tests.unit.fake_nvml import Nvml
@@ -266,6 +268,61 @@ def test_that_a_cluster_of_somebody_else_is_left_as_it_is() -> None:
     environment = driver_environment(RunOptions(address="1.2.3.4:6379"), "4711", {})
     assert "RAY_AUTH_MODE" not in environment
     assert not any(name.startswith(("RAY_SERVE", "BATCHSCOPE_DOORS")) for name in environment)
+
+
+# -- Ray --------------------------------------------------------------------------------------------------------------
+
+
+class RayThatStarts:
+    """In the place of `ray.init`: leaves a process behind, and comes up with call number `comes_up`."""
+
+    def __init__(self, comes_up: int) -> None:
+        self._comes_up = comes_up
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, **_: object) -> None:
+        self.started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        if len(self.started) < self._comes_up:
+            raise Exception("The current node timed out during startup.")
+
+    def end(self) -> None:
+        for each in self.started:
+            each.kill()
+            each.wait()
+
+
+@pytest.fixture
+def start_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], RayThatStarts]]:
+    rays = []
+
+    def start(comes_up: int) -> RayThatStarts:
+        fake = RayThatStarts(comes_up)
+        rays.append(fake)
+        monkeypatch.setattr(ray, "init", fake)
+        LocalCluster(RunOptions(), str(tmp_path), lambda: 0).start()
+        return fake
+
+    yield start
+    for each in rays:
+        each.end()
+
+
+def test_that_a_ray_that_does_not_come_up_is_ended_and_started_once_more(
+    start_ray: Callable[[int], RayThatStarts],
+) -> None:
+    first, second = start_ray(2).started
+    assert first.poll() is not None
+    assert second.poll() is None
+
+
+def test_that_a_ray_that_comes_up_is_started_once(start_ray: Callable[[int], RayThatStarts]) -> None:
+    [only] = start_ray(1).started
+    assert only.poll() is None
+
+
+def test_that_a_ray_that_never_comes_up_ends_the_start(start_ray: Callable[[int], RayThatStarts]) -> None:
+    with pytest.raises(Exception, match="timed out during startup"):
+        start_ray(9)
 
 
 # -- output -----------------------------------------------------------------------------------------------------------
