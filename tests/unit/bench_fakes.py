@@ -46,10 +46,10 @@ class FakeMeasurer:
     def __init__(self, subject: Subject, tokens_per_s: float) -> None:
         self._subject: Subject = subject
         self._tokens_per_s = tokens_per_s
-        self.asked: list[tuple[int, int, int]] = []
+        self.asked: list[tuple[int, int, float]] = []
 
-    async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
-        self.asked.append((size, tokens, batches))
+    async def run(self, size: int, tokens: int, run_s: float) -> BenchRun:
+        self.asked.append((size, tokens, run_s))
         return run(self._subject, size, self._tokens_per_s)
 
 

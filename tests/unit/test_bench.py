@@ -104,7 +104,7 @@ def test_that_the_table_has_a_block_for_each_size_with_its_floors() -> None:
     assert next(row for row in rows if row[:2] == ["16", "engine"])[2:6] == ["200.0", "±0", "%", "4.00"]
     assert [row[0] for row in rows if row and row[0] in ("1", "16")] == ["1", "16"]
     assert sum(line.lstrip().startswith("floor, memory") for line in lines) == 2
-    assert "1 round of 3 batches" in lines[1]
+    assert "1 round of 3 s" in lines[1]
 
 
 def test_that_the_table_of_a_service_elsewhere_leaves_out_what_is_not_known() -> None:

@@ -31,7 +31,7 @@ from tests.unit.bench_fakes import WEIGHTS, FakeMeasurer, FakeReference
 from tests.unit.test_compare_runs import batch, report
 
 ON = MeasuredOn(model="tiny", device="cpu", dtype="float32")
-PLAN = BenchPlan(sizes=(1, 4), tokens=8, rounds=2, batches=3)
+PLAN = BenchPlan(sizes=(1, 4), tokens=8, rounds=2, run_s=3.0)
 
 
 class FakeBench(Bench):
@@ -65,7 +65,7 @@ def carried_out(tell: list[Progress] | None = None) -> BenchReport:
 def test_that_each_size_is_warmed_up_and_only_the_rounds_count(started: FakeBench) -> None:
     result = carried_out()
 
-    assert started.engine.asked == [(1, 4, 1), (4, 4, 1), *[(1, 8, 3), (4, 8, 3)] * 2]
+    assert started.engine.asked == [(1, 4, 0.0), (4, 4, 0.0), *[(1, 8, 3.0), (4, 8, 3.0)] * 2]
     assert len(result.runs) == 2 * 2 * 2
     assert {each.rounds for each in result.reached} == {2}
 
@@ -104,8 +104,8 @@ def test_that_other_programs_at_work_are_named(started: FakeBench, monkeypatch: 
 def test_that_what_was_measured_before_a_failure_can_be_concluded(
     started: FakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(size: int, tokens: int, batches: int) -> None:
-        if batches == PLAN.batches:
+    async def run(size: int, tokens: int, run_s: float) -> None:
+        if run_s == PLAN.run_s:
             raise WorkerError("It died.")
 
     monkeypatch.setattr(started.generate, "run", run)
@@ -187,13 +187,13 @@ class FakeService:
 
 
 @pytest.mark.parametrize(("subject", "streams"), [("http", True), ("http_whole", False)])
-async def test_that_users_keep_the_batch_full_for_as_many_batches_and_some_before_and_after(
+async def test_that_users_keep_the_batch_full_for_as_long_and_some_batches_before_and_after(
     subject: Subject, streams: bool
 ) -> None:
     service = FakeService()
     through = ThroughHttp(cast(MeasuredService, service), "continuous", subject)
 
-    runs = [await through.run(1, 8, batches) for batches in (1, 3)]
+    runs = [await through.run(1, 8, run_s) for run_s in (0.0, 3.0)]
 
     settings, load, first_s = service.loaded[0]
     assert (settings.formation, settings.max_batch_size) == ("continuous", 1)

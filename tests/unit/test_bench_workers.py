@@ -100,9 +100,10 @@ def test_that_the_engine_alone_decodes_full_batches_to_their_end(
     monkeypatch.setattr(subjects, "load_engine", lambda _: LoadedEngine(engine, "cpu", "float32"))
     settings = Settings(formation=formation)  # type: ignore[arg-type]
 
-    run = EngineAlone(ServiceOptions(settings=settings)).run(size=6, tokens=5, batches=2)
+    run = EngineAlone(ServiceOptions(settings=settings)).run(size=6, tokens=5, run_s=0.2)
 
-    assert (run.subject, run.tokens, run.rows) == ("engine", 6 * 5 * 2, 6)
+    assert (run.subject, run.tokens % (6 * 5), run.rows) == ("engine", 0, 6)
+    assert run.ran_s >= 0.2
     assert run.step_s is not None
     assert 0 < run.first_token_s < run.ran_s
     assert run.memory_bytes > 0
@@ -117,11 +118,11 @@ async def test_that_generate_is_measured_on_the_weights_in_the_folder(tmp_path: 
     async with Worker(Reference, ServiceOptions(model=str(tmp_path), device="cpu", dtype="float32")) as worker:
         await worker.ready()
         on, weights = await worker.ask("facts")
-        run = await worker.ask("run", 3, 4, 2)
+        run = await worker.ask("run", 3, 4, 0.0)
 
     assert (on.model, on.device, on.dtype) == (tmp_path.name, "cpu", "float32")
     assert weights.parameters == everything - model.get_input_embeddings().weight.numel()
-    assert (run.subject, run.tokens, run.rows) == ("generate", 3 * 4 * 2, 3)
+    assert (run.subject, run.tokens, run.rows) == ("generate", 3 * 4, 3)
     assert run.step_s is not None
 
 

@@ -33,7 +33,7 @@ MEASURED: Final[dict[str, tuple[Subject, ...]]] = {
     "both": ("engine", *HTTP),
 }
 MOST_TOKENS: Final = 1024
-QUICK_BATCHES: Final = 2
+QUICK_RUN_S: Final = 1.0
 
 
 @cli.command
@@ -90,7 +90,7 @@ def _plan(options: argparse.Namespace) -> BenchPlan:
     )
     plan = BenchPlan(service=service, sizes=options.batch_sizes, tokens=options.tokens)
     if options.quick:
-        plan = msgspec.structs.replace(plan, sizes=plan.sizes or QUICK_SIZES, rounds=1, batches=QUICK_BATCHES)
+        plan = msgspec.structs.replace(plan, sizes=plan.sizes or QUICK_SIZES, rounds=1, run_s=QUICK_RUN_S)
     return plan if options.rounds is None else msgspec.structs.replace(plan, rounds=options.rounds)
 
 
@@ -129,7 +129,7 @@ def _heading(report: BenchReport) -> Iterator[str]:
     yield _place(report.on)
     yield (
         f"{plan.tokens} tokens a request, temperature 0, formation {plan.service.settings.formation}; "
-        f"medians of {counted(most_rounds, 'round')} of {counted(plan.batches, 'batch')}"
+        f"medians of {counted(most_rounds, 'round')} of {plan.run_s:g} s"
     )
     if report.rates is not None and report.weights is not None:
         yield (

@@ -106,7 +106,11 @@ def processor_name() -> str:
 
 
 class Stopwatch:
-    """Times the batches of one run; called at each batch's beginning and end and after each of its steps."""
+    """Times the batches of one run; called at each batch's beginning and end and after each of its steps.
+
+    Attributes:
+        ran_s: of all batches so far.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._gpu = device if device.type == "cuda" else None
@@ -115,7 +119,7 @@ class Stopwatch:
         self._process = psutil.Process()
         self._resident_bytes = 0
         self._batches_s: list[list[float]] = []
-        self._ran_s = 0.0
+        self.ran_s = 0.0
 
     def begin_batch(self) -> None:
         self._batches_s.append([time.perf_counter()])
@@ -127,7 +131,7 @@ class Stopwatch:
             self._resident_bytes = max(self._resident_bytes, self._process.memory_info().rss)
 
     def end_batch(self) -> None:
-        self._ran_s += time.perf_counter() - self._batches_s[-1][0]
+        self.ran_s += time.perf_counter() - self._batches_s[-1][0]
 
     def run(self, subject: Subject, size: int, tokens: int) -> BenchRun:
         """What was measured; `tokens` were generated for each row of each batch."""
@@ -136,7 +140,7 @@ class Stopwatch:
             subject=subject,
             size=size,
             tokens=size * tokens * len(self._batches_s),
-            ran_s=self._ran_s,
+            ran_s=self.ran_s,
             step_s=median(steps_s) if steps_s else None,
             first_token_s=median(times_s[1] - times_s[0] for times_s in self._batches_s),
             memory_bytes=self._most_memory_bytes(),

@@ -34,14 +34,14 @@ class BenchPlan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         sizes: prompts that are decoded at a time; ``None`` for the usual ones of the device.
         tokens: generated for each prompt.
-        batches: one after the other, in each run.
+        run_s: how long each run goes on; it ends with a batch. Shorter ones show how a run begins.
     """
 
     service: ServiceOptions = ServiceOptions()
     sizes: tuple[int, ...] | None = None
     tokens: int = 24
     rounds: int = 3
-    batches: int = 3
+    run_s: float = 3.0
 
     def sizes_on(self, device: str) -> tuple[int, ...]:
         """
@@ -62,8 +62,8 @@ class PlannedRun(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """About how long it takes, in an unknown unit: a step of ten rows takes twice that of a single one."""
-        return 1.0 + self.size / 10
+        """About how long it takes, in an unknown unit: batches before and after the measured ones take time too."""
+        return 1.0 + self.size / 30
 
 
 def interleaved(subjects: tuple[Subject, ...], sizes: tuple[int, ...], rounds: int) -> Iterator[PlannedRun]:

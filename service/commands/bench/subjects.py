@@ -26,7 +26,7 @@ class EngineAlone:
         self._engine, self._device, *_ = load_engine(options)
         self._admit = _nobody if options.settings.formation == "continuous" else None
 
-    def run(self, size: int, tokens: int, batches: int) -> BenchRun:
+    def run(self, size: int, tokens: int, run_s: float) -> BenchRun:
         import torch
 
         from service.commands.bench.machine import Stopwatch
@@ -38,12 +38,13 @@ class EngineAlone:
                 watch.end_step(is_last=progress[0].finish_reason is not None)
 
         sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
-        for _ in range(batches):
+        while True:
             jobs = [self._engine.job(str(row), prompt, sampling) for row, prompt in enumerate(prompts_for(size))]
             watch.begin_batch()
             self._engine.generate(jobs, emit, self._admit)
             watch.end_batch()
-        return watch.run("engine", size, tokens)
+            if watch.ran_s >= run_s:
+                return watch.run("engine", size, tokens)
 
 
 def _nobody(*_: object) -> tuple[Job, ...]:
@@ -92,17 +93,18 @@ class Reference:
 
         return measured_rates(self._device, self._dtype)
 
-    def run(self, size: int, tokens: int, batches: int) -> BenchRun:
+    def run(self, size: int, tokens: int, run_s: float) -> BenchRun:
         from service.commands.bench.machine import Stopwatch
 
         watch = Stopwatch(self._device)
         prompts = prompts_for(size)
-        for _ in range(batches):
+        while True:
             inputs = self._tokenizer(prompts, padding=True, return_tensors="pt", return_token_type_ids=False)
             watch.begin_batch()
             self._generate(inputs, tokens, watch.end_step)
             watch.end_batch()
-        return watch.run("generate", size, tokens)
+            if watch.ran_s >= run_s:
+                return watch.run("generate", size, tokens)
 
     def _generate(self, inputs: Any, tokens: int, end_step: Callable[..., None]) -> None:
         steps = 0

@@ -96,8 +96,8 @@ class ThroughHttp:
         self._subject: Subject = subject
         self._batch_s: dict[int, float] = {}
 
-    async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
-        """Measure about `batches` batches while all users are there; the first run at a size measures one wave."""
+    async def run(self, size: int, tokens: int, run_s: float) -> BenchRun:
+        """Measure about `run_s` while all users are there; the first run at a size measures one wave."""
         settings = Settings(formation=self._formation, max_batch_size=size)
         load = RunLoad(
             pattern=ClosedLoop(users=USERS_A_ROW * size),
@@ -106,7 +106,7 @@ class ThroughHttp:
             stream=HTTP[self._subject],
         )
         batch_s = self._batch_s.get(size)
-        for_s = AT_ONCE_S if batch_s is None else (BATCHES_BEFORE + batches + BATCHES_AFTER) * batch_s
+        for_s = AT_ONCE_S if batch_s is None else run_s + (BATCHES_BEFORE + BATCHES_AFTER) * batch_s
         report, executed = await self._service.run(settings, load, for_s)
         within_s = (
             (0.0, report.ran_s) if batch_s is None else (BATCHES_BEFORE * batch_s, for_s - BATCHES_AFTER * batch_s)
@@ -294,7 +294,7 @@ class BenchWork:
             doing = f"round {run.round + 1} of {self._plan.rounds}: {_doing(run)}"
             notify(Progress(done=place, total=len(planned), doing=doing, left_s=left_s))
             with self._others:
-                measured = await bench.measurers[run.subject].run(run.size, self._plan.tokens, self._plan.batches)
+                measured = await bench.measurers[run.subject].run(run.size, self._plan.tokens, self._plan.run_s)
             assert (measured.subject, measured.size) == (run.subject, run.size)
             self._runs.append(measured)
         await self._take_rates(bench)
@@ -304,7 +304,7 @@ class BenchWork:
         for run in planned:
             notify(_beginning(f"{WARM_UP}: {_doing(run)}"))
             tokens = self._plan.tokens if run.subject in HTTP else min(WARM_UP_TOKENS, self._plan.tokens)
-            await bench.measurers[run.subject].run(run.size, tokens, 1)
+            await bench.measurers[run.subject].run(run.size, tokens, 0.0)
 
     async def _take_rates(self, bench: Bench) -> None:
         """What the machine does at best is the best of all that was measured: others can only make it slower."""

@@ -57,9 +57,9 @@ class Worker:
         """Raises `WorkerError` where the object could not be made."""
         await asyncio.to_thread(self._answer)
 
-    async def run(self, size: int, tokens: int, batches: int) -> BenchRun:
-        """What the object's `run` measures in `batches` batches; raises `WorkerError`."""
-        measured: BenchRun = await self.ask("run", size, tokens, batches)
+    async def run(self, size: int, tokens: int, run_s: float) -> BenchRun:
+        """What the object's `run` measures in batches that take `run_s` in all; raises `WorkerError`."""
+        measured: BenchRun = await self.ask("run", size, tokens, run_s)
         return measured
 
     async def ask(self, method: str, *arguments: Any) -> Any:
