@@ -31,6 +31,7 @@ needs_pairs = pytest.mark.skipif(not HAS_PAIRS, reason="this processor has no pr
 LAYERS = [
     tiled.TiledLinear,
     pytest.param(tiled.PublishedLinear, marks=needs_bytes),
+    pytest.param(tiled.TwofoldLinear, marks=needs_bytes),
     pytest.param(tiled.EightBitLinear, marks=needs_bytes),
 ]
 SIZES = [(1, 8), (47, 90), (48, 64), (49, 4), (200, 130)]  # outputs, inputs
@@ -149,6 +150,21 @@ def test_that_weights_are_kept_in_as_few_bits_as_they_were_published_in(bits: in
     by_halves = of.double() @ exact.bfloat16().double().T
     wanted = of.double() @ exact.T
     assert (tiled.product(kept, of) - wanted).abs().mean() < (by_halves - wanted).abs().mean()
+
+
+@needs_bytes
+@needs_pairs
+@pytest.mark.parametrize("bits", [4, 8])
+def test_that_many_rows_are_multiplied_in_bfloat16_and_few_in_few_bits(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiled, "pairs_are_quicker", lambda: True)
+    gates, others, of = published(bits, 100, 96), published(bits, 100, 96), torch.randn(33, 96)
+    both = tiled.as_published_and_in_halves(gates, others)
+    few, many = tiled.BlockWeights.of(gates, others), tiled.PairWeights.of(gates, others)
+    for rows in ROWS:
+        expected = many if rows >= tiled.MANY_ROWS else few
+        assert torch.equal(tiled.product(both, of[:rows]), tiled.product(expected, of[:rows]))
 
 
 @needs_bytes

@@ -18,7 +18,7 @@ from service.engine.model.batch_cache import BatchCache
 from service.engine.model.lean import LeanLlama
 from service.engine.model.linear import PackedLinear, SideBySide, has_kernels, packs
 from service.engine.model.load import load, takes_int8
-from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, by_kernels, on_a_processor, optimized
+from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, by_kernels, deterministic, on_a_processor, optimized
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
@@ -44,8 +44,23 @@ def llama(**changes: Any) -> Any:
 
 
 CPU = torch.device("cpu")
+
+
+PACKED_LAYERS = {"TiledLinear", "TwofoldLinear", "PublishedLinear", "PackedLinear", "EightBitLinear"}
+
+
+def has_pairs() -> bool:
+    """Whether this processor has products of pairs of bfloat16."""
+    if not has_kernels():
+        return False
+    from service.engine.model.vectors import HAS_PAIRS
+
+    return HAS_PAIRS
+
+
 needs_kernels = pytest.mark.skipif(not has_kernels(), reason="there are no kernels for this processor")
 needs_bytes = pytest.mark.skipif(not takes_int8(), reason="this processor has no products of bytes")
+needs_pairs = pytest.mark.skipif(not has_pairs(), reason="this processor has no products of bfloat16")
 needs_packing = pytest.mark.skipif(
     not packs(torch.bfloat16), reason="this processor has no kernels for packed bfloat16"
 )
@@ -85,6 +100,12 @@ class Pencil:
 
 
 @pytest.fixture
+def quick_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that has products of pairs of bfloat16 takes them quickly, whatever a trial would say."""
+    monkeypatch.setattr("service.engine.model.tiled.pairs_are_quicker", has_pairs)
+
+
+@pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "has_kernels", lambda: False)
 
@@ -116,12 +137,21 @@ def test_that_a_llama_computes_the_same_within_rounding(changes: dict[str, Any],
 
 
 @needs_kernels
-@pytest.mark.parametrize("eight_bit", [False, pytest.param(True, marks=needs_bytes)])
-def test_that_a_step_that_is_computed_at_once_has_the_bits_of_one_layer_after_the_other(eight_bit: bool) -> None:
-    at_once = by_kernels(eight_bit=eight_bit)
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        pytest.param(llama, {}, id="bfloat16"),
+        pytest.param(llama, {"eight_bit": True}, id="8 bits", marks=needs_bytes),
+        pytest.param(lambda: in_few_bits(llama()), {"twofold": True}, id="few bits and bfloat16", marks=needs_bytes),
+    ],
+)
+def test_that_a_step_that_is_computed_at_once_has_the_bits_of_one_layer_after_the_other(
+    make: Callable[[], Any], how: dict[str, bool], quick_pairs: None
+) -> None:
+    at_once = by_kernels(**how)
     by_layer = at_once.operators._replace(whole=None)
-    found = logits(LeanLlama(llama(), at_once.make, operators=at_once.operators))
-    wanted = logits(LeanLlama(llama(), at_once.make, operators=by_layer))
+    found = logits(LeanLlama(make(), at_once.make, operators=at_once.operators))
+    wanted = logits(LeanLlama(make(), at_once.make, operators=by_layer))
     assert all(map(torch.equal, found, wanted))
 
 
@@ -178,7 +208,7 @@ def test_that_of_another_architecture_the_linear_layers_are_computed_by_kernels(
 
     forward = optimized(model, CPU)
 
-    assert type(model.lm_head) is by_kernels().make
+    assert type(model.lm_head) is by_kernels(twofold=True).make
     assert_same_within_rounding(forward, expected, 1.0)
 
 
@@ -204,7 +234,7 @@ def test_that_a_model_whose_results_would_change_computes_as_it_did(
 
     model = make()
     expected = logits(OwnPass(model, CPU))
-    monkeypatch.setattr(module, "on_a_processor", lambda dtype: [Linear(Wrong, 0.0)])
+    monkeypatch.setattr(module, "on_a_processor", lambda *_, **__: [Linear(Wrong, 0.0)])
 
     forward = optimized(model, CPU)
 
@@ -226,6 +256,12 @@ def bits_of(forward: nn.Module) -> list[int]:
     return [each.weights.bits for each in forward.modules() if hasattr(getattr(each, "weights", None), "bits")]
 
 
+def are_twofold(forward: nn.Module) -> set[bool]:
+    """Whether these are kept in bfloat16 as well."""
+    kept = [each.weights for each in forward.modules() if hasattr(getattr(each, "weights", None), "bits")]
+    return {each.halves is not None for each in kept}
+
+
 @needs_bytes
 def test_that_a_model_that_was_published_in_few_bits_is_computed_in_them() -> None:
     model = in_few_bits(llama())
@@ -235,6 +271,29 @@ def test_that_a_model_that_was_published_in_few_bits_is_computed_in_them() -> No
 
     assert bits_of(forward) == [4] * 8 + [8]
     assert_same_within_rounding(forward, expected, by_kernels().roundings)
+
+
+@needs_bytes
+@needs_pairs
+@pytest.mark.parametrize(("times_in_memory", "is_twofold"), [(5.0, True), (3.0, False)])
+def test_that_such_a_model_is_kept_in_bfloat16_too_where_memory_holds_that_well(
+    times_in_memory: float, is_twofold: bool, monkeypatch: pytest.MonkeyPatch, quick_pairs: None
+) -> None:
+    model = in_few_bits(llama())
+    weights_bytes = sum(each.nbytes for each in model.parameters())
+    monkeypatch.setattr(module, "free_memory_bytes", lambda: int(times_in_memory * weights_bytes))
+
+    forward = optimized(model, CPU)
+
+    assert bits_of(forward) == [4] * 8 + [8]
+    assert are_twofold(forward) == {is_twofold}
+
+
+@needs_bytes
+def test_that_a_deterministic_model_is_kept_in_few_bits_alone(quick_pairs: None) -> None:
+    forward = deterministic(in_few_bits(llama()))
+    assert bits_of(forward) == [4] * 8 + [8]
+    assert are_twofold(forward) == {False}
 
 
 @needs_bytes
@@ -302,13 +361,13 @@ def test_that_weights_for_which_memory_lacks_are_not_packed(monkeypatch: pytest.
     monkeypatch.setattr(psutil, "virtual_memory", Full)
     forward = optimized(llama(), CPU)
 
-    assert not {"TiledLinear", "PublishedLinear", "PackedLinear"} & {type(each).__name__ for each in forward.modules()}
+    assert {type(each).__name__ for each in forward.modules()}.isdisjoint(PACKED_LAYERS)
 
 
 @pytest.mark.parametrize(
     ("dtype", "linears"),
     [
-        pytest.param("bfloat16", {by_kernels().make.__name__ if has_kernels() else ""}, marks=needs_kernels),
+        pytest.param("bfloat16", {"TwofoldLinear" if takes_int8() else "TiledLinear"}, marks=needs_kernels),
         ("float32", {"PackedLinear"}),
         pytest.param("int8", {"EightBitLinear"}, marks=needs_bytes),
     ],
@@ -319,4 +378,4 @@ def test_that_the_real_model_is_lean_and_on_a_processor_packed(
     forward = load(model_folder, "cpu", dtype).forward
     assert isinstance(forward, LeanLlama)
     kinds = {type(each).__name__ for each in forward.modules()}
-    assert kinds & {"TiledLinear", "PublishedLinear", "PackedLinear", "EightBitLinear", "Linear"} == linears
+    assert kinds & {*PACKED_LAYERS, "Linear"} == linears

@@ -17,7 +17,7 @@ from service.engine.model import kernels
 from service.engine.model.kernels import Task
 from service.engine.model.lean import LeanLayer, Operators, halves_rotated, has_few_columns
 from service.engine.model.passes import Part
-from service.engine.model.tiled import OUTPUTS, Room, TiledGates, TiledLinear, Weights, addresses
+from service.engine.model.tiled import MANY_ROWS, OUTPUTS, Room, TiledGates, TiledLinear, Weights, addresses
 
 ALONE: Final = 1 << 14  # numbers, up to which one thread is done before others have begun
 MOST_PROGRAMS: Final = 256  # some 30 kB each
@@ -34,14 +34,10 @@ class WholePass:
         self._layers = layers
         self._norm = norm
         self._output = output
-        self._lock = threading.Lock()  # of the memory that the passes of all batches share
         self._room = Room(1)
+        self._lock = threading.Lock()  # of the memory that the passes of all batches share
         self._programs: dict[tuple[Shape, ...], _Program] = {}
-        tasks = np.stack([kernels.as_program(*self._tasks(each, [(1, 1)])) for each in layers])
-        if (tasks[..., 0] != tasks[0, :, 0]).any():
-            raise ValueError("its layers keep their weights in several ways")
-        own = tasks[:, ~_attends(tasks[0])]
-        self._apart = own - own[0]  # what layers, which are of one shape, differ by: the addresses of their weights
+        self._apart = {has_many: self._differences(MANY_ROWS if has_many else 1) for has_many in (False, True)}
 
     @classmethod
     def of(cls, layers: Sequence[LeanLayer], norm: Any, output: Any) -> WholePass | None:
@@ -98,11 +94,21 @@ class WholePass:
         first = kernels.as_program(*self._tasks(self._layers[0], shapes))
         attends = _attends(first)
         layers = np.repeat(first[None], len(self._layers), axis=0)
-        layers[:, ~attends] += self._apart
+        layers[:, ~attends] += self._apart[sum(_sizes(shapes)) >= MANY_ROWS]
         tasks = np.concatenate([layers.reshape(-1, kernels.TASK), kernels.as_program(*self._last_tasks(shapes))])
         begins = len(first) * np.arange(len(layers))[:, None]
         attending = [begins + own for own in np.flatnonzero(attends).reshape(len(shapes), 2)]
         return _Program(tasks, self._hidden(sum(_sizes(shapes))), attending)
+
+    def _differences(self, rows: int) -> NDArray[np.int64]:
+        """What layers, which are of one shape, differ by from the first: the addresses of their weights."""
+        self._room = Room(rows)
+        tasks = np.stack([kernels.as_program(*self._tasks(each, [(rows, 1)])) for each in self._layers])
+        if (tasks[..., 0] != tasks[0, :, 0]).any():
+            raise ValueError("its layers keep their weights in several ways")
+        own: NDArray[np.int64] = tasks[:, ~_attends(tasks[0])]
+        differences: NDArray[np.int64] = own - own[0]
+        return differences
 
     def _tasks(self, of: _Layer, shapes: Sequence[Shape]) -> list[Task]:
         """Those of a layer."""

@@ -4,7 +4,8 @@ oneDNN takes half as long again for the products of a step: for few rows since e
 many since its instruction for bfloat16 was no quicker than those for float32 on the first processor that was measured.
 Here keys and values are bfloat16, and so are weights that were not published in 4 or 8 bits. All else is float32, but
 for the inputs of products: with weights in few bits they are whole numbers, and with others bfloat16 where
-`tiled.pairs_are_quicker`. A row's results have the same bits beside any others.
+`tiled.pairs_are_quicker`. A row's results have the same bits beside any others, but where `tiled.TwofoldLinear` keeps
+weights both ways.
 
 A kernel runs on torch's own threads: those of another team would wait for the cores on which these still spin. The
 kernels of a whole pass are one program, for which Python is left once: each return to it would cost ten microseconds,

@@ -43,29 +43,32 @@ class Linear(NamedTuple):
     operators: Operators = AS_TRANSFORMERS
 
 
+ROOM_FOR_TWO: Final = 4.0  # times all weights: keys and values need some as well, and other replicas
+
 AS_IT_IS: Final = Linear(SideBySide, 8.0)
 AT_A_GPU: Final = Linear(MergedLinear, 32.0, AT_ONCE)  # by torch's operators alone
 PACKED: Final = {torch.bfloat16: Linear(PackedLinear, 0.0), torch.float32: Linear(PackedLinear, 256.0)}
 INVARIANT: Final = {dtype: Linear(InvariantLinear, linear.roundings) for dtype, linear in PACKED.items()}
 
 
-def by_kernels(*, eight_bit: bool = False, as_published: bool = True) -> Linear:
-    """Linear layers of our own kernels, where there are some."""
+def by_kernels(*, eight_bit: bool = False, as_published: bool = True, twofold: bool = False) -> Linear:
+    """Linear layers of our own kernels, where there are some; `twofold` for a model that was published in few bits."""
     from service.engine.model.by_kernels import BY_KERNELS
-    from service.engine.model.tiled import EightBitLinear, PublishedLinear, TiledLinear
+    from service.engine.model.tiled import EightBitLinear, PublishedLinear, TiledLinear, TwofoldLinear
     from service.engine.model.vectors import HAS_BYTES
 
     if eight_bit:
         return Linear(EightBitLinear, 32.0, BY_KERNELS)
-    return Linear(PublishedLinear if as_published and HAS_BYTES else TiledLinear, 32.0, BY_KERNELS)
+    published = TwofoldLinear if twofold else PublishedLinear
+    return Linear(published if as_published and HAS_BYTES else TiledLinear, 32.0, BY_KERNELS)
 
 
-def on_a_processor(dtype: torch.dtype) -> list[Linear]:
+def on_a_processor(dtype: torch.dtype, *, twofold: bool = False) -> list[Linear]:
     """Linear layers for weights of `dtype`, the quickest first; none where there are but torch's."""
     packed = [PACKED[dtype]] if packs(dtype) else []
     if dtype != torch.bfloat16 or not has_kernels():
         return packed
-    return [by_kernels(), by_kernels(as_published=False), *packed]
+    return [by_kernels(twofold=twofold), by_kernels(as_published=False), *packed]
 
 
 def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
@@ -84,8 +87,8 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
     dtype = next(model.parameters()).dtype
-    has_room = sum(each.nbytes for each in model.parameters()) <= free_memory_bytes()
-    on_processor = on_a_processor(dtype) if device.type == "cpu" and has_room else []
+    times = _times_in_memory(model)
+    on_processor = on_a_processor(dtype, twofold=times >= ROOM_FOR_TWO) if device.type == "cpu" and times >= 1 else []
     linears = on_a_gpu() if device.type == "cuda" else on_processor or [AS_IT_IS]
     forward = _first_same(model, own, linears, report)
     if forward is own and device.type == "cuda":
@@ -113,6 +116,12 @@ def deterministic(model: Any, eight_bit: bool = False, report: LoadReport = keep
     if not all(is_invariant(layer, inputs, lean.number) for layer, inputs in lean.linears()):
         raise ModelError("This processor's products depend on the number of rows; leave out deterministic.")
     return lean
+
+
+def _times_in_memory(model: Any) -> float:
+    """How often a model's weights would fit beside themselves."""
+    weights_bytes: int = sum(each.nbytes for each in model.parameters())
+    return free_memory_bytes() / weights_bytes
 
 
 def on_a_gpu() -> list[Linear]:

@@ -20,6 +20,7 @@ from service.engine.model.vectors import BLOCK, BLOCKS, GROUP, HAS_PAIRS, LANES,
 TRIED_ROWS, TRIED_INPUTS, TRIED_OUTPUTS = 16, 576, 3072
 TRIALS: Final = 20
 WORTH_ROUNDING: Final = 1.2  # times as quick
+MANY_ROWS: Final = 8  # from here on numbers in few bits take more time than bfloat16, which is read from more memory
 OUTPUTS: Final = 8  # in the task of a product: their address
 TINIEST: Final = torch.finfo(torch.float32).tiny
 LEVELS: Final = 16  # of a weight in 4 bits
@@ -143,12 +144,14 @@ class BlockWeights(NamedTuple):
         bits: of a weight.
         outputs: how many a matrix has.
         input_bits: 16, which change hardly any result, or 8, which take half of the time where rows are many.
+        halves: the same rounded to bfloat16, for products of `MANY_ROWS`; ``None`` where these are computed as others.
     """
 
     packed: Tensor
     bits: int
     outputs: int
     input_bits: int = 16
+    halves: PairWeights | None = None
 
     @classmethod
     def of(cls, *matrices: Tensor, rounds: bool = True) -> Self:
@@ -164,6 +167,8 @@ class BlockWeights(NamedTuple):
 
     def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
         rows, length = inputs.shape
+        if self.halves is not None and rows >= MANY_ROWS:
+            return self.halves.tasks(inputs, outputs, before, room)
         blocks = room.of("blocks", rows, -(-length // BLOCK), input_block_bytes(self.input_bits), dtype=torch.uint8)
         places = addresses(blocks, self.packed, outputs if before is None else before, outputs)
         of = kernels.NIBBLES if self.bits == 4 else kernels.BYTES
@@ -179,6 +184,14 @@ def as_published(*matrices: Tensor) -> Weights:
         return BlockWeights.of(*matrices, rounds=False)
     except ValueError:
         return in_halves(*matrices)
+
+
+def as_published_and_in_halves(*matrices: Tensor) -> Weights:
+    """The same, and for many rows in bfloat16 too, where that is quicker."""
+    weights = as_published(*matrices)
+    if isinstance(weights, BlockWeights) and pairs_are_quicker():
+        return weights._replace(halves=PairWeights.of(*matrices))
+    return weights
 
 
 def in_bytes(*matrices: Tensor) -> Weights:
@@ -300,6 +313,12 @@ class PublishedLinear(TiledLinear):
     """With weights in as few bits as they were published in."""
 
     weigh = as_published
+
+
+class TwofoldLinear(PublishedLinear):
+    """With weights in bfloat16 beside them for many rows, whose results are rounded otherwise than those of few."""
+
+    weigh = as_published_and_in_halves
 
 
 class EightBitLinear(TiledLinear):
