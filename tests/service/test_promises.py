@@ -1,17 +1,19 @@
 """Promises that only many requests at once can break, on a real service of two replicas whose engine is a stub.
 
-T01, T02, T03, T05, T13, T25 and T26 of the reliability tests: what was sent and what came back is counted at the
-clients and held against what the replicas counted.
+T01, T02, T03, T05, T11, T12, T13, T25 and T26 of the reliability tests: what was sent and what came back is counted at
+the clients and held against what the replicas counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import itertools
 import json
 import random
 import socket
 import struct
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +25,7 @@ import hypothesis
 import msgspec
 import numpy as np
 import pytest
+import requests
 import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -45,6 +48,11 @@ TOKENS: Final = 4
 LONG: Final = 2000  # tokens, of which nobody waits for the last
 POISON: Final = "stub:error"
 EXAMPLES: Final = 100
+CHANGES: Final = 200
+NONSENSE: Final = (
+    *("NaN", "Infinity", "-Infinity", "1e400", "-1", "-1e-300", "1" * 400, '"8"', '"８"', '""', '"\\u0000"', '"late "'),
+    *("[]", "[8]", "{}", '{"a": 1}', "null", "tru", "0x8", "1_000", "", "8 8"),
+)
 MOST_TOKENS: Final = 5  # that a described request may ask for
 AS_DESCRIBED: Final = [
     not_a_server_error,
@@ -361,6 +369,57 @@ async def test_that_what_a_client_has_left_is_computed_no_further(service: Servi
     async with asking(service) as clients:
         await clients.ask(map(Question, range(IN_FLIGHT)))
     assert clients.count() == {"right": IN_FLIGHT}
+
+
+async def test_that_two_hundred_changes_of_settings_under_load_harm_no_request_and_no_replica(service: Service) -> None:
+    """T11: each change is in force when it is answered, for a batch that forms after it as for the next change."""
+    sizes = [1 + (7 * number) % 32 for number in range(CHANGES)]
+    changed: list[tuple[float, int, int]] = []  # when that was answered, the version, and its size
+    async with asking(service) as clients, watching(service) as seen:
+
+        async def do() -> None:
+            enough = asyncio.Event()
+            asked = asyncio.create_task(clients.ask(_until(enough), clients=32))
+            for number, size in enumerate(sizes):
+                wait_s = (0.0, 0.02, 0.2)[number % 3]
+                answer = await asyncio.to_thread(service.change, max_batch_size=size, batch_wait_timeout_s=wait_s)
+                in_force = answer.json()
+                changed.append((time.monotonic(), in_force["version"], size))
+                assert in_force["settings"]["max_batch_size"] == size
+                assert in_force["settings"]["batch_wait_timeout_s"] == wait_s
+            enough.set()
+            await asked
+
+        await seen.watch(do())
+    assert set(clients.count()) == {"right"}
+    assert len({status.pid for status in seen.statuses}) == REPLICAS
+    answered_s, versions, _ = map(list, zip(*changed, strict=True))
+    assert versions == list(range(versions[0], versions[0] + CHANGES))
+    size_of = {version: size for _, version, size in changed}
+    under_them = [batch for batch in seen.batches if batch.settings_version in size_of]
+    assert len({batch.settings_version for batch in under_them}) > CHANGES / 10
+    for batch in under_them:
+        assert batch.size <= batch.cap == size_of[batch.settings_version]
+        assert batch.settings_version >= versions[0] - 1 + bisect.bisect_left(answered_s, batch.formed_s)
+
+
+def _until(enough: asyncio.Event) -> Iterator[Question]:
+    numbers = itertools.count()
+    while not enough.is_set():
+        yield Question(next(numbers))
+
+
+@pytest.mark.parametrize("name", Settings.__struct_fields__)
+def test_that_a_setting_that_is_none_is_refused_in_words_and_changes_nothing(service: Service, name: str) -> None:
+    """T12: by HTTP, what JSON can write of numbers, texts and lists, and what is no JSON."""
+    before = requests.get(f"{service.url}/batching", timeout=HANG_S).json()
+    for value in NONSENSE:
+        body = f'{{"max_batch_size": 7, "{name}": {value}}}'.encode()
+        answer = requests.put(f"{service.url}/batching", data=body, timeout=HANG_S)
+        assert answer.status_code in (400, 422), value
+        assert answer.json()["error"]["message"]
+        assert requests.get(f"{service.url}/batching", timeout=HANG_S).json() == before
+    assert service.complete("after them", max_tokens=1).status_code == 200
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allows", "forbids"])
