@@ -275,7 +275,8 @@ class Claims:
             yield f"mean batch {mean}, cap {caps.max()}"
 
     def _running_within_places(self, reading: Reading) -> Untruth:
-        caps = self._history.batches.columns["cap"][-50:]
+        caps = self._history.batches.columns["cap"]
+        caps = caps if self._is_past else caps[-50:]
         if "running" in reading.queue and len(caps):
             running, most = first_number(reading.queue["running"]), caps.max() * max(len(self._history.replicas), 1)
             if running > most:
