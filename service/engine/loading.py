@@ -62,7 +62,7 @@ def load_engine(
     device = choose_device(options.device)
     prepare_engine_thread(device, cores)
     free = FreeCores(cores) if device == "cpu" else None
-    loaded = load(resolve(options.model), device, options.dtype, report, options.deterministic)
+    loaded = load(resolve(options.model), device, options.dtype, report, options.deterministic, options.replicas)
     engine = TextEngine(loaded, ComputeThread(executor, free), tokens_that_fit(loaded, options.replicas))
     dtype = options.dtype if options.dtype == "int8" else str(loaded.dtype).removeprefix("torch.")
     why_processor = why_no_gpu() if (options.device, device) == ("auto", "cpu") else ""

@@ -275,15 +275,15 @@ def test_that_a_model_that_was_published_in_few_bits_is_computed_in_them() -> No
 
 @needs_bytes
 @needs_pairs
-@pytest.mark.parametrize(("times_in_memory", "is_twofold"), [(5.0, True), (3.0, False)])
+@pytest.mark.parametrize(("times", "replicas", "is_twofold"), [(5, 1, True), (3, 1, False), (5, 2, False)])
 def test_that_such_a_model_is_kept_in_bfloat16_too_where_memory_holds_that_well(
-    times_in_memory: float, is_twofold: bool, monkeypatch: pytest.MonkeyPatch, quick_pairs: None
+    times: int, replicas: int, is_twofold: bool, monkeypatch: pytest.MonkeyPatch, quick_pairs: None
 ) -> None:
     model = in_few_bits(llama())
     weights_bytes = sum(each.nbytes for each in model.parameters())
-    monkeypatch.setattr(module, "free_memory_bytes", lambda: int(times_in_memory * weights_bytes))
+    monkeypatch.setattr(module, "free_memory_bytes", lambda: times * weights_bytes)
 
-    forward = optimized(model, CPU)
+    forward = optimized(model, CPU, replicas=replicas)
 
     assert bits_of(forward) == [4] * 8 + [8]
     assert are_twofold(forward) == {is_twofold}

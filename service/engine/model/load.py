@@ -124,17 +124,23 @@ def computed_in(dtype: str) -> torch.dtype:
 
 
 def load(
-    folder: ModelFolder, device: str, dtype: str, report: LoadReport = keep_quiet, is_deterministic: bool = False
+    folder: ModelFolder,
+    device: str,
+    dtype: str,
+    report: LoadReport = keep_quiet,
+    is_deterministic: bool = False,
+    replicas: int = 1,
 ) -> LoadedModel:
     """Load the model of `folder`; `device` and `dtype` may be `auto`. Whatever goes wrong is a `ModelError`.
 
+    `replicas` load it at the same time, each for itself.
     Where `auto` would take float16, whose largest number is 65,504, a model that exceeds it is loaded in float32.
     """
     place = torch.device(choose_device(device))
     chosen = choose_dtype(dtype, str(place))
     if is_deterministic and place.type != "cpu":
         raise ModelError(f"Only a processor computes deterministically, not {place}; choose the device cpu.")
-    loaded = _load(folder, place, chosen, report, is_deterministic)
+    loaded = _load(folder, place, chosen, report, is_deterministic, replicas)
     if dtype == "auto" and chosen == "float16" and not is_finite(loaded):
         logger.warning("The model %s exceeds the numbers of float16, so it computes in float32", folder.name)
         return _load(folder, place, "float32", report)
@@ -152,7 +158,12 @@ def is_finite(loaded: LoadedModel) -> bool:
 
 
 def _load(
-    folder: ModelFolder, place: torch.device, chosen: str, report: LoadReport, is_deterministic: bool = False
+    folder: ModelFolder,
+    place: torch.device,
+    chosen: str,
+    report: LoadReport,
+    is_deterministic: bool = False,
+    replicas: int = 1,
 ) -> LoadedModel:
     if not folder.path.is_dir():
         raise ModelError(f"The model {folder.name} is gone from {folder.path}; start again.")
@@ -165,7 +176,7 @@ def _load(
         if is_deterministic:
             forward = deterministic(model, chosen == "int8", report)
         else:
-            forward = optimized(model, place, eight_bit=chosen == "int8", report=report)
+            forward = optimized(model, place, eight_bit=chosen == "int8", report=report, replicas=replicas)
         if place.type == "cpu":
             _hold_in_memory(forward)
     except ModelError:

@@ -43,7 +43,7 @@ class Linear(NamedTuple):
     operators: Operators = AS_TRANSFORMERS
 
 
-ROOM_FOR_TWO: Final = 4.0  # times all weights: keys and values need some as well, and other replicas
+ROOM_FOR_TWO: Final = 4.0  # times all weights, for each replica: keys and values need some as well
 
 AS_IT_IS: Final = Linear(SideBySide, 8.0)
 AT_A_GPU: Final = Linear(MergedLinear, 32.0, AT_ONCE)  # by torch's operators alone
@@ -71,12 +71,15 @@ def on_a_processor(dtype: torch.dtype, *, twofold: bool = False) -> list[Linear]
     return [by_kernels(twofold=twofold), by_kernels(as_published=False), *packed]
 
 
-def optimized(model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
+def optimized(
+    model: Any, device: torch.device, eight_bit: bool = False, report: LoadReport = keep_quiet, replicas: int = 1
+) -> nn.Module:
     """The `ForwardPass` of a model on `device`, whose layers may be replaced; it is not to be called otherwise.
 
     Its results are equal within rounding, verified on a probe input; a model with which it fails computes as it is.
     Weights are packed only where memory holds both kinds for a moment. With `eight_bit` they are rounded to 8 bits, and
     a model with which that fails is a `ModelError`. `report` is called for layers and, on a GPU, for graphs.
+    `replicas` share the memory.
     """
     own = OwnPass(model, device)
     if eight_bit:
@@ -87,8 +90,9 @@ def optimized(model: Any, device: torch.device, eight_bit: bool = False, report:
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
     dtype = next(model.parameters()).dtype
-    times = _times_in_memory(model)
-    on_processor = on_a_processor(dtype, twofold=times >= ROOM_FOR_TWO) if device.type == "cpu" and times >= 1 else []
+    times_free = free_memory_bytes() / sum(each.nbytes for each in model.parameters())
+    twofold = times_free >= ROOM_FOR_TWO * replicas
+    on_processor = on_a_processor(dtype, twofold=twofold) if device.type == "cpu" and times_free >= 1 else []
     linears = on_a_gpu() if device.type == "cuda" else on_processor or [AS_IT_IS]
     forward = _first_same(model, own, linears, report)
     if forward is own and device.type == "cuda":
@@ -116,12 +120,6 @@ def deterministic(model: Any, eight_bit: bool = False, report: LoadReport = keep
     if not all(is_invariant(layer, inputs, lean.number) for layer, inputs in lean.linears()):
         raise ModelError("This processor's products depend on the number of rows; leave out deterministic.")
     return lean
-
-
-def _times_in_memory(model: Any) -> float:
-    """How often a model's weights would fit beside themselves."""
-    weights_bytes: int = sum(each.nbytes for each in model.parameters())
-    return free_memory_bytes() / weights_bytes
 
 
 def on_a_gpu() -> list[Linear]:
