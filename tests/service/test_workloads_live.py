@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import requests
 
@@ -162,6 +164,63 @@ def test_that_a_function_that_never_returns_costs_its_replica_and_no_request_an_
 
 def call(service: Service, number: int) -> requests.Response:
     return requests.post(service.url, json={"inputs": [number]}, timeout=HANG_S)
+
+
+POISONED = """
+import asyncio
+
+from service.workloads.workload import Workload
+
+RAISED = (ValueError, KeyError, MemoryError, RecursionError, SystemExit, asyncio.CancelledError, StopIteration)
+ENDLESS = []
+ENDLESS.append(ENDLESS)
+BAD_OUTPUTS = dict(enumerate((float("nan"), object(), ENDLESS, b"bytes"), len(RAISED)))
+
+
+class Poisoned(Workload):
+    name, description, examples = "poisoned", "Fails in thirteen ways where an input is below 0.", ("1",)
+
+    def __call__(self, inputs):
+        kinds = [-each % 13 for each in inputs if each < 0]
+        for kind in kinds:
+            if kind < len(RAISED):
+                raise RAISED[kind]("poison")
+        outputs = [BAD_OUTPUTS.get(-each % 13, 0) if each < 0 else 3 * each for each in inputs]
+        if 11 in kinds:
+            return outputs + [0]
+        return 0 if 12 in kinds else outputs
+"""
+GROUP = 8
+GROUPS = 260  # of eight inputs one is poison, of each kind as often
+IN_FLIGHT = 64
+WHY = re.compile(
+    r"The workload poisoned failed on this input: (\w+: .*poison.*|it returned .+)"
+    r"|The result cannot be written as JSON: .+"
+)
+
+
+async def test_that_a_poisonous_input_fails_alone_and_says_so(tmp_path: Path) -> None:
+    """T04. Of thirteen kinds, each raised or returned in a batch of eight, whose other inputs have their outputs."""
+    (tmp_path / "poisoned.py").write_text(POISONED)
+    inputs = [-number // GROUP if number % GROUP == 3 else number for number in range(GROUP * GROUPS)]
+    left = iter(inputs)
+    answers: dict[int, tuple[int, Any]] = {}
+
+    async def client(session: aiohttp.ClientSession, url: str) -> None:
+        for each in left:
+            async with session.post(url, json={"inputs": [each]}) as response:
+                answers[each] = response.status, await response.json()
+
+    arguments = ("--workload", "poisoned:Poisoned", "--max-batch-size", str(GROUP))
+    for service in served(*arguments, folder=tmp_path, program=BATCHSCOPE):
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(HANG_S)) as session:
+            await asyncio.gather(*(client(session, service.url) for _ in range(IN_FLIGHT)))
+    good, poison = [each for each in inputs if each >= 0], [each for each in inputs if each < 0]
+    assert [answers[each] for each in good] == [(200, {"outputs": [3 * each]}) for each in good]
+    for each in poison:
+        status, answer = answers[each]
+        assert status == 500
+        assert WHY.fullmatch(answer["error"]["message"]), answer
 
 
 def test_that_a_workload_that_is_not_there_is_refused_before_ray_starts(tmp_path: Path) -> None:
