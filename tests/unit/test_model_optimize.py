@@ -142,11 +142,11 @@ def test_that_a_llama_computes_the_same_within_rounding(changes: dict[str, Any],
     [
         pytest.param(llama, {}, id="bfloat16"),
         pytest.param(llama, {"eight_bit": True}, id="8 bits", marks=needs_bytes),
-        pytest.param(lambda: in_few_bits(llama()), {"twofold": True}, id="few bits and bfloat16", marks=needs_bytes),
+        pytest.param(lambda: in_few_bits(llama()), {}, id="few bits", marks=needs_bytes),
     ],
 )
 def test_that_a_step_that_is_computed_at_once_has_the_bits_of_one_layer_after_the_other(
-    make: Callable[[], Any], how: dict[str, bool], quick_pairs: None
+    make: Callable[[], Any], how: dict[str, bool]
 ) -> None:
     at_once = by_kernels(**how)
     by_layer = at_once.operators._replace(whole=None)
@@ -287,6 +287,25 @@ def test_that_such_a_model_is_kept_in_bfloat16_too_where_memory_holds_that_well(
 
     assert bits_of(forward) == [4] * 8 + [8]
     assert are_twofold(forward) == {is_twofold}
+
+
+@needs_bytes
+@needs_pairs
+@pytest.mark.parametrize(
+    ("rows", "columns", "are_many"), [(1, 1, False), (7, 1, False), (8, 1, True), (1, 2, True), (3, 5, True)]
+)
+def test_that_steps_of_few_rows_are_computed_in_few_bits_and_prompts_and_those_of_many_in_bfloat16(
+    rows: int, columns: int, are_many: bool, quick_pairs: None
+) -> None:
+    def first_logits(**how: bool) -> torch.Tensor:
+        linear = by_kernels(**how)
+        forward = LeanLlama(in_few_bits(llama()), linear.make, operators=linear.operators)
+        return forward([Pencil([list(range(row, row + columns)) for row in range(rows)]).part(columns)])
+
+    found = first_logits(twofold=True)
+    in_few, in_halves = first_logits(), first_logits(as_published=False)
+    assert not torch.equal(in_few, in_halves)
+    assert torch.equal(found, in_halves if are_many else in_few)
 
 
 @needs_bytes

@@ -37,7 +37,7 @@ class WholePass:
         self._room = Room(1)
         self._lock = threading.Lock()  # of the memory that the passes of all batches share
         self._programs: dict[tuple[Shape, ...], _Program] = {}
-        self._apart = {has_many: self._differences(MANY_ROWS if has_many else 1) for has_many in (False, True)}
+        self._apart = {_are_many(shapes): self._differences(shapes) for shapes in ([(1, 1)], [(1, 2)])}
 
     @classmethod
     def of(cls, layers: Sequence[LeanLayer], norm: Any, output: Any) -> WholePass | None:
@@ -94,16 +94,16 @@ class WholePass:
         first = kernels.as_program(*self._tasks(self._layers[0], shapes))
         attends = _attends(first)
         layers = np.repeat(first[None], len(self._layers), axis=0)
-        layers[:, ~attends] += self._apart[sum(_sizes(shapes)) >= MANY_ROWS]
+        layers[:, ~attends] += self._apart[_are_many(shapes)]
         tasks = np.concatenate([layers.reshape(-1, kernels.TASK), kernels.as_program(*self._last_tasks(shapes))])
         begins = len(first) * np.arange(len(layers))[:, None]
         attending = [begins + own for own in np.flatnonzero(attends).reshape(len(shapes), 2)]
         return _Program(tasks, self._hidden(sum(_sizes(shapes))), attending)
 
-    def _differences(self, rows: int) -> NDArray[np.int64]:
+    def _differences(self, shapes: Sequence[Shape]) -> NDArray[np.int64]:
         """What layers, which are of one shape, differ by from the first: the addresses of their weights."""
-        self._room = Room(rows)
-        tasks = np.stack([kernels.as_program(*self._tasks(each, [(rows, 1)])) for each in self._layers])
+        self._room = Room(sum(_sizes(shapes)))
+        tasks = np.stack([kernels.as_program(*self._tasks(each, shapes)) for each in self._layers])
         if (tasks[..., 0] != tasks[0, :, 0]).any():
             raise ValueError("its layers keep their weights in several ways")
         own: NDArray[np.int64] = tasks[:, ~_attends(tasks[0])]
@@ -120,13 +120,14 @@ class WholePass:
         attended = room.of("attended", tokens, layer.queries, layer.size)
         between = room.of("between", tokens, layer.intermediate)
         tasks = [_normalizing(hidden, of.before_attention, normalized)]
-        tasks += of.qkv.tasks(normalized, heads.view(tokens, -1), None, room)
+        are_many = _are_many(shapes)
+        tasks += of.qkv.tasks(normalized, heads.view(tokens, -1), None, room, are_many=are_many)
         for inputs, outputs in zip(torch.split(heads, sizes), torch.split(attended, sizes), strict=True):
             tasks += _attending(layer, inputs, outputs)
-        tasks += of.out.tasks(attended.view(tokens, -1), hidden, hidden, room)
+        tasks += of.out.tasks(attended.view(tokens, -1), hidden, hidden, room, are_many=are_many)
         tasks.append(_normalizing(hidden, of.before_mlp, normalized))
-        tasks += of.gated.tasks(normalized, between, None, room)
-        tasks += of.down.tasks(between, hidden, hidden, room)
+        tasks += of.gated.tasks(normalized, between, None, room, are_many=are_many)
+        tasks += of.down.tasks(between, hidden, hidden, room, are_many=are_many)
         return tasks
 
     def _last_tasks(self, shapes: Sequence[Shape]) -> list[Task]:
@@ -136,7 +137,7 @@ class WholePass:
         normalized = self._room.of("normalized", sum(map(len, lasts)), hidden.shape[1])
         each_normalized = torch.split(normalized, list(map(len, lasts)))
         tasks = [_normalizing(last, self._norm, own) for last, own in zip(lasts, each_normalized, strict=True)]
-        return tasks + self._output.tasks(normalized, torch.empty(0), None, self._room)
+        return tasks + self._output.tasks(normalized, torch.empty(0), None, self._room, are_many=_are_many(shapes))
 
     def _hidden(self, tokens: int) -> Tensor:
         """What a pass begins with, and what each layer makes of it."""
@@ -188,6 +189,11 @@ def _weights_of(layer: Any) -> Any:
 def _sizes(shapes: Sequence[Shape]) -> list[int]:
     """The tokens of each part."""
     return [math.prod(shape) for shape in shapes]
+
+
+def _are_many(shapes: Sequence[Shape]) -> bool:
+    """Whether weights for many rows are read, as for each prompt: else short ones would differ alone and in company."""
+    return sum(_sizes(shapes)) >= MANY_ROWS or any(columns > 1 for _, columns in shapes)
 
 
 def _lasts(hidden: Tensor, shapes: Sequence[Shape]) -> Iterator[Tensor]:

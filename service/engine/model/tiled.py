@@ -46,11 +46,13 @@ class Weights(Protocol):
     def outputs(self) -> int:
         """How many a matrix has."""
 
-    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
+    def tasks(
+        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool
+    ) -> list[Task]:
         """How to make `outputs`, float32, [rows, outputs], the products of `inputs`, [rows, inputs], with the matrix.
 
         `before` is added, if it is given. Of two matrices it is the product with the second, times what SiLU gives of
-        the product with the first.
+        the product with the first. Where weights are kept for few rows and for many, `are_many` chooses.
         """
 
 
@@ -74,7 +76,8 @@ def product(weights: Weights, inputs: Tensor, before: Tensor | None = None) -> T
     `before` is added, if it is given. Of two matrices see `Weights.tasks`.
     """
     outputs, room = torch.empty(len(inputs), weights.outputs), Room(len(inputs))
-    kernels.run(kernels.as_program(*weights.tasks(inputs, outputs, before, room)), torch.get_num_threads())
+    tasks = weights.tasks(inputs, outputs, before, room, are_many=len(inputs) >= MANY_ROWS)
+    kernels.run(kernels.as_program(*tasks), torch.get_num_threads())
     return outputs
 
 
@@ -91,7 +94,9 @@ class HalfWeights(NamedTuple):
             raise ValueError(f"no kernel takes weights in {matrices[0].dtype} with {length} inputs")
         return cls(torch.stack([_in_groups(each, 2) for each in matrices], dim=1), outputs)
 
-    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
+    def tasks(
+        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool = True
+    ) -> list[Task]:
         return [self.task(inputs, outputs, before)]
 
     def task(self, inputs: Tensor, outputs: Tensor, before: Tensor | None) -> Task:
@@ -104,7 +109,9 @@ class HalfWeights(NamedTuple):
 class PairWeights(HalfWeights):
     """The same for a processor that `HAS_PAIRS`: inputs are rounded to bfloat16."""
 
-    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
+    def tasks(
+        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool = True
+    ) -> list[Task]:
         halves = room.of("halves", *inputs.shape, dtype=torch.bfloat16)
         rounding = (kernels.AS_HALVES, inputs.numel(), *addresses(inputs, halves))
         return [rounding, self.task(halves, outputs, before)]
@@ -144,7 +151,7 @@ class BlockWeights(NamedTuple):
         bits: of a weight.
         outputs: how many a matrix has.
         input_bits: 16, which change hardly any result, or 8, which take half of the time where rows are many.
-        halves: the same rounded to bfloat16, for products of `MANY_ROWS`; ``None`` where these are computed as others.
+        halves: the same rounded to bfloat16, for products of many rows; ``None`` where these are computed as others.
     """
 
     packed: Tensor
@@ -165,9 +172,11 @@ class BlockWeights(NamedTuple):
                 return cls(torch.stack(packed, dim=1), bits, len(matrices[0]))  # type: ignore[arg-type]  # none is None
         raise ValueError("the weights were not published in 4 or 8 bits")
 
-    def tasks(self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room) -> list[Task]:
+    def tasks(
+        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool
+    ) -> list[Task]:
         rows, length = inputs.shape
-        if self.halves is not None and rows >= MANY_ROWS:
+        if self.halves is not None and are_many:
             return self.halves.tasks(inputs, outputs, before, room)
         blocks = room.of("blocks", rows, -(-length // BLOCK), input_block_bytes(self.input_bits), dtype=torch.uint8)
         places = addresses(blocks, self.packed, outputs if before is None else before, outputs)
