@@ -251,15 +251,19 @@ def in_few_bits(model: Any) -> Any:
     return model
 
 
+def weights_in(forward: nn.Module) -> list[Any]:
+    return [each.weights for each in forward.modules() if hasattr(each, "weights")]
+
+
 def bits_of(forward: nn.Module) -> list[int]:
     """Of the weights that are kept in few."""
-    return [each.weights.bits for each in forward.modules() if hasattr(getattr(each, "weights", None), "bits")]
+    in_few = [getattr(each, "few", each) for each in weights_in(forward)]
+    return [each.bits for each in in_few if hasattr(each, "bits")]
 
 
 def are_twofold(forward: nn.Module) -> set[bool]:
     """Whether these are kept in bfloat16 as well."""
-    kept = [each.weights for each in forward.modules() if hasattr(getattr(each, "weights", None), "bits")]
-    return {each.halves is not None for each in kept}
+    return {hasattr(each, "many") for each in weights_in(forward)}
 
 
 @needs_bytes

@@ -34,7 +34,7 @@ class WholePass:
         self._layers = layers
         self._norm = norm
         self._output = output
-        self._room = Room(1)
+        self._room = Room(2)
         self._lock = threading.Lock()  # of the memory that the passes of all batches share
         self._programs: dict[tuple[Shape, ...], _Program] = {}
         self._apart = {_are_many(shapes): self._differences(shapes) for shapes in ([(1, 1)], [(1, 2)])}
@@ -102,7 +102,6 @@ class WholePass:
 
     def _differences(self, shapes: Sequence[Shape]) -> NDArray[np.int64]:
         """What layers, which are of one shape, differ by from the first: the addresses of their weights."""
-        self._room = Room(sum(_sizes(shapes)))
         tasks = np.stack([kernels.as_program(*self._tasks(each, shapes)) for each in self._layers])
         if (tasks[..., 0] != tasks[0, :, 0]).any():
             raise ValueError("its layers keep their weights in several ways")

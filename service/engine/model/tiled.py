@@ -95,7 +95,7 @@ class HalfWeights(NamedTuple):
         return cls(torch.stack([_in_groups(each, 2) for each in matrices], dim=1), outputs)
 
     def tasks(
-        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool = True
+        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool
     ) -> list[Task]:
         return [self.task(inputs, outputs, before)]
 
@@ -110,7 +110,7 @@ class PairWeights(HalfWeights):
     """The same for a processor that `HAS_PAIRS`: inputs are rounded to bfloat16."""
 
     def tasks(
-        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool = True
+        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool
     ) -> list[Task]:
         halves = room.of("halves", *inputs.shape, dtype=torch.bfloat16)
         rounding = (kernels.AS_HALVES, inputs.numel(), *addresses(inputs, halves))
@@ -128,7 +128,7 @@ def pairs_are_quicker() -> bool:
     matrix, inputs = torch.ones(TRIED_OUTPUTS, TRIED_INPUTS).bfloat16(), torch.ones(TRIED_ROWS, TRIED_INPUTS)
     outputs, room = torch.empty(TRIED_ROWS, TRIED_OUTPUTS), Room(TRIED_ROWS)
     tried = [kind.of(matrix) for kind in (HalfWeights, PairWeights)]
-    programs = [kernels.as_program(*weights.tasks(inputs, outputs, None, room)) for weights in tried]
+    programs = [kernels.as_program(*weights.tasks(inputs, outputs, None, room, are_many=True)) for weights in tried]
     of_floats_s, of_pairs_s = (min(timed_s(program) for _ in range(TRIALS)) for program in programs)
     return WORTH_ROUNDING * of_pairs_s < of_floats_s
 
@@ -151,14 +151,12 @@ class BlockWeights(NamedTuple):
         bits: of a weight.
         outputs: how many a matrix has.
         input_bits: 16, which change hardly any result, or 8, which take half of the time where rows are many.
-        halves: the same rounded to bfloat16, for products of many rows; ``None`` where these are computed as others.
     """
 
     packed: Tensor
     bits: int
     outputs: int
     input_bits: int = 16
-    halves: PairWeights | None = None
 
     @classmethod
     def of(cls, *matrices: Tensor, rounds: bool = True) -> Self:
@@ -176,8 +174,6 @@ class BlockWeights(NamedTuple):
         self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool
     ) -> list[Task]:
         rows, length = inputs.shape
-        if self.halves is not None and are_many:
-            return self.halves.tasks(inputs, outputs, before, room)
         blocks = room.of("blocks", rows, -(-length // BLOCK), input_block_bytes(self.input_bits), dtype=torch.uint8)
         places = addresses(blocks, self.packed, outputs if before is None else before, outputs)
         of = kernels.NIBBLES if self.bits == 4 else kernels.BYTES
@@ -185,6 +181,32 @@ class BlockWeights(NamedTuple):
             (kernels.AS_BLOCKS, rows, length, *addresses(inputs, blocks), self.input_bits),
             (kernels.PRODUCT, _kind(self.packed, before), rows, length, self.outputs, *places, of, self.input_bits),
         ]
+
+
+class TwofoldWeights(NamedTuple):
+    """In few bits for few rows, and rounded to bfloat16 for many."""
+
+    few: BlockWeights
+    many: PairWeights
+
+    @classmethod
+    def of(cls, *matrices: Tensor) -> Self:
+        """Raises `ValueError` if they were not published in 4 or 8 bits."""
+        return cls(BlockWeights.of(*matrices, rounds=False), PairWeights.of(*matrices))
+
+    @property
+    def packed(self) -> Tensor:
+        return self.few.packed
+
+    @property
+    def outputs(self) -> int:
+        return self.few.outputs
+
+    def tasks(
+        self, inputs: Tensor, outputs: Tensor, before: Tensor | None, room: Room, *, are_many: bool
+    ) -> list[Task]:
+        weights = self.many if are_many else self.few
+        return weights.tasks(inputs, outputs, before, room, are_many=are_many)
 
 
 def as_published(*matrices: Tensor) -> Weights:
@@ -197,10 +219,12 @@ def as_published(*matrices: Tensor) -> Weights:
 
 def as_published_and_in_halves(*matrices: Tensor) -> Weights:
     """The same, and for many rows in bfloat16 too, where that is quicker."""
-    weights = as_published(*matrices)
-    if isinstance(weights, BlockWeights) and pairs_are_quicker():
-        return weights._replace(halves=PairWeights.of(*matrices))
-    return weights
+    if not pairs_are_quicker():
+        return as_published(*matrices)
+    try:
+        return TwofoldWeights.of(*matrices)
+    except ValueError:
+        return in_halves(*matrices)
 
 
 def in_bytes(*matrices: Tensor) -> Weights:
