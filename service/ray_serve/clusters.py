@@ -105,7 +105,10 @@ def _children() -> set[psutil.Process]:
 
 def _end(processes: set[psutil.Process]) -> None:
     """Kill them and what they started."""
-    lineage = processes.union(*(each.children(recursive=True) for each in processes))
+    lineage = set(processes)
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            lineage.update(each.children(recursive=True))
     for each in lineage:
         with suppress(psutil.NoSuchProcess):
             each.kill()
