@@ -276,7 +276,7 @@ class Claims:
 
     def _running_within_places(self, reading: Reading) -> Untruth:
         caps = self._history.batches.columns["cap"]
-        caps = caps if self._is_past else caps[-50:]
+        caps = caps if self._batchscope.composition.recordings.is_viewing else caps[-50:]  # of a recording any is shown
         if "running" in reading.queue and len(caps):
             running, most = first_number(reading.queue["running"]), caps.max() * max(len(self._history.replicas), 1)
             if running > most:
