@@ -32,7 +32,7 @@ async def test_that_the_body_is_received_and_then_nothing_more() -> None:
 
     [message] = pickle.loads(await request.receive_asgi_messages(METADATA))
     assert message == {"type": "http.request", "body": b"abc", "more_body": False}
-    assert request.asgi_scope == HTTP, "the application is not told of it"
+    assert request.asgi_scope == HTTP, "the application sees nothing of it"
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await request.receive_asgi_messages(METADATA)

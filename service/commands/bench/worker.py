@@ -58,7 +58,7 @@ class Worker:
         await asyncio.to_thread(self._answer)
 
     async def run(self, size: int, tokens: int, run_s: float) -> BenchRun:
-        """What the object's `run` measures in batches that take `run_s` in all; raises `WorkerError`."""
+        """What the object's `run` measures in batches that take at least `run_s` in all; raises `WorkerError`."""
         measured: BenchRun = await self.ask("run", size, tokens, run_s)
         return measured
 
