@@ -20,6 +20,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.service import GRACE_MS
 from gui.widgets.slider import Slider
 from service.messages.load import ClosedLoop, Poisson
+from service.messages.settings import Settings
 from tests.window.children import SCRIPT, scripted
 from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.scripted_service import HANG_UP, LOSE_MAIN
@@ -281,17 +282,20 @@ def test_that_the_load_suits_the_capacity_that_the_start_measured(
 
 
 def test_that_a_load_which_has_run_stays_and_its_slider_follows_what_was_measured(
-    qtbot: QtBot, make_batchscope: MakeBatchscope
+    qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path
 ) -> None:
-    batchscope = make_batchscope(scripted("--trial-s=0.01"))
+    path = tmp_path / "preferences.json"
+    PreferencesFile(path).save(Preferences(settings=Settings(max_batch_size=1)))  # so every batch is full
+    batchscope = make_batchscope(scripted("--trial-s=0.005"), preferences=PreferencesFile(path))
     start_service(qtbot, batchscope)
-    load = batchscope.window.load
+    load, suited = batchscope.window.load, Poisson(rate_per_s=5.2)
+    assert load.pattern == suited
     load.toggle()
     throughput = batchscope.composition.plots.throughput
     qtbot.waitUntil(lambda: load.is_running and throughput.capacity is not None)
     load.toggle()
     qtbot.waitUntil(lambda: "by the batches that ran" in load.knob("rate_per_s").toolTip())
-    assert load.pattern == Poisson(rate_per_s=42.0)
+    assert load.pattern == suited
 
 
 def test_that_a_capacity_which_was_measured_beside_other_programs_moves_nothing(
