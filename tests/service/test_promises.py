@@ -39,7 +39,7 @@ from service.messages.settings import Settings
 from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord, TelemetryFrame
 from tests.service import HANG_S
 from tests.service.conftest import Service, served
-from tests.service.test_redeployment import Reader, reading
+from tests.service.telemetry import Reader, reading
 
 REPLICAS: Final = 2
 REQUESTS: Final = 10_000

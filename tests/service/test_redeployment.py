@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ import pytest
 import requests
 
 from service.commands.remote import RemoteService, ServiceUnreachableError
-from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
+from service.messages.telemetry import TelemetryFrame
 from tests.service import HANG_S
 from tests.service.conftest import Service, error_of, served
+from tests.service.telemetry import Reader, reading
 
 MANY = 24
 """Waiting at a replica with two a batch of 200 ms: for longer than it has where the whole service ends."""
@@ -51,42 +52,6 @@ def deployment_of(service: Service) -> dict[str, Any]:
     """Without when it was seen."""
     deployment = requests.get(f"{service.url}/deployment", timeout=HANG_S).json()
     return {name: value for name, value in deployment.items() if name != "at_s"}
-
-
-class Reader:
-    """Reads the stream of telemetry, also where it breaks off at one replica and goes on at another."""
-
-    def __init__(self, events: AsyncIterator[TelemetryEvent]) -> None:
-        self._events = events
-        self.frames: list[TelemetryFrame] = []
-        self.missed: list[FramesMissed] = []
-
-    async def read_until(self, condition: Callable[[TelemetryFrame], bool]) -> TelemetryFrame:
-        async for event in self._events:
-            if isinstance(event, FramesMissed):
-                self.missed.append(event)
-                continue
-            self.frames.append(event)
-            if condition(event):
-                return event
-        raise AssertionError("the stream ended")
-
-    async def read_until_settled(self, **wanted: int) -> TelemetryFrame:
-        def is_settled(frame: TelemetryFrame) -> bool:
-            deployment = frame.deployment
-            if deployment is None or not deployment.is_settled:
-                return False
-            return all(getattr(deployment.wanted, name) == value for name, value in wanted.items())
-
-        return await self.read_until(is_settled)
-
-
-@asynccontextmanager
-async def reading(service: Service) -> AsyncIterator[Reader]:
-    async with RemoteService(service.url) as remote:
-        reader = Reader(remote.telemetry())
-        await reader.read_until(lambda _: True)
-        yield reader
 
 
 class Askers:

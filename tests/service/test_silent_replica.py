@@ -15,7 +15,7 @@ from service.commands import remote
 from service.messages.telemetry import SILENT_S, TelemetryFrame
 from tests.service import HANG_S
 from tests.service.conftest import Service, served
-from tests.service.test_redeployment import Reader, reading
+from tests.service.telemetry import Reader, reading
 
 STOPPED_S = 2 * SILENT_S
 REQUESTS = 30

@@ -14,7 +14,7 @@ import pytest
 from service.commands import remote
 from tests.service import HANG_S
 from tests.service.conftest import Service, served
-from tests.service.test_redeployment import reading
+from tests.service.telemetry import reading
 
 REQUESTS = 200
 
