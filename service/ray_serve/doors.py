@@ -93,10 +93,16 @@ _NO_TOKEN: Final = Refusal(
 _CLOSES: Final = (b"connection", b"close")
 _TOO_LARGE: Final = Refusal(413, "body_too_large", f"The body is larger than {MAX_BODY_BYTES:,} bytes.", (_CLOSES,))
 _TOO_SLOW: Final = Refusal(408, "body_too_slow", f"The body did not arrive within {BODY_TIMEOUT_S:g} s.", (_CLOSES,))
+_LOST: Final = Refusal(
+    500, "replica_lost", "The replica that held this request ended before its answer did. Send it again."
+)
 
 
 class Doors:
-    """Lets in what keeps the rules, refuses the rest in OpenAI's error shape, and stamps every response."""
+    """Lets in what keeps the rules, refuses the rest in OpenAI's error shape, and stamps every response.
+
+    Where the application ends without a whole response, as Serve's proxy does when a replica dies, they say so.
+    """
 
     def __init__(self, app: ASGIApp, rules: DoorRules) -> None:
         self._app = app
@@ -106,16 +112,16 @@ class Doors:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "There are no WebSockets here."})
         elif scope["type"] == "http":
-            await self._serve(scope, receive, self._stamping(send))
+            await self._serve(scope, receive, _Response(send, self._rules.instance))
         else:
             await self._app(scope, receive, send)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, response: _Response) -> None:
         headers: Headers = list(scope["headers"])
         server = scope.get("server")  # the socket itself, which needs no configuration
         refusal = refusal_of(headers, server[1] if server else None, self._rules)
         if refusal is not None:
-            await _refuse(receive, send, refusal)
+            await _refuse(receive, response.send, refusal)
             return
         body: bytes | Refusal | None = b""
         if _has_body(headers):
@@ -123,23 +129,39 @@ class Doors:
             if body is None:
                 return
             if isinstance(body, Refusal):
-                await _refuse(receive, send, body)
+                await _refuse(receive, response.send, body)
                 return
             receive = _replaying(body, receive)
-        await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, send)
+        await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, response.send)
+        if not response.has_begun:
+            await _refuse(receive, response.send, _LOST)
+        elif response.is_open_stream:  # its connection is broken off after that, so that no client takes it for whole
+            event = b"data: " + _body_of(_LOST) + b"\n\n"
+            await response.send({"type": "http.response.body", "body": event, "more_body": True})
 
-    def _stamping(self, send: Send) -> Send:
-        instance = self._rules.instance
-        if instance is None:
-            return send
-        stamp = (INSTANCE_HEADER.encode(), instance.encode())
 
-        async def send_stamped(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), stamp]}
-            await send(message)
+class _Response:
+    """The way back to the client, on which each response is stamped.
 
-        return send_stamped
+    Attributes:
+        is_open_stream: it is a stream of events, and has not ended.
+    """
+
+    def __init__(self, send: Send, instance: str | None) -> None:
+        self.has_begun = False
+        self.is_open_stream = False
+        self._send = send
+        self._stamps = [] if instance is None else [(INSTANCE_HEADER.encode(), instance.encode())]
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            self.has_begun = True
+            self.is_open_stream = any(_is_of_events(name, value) for name, value in headers)
+            message = {**message, "headers": headers + self._stamps}
+        elif not message.get("more_body", False):
+            self.is_open_stream = False
+        await self._send(message)
 
 
 def rules_from_environment(environment: Mapping[str, str] = os.environ) -> DoorRules:
@@ -208,10 +230,16 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
     return receive_replayed
 
 
-async def _refuse(receive: Receive, send: Send, refusal: Refusal) -> None:
-    kind = "authentication_error" if refusal.status == 401 else "invalid_request_error"
+def _body_of(refusal: Refusal) -> bytes:
+    """As OpenAI's clients expect it."""
+    kinds = {401: "authentication_error", 500: "server_error"}
+    kind = kinds.get(refusal.status, "invalid_request_error")
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
-    body = json.dumps({"error": error}).encode()  # as OpenAI's clients expect
+    return json.dumps({"error": error}).encode()
+
+
+async def _refuse(receive: Receive, send: Send, refusal: Refusal) -> None:
+    body = _body_of(refusal)
     lengths = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": refusal.status, "headers": [*lengths, *refusal.headers]})
     await send({"type": "http.response.body", "body": body, "more_body": True})
@@ -259,6 +287,10 @@ def _is_of_web_page(name: bytes, value: bytes) -> bool:
     if (name, value) == (b"sec-fetch-mode", b"cors"):
         return False
     return name in (b"origin", b"referer") or name.startswith(b"sec-fetch-")
+
+
+def _is_of_events(name: bytes, value: bytes) -> bool:
+    return name.lower() == b"content-type" and value.startswith(b"text/event-stream")
 
 
 def _is_token(authorizations: list[bytes], token_sha256: str) -> bool:

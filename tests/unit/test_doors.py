@@ -18,6 +18,8 @@ from service.ray_serve import doors, patches
 from service.ray_serve.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
 from service.ray_serve.patches import HeadsInTime
 
+pytestmark = pytest.mark.promise("T27")
+
 TOKEN = "a-token-of-some-length"
 OURS = DoorRules(host="127.0.0.1", instance="4711")
 ON_THE_NETWORK = DoorRules(host="0.0.0.0", instance="4711", token_sha256=doors.digest(TOKEN.encode()))
@@ -461,6 +463,58 @@ async def test_that_refusals_have_the_shape_of_openai() -> None:
     client, _ = await ask(headers=[])
     assert set(client.error) == {"message", "type", "param", "code"}
     assert client.headers[b"content-length"] == str(len(client.sent[1]["body"])).encode()
+
+
+# -- a replica that dies ----------------------------------------------------------------------------------------------
+
+
+async def ask_a_dying_one(*sent: Message) -> list[Message]:
+    """What the client gets of an application that sends this and no more."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in sent:
+            await send(message)
+
+    client = Client(chunks(b""))
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [HOST], "server": ("127.0.0.1", PORT)}
+    await Doors(app, OURS)(scope, client.receive, client.send)
+    return client.sent
+
+
+def begin(content_type: bytes) -> Message:
+    return {"type": "http.response.start", "status": 200, "headers": [(b"content-type", content_type)]}
+
+
+EVENT: Message = {"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True}
+
+
+@pytest.mark.promise("T06")
+async def test_that_a_request_without_an_answer_gets_an_error_in_words() -> None:
+    start, body, end = await ask_a_dying_one()
+    assert (start["status"], end.get("more_body", False)) == (500, False)
+    assert dict(start["headers"])[b"x-batchscope-instance"] == b"4711"
+    assert json.loads(body["body"])["error"]["code"] == "replica_lost"
+
+
+@pytest.mark.promise("T06")
+async def test_that_a_stream_that_ends_early_says_why_and_is_never_whole() -> None:
+    *heard, last = await ask_a_dying_one(begin(b"text/event-stream; charset=utf-8"), EVENT)
+    assert heard[1:] == [EVENT]
+    assert last["more_body"]
+    assert json.loads(last["body"].removeprefix(b"data: "))["error"]["code"] == "replica_lost"
+
+
+@pytest.mark.promise("T06")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [begin(b"text/event-stream"), EVENT, {"type": "http.response.body"}],
+        [begin(b"application/json"), {"type": "http.response.body", "body": b"{", "more_body": True}],
+    ],
+    ids=["whole", "no stream"],
+)
+async def test_that_nothing_is_added_to_another_answer(sent: list[Message]) -> None:
+    assert (await ask_a_dying_one(*sent))[1:] == sent[1:]
 
 
 async def test_that_websockets_are_closed() -> None:
