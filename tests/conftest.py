@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
+from collections import Counter, defaultdict
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,6 +38,40 @@ REAL_SERVICES = (
 def model_folder() -> ModelFolder:
     """The default model, fetched and converted if this is the first run here."""
     return resolve(DEFAULT_MODEL)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also what takes hours, and larger numbers: tests/README.md")
+
+
+@pytest.fixture(scope="session")
+def is_long(pytestconfig: pytest.Config) -> bool:
+    """Whether a test may take its time."""
+    return bool(pytestconfig.getoption("--long"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes hours, and have the report of each test of a promise name it."""
+    if not config.getoption("--long"):
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+    for item in items:
+        item.user_properties += [(test, "") for mark in item.iter_markers("promise") for test in mark.args]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of promises (`tests/README.md`): how many of the tests of each passed, and what they recorded of it."""
+    passed, failed, seen = Counter[str](), Counter[str](), defaultdict[str, list[str]](list)
+    for counts, outcomes in ((passed, ["passed"]), (failed, ["failed", "error"])):
+        for report in (report for outcome in outcomes for report in terminalreporter.getreports(outcome)):
+            properties = [each for each in report.user_properties if re.fullmatch(r"T\d\d", each[0])]
+            counts.update({test for test, _ in properties})
+            for test, words in properties:
+                seen[test] += [words] if words else []
+    if seen:
+        terminalreporter.section("promises")
+        for test, words in sorted(seen.items()):
+            count = f"{passed[test]} passed" + (f", {failed[test]} failed" if failed[test] else "")
+            terminalreporter.write_line("\n    ".join((f"{test} {count}", *sorted(words))))
 
 
 def pytest_configure(config: pytest.Config) -> None:

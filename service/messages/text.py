@@ -129,10 +129,10 @@ def percent(share: float) -> str:
 
 def counted(count: int, noun: str) -> str:
     """
-    >>> counted(1, "request"), counted(3, "batch")
-    ('1 request', '3 batches')
+    >>> counted(1, "request"), counted(3, "batch"), counted(2, "process")
+    ('1 request', '3 batches', '2 processes')
     """
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    plural = f"{noun}es" if noun.endswith(("ch", "ss")) else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
 
 

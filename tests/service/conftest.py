@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+import psutil
 import pytest
 import requests
 
@@ -102,8 +103,9 @@ class ServiceProcess:
 class Service:
     """What a test asks of the running service."""
 
-    def __init__(self, ready: Ready) -> None:
+    def __init__(self, ready: Ready, pid: int) -> None:
         self.ready = ready
+        self.pid = pid
         self.url = ready.url
 
     def complete(self, prompt: Any, **fields: Any) -> requests.Response:
@@ -112,6 +114,11 @@ class Service:
 
     def change(self, **settings: Any) -> requests.Response:
         return requests.put(f"{self.url}/batching", json=settings, timeout=HANG_S)
+
+    def memory_bytes(self) -> dict[int, int]:
+        """Of each of its processes, by id, what it has in memory."""
+        supervisor = psutil.Process(self.pid)
+        return {each.pid: each.memory_info().rss for each in (supervisor, *supervisor.children(recursive=True))}
 
     def telemetry(self, after: int | None = None) -> contextlib.AbstractContextManager[Telemetry]:
         return telemetry_of(self.url, after)
@@ -180,7 +187,7 @@ def served(*arguments: str, folder: Path | None = None, program: tuple[str, ...]
     """Another service than the common one, for as long as a fixture or a test wants it."""
     process = ServiceProcess("--port", str(free_port()), *arguments, folder=folder, program=program)
     try:
-        yield Service(process.wait_until_ready())
+        yield Service(process.wait_until_ready(), process.process.pid)
     finally:
         process.stop()
 
@@ -233,7 +240,8 @@ def completions(model_folder: ModelFolder) -> dict[str, str]:
 @pytest.fixture
 def service(service_process: tuple[ServiceProcess, Ready]) -> Iterator[Service]:
     """The running service with its settings as they were at the start."""
-    service = Service(service_process[1])
+    process, ready = service_process
+    service = Service(ready, process.process.pid)
     yield service
     restored = service.change(**msgspec.to_builtins(Settings()))
     assert restored.status_code == 200, restored.text

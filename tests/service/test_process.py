@@ -232,6 +232,7 @@ ROUTES = ["/healthz", "/v1/models", "/nowhere", "/-/healthz", "/-/routes", "/doc
 
 
 @pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.promise("T27")
 def test_that_the_doors_stand_before_every_route(path: str, ready: Ready) -> None:
     good = exchange(ready, "GET", path)
     strange_host = exchange(ready, "GET", path, {"Host": f"evil.example:{port_of(ready)}"})
@@ -241,15 +242,18 @@ def test_that_the_doors_stand_before_every_route(path: str, ready: Ready) -> Non
     assert {r.getheader(INSTANCE_HEADER) for r in (good, strange_host, from_page)} == {ready.instance}
 
 
+@pytest.mark.promise("T19")
 def test_that_a_request_has_one_instance_header(ready: Ready) -> None:
     assert exchange(ready, "GET", "/healthz").headers.get_all(INSTANCE_HEADER) == [ready.instance]
 
 
+@pytest.mark.promise("T14")
 def test_that_bodies_reach_the_application_up_to_the_limit(ready: Ready) -> None:
     assert exchange(ready, "POST", "/v1/completions", body=b"x" * MAX_BODY_BYTES).status == 200
     assert exchange(ready, "POST", "/v1/completions", body=b"x" * (MAX_BODY_BYTES + 1)).status == 413
 
 
+@pytest.mark.promise("T14")
 def test_that_an_endless_body_is_refused_while_it_is_sent(ready: Ready) -> None:
     with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=HANG_S) as connection:
         host = f"127.0.0.1:{port_of(ready)}"
@@ -262,6 +266,7 @@ def test_that_an_endless_body_is_refused_while_it_is_sent(ready: Ready) -> None:
 
 
 @pytest.mark.parametrize("name", ["X-Request-Id", "X-Session-Id", "Serve-Multiplexed-Model-Id", "Accept", "X-Anything"])
+@pytest.mark.promise("T13")
 def test_that_headers_that_are_no_text_do_no_harm(name: str, ready: Ready) -> None:
     with socket.create_connection(("127.0.0.1", port_of(ready)), timeout=HANG_S) as connection:
         request = (
@@ -298,6 +303,7 @@ def listening(run: Run) -> list[tuple[str, int]]:
     ]
 
 
+@pytest.mark.promise("T27")
 def test_that_everything_listens_on_loopback_alone(run: Run) -> None:
     sockets = listening(run)
     assert len(sockets) >= 5
@@ -335,6 +341,7 @@ def got(port: int) -> tuple[int, bytes] | None:
             return None
 
 
+@pytest.mark.promise("T27")
 def test_that_no_port_of_ray_s_does_anything_without_its_token(run: Run, ready: Ready) -> None:
     """Two of them give counters to any program of this machine, and no more."""
     ports = {port for _, port in listening(run)} - {port_of(ready)}
@@ -348,11 +355,13 @@ def test_that_no_port_of_ray_s_does_anything_without_its_token(run: Run, ready: 
     assert sum(grpc.StatusCode.UNAUTHENTICATED in said for said in codes.values()) >= 5
 
 
+@pytest.mark.promise("T27")
 def test_that_nobody_else_can_read_our_files(run: Run) -> None:
     private = [run.family().directory, Path("~/.ray/auth_token").expanduser()]
     assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private] == [0, 0]
 
 
+@pytest.mark.promise("T19")
 def test_that_a_named_port_in_use_is_refused_before_ray_starts(ready: Ready) -> None:
     with running("--port", str(port_of(ready))) as other:
         failed = other.read_until(lambda state: isinstance(state, Failed))
@@ -421,6 +430,7 @@ def test_that_it_heeds_a_signal_in_whatever_moment_it_comes() -> None:
 
 
 @pytest.mark.parametrize("killed", ["supervisor", "supervisor and driver"])
+@pytest.mark.promise("T08")
 def test_that_a_killed_service_leaves_nothing(killed: str) -> None:
     with running() as run:
         port = port_of(run.until_ready())
@@ -439,6 +449,7 @@ def test_that_a_killed_service_leaves_nothing(killed: str) -> None:
         ("gcs_server", "Ray's control store (GCS) ended unexpectedly"),
     ],
 )
+@pytest.mark.promise("T07")
 def test_that_the_death_of_a_vital_process_is_seen_and_told(name: str, reason: str) -> None:
     with running() as run:
         port = port_of(run.until_ready())
@@ -463,6 +474,7 @@ def parent() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.promise("T09")
 def test_that_the_service_ends_with_its_parent(parent: subprocess.Popen[bytes]) -> None:
     assert parent.stdout is not None
     states = map(STATES.decode, parent.stdout)

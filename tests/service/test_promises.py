@@ -1,7 +1,7 @@
 """Promises that only many requests at once can break, on a real service of two replicas whose engine is a stub.
 
-T01, T02, T03, T05, T11, T12, T13, T25 and T26 of the reliability tests: what was sent and what came back is counted at
-the clients and held against what the replicas counted.
+T01, T02, T03, T05, T06, T11, T12, T13, T14, T25 and T26 of the reliability tests: what was sent and what came back is
+counted at the clients and held against what the replicas counted. Each records what it saw for the table at the end.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ from __future__ import annotations
 import asyncio
 import bisect
 import itertools
-import json
+import os
 import random
-import socket
-import struct
+import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-import aiohttp
 import hypothesis
 import msgspec
 import numpy as np
@@ -35,20 +31,52 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from service.commands import remote
 from service.messages.settings import Settings
-from service.messages.telemetry import BatchRecord, Ledger, ReplicaStatus, RequestRecord, TelemetryFrame
+from service.messages.telemetry import RequestRecord, TelemetryFrame
 from tests.service import HANG_S
+from tests.service.clients import IN_FLIGHT, TOKENS, Question, asking, watching
 from tests.service.conftest import Service, served
-from tests.service.telemetry import Reader, reading
+from tests.service.telemetry import reading
 
 REPLICAS: Final = 2
 REQUESTS: Final = 10_000
-IN_FLIGHT: Final = 256
-TOKENS: Final = 4
 LONG: Final = 2000  # tokens, of which nobody waits for the last
-POISON: Final = "stub:error"
 EXAMPLES: Final = 100
 CHANGES: Final = 200
+KILLS: Final = 3
+HOUR_S: Final = 3600.0
+MOST_GROWTH_BYTES: Final = 20_000_000
+TEXTS: Final = 200
+STRANGE: Final = (
+    *(
+        "\0",
+        "\r\n",
+        "\n\n",
+        "\r",
+        "data: [DONE]\n\n",
+        "\u2028",
+        "\x85",
+        "\x1b[2J",
+        "\u202e",
+        "\ufeff",
+        "\uffff",
+        "%00",
+        "\\",
+    ),
+    *(
+        "👩\u200d👩\u200d👧",
+        "e" + "\u0301" * 300,
+        "<|endoftext|>",
+        "<|im_start|>",
+        "𝒳",
+        "שלום",
+        "ﷺ",
+        '"',
+        "{}",
+        "\U0010ffff",
+    ),
+)
 NONSENSE: Final = (
     *("NaN", "Infinity", "-Infinity", "1e400", "-1", "-1e-300", "1" * 400, '"8"', '"８"', '""', '"\\u0000"', '"late "'),
     *("[]", "[8]", "{}", '{"a": 1}', "null", "tru", "0x8", "1_000", "", "8 8"),
@@ -60,14 +88,19 @@ AS_DESCRIBED: Final = [
     content_type_conformance,
     response_schema_conformance,
 ]
-RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: a close that is an RST
-
-Outcome = Literal["right", "wrong", "failed", "left", "refused"]
+_VERBS: Final = {GenerationMode.POSITIVE: "allows", GenerationMode.NEGATIVE: "forbids"}
+Record = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
 def stub() -> Iterator[Service]:
     yield from served("--model", "stub?step_ms=2&row_ms=0&prompt_token_ms=0", "--replicas", str(REPLICAS))
+
+
+@pytest.fixture
+def record(record_property: Record) -> Record:
+    """Takes the number of a test and what it saw, a line of the table at the end of the run."""
+    return record_property
 
 
 @pytest.fixture
@@ -78,178 +111,15 @@ def service(stub: Service) -> Iterator[Service]:
     assert stub.change(**msgspec.to_builtins(Settings())).status_code == 200
 
 
-@dataclass(frozen=True)
-class Question:
-    """A request of its own number; `leaves` is how its client goes before the answer is complete."""
-
-    number: int
-    tokens: int = TOKENS
-    is_streamed: bool = False
-    is_poison: bool = False
-    leaves: Literal["", "FIN", "RST"] = ""
-
-    @property
-    def prompt(self) -> str:
-        return f"request {self.number}" + (f" {POISON}" if self.is_poison else "")
-
-    @property
-    def answer(self) -> str:
-        return "".join(f"<{self.prompt}#{n}>" for n in range(1, self.tokens + 1))
-
-
-class Clients:
-    """`IN_FLIGHT` clients, each of which sends its next request when the last has ended."""
-
-    def __init__(self, service: Service, session: aiohttp.ClientSession) -> None:
-        self._url = f"{service.url}/v1/completions"
-        self._session = session
-        self.outcomes: dict[Question, Outcome] = {}
-
-    async def ask(self, questions: Iterable[Question], clients: int = IN_FLIGHT) -> None:
-        left = iter(questions)
-
-        async def client() -> None:
-            for question in left:
-                assert question not in self.outcomes
-                self.outcomes[question] = await self._outcome(question)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(clients):
-                group.create_task(client())
-
-    def count(self) -> Counter[Outcome]:
-        return Counter(self.outcomes.values())
-
-    async def _outcome(self, question: Question) -> Outcome:
-        if not question.leaves or question.is_streamed:
-            return await self._answer(question)
-        asked = asyncio.create_task(self._answer(question))
-        await asyncio.wait([asked], timeout=question.number % 7 * 0.01)  # it leaves on its way, in the queue, or later
-        asked.cancel()
-        return "left"
-
-    async def _answer(self, question: Question) -> Outcome:
-        body = {"prompt": question.prompt, "max_tokens": question.tokens, "stream": question.is_streamed}
-        async with self._session.post(self._url, json=body) as response:
-            if response.status == 503:
-                assert int(response.headers["Retry-After"]) >= 1
-                assert (await response.json())["error"]["code"] == "queue_full"
-                return "refused"
-            if question.leaves:
-                await response.content.readline()
-                _leave(response, question.leaves)
-                return "left"
-            answers = await _events(response) if question.is_streamed else [await response.json()]
-        errors = [each["error"]["message"] for each in answers if "error" in each]
-        if errors:
-            return "failed" if errors == ["The prompt asked for this error."] and question.is_poison else "wrong"
-        text = "".join(choice["text"] for each in answers for choice in each["choices"])
-        return "right" if text == question.answer and not question.is_poison else "wrong"
-
-
-def _leave(response: aiohttp.ClientResponse, how: str) -> None:
-    connection = response.connection  # ``None`` where all has come
-    if how == "RST" and connection is not None and connection.transport is not None:
-        own: socket.socket = connection.transport.get_extra_info("socket")
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    response.close()
-
-
-async def _events(response: aiohttp.ClientResponse) -> list[dict[str, Any]]:
-    """Of a stream; one whose last event did not come is no answer."""
-    lines = [line.removeprefix(b"data: ").strip() async for line in response.content if line.startswith(b"data: ")]
-    whole = lines[-1:] == [b"[DONE]"]
-    events: list[dict[str, Any]] = [json.loads(line) for line in lines if line != b"[DONE]"]
-    assert whole or "error" in events[-1]
-    return events
-
-
-@asynccontextmanager
-async def asking(service: Service) -> AsyncIterator[Clients]:
-    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=HANG_S)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        yield Clients(service, session)
-
-
-class Watched:
-    """What the replicas reported from a moment at rest to another."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._latest: dict[str, ReplicaStatus] = {}
-        self._before: dict[str, Ledger] = {}
-        self._first = 0
-        self._done: asyncio.Future[object] | None = None
-        self._done_s = 0.0
-
-    async def watch(self, do: Awaitable[object]) -> None:
-        """Do it at rest, and return once nothing is held any more."""
-        await self._reader.read_until(self._is_at_rest)
-        self._before = {name: each.ledger for name, each in self._latest.items()}
-        self._first = len(self._reader.frames) - 1
-        self._done = asyncio.ensure_future(do)
-        self._done.add_done_callback(self._on_done)
-        await self._reader.read_until(self._is_at_rest)
-        await self._done
-
-    def counted(self, name: str) -> int:
-        """Of all replicas, meanwhile."""
-        return sum(getattr(each.ledger, name) - getattr(self._before[id], name) for id, each in self._latest.items())
-
-    @property
-    def statuses(self) -> Iterator[ReplicaStatus]:
-        return (status for frame in self._reader.frames[self._first :] for status in frame.replicas)
-
-    @property
-    def records(self) -> list[RequestRecord]:
-        """The last of each request that came meanwhile."""
-        latest = {request.id: request for frame in self._reader.frames for request in frame.requests}
-        return [each for each in latest.values() if each.received_s >= self._begun_s]
-
-    @property
-    def batches(self) -> list[BatchRecord]:
-        latest = {batch.id: batch for frame in self._reader.frames for batch in frame.batches}
-        return [each for each in latest.values() if each.formed_s >= self._begun_s]
-
-    @property
-    def _begun_s(self) -> float:
-        return self._reader.frames[self._first].at_s
-
-    def _on_done(self, _: asyncio.Future[object]) -> None:
-        self._done_s = self._reader.frames[-1].at_s
-        self._latest.clear()
-
-    def _is_at_rest(self, frame: TelemetryFrame) -> bool:
-        """Whether each replica has reported since that it holds nothing."""
-        self._latest |= {each.replica: each for each in frame.replicas if each.at_s > self._done_s}
-        is_done = self._done is None or self._done.done()
-        return is_done and len(self._latest) == REPLICAS and not any(map(_held, self._latest.values()))
-
-
-def _held(status: ReplicaStatus) -> int:
-    return status.waiting + status.formed + status.running
-
-
-@asynccontextmanager
-async def watching(service: Service) -> AsyncIterator[Watched]:
-    """In each report the ledger of its replica balances."""
-    async with reading(service) as reader:
-        watched = Watched(reader)
-        yield watched
-        assert not reader.missed
-        for status in watched.statuses:
-            ledger = status.ledger
-            assert ledger.received == ledger.refused + ledger.admitted
-            assert ledger.admitted == ledger.completed + ledger.failed + ledger.cancelled + _held(status)
-
-
-async def test_that_each_of_ten_thousand_requests_is_answered_to_the_token(service: Service) -> None:
+@pytest.mark.promise("T01")
+async def test_that_each_of_ten_thousand_requests_is_answered_to_the_token(service: Service, record: Record) -> None:
     """T01: 256 clients in a closed loop."""
     async with asking(service) as clients, watching(service) as seen:
         await seen.watch(clients.ask(map(Question, range(REQUESTS))))
     assert clients.count() == {"right": REQUESTS}
     assert seen.counted("completed") == seen.counted("received") == REQUESTS
-    assert {record.completion_tokens for record in seen.records} == {TOKENS}
+    assert {each.completion_tokens for each in seen.records} == {TOKENS}
+    record("T01", f"{IN_FLIGHT} clients: {REQUESTS:,} of {REQUESTS:,} requests answered, each to the token")
 
 
 def mixed(count: int) -> list[Question]:
@@ -266,7 +136,46 @@ def mixed(count: int) -> list[Question]:
     ]
 
 
-async def test_that_no_request_is_lost_doubled_or_swapped_and_none_is_overtaken_twice(service: Service) -> None:
+@pytest.mark.long
+@pytest.mark.timeout(2 * HOUR_S)
+@pytest.mark.promise("T01", "T22")
+async def test_that_an_hour_of_load_leaves_latencies_and_memory_as_they_were(service: Service, record: Record) -> None:
+    """The p99 of the last tenth beside that of minutes 2 to 7, and each process of the service over the second half."""
+    async with asking(service) as clients:
+        begun_s = time.monotonic()
+        await clients.ask(map(Question, range(REQUESTS)))
+        rate_per_s = 0.7 * REQUESTS / (time.monotonic() - begun_s)
+    drawn, begun_s = random.Random(1), time.monotonic()
+    gaps_s = (drawn.expovariate(rate_per_s) for _ in range(int(HOUR_S * rate_per_s)))
+    arrivals_s = begun_s + np.cumsum(np.fromiter(gaps_s, float))
+    rss_at_half: dict[int, int] = {}
+    async with asking(service) as clients, asyncio.TaskGroup() as group:
+        for number, at_s in enumerate(arrivals_s):
+            await asyncio.sleep(at_s - time.monotonic())
+            group.create_task(clients.ask([Question(number)], clients=1))
+            if number == len(arrivals_s) // 2:
+                rss_at_half = service.memory_bytes()
+    assert clients.count() == {"right": len(arrivals_s)}
+    took_s = np.array([clients.ended_s[Question(number)] for number in range(len(arrivals_s))]) - arrivals_s
+    early = (arrivals_s > begun_s + HOUR_S / 30) & (arrivals_s < begun_s + 7 * HOUR_S / 60)
+    early_s, late_s = np.percentile(took_s[early], 99), np.percentile(took_s[-len(took_s) // 10 :], 99)
+    rss = service.memory_bytes()
+    assert rss.keys() == rss_at_half.keys(), "no process has been replaced"
+    most_bytes = max(rss[pid] - rss_at_half[pid] for pid in rss)
+    assert late_s <= 1.25 * early_s
+    assert most_bytes <= MOST_GROWTH_BYTES
+    record(
+        "T01", f"{rate_per_s:.0f} requests/s for {HOUR_S / 60:.0f} minutes: p99 {late_s:.3f} s, at first {early_s:.3f}"
+    )
+    record(
+        "T22", f"{len(rss)} processes, of which one grew by {most_bytes / 1e6:.1f} MB in the second half, none by more"
+    )
+
+
+@pytest.mark.promise("T03", "T25")
+async def test_that_no_request_is_lost_doubled_or_swapped_and_none_is_overtaken_twice(
+    service: Service, record: Record
+) -> None:
     """T03 and T25: cancelled, poisoned, streamed and whole ones mixed, while the settings change every second."""
     questions, versions = mixed(REQUESTS), []
 
@@ -296,6 +205,12 @@ async def test_that_no_request_is_lost_doubled_or_swapped_and_none_is_overtaken_
     assert ended["failed"] == poison
     assert REQUESTS - poison - left <= ended["completed"] < REQUESTS - poison
     assert most_overtaken(seen.records) <= 1
+    record(
+        "T03",
+        f"{REQUESTS:,} requests, {len(versions)} changes of settings: none lost, doubled or swapped; {poison} poisoned "
+        f"failed, {left} left, of which {ended['cancelled']} before their end",
+    )
+    record("T25", f"{len(seen.records):,} requests: none overtaken by more than one batch")
 
 
 def most_overtaken(records: Sequence[RequestRecord]) -> int:
@@ -318,7 +233,10 @@ def most_overtaken(records: Sequence[RequestRecord]) -> int:
     return most
 
 
-async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_admitted_whole(service: Service) -> None:
+@pytest.mark.promise("T02")
+async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_admitted_whole(
+    service: Service, record: Record
+) -> None:
     """T02: five times as many clients as all places and queues take."""
     bounds = {"max_batch_size": 8, "max_queued_requests": 24}
     assert service.change(**bounds, batch_wait_timeout_s=0.0).status_code == 200
@@ -334,21 +252,35 @@ async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_adm
         assert status.running + status.formed <= bounds["max_batch_size"]
     assert np.median([batch.size for batch in seen.batches]) == bounds["max_batch_size"], "no place stands empty"
     assert service.complete("after it", max_tokens=1).status_code == 200
+    most = max(status.waiting for status in seen.statuses)
+    record(
+        "T02",
+        f"{clients_at_once} clients: {count['refused']:,} requests refused, {count['right']:,} answered, none failed; "
+        f"at most {most} of {bounds['max_queued_requests']} waited at a replica",
+    )
 
 
-async def test_that_a_request_whose_client_left_while_it_was_on_its_way_is_not_computed(service: Service) -> None:
+@pytest.mark.promise("T05")
+async def test_that_a_request_whose_client_left_while_it_was_on_its_way_is_not_computed(
+    service: Service, record: Record
+) -> None:
     """T05: clients that leave within 60 ms, before a replica hears of their requests or just after."""
+    heard = 0
     for burst, clients_at_once in enumerate((32, 64) * 2):
         questions = [Question(burst * 300 + number, tokens=LONG, leaves="FIN") for number in range(300)]
         async with asking(service) as clients, watching(service) as seen:
             await seen.watch(clients.ask(questions, clients_at_once))
         assert clients.count() == {"left": len(questions)}
         assert seen.counted("cancelled") == seen.counted("received")
+        heard += int(seen.counted("cancelled"))
     assert service.complete("after them", max_tokens=1).status_code == 200
+    record("T05", f"1,200 clients that left within 60 ms: {heard} requests were heard of, none was completed")
 
 
-async def test_that_what_a_client_has_left_is_computed_no_further(service: Service) -> None:
+@pytest.mark.promise("T05")
+async def test_that_what_a_client_has_left_is_computed_no_further(service: Service, record: Record) -> None:
     """T05: of 2,100 clients all, half or a tenth leave, by FIN or RST, after the first event of their streams."""
+    most = 0
     for share in (1.0, 0.5, 0.1):
         drawn, count = random.Random(5), 700
         questions = [
@@ -363,15 +295,109 @@ async def test_that_what_a_client_has_left_is_computed_no_further(service: Servi
         async with asking(service) as clients, watching(service) as seen:
             await seen.watch(clients.ask(questions))
         assert clients.count() == Counter("left" if each.leaves else "right" for each in questions)
-        cancelled = [record for record in seen.records if record.state == "cancelled"]
+        cancelled = [each for each in seen.records if each.state == "cancelled"]
         assert len(cancelled) == seen.counted("cancelled") == count * share
-        assert max(record.completion_tokens for record in cancelled) < LONG / 2
+        most = max(most, *(each.completion_tokens for each in cancelled))
+        assert most < LONG / 2
     async with asking(service) as clients:
         await clients.ask(map(Question, range(IN_FLIGHT)))
     assert clients.count() == {"right": IN_FLIGHT}
+    record("T05", f"1,120 of 2,100 streams left after their first event: at most {most} of {LONG:,} tokens computed")
 
 
-async def test_that_two_hundred_changes_of_settings_under_load_harm_no_request_and_no_replica(service: Service) -> None:
+@pytest.mark.promise("T06")
+async def test_that_a_replica_that_is_killed_costs_the_requests_that_it_held_and_no_other(
+    service: Service, record: Record, monkeypatch: pytest.MonkeyPatch, is_long: bool
+) -> None:
+    """T06: three times while 32 clients ask, half of them for streams; the next replica takes its place each time."""
+    monkeypatch.setattr(remote, "GIVE_UP_AFTER_S", HANG_S)  # on a busy machine the next replica takes its time
+    drawn, kills, enough = random.Random(6), [], asyncio.Event()
+    async with asking(service) as clients, reading(service) as reader:
+        asked = asyncio.create_task(clients.ask(_until(enough, is_mixed=True), clients=32))
+        asked.add_done_callback(lambda _: enough.set())
+
+        async def read_until(condition: Callable[[TelemetryFrame], bool]) -> TelemetryFrame:
+            return await reader.read_until(lambda frame: enough.is_set() or condition(frame))
+
+        for _ in range(20 if is_long else KILLS):
+            for _ in range(drawn.randrange(1, 20)):  # frames, so at any moment of a batch
+                await read_until(lambda _: True)
+            victim = drawn.choice((await read_until(_are_all_at_work)).replicas)
+            os.kill(victim.pid, signal.SIGKILL)
+            kills.append((victim.replica, time.monotonic()))
+            await read_until(lambda frame, name=victim.replica: name in frame.lost_replicas)
+            await read_until(_are_all_at_work)
+        enough.set()
+        await asked
+    count = clients.count()
+    lost = [question for question, outcome in clients.outcomes.items() if outcome == "lost"]
+    assert set(count) <= {"right", "lost"}
+    assert len(lost) <= len(kills) * 32
+    killed_s = [at_s for _, at_s in kills]
+    ended_s = [clients.ended_s[question] for question in lost]
+    longest_s = max((each_s - killed_s[bisect.bisect(killed_s, each_s) - 1] for each_s in ended_s), default=0.0)
+    assert [name for frame in reader.frames for name in frame.lost_replicas] == [name for name, _ in kills]
+    record(
+        "T06",
+        f"{len(kills)} replicas killed under 32 clients: {count['right']:,} requests answered, {len(lost)} lost; "
+        f"of these the last ended {longest_s:.1f} s after the kill",
+    )
+
+
+def _are_all_at_work(frame: TelemetryFrame) -> bool:
+    return sum(status.waiting + status.formed + status.running > 0 for status in frame.replicas) == REPLICAS
+
+
+def most_unlike_ascii(count: int) -> Iterator[str]:
+    """So many texts, of parts that something on their way might take for something else."""
+    drawn = random.Random(14)
+    for number in range(count):
+        yield f"{number}" + "".join(drawn.choices(STRANGE, k=drawn.randrange(1, 9)))
+
+
+@pytest.mark.promise("T14")
+async def test_that_any_text_comes_back_byte_for_byte_in_one_piece_or_as_a_stream(
+    service: Service, record: Record
+) -> None:
+    """T14: the stub repeats its prompt, so what was sent is seen in what comes back."""
+    texts = list(most_unlike_ascii(TEXTS))
+    questions = [
+        Question(number, text=text, is_streamed=is_streamed)
+        for number, text in enumerate(texts)
+        for is_streamed in (False, True)
+    ]
+    async with asking(service) as clients:
+        await clients.ask(questions, clients=32)
+    assert clients.count() == {"right": len(questions)}
+    record("T14", f"{TEXTS} strange texts: each came back byte for byte, whole and streamed")
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "\\udc00\\ud800", "a\\udfffb"])
+@pytest.mark.promise("T14")
+def test_that_half_a_character_is_refused_in_words(service: Service, text: str) -> None:
+    """T14: a surrogate alone, which JSON can write and UTF-8 cannot."""
+    body = f'{{"prompt": "{text}"}}'.encode()
+    answer = requests.post(f"{service.url}/v1/completions", data=body, timeout=HANG_S)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+@pytest.mark.promise("T14")
+def test_that_a_prompt_fills_the_context_and_does_not_exceed_it(service: Service, beyond: int) -> None:
+    """T14: a character is a token of the stub's."""
+    context = service.ready.context_length
+    assert context is not None
+    answer = service.complete("x" * (context - 1 + beyond), max_tokens=1)
+    assert answer.status_code == (400 if beyond > 0 else 200)
+    if beyond > 0:
+        assert f"{context} tokens" in answer.json()["error"]["message"]
+
+
+@pytest.mark.promise("T11")
+async def test_that_two_hundred_changes_of_settings_under_load_harm_no_request_and_no_replica(
+    service: Service, record: Record
+) -> None:
     """T11: each change is in force when it is answered, for a batch that forms after it as for the next change."""
     sizes = [1 + (7 * number) % 32 for number in range(CHANGES)]
     changed: list[tuple[float, int, int]] = []  # when that was answered, the version, and its size
@@ -401,16 +427,26 @@ async def test_that_two_hundred_changes_of_settings_under_load_harm_no_request_a
     for batch in under_them:
         assert batch.size <= batch.cap == size_of[batch.settings_version]
         assert batch.settings_version >= versions[0] - 1 + bisect.bisect_left(answered_s, batch.formed_s)
+    record(
+        "T11",
+        f"{CHANGES} changes under load: {len(clients.outcomes):,} of as many requests answered, the same replicas, "
+        f"none of {len(seen.batches):,} batches under settings older than the last answer",
+    )
 
 
-def _until(enough: asyncio.Event) -> Iterator[Question]:
+def _until(enough: asyncio.Event, *, is_mixed: bool = False) -> Iterator[Question]:
+    """Questions without end; where they are mixed, every other is for a stream."""
     numbers = itertools.count()
     while not enough.is_set():
-        yield Question(next(numbers))
+        number = next(numbers)
+        yield Question(number, is_streamed=is_mixed and number % 2 == 0)
 
 
 @pytest.mark.parametrize("name", Settings.__struct_fields__)
-def test_that_a_setting_that_is_none_is_refused_in_words_and_changes_nothing(service: Service, name: str) -> None:
+@pytest.mark.promise("T12")
+def test_that_a_setting_that_is_none_is_refused_in_words_and_changes_nothing(
+    service: Service, record: Record, name: str
+) -> None:
     """T12: by HTTP, what JSON can write of numbers, texts and lists, and what is no JSON."""
     before = requests.get(f"{service.url}/batching", timeout=HANG_S).json()
     for value in NONSENSE:
@@ -420,10 +456,14 @@ def test_that_a_setting_that_is_none_is_refused_in_words_and_changes_nothing(ser
         assert answer.json()["error"]["message"]
         assert requests.get(f"{service.url}/batching", timeout=HANG_S).json() == before
     assert service.complete("after them", max_tokens=1).status_code == 200
+    record("T12", f"{name}: {len(NONSENSE)} of {len(NONSENSE)} kinds of nonsense refused in words, nothing changed")
 
 
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["allows", "forbids"])
-def test_that_what_the_description_says_is_answered_as_it_says(service: Service, mode: GenerationMode) -> None:
+@pytest.mark.parametrize("mode", _VERBS, ids=_VERBS.values())
+@pytest.mark.promise("T13")
+def test_that_what_the_description_says_is_answered_as_it_says(
+    service: Service, record: Record, mode: GenerationMode, is_long: bool
+) -> None:
     """T13: 100 requests a route, drawn from `GET /openapi.json`; each answer is one that is described, and no 5xx."""
     service.change(batch_wait_timeout_s=0.0)
     whole = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
@@ -434,7 +474,7 @@ def test_that_what_the_description_says_is_answered_as_it_says(service: Service,
         if mode is GenerationMode.NEGATIVE and not (operation.body or operation.query):
             continue
 
-        @hypothesis.settings(max_examples=EXAMPLES, database=None)
+        @hypothesis.settings(max_examples=5 * EXAMPLES if is_long else EXAMPLES, database=None)
         @hypothesis.given(operation.as_strategy(generation_mode=mode))
         def is_answered(case: schemathesis.Case) -> None:
             nonlocal asked
@@ -446,9 +486,11 @@ def test_that_what_the_description_says_is_answered_as_it_says(service: Service,
         is_answered()
     assert asked > EXAMPLES
     assert service.complete("after them", max_tokens=1).status_code == 200
+    record("T13", f"{asked:,} drawn requests that the description {_VERBS[mode]}: each answered as described, no 5xx")
 
 
-async def test_that_batches_grow_under_load_and_nobody_waits_long(service: Service) -> None:
+@pytest.mark.promise("T26")
+async def test_that_batches_grow_under_load_and_nobody_waits_long(service: Service, record: Record) -> None:
     """T26: a batch of Ray's decorator as shipped has one request here, and the queue grows without end."""
     service.change(batch_wait_timeout_s=0.01)
     rate_per_s, tokens = 50.0 * REPLICAS, 100  # a batch takes at least 0.2 s
@@ -467,3 +509,4 @@ async def test_that_batches_grow_under_load_and_nobody_waits_long(service: Servi
     waits_s = [each.started_s - each.enqueued_s for each in seen.records if each.started_s and each.enqueued_s]
     assert np.mean(sizes) >= 8
     assert np.percentile(waits_s, 99) < 2 * max(runs_s), "for the batch that runs, and no further one"
+    record("T26", f"mean batch {np.mean(sizes):.1f}, 99 % wait less than {np.percentile(waits_s, 99):.2f} s")

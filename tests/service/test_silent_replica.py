@@ -40,6 +40,7 @@ async def running_replica(reader: Reader) -> int:
     return frame.replicas[0].pid
 
 
+@pytest.mark.promise("T21")
 async def test_that_a_stopped_replica_is_late_and_no_frame_calls_it_lost_or_a_request_failed(service: Service) -> None:
     timeout = aiohttp.ClientTimeout(total=HANG_S)
     async with aiohttp.ClientSession(timeout=timeout) as session, reading(service) as reader:
@@ -57,6 +58,7 @@ async def test_that_a_stopped_replica_is_late_and_no_frame_calls_it_lost_or_a_re
     assert {replica.pid for frame in reader.frames for replica in frame.replicas} == {pid}
 
 
+@pytest.mark.promise("T06")
 async def test_that_a_killed_replica_is_lost_and_another_follows(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

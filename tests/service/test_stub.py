@@ -52,6 +52,7 @@ async def test_that_an_error_that_a_prompt_orders_harms_it_alone(service: Servic
     assert texts == [answer_to("one"), "The prompt asked for this error.", answer_to("two")]
 
 
+@pytest.mark.promise("T06")
 async def test_that_a_replica_whose_device_is_lost_is_replaced(service: Service) -> None:
     async with reading(service) as reader:
         before = (await reader.read_until(lambda frame: bool(frame.replicas))).replicas[0].pid
@@ -67,6 +68,7 @@ def beside(replica: int, name: str) -> psutil.Process:
     return process
 
 
+@pytest.mark.promise("T07")
 async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ async def test_that_a_hub_that_dies_takes_no_request_no_news_and_no_setting_with
         assert service.change(max_batch_size=16).json()["version"] == changed["version"] + 1
 
 
+@pytest.mark.promise("T07")
 async def test_that_a_proxy_that_dies_is_replaced_and_takes_no_replica_with_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +108,7 @@ async def test_that_a_proxy_that_dies_is_replaced_and_takes_no_replica_with_it(
     assert await asked(service, "after it") == [answer_to("after it")]
 
 
+@pytest.mark.promise("T13")
 async def test_that_a_connection_is_closed_on_which_no_request_comes(service: Service) -> None:
     address = urlsplit(service.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)

@@ -147,6 +147,7 @@ class Stuck(Workload):
 """
 
 
+@pytest.mark.promise("T24")
 def test_that_a_function_that_never_returns_costs_its_replica_and_no_request_an_answer(tmp_path: Path) -> None:
     """T24. Each request that the replica held gets an error that says why, and another replica takes its place."""
     (tmp_path / "stuck.py").write_text(STUCK)
@@ -199,6 +200,7 @@ WHY = re.compile(
 )
 
 
+@pytest.mark.promise("T04")
 async def test_that_a_poisonous_input_fails_alone_and_says_so(tmp_path: Path) -> None:
     """T04. Of thirteen kinds, each raised or returned in a batch of eight, whose other inputs have their outputs."""
     (tmp_path / "poisoned.py").write_text(POISONED)

@@ -14,6 +14,7 @@ SEEDS = 2_000  # of a test, so that the tests' processes share them
 HASHED_AS_EVER = os.environ | {"PYTHONHASHSEED": "0"}  # as the command sets it, which would begin anew for that
 
 
+@pytest.mark.promise("T03", "T06", "T25")
 @pytest.mark.parametrize("first", range(0, 10_000, SEEDS))
 def test_that_the_protocol_holds_whatever_the_seed_orders(first: int) -> None:
     command = [sys.executable, "-m", "tests.simulation", "--from", str(first), "--seeds", str(SEEDS), "--processes=1"]

@@ -18,6 +18,8 @@ from service.messages.settings import Settings, VersionedSettings
 from service.messages.telemetry import RequestRecord, TelemetryFrame
 from tests.synthetic_run import FakeClock
 
+pytestmark = pytest.mark.promise("T21")
+
 IN_FORCE = VersionedSettings(version=1, settings=Settings())
 PAIRS = st.fixed_dictionaries(
     {

@@ -21,6 +21,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in sorted
 MOST_README_LINES = 200
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FENCE = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+MARK = re.compile(r"mark\.promise\(([^)]*)\)")
 PATHS = re.compile(r"`((?:service|gui|tests)/[\w/]+(?:\.\w+)?/?)`")
 
 
@@ -82,3 +83,10 @@ def test_that_a_command_has_every_option_that_is_shown(command: str) -> None:
 @pytest.mark.parametrize("benchmark", of_benchmarks())
 def test_that_a_benchmark_exists(benchmark: str) -> None:
     assert import_module(benchmark).__doc__
+
+
+def test_that_every_promise_has_a_test_and_every_test_of_one_stands_in_the_table() -> None:
+    promised = re.findall(r"^\| (T\d\d) \|", (ROOT / "tests" / "README.md").read_text(), re.MULTILINE)
+    sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    tested = {test for source in sources for marks in MARK.findall(source) for test in re.findall(r"T\d\d", marks)}
+    assert promised == [f"T{number:02}" for number in range(1, 28)] == sorted(tested)

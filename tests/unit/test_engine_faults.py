@@ -170,6 +170,7 @@ def test_that_sampling_goes_on_with_the_same_draws_after_an_error() -> None:
     assert answers[0] == answers[1]
 
 
+@pytest.mark.promise("T10")
 def test_that_a_batch_too_big_for_memory_is_split_until_it_fits(expected: dict[str, tuple[str, list[int]]]) -> None:
     model = tiny_llama()
     forward = model.forward
@@ -191,6 +192,7 @@ def test_that_a_batch_too_big_for_memory_is_split_until_it_fits(expected: dict[s
         assert (listener.texts[row.id], row.tokens) == expected[row.id]
 
 
+@pytest.mark.promise("T10")
 def test_that_the_size_that_memory_held_is_remembered_for_the_next_batches() -> None:
     model = tiny_llama()
     tries: list[int] = []

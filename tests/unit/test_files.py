@@ -11,6 +11,8 @@ import pytest
 from service.messages.files import NotWrittenError, write_whole
 from tests.disk import room_for, umask
 
+pytestmark = pytest.mark.promise("T18")
+
 
 def test_that_a_file_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
     path = tmp_path / "figures.csv"

@@ -16,6 +16,8 @@ from service.launch import checks
 from service.messages.life import StartError
 from tests.unit.tiny_models import LAYERS, loaded, tiny_llama
 
+pytestmark = pytest.mark.promise("T10")
+
 
 def test_that_without_a_failure_all_rows_are_one_part() -> None:
     assert MemoryLimit().rows is None

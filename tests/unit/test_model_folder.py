@@ -14,6 +14,8 @@ from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder, pending_stages, resolve
 from tests.unit.model_files import write_model_folder
 
+pytestmark = pytest.mark.promise("T16")
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -20,6 +20,8 @@ from service.engine.model.resolve import pending_stages, resolve
 from service.messages.pipes import SOURCE_ROOT
 from tests.unit.model_files import LAYERS, endless_gguf, write_gguf
 
+pytestmark = pytest.mark.promise("T16")
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -261,12 +261,14 @@ def test_missing_weights_are_not_made_up(folder: ModelFolder) -> None:
         load(folder, "cpu", "float32")
 
 
+@pytest.mark.promise("T16")
 def test_weights_of_another_size_are_refused(folder: ModelFolder) -> None:
     revise(folder, hidden_size=64)
     with pytest.raises(ModelError, match="its weights have other sizes"):
         load(folder, "cpu", "float32")
 
 
+@pytest.mark.promise("T16")
 def test_a_tokenizer_of_another_model_is_refused(folder: ModelFolder) -> None:
     weights = load_file(folder.path / "model.safetensors")
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
@@ -278,18 +280,21 @@ def test_a_tokenizer_of_another_model_is_refused(folder: ModelFolder) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["tokenizer.json", "model.safetensors"])
+@pytest.mark.promise("T16")
 def test_a_file_spoilt_since_it_was_checked_is_told(folder: ModelFolder, spoil: str) -> None:
     (folder.path / spoil).write_bytes(b"{")
     with pytest.raises(ModelError, match="could not be loaded"):
         load(folder, "cpu", "float32")
 
 
+@pytest.mark.promise("T16")
 def test_a_folder_removed_since_it_was_checked_is_told(folder: ModelFolder) -> None:
     shutil.rmtree(folder.path)
     with pytest.raises(ModelError, match="is gone from"):
         load(folder, "cpu", "float32")
 
 
+@pytest.mark.promise("T16")
 def test_code_in_the_folder_is_never_run(folder: ModelFolder, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     (folder.path / "evil.py").write_text(f"open({str(canary)!r}, 'w')\nclass Evil: pass\n")

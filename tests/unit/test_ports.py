@@ -9,6 +9,8 @@ import pytest
 
 from service.launch import checks
 
+pytestmark = pytest.mark.promise("T19")
+
 LOOPBACK = "127.0.0.1"
 
 

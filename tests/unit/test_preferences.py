@@ -13,6 +13,8 @@ from service.messages.files import NotWrittenError
 from service.messages.load import Burst
 from service.messages.settings import Settings
 
+pytestmark = pytest.mark.promise("T15")
+
 OTHERS = Preferences(
     theme="dark",
     layout={"splitter": [1, 2, 3]},

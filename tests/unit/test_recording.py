@@ -191,6 +191,7 @@ def test_that_a_jump_that_cannot_have_come_is_left_out(jump: ClockJump, tmp_path
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(share=st.floats(0.0, 1.0, exclude_max=True))
+@pytest.mark.promise("T15")
 def test_that_a_recording_cut_anywhere_is_read_up_to_there(
     short: tuple[bytes, list[Entry]], tmp_path: Path, share: float
 ) -> None:
@@ -212,6 +213,7 @@ def test_that_a_recording_cut_anywhere_is_read_up_to_there(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(place=st.floats(0.0, 1.0, exclude_max=True), bit=st.integers(0, 7))
+@pytest.mark.promise("T15")
 def test_that_a_flipped_bit_costs_a_second_and_changes_nothing_else(
     short: tuple[bytes, list[Entry]], tmp_path: Path, place: float, bit: int
 ) -> None:
@@ -247,6 +249,7 @@ def test_that_a_damaged_second_is_shown_as_a_gap(short: tuple[bytes, list[Entry]
     assert [outage.text for outage in recording.history.outages] == ["gap"]
 
 
+@pytest.mark.promise("T15")
 def test_that_lines_that_make_no_sense_are_counted_and_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
     entry = entries_of(changing_run(1.0))[0]
@@ -310,6 +313,7 @@ def test_that_a_frame_that_was_heard_late_does_not_spoil_those_after_it(
         ("batches", "tokens", 10**30),
     ],
 )
+@pytest.mark.promise("T12")
 def test_that_numbers_that_cannot_be_are_left_out(tmp_path: Path, kind: str, field: str, value: float) -> None:
     entries = entries_of(changing_run(4.0))
     place = next(n for n, entry in enumerate(entries) if n > len(entries) // 2 and getattr(entry.event, kind, ()))
@@ -324,6 +328,7 @@ def test_that_numbers_that_cannot_be_are_left_out(tmp_path: Path, kind: str, fie
     assert recording.history.last_s >= 1001.5
 
 
+@pytest.mark.promise("T15")
 def test_that_a_bomb_is_not_inflated(tmp_path: Path) -> None:
     path = tmp_path / "bomb.bsr"
     head = gzip.compress(msgspec.json.encode(header()))
@@ -354,6 +359,7 @@ def test_that_reading_is_given_up_where_it_is_not_wanted_any_more(
 @pytest.mark.parametrize(
     "content", [b"", b"PK\x03\x04zip", b"{}", gzip.compress(b"hello", mtime=0), gzip.compress(b"{}", mtime=0)]
 )
+@pytest.mark.promise("T15")
 def test_that_a_foreign_file_is_named_as_such(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign.bsr"
     path.write_bytes(content)
@@ -407,6 +413,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.promise("T15")
 def test_that_a_killed_recorder_leaves_all_but_its_last_second(tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
     with subprocess.Popen([sys.executable, "-c", WRITES_UNTIL_KILLED, str(path)], stdout=subprocess.PIPE) as recorder:
@@ -470,6 +477,7 @@ def test_that_an_earlier_recording_stays_until_the_new_one_has_begun(tmp_path: P
     assert os.listdir(tmp_path) == ["a.bsr"]
 
 
+@pytest.mark.promise("T18")
 def test_that_a_tape_that_cannot_be_saved_whole_leaves_the_earlier_recording(tmp_path: Path) -> None:
     path = tmp_path / "a.bsr"
     path.write_bytes(b"precious")
@@ -519,6 +527,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("room", [0, 1, 500, 3000])
+@pytest.mark.promise("T18")
 def test_that_a_full_disk_ends_the_recording_with_what_is_needed(tmp_path: Path, room: int) -> None:
     path = tmp_path / "a.bsr"
     writer = RecordingWriter(path, header())

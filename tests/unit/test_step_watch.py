@@ -16,6 +16,8 @@ from service.replica.step_watch import LOOK_S, EngineStalledError, StepWatch
 from service.workloads.adder import Adder
 from tests.virtual_time import now_s, run_in_virtual_time
 
+pytestmark = pytest.mark.promise("T24")
+
 LIMIT_S = 4.0
 
 

@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 
+import pytest
 import shiboken6
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtWidgets import QApplication
@@ -43,6 +44,7 @@ def held(qapp: QApplication) -> tuple[int, int, int]:
     return len(objects), len(os.listdir("/proc/self/fd")), threading.active_count()
 
 
+@pytest.mark.promise("T22")
 def test_that_windows_leave_no_objects_files_or_threads(qtbot: QtBot, qapp: QApplication) -> None:
     use_and_close(qtbot, qapp)
     after_first = held(qapp)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QMenu, QSlider, QWidget
 from pytestqt.qtbot import QtBot
@@ -81,6 +82,7 @@ class Monkey:
         self._window.resize(self._chance.choice(widths), self._chance.choice([700, 800, 1000]))
 
 
+@pytest.mark.promise("T23")
 def test_that_no_random_action_breaks_the_window(qtbot: QtBot, batchscope: Batchscope) -> None:
     start_service(qtbot, batchscope)
     batchscope.window.load.set_load(ClosedLoop(users=8), 12)

@@ -454,6 +454,7 @@ def test_that_a_file_that_cannot_be_opened_leaves_the_recording_that_is_shown(
     assert "No such file" in viewing.composition.recordings.bar.damage.text()
 
 
+@pytest.mark.promise("T15")
 def test_that_of_a_truncated_file_what_is_readable_is_shown(
     qtbot: QtBot, batchscope: Batchscope, run_file: Path, tmp_path: Path
 ) -> None:
@@ -535,6 +536,7 @@ def test_that_what_was_seen_can_be_kept_afterwards(qtbot: QtBot, running: Batchs
     assert recording.history.wall_time(now_s) == pytest.approx(running.composition.history.wall_time(now_s), abs=0.01)
 
 
+@pytest.mark.promise("T18")
 def test_that_a_disk_without_room_for_them_leaves_the_older_file(
     qtbot: QtBot, running: Batchscope, tmp_path: Path
 ) -> None:
@@ -550,6 +552,7 @@ def test_that_a_disk_without_room_for_them_leaves_the_older_file(
     assert "Nothing was overwritten. Choose another place." in running.errors[0]
 
 
+@pytest.mark.promise("T18")
 def test_that_a_recording_goes_on_where_the_last_minutes_cannot_be_saved(
     qtbot: QtBot, running: Batchscope, tmp_path: Path
 ) -> None:
@@ -567,6 +570,7 @@ def test_that_a_recording_goes_on_where_the_last_minutes_cannot_be_saved(
     assert [row.state for row in recording.history.requests.rows()] == ["done"]
 
 
+@pytest.mark.promise("T21")
 def test_that_a_jump_of_the_clock_is_recorded_and_marked_again(
     qtbot: QtBot, make_batchscope: MakeBatchscope, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -627,6 +631,7 @@ def test_that_a_recording_that_goes_on_is_ended_with_the_window(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.promise("T18")
 def test_that_a_full_disk_harms_nothing_else(qtbot: QtBot, running: Batchscope) -> None:
     with qtbot.waitSignal(running.composition.recorder.failed):
         running.composition.recorder.record(Path("/dev/full"))

@@ -64,6 +64,7 @@ def test_that_its_log_is_handed_on(qtbot: QtBot, service: ServiceProcess) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+@pytest.mark.promise("T08")
 def test_that_a_death_by_signal_is_told_in_words_within_a_second(
     qtbot: QtBot, service: ServiceProcess, number: signal.Signals
 ) -> None:
@@ -77,6 +78,7 @@ def test_that_a_death_by_signal_is_told_in_words_within_a_second(
     assert not service.is_running
 
 
+@pytest.mark.promise("T08")
 def test_that_a_service_that_ends_by_itself_has_died(qtbot: QtBot, service: ServiceProcess) -> None:
     start_until_ready(qtbot, service, scripted())
     assert service.pid is not None
@@ -104,6 +106,7 @@ def test_that_a_program_that_does_not_exist_is_told(qtbot: QtBot, service: Servi
     assert "could not be started" in death.args[0]
 
 
+@pytest.mark.promise("T08")
 def test_that_it_works_again_after_a_death(qtbot: QtBot, service: ServiceProcess) -> None:
     first = start_until_ready(qtbot, service, scripted())
     assert service.pid is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
@@ -18,6 +19,7 @@ def states_seen(batchscope: Batchscope) -> set[str]:
     return seen
 
 
+@pytest.mark.promise("T07")
 def test_that_a_late_service_is_shown_as_last_heard_and_nothing_has_failed(
     qtbot: QtBot, make_batchscope: MakeBatchscope
 ) -> None:

@@ -1,19 +1,28 @@
+"""A window that dies leaves no process and a recording that can be read."""
+
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
 
 from service.analysis.recording.reader import open_recording
+from service.messages.text import counted
 
 WINDOW = Path(__file__).with_name("scripted_window.py")
 GONE_WITHIN_S = 5.0
+MARK = "BATCHSCOPE_TEST"
+PROCESSES = {"open": 1, "starting": 2, "ready": 3, "loaded": 4, "stopping": 4, "closing": 4}
+"""In each phase: the window, the service, the load generator, and the predictor."""
 
 
 @pytest.fixture
@@ -22,27 +31,61 @@ def recording(tmp_path: Path) -> Path:
     return tmp_path / "run.bsr"
 
 
-@pytest.fixture
-def window(recording: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A window in a process of its own, its service under load."""
-    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
-    with subprocess.Popen([sys.executable, WINDOW, recording], stdout=subprocess.PIPE, env=environment) as process:
+@contextmanager
+def window_in(phase: str, recording: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A window in a process of its own, in that phase of its life."""
+    program = [sys.executable, WINDOW, recording, phase]
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", **environment}
+    with subprocess.Popen(program, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"running\n"
+        assert f"{phase}\n".encode() in process.stdout, "it reads until then"
         yield process
         process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_that_nothing_outlives_a_window_that_dies(window: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    children = psutil.Process(window.pid).children(recursive=True)
-    assert len(children) == 3  # the service, the load generator and the predictor
+@pytest.fixture
+def window(recording: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """With its service under load."""
+    with window_in("loaded", recording) as window:
+        yield window
 
-    window.send_signal(number)
-    window.wait()
 
-    _, left = psutil.wait_procs(children, timeout=GONE_WITHIN_S)
-    assert [each for each in left if is_alive(each)] == []
+@pytest.mark.parametrize(
+    ("phase", "number"), [*((phase, signal.SIGKILL) for phase in PROCESSES), ("loaded", signal.SIGSEGV)]
+)
+@pytest.mark.promise("T09")
+def test_that_nothing_outlives_a_window_that_dies(
+    recording: Path, phase: str, number: signal.Signals, record_property: Callable[[str, object], None]
+) -> None:
+    """T09: what it started is known by a mark in the environment, whoever its parent is by now."""
+    mark = uuid4().hex
+    with window_in(phase, recording, **{MARK: mark}) as window:
+        ours = marked(mark)
+        assert window.pid in [each.pid for each in ours]
+        assert len(ours) == PROCESSES[phase]
+
+        window.send_signal(number)
+        window.wait()
+        died_s = time.monotonic()
+
+        _, left = psutil.wait_procs(ours, timeout=GONE_WITHIN_S)
+        assert [each for each in left if is_alive(each)] == []
+        took_s = time.monotonic() - died_s
+        assert not any(map(is_alive, marked(mark))), "nothing was started meanwhile"
+    others = counted(len(ours) - 1, "other process")
+    record_property("T09", f"{phase}, {number.name}: {others}, gone within {took_s:.1f} s")
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    return [each for each in psutil.process_iter() if mark == environment_of(each).get(MARK)]
+
+
+def environment_of(process: psutil.Process) -> Mapping[str, str]:
+    """That of its start; none of one that has ended, or is another user's."""
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -60,6 +103,7 @@ def test_that_what_the_window_starts_shares_the_processor_as_one_with_it(window:
     assert {os.getsid(child.pid) for child in children} == {os.getsid(window.pid)}
 
 
+@pytest.mark.promise("T09")
 def test_that_what_a_killed_window_recorded_can_be_read(window: subprocess.Popen[bytes], recording: Path) -> None:
     assert window.stdout is not None
     while not open_recording(recording).history.requests.rows():
