@@ -8,6 +8,7 @@ import time
 from typing import Final
 
 UNKNOWN: Final = "–"
+LEAST_PERCENT: Final = 0.1  # that is shown as a number
 """Stands for a number that is not known."""
 
 
@@ -124,7 +125,21 @@ def percent(share: float) -> str:
     >>> percent(0.014), percent(0.462)
     ('1.4 %', '46 %')
     """
-    return f"{100 * share:.{1 if 0 < share < 0.02 else 0}f} %"
+    return f"{percent_number(share)} %"
+
+
+def percent_number(share: float) -> str:
+    """The share in percent, without the sign. What is more than nothing is not said to be 0, nor what lacks some 100.
+
+    >>> [percent_number(share) for share in (0.0, 0.0004, 0.004, 0.462, 0.9962, 0.9999, 1.0)]
+    ['0', '<0.1', '0.4', '46', '99.6', '99.9', '100']
+    """
+    value = 100 * share
+    if 0 < value < LEAST_PERCENT:
+        return f"<{LEAST_PERCENT}"
+    if 99.5 <= value < 100:
+        return f"{min(value, 100 - LEAST_PERCENT):.1f}"
+    return f"{value:.{1 if 0 < value < 2 else 0}f}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from service.messages.text import UNKNOWN, format_number
+from service.messages.text import UNKNOWN, format_number, percent_number
 
 LAST: Final = "In the last 10 s, never across a change of settings"
 NOW: Final = "Now"
@@ -17,7 +17,6 @@ RUN: Final = "Over the requests of a whole run"
 FIVE_MINUTES: Final = "In the last 10 s, against batches of one of the last 5 min"
 LONG: Final = 9.995  # seconds, from which on a percentile has room for one decimal
 MANY: Final = 999.95  # from which on a number needs no decimals
-LEAST_PERCENT: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Entry:
         if value is None or value != value:
             return UNKNOWN
         if self.unit == "%":
-            return _percent(100 * value)
+            return percent_number(value)
         wanted = self.decimals if decimals is None else decimals
         return format_number(value, 0 if value >= MANY else wanted)
 
@@ -286,9 +285,3 @@ def readout(figures: Figures, keys: Iterable[str]) -> dict[str, str]:
 def decimals_of_seconds(values: Iterable[float | None]) -> int:
     """One for all of them once one reaches 10 s."""
     return 1 if any(value is not None and value >= LONG for value in values) else REGISTER["p50_s"].decimals
-
-
-def _percent(value: float) -> str:
-    if 0 < value < LEAST_PERCENT:
-        return f"<{LEAST_PERCENT}"
-    return f"{value:.{1 if 0 < value < 2 else 0}f}"
