@@ -441,6 +441,20 @@ def test_that_a_killed_service_leaves_nothing(killed: str) -> None:
         family.assert_gone(port)
 
 
+@pytest.mark.long
+@pytest.mark.promise("T08")
+def test_that_each_of_twenty_deaths_leaves_room_for_the_next_start(
+    record_property: Callable[[str, object], None],
+) -> None:
+    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGINT) * 5:
+        with running() as run:
+            port = port_of(run.until_ready())
+            family = run.family()
+            run.service.process.send_signal(number)
+            family.assert_gone(port)
+    record_property("T08", "20 services ended by four signals: nothing of any was left, the next one started")
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
