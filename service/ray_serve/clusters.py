@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib
 import ipaddress
 import os
+import random
+import re
+import socket
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -18,6 +21,8 @@ from typing import Any, Final
 import psutil
 import ray
 from ray import serve
+from ray._private import services
+from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.job_config import JobConfig
 
 from service.messages.life import NoClusterError, PortTakenError, StartError
@@ -29,6 +34,7 @@ from service.ray_serve.environment import door_variables
 
 OBJECT_STORE_BYTES: Final = 128 * 2**20  # prompts and texts are small; Ray would take a third of the memory
 PORT_ATTEMPTS: Final = 5
+QUIET_PORTS: Final = range(20_000, 32_000)
 END_LIMIT_S: Final = 5.0
 MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
 VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
@@ -44,6 +50,63 @@ class OwnPackagesFirst(JobConfig):
     def _runtime_env_has_working_dir(self) -> bool:
         # WORKAROUND ray 2.60: nothing public keeps the driver's current folder out of its workers' `sys.path`.
         return True
+
+
+@contextmanager
+def agents_come_later() -> Iterator[None]:
+    """A raylet that is started here does not wait for its agents.
+
+    WORKAROUND ray 2.60: it dies when one of them takes longer than 15 s to say its ports, as on a busy machine, and the
+    start fails half a minute later (https://github.com/ray-project/ray/issues/65983). Ports that it knows from its
+    command it does not wait for. The dashboard's agent, which nothing here needs, gets none, as in a Ray without its
+    dashboard.
+    """
+    start = services.start_ray_process
+
+    def start_process(command: list[str], process_type: str, *arguments: Any, **options: Any) -> Any:
+        if process_type == PROCESS_TYPE_RAYLET:
+            command = with_known_ports(command, _quiet_port())
+        return start(command, process_type, *arguments, **options)
+
+    services.start_ray_process = start_process
+    try:
+        yield
+    finally:
+        services.start_ray_process = start
+
+
+def with_known_ports(raylet: Sequence[str], port: int) -> list[str]:
+    r"""The command of a raylet whose agent for environments listens on `port`.
+
+    >>> agents = "--runtime_env_agent_command=a.py --runtime-env-agent-port=0", "--dashboard_agent_command=b.py"
+    >>> print(*with_known_ports(["raylet", "--metrics-agent-port=0", *agents], 20011), sep="\n")
+    raylet
+    --metrics-agent-port=-1
+    --runtime_env_agent_command=a.py --runtime-env-agent-port=20011
+    --dashboard_agent_command=b.py --minimal
+    --dashboard_agent_listen_port=-1
+    """
+    known = {"--metrics-agent-port": -1, "--metrics_export_port": -1, "--runtime_env_agent_port": port}
+    words = []
+    for word in raylet:
+        name, _, value = word.partition("=")
+        if name in known:
+            value = str(known[name])
+        elif name == "--dashboard_agent_command":
+            value += " --minimal"
+        elif name == "--runtime_env_agent_command":
+            value = re.sub(r"(--runtime-env-agent-port=)\w+", rf"\g<1>{port}", value)
+        words.append(f"{name}={value}" if "=" in word else word)
+    return [*words, "--dashboard_agent_listen_port=-1"]
+
+
+def _quiet_port() -> int:
+    """A free one that the system gives to no program which asks for any."""
+    while True:
+        port = random.choice(QUIET_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class LocalCluster:
@@ -71,16 +134,17 @@ class LocalCluster:
         return {VITAL_NAMES[name]: pid for pid, name in names.items() if name in VITAL_NAMES}
 
     def _start_ray(self) -> None:
-        ray.init(
-            address="local",
-            job_config=OwnPackagesFirst(),
-            num_cpus=max(cpu_count(), MOST_REPLICAS),  # each takes one, and this Ray serves nothing else
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            # Ray opens the mode of its folder to all, hence one inside of ours. Short: sockets lie deep within, and
-            # their paths must not pass 103 characters.
-            _temp_dir=os.path.join(self._directory, "r"),
-        )
+        with agents_come_later():
+            ray.init(
+                address="local",
+                job_config=OwnPackagesFirst(),
+                num_cpus=max(cpu_count(), MOST_REPLICAS),  # each takes one, and this Ray serves nothing else
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                # Ray opens the mode of its folder to all, hence one inside of ours. Short: sockets lie deep within, and
+                # their paths must not pass 103 characters.
+                _temp_dir=os.path.join(self._directory, "r"),
+            )
 
     def start_serve(self) -> tuple[str, int]:
         """Start Serve's proxy; returns where it listens."""

@@ -11,13 +11,16 @@ import sys
 import ray
 from ray import serve
 
+from service.ray_serve.clusters import agents_come_later
+
 PROCESSORS = 4
 """As Ray counts them: one is for a replica, and with those left tasks run in parallel, also on a machine of two."""
 
 if __name__ == "__main__":
     told, sys.stdout = sys.stdout, sys.stderr  # where Ray prints what it has to say
     folder = sys.argv[1]
-    ray.init("local", num_cpus=PROCESSORS, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+    with agents_come_later():  # which take longer than Ray waits where tests take the processor
+        ray.init("local", num_cpus=PROCESSORS, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
     print(json.dumps({"address": ray.get_runtime_context().gcs_address}), file=told, flush=True)
     for port in sys.stdin:
         serve.shutdown()  # the Serve that an application that was refused has left, at another port

@@ -62,7 +62,8 @@ class ServiceProcess:
             stderr=self._log if terminal is None else terminal,
             start_new_session=terminal is not None,
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},  # also where only the checkout has it
+            # Also where only the checkout has it.
+            env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))},
         )
 
     def states(self) -> Iterator[ServiceState]:

@@ -426,6 +426,24 @@ def test_that_it_heeds_a_signal_in_whatever_moment_it_comes() -> None:
             assert run.service.process.wait(HANG_S) == 0
 
 
+SLOW_AGENTS = """
+import sys, time
+if any(name in word for word in sys.orig_argv for name in ("dashboard/agent.py", "agent/main.py")):
+    time.sleep(20.0)  # Ray gives them 15
+"""
+
+
+@pytest.mark.promise("T07")
+def test_that_agents_of_ray_that_are_slow_do_not_keep_it_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_AGENTS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with running() as run:
+        run.until_ready()
+        assert "started once more" not in run.service.log()
+
+
 # -- violent ends -----------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray
+from ray._private import services
 from ray.job_config import JobConfig
 from ray.serve import context
 from ray.serve._private import http_util
@@ -129,6 +130,15 @@ def test_the_method_that_keeps_the_current_folder_from_workers() -> None:
     )
 
 
+def test_how_a_raylet_learns_the_ports_of_its_agents() -> None:
+    where = "See ray._private.services.start_raylet, and clusters.agents_come_later, which changes its command."
+    source = inspect.getsource(services.start_raylet)
+    own = ("--metrics-agent-port=", "--metrics_export_port=", "--runtime_env_agent_port=")
+    of_agents = ("--dashboard_agent_command=", "--runtime_env_agent_command=", "--runtime-env-agent-port=", "--minimal")
+    assert [word for word in (*own, *of_agents, " start_ray_process(") if word not in source] == [], where
+    assert _is_in(Path(services.RAYLET_EXECUTABLE), "dashboard_agent_listen_port"), where
+
+
 def test_where_a_replica_finds_its_config() -> None:
     assert "_deployment_config" in ReplicaContext.__dataclass_fields__, "See application.max_ongoing_requests_here."
 
@@ -153,5 +163,9 @@ def _python_names(variable: str) -> bool:
 
 
 def _core_names(entry: str) -> bool:
-    with (RAY / "_raylet.so").open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as core:
-        return core.find(entry.encode()) >= 0
+    return _is_in(RAY / "_raylet.so", entry)
+
+
+def _is_in(program: Path, text: str) -> bool:
+    with program.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(text.encode()) >= 0
