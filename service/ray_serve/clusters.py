@@ -126,7 +126,7 @@ class LocalCluster:
         strangers = _children()
         try:
             self._start_ray()
-        except Exception as error:  # Ray has no type for it: now and then a process of its own does not come up in 30 s
+        except Exception as error:  # of no type of its own: one of its processes did not come up, or lost its port
             print(f"Ray did not start, and is started once more: {error}", file=sys.stderr)
             _end(_children() - strangers)
             self._start_ray()

@@ -48,9 +48,11 @@ TESTS = [
     "redeployer",
     "load_generator",
     "load_report",
-    "whole_request",
+    "patches",
+    "doors",
     "continuous_shown",
 ]
+TEST_FILES = [Path("tests", "unit", f"test_{name}.py") for name in TESTS]
 MAY_ESCAPE = 2 / 50
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 SEED = re.compile(r"failed \[(\d+)")
@@ -67,8 +69,7 @@ def found_by(bug: Bug, seeds: int) -> str | None:
         simulation = _run(tree, "tests.simulation", "--seeds", str(seeds), "--processes", "1", "--brief")
         if seed := SEED.search(simulation):
             return f"seed {seed[1]}"
-        files = [f"tests/unit/test_{name}.py" for name in TESTS]
-        tests = _run(tree, "pytest", "-x", "-q", "--numprocesses=0", "--timeout=60", *files)
+        tests = _run(tree, "pytest", "-x", "-q", "--numprocesses=0", "--timeout=60", *map(str, TEST_FILES))
         failed = FAILED.search(tests)
         return failed[1].removeprefix("tests/unit/") if failed else None
 

@@ -131,6 +131,15 @@ BUGS = (
         ("an engine that hangs is healthy", "if silence.lasted_s > limit_s:", "if False:"),
     ),
     *_in(
+        "service/ray_serve/doors.py",
+        ("nobody says that a replica was lost", "if not response.has_begun:", "if False:"),
+        ("a stream that broke off ends as if it were whole", '"body": event, "more_body": True}', '"body": event}'),
+    ),
+    *_in(
+        "service/ray_serve/patches.py",
+        ("a client that leaves early is not heard", "assigned.result().cancel()", "pass"),
+    ),
+    *_in(
         "service/load/generator.py",
         ("the load forgets a request", "self._outcomes[answer.outcome] += 1", "self._outcomes[answer.outcome] += answer.outcome != 'failed'"),
         ("a request is launched without a record", "self._under_way[flight.id] = flight", "pass"),
