@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from service.load.client import error_text
-from service.messages.event_stream import EventReader, EventTooLongError
+from service.messages.event_stream import ERROR, EventReader, EventTooLongError
 from service.messages.settings import SettingError, VersionedSettings
 from service.messages.telemetry import BatchRecord, FramesMissed, ReplicaStatus, TelemetryEvent, TelemetryFrame
 from service.messages.text import UserError
@@ -87,6 +87,8 @@ class RemoteService:
             async for chunk in response.content.iter_any():
                 try:
                     for event in reader.feed(chunk):
+                        if event.name == ERROR:  # the replica that sends the stream has ended
+                            return
                         yield _decoder.decode(event.data)
                 except (EventTooLongError, msgspec.MsgspecError) as error:
                     raise ServiceUnreachableError(

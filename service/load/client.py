@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 
 from service.load.flight import Answer, Flight, Observer
-from service.messages.event_stream import EventReader, EventTooLongError, ServerEvent
+from service.messages.event_stream import ERROR, EventReader, EventTooLongError, ServerEvent
 from service.messages.workload import TEXT, WorkloadAbout
 
 log = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ def take_event(event: ServerEvent, flight: Flight, now_s: float) -> Answer | Non
     """Add what the event brings to the flight; the answer if it was the last."""
     if event.data == DONE:
         return Answer("ok")
-    if event.name == b"error":
+    if event.name == ERROR:
         return Answer("failed", error_text(event.data))
     return _take_piece(event.data, flight, now_s)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MOST_EVENT_BYTES = 32 * 1024 * 1024
+ERROR = b"error"
+"""The name of the event that says why a stream ends early."""
 _BOM = b"\xef\xbb\xbf"
 
 

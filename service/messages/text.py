@@ -8,8 +8,9 @@ import time
 from typing import Final
 
 UNKNOWN: Final = "–"
-LEAST_PERCENT: Final = 0.1  # that is shown as a number
 """Stands for a number that is not known."""
+
+LEAST_PERCENT: Final = 0.1  # that is shown as a number
 
 
 class UserError(Exception):

@@ -136,7 +136,7 @@ class Doors:
         if not response.has_begun:
             await _refuse(receive, response.send, _LOST)
         elif response.is_open_stream:  # its connection is broken off after that, so that no client takes it for whole
-            event = b"data: " + _body_of(_LOST) + b"\n\n"
+            event = b"event: error\ndata: " + _body_of(_LOST) + b"\n\n"
             await response.send({"type": "http.response.body", "body": event, "more_body": True})
 
 

@@ -103,7 +103,8 @@ class Clients:
                 await response.content.readline()
                 _leave(response, question.leaves)
                 return "left"
-            answers = await _events(response) if question.is_streamed else [await response.json()]
+            is_stream = response.content_type == "text/event-stream"  # what fails before it begins is none
+            answers = await _events(response) if is_stream else [await response.json()]
         errors = [each["error"]["message"] for each in answers if "error" in each]
         if errors == [LOST]:
             return "lost"

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
+from service.messages.event_stream import ERROR, EventReader
 from service.messages.options import is_loopback
 from service.ray_serve import doors, patches
 from service.ray_serve.doors import MAX_BODY_BYTES, DoorRules, Doors, Headers, Message, Receive, Scope, Send
@@ -501,7 +502,9 @@ async def test_that_a_stream_that_ends_early_says_why_and_is_never_whole() -> No
     *heard, last = await ask_a_dying_one(begin(b"text/event-stream; charset=utf-8"), EVENT)
     assert heard[1:] == [EVENT]
     assert last["more_body"]
-    assert json.loads(last["body"].removeprefix(b"data: "))["error"]["code"] == "replica_lost"
+    (event,) = EventReader().feed(last["body"])
+    assert event.name == ERROR
+    assert json.loads(event.data)["error"]["code"] == "replica_lost"
 
 
 @pytest.mark.promise("T06")

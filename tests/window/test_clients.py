@@ -277,6 +277,20 @@ def test_that_news_of_missed_frames_are_handed_on(qtbot: QtBot, telemetry: Telem
     assert (missed.args[0].first, missed.args[0].last) == (1, 2)
 
 
+@pytest.mark.promise("T06")
+def test_that_a_stream_whose_replica_died_is_said_to_have_ended_and_is_read_again(
+    qtbot: QtBot, telemetry: TelemetryClient
+) -> None:
+    with server(b'event: error\ndata: {"error": {"message": "It ended."}}\n\n') as url:
+        troubles: list[str] = []
+        telemetry.trouble.connect(troubles.append)
+        telemetry.follow(url, INSTANCE)
+        qtbot.waitUntil(lambda: len(troubles) == 2)
+        telemetry.leave()
+
+    assert set(troubles) == {"The replica that sent the telemetry ended."}
+
+
 @contextmanager
 def server(stream: bytes) -> Iterator[str]:
     """Answers every request with this stream, which does not end."""

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QTimer, QUrl, Signal
 from PySide6.QtNetwork import QNetworkAccessManager, QNetworkReply
 
 from gui.session.clients import network
-from service.messages.event_stream import EventReader, EventTooLongError
+from service.messages.event_stream import ERROR, EventReader, EventTooLongError
 from service.messages.telemetry import FramesMissed, TelemetryEvent, TelemetryFrame
 
 FIRST_RETRY_MS: Final = 50
@@ -75,6 +75,9 @@ class TelemetryClient(QObject):
         self._silence.start()
         try:
             for event in self._stream.feed(bytes(reply.readAll().data())):
+                if event.name == ERROR:
+                    self._try_again("The replica that sent the telemetry ended.")
+                    return
                 self._take(event.data)
                 if self._reply is not reply:  # a receiver of the event has ended the reading
                     return
