@@ -20,9 +20,10 @@ from service.messages.text import counted
 
 WINDOW = Path(__file__).with_name("scripted_window.py")
 GONE_WITHIN_S = 5.0
+LOOK_S = 0.05  # a zombie, which nobody has looked after yet, is waited for no longer
 MARK = "BATCHSCOPE_TEST"
 PROCESSES = {"open": 1, "starting": 2, "ready": 3, "loaded": 4, "stopping": 4, "closing": 4}
-"""In each phase: the window, the service, the load generator, and the predictor."""
+"""In each phase, at least: the window, the service, the load generator, and the predictor."""
 
 
 @pytest.fixture
@@ -62,14 +63,16 @@ def test_that_nothing_outlives_a_window_that_dies(
     with window_in(phase, recording, **{MARK: mark}) as window:
         ours = marked(mark)
         assert window.pid in [each.pid for each in ours]
-        assert len(ours) == PROCESSES[phase]
+        assert len(ours) >= PROCESSES[phase]
 
         window.send_signal(number)
         window.wait()
         died_s = time.monotonic()
 
-        _, left = psutil.wait_procs(ours, timeout=GONE_WITHIN_S)
-        assert [each for each in left if is_alive(each)] == []
+        left = ours
+        while left := [each for each in left if is_alive(each)]:
+            psutil.wait_procs(left, timeout=LOOK_S)
+            assert time.monotonic() - died_s < GONE_WITHIN_S, left
         took_s = time.monotonic() - died_s
         assert not any(map(is_alive, marked(mark))), "nothing was started meanwhile"
     others = counted(len(ours) - 1, "other process")
