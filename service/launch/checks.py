@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import time
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pynvml
 from service.engine.memory import free_memory_bytes
 from service.engine.model.child import REFUSED, run_module
 from service.messages.life import NoClusterError, Ready, StartError, TrialBatch
-from service.messages.options import RunOptions
+from service.messages.options import LOOPBACK, RunOptions
 from service.messages.telemetry import FIRST_REQUEST
 from service.messages.workload import WorkloadAbout
 from service.ray_serve.doors import INSTANCE_HEADER
@@ -27,6 +28,7 @@ RAY_BYTES: Final = 1_200_000_000
 COPY_FACTOR: Final = 1.2  # of the weights, while a replica loads them
 FIRST_PORT: Final = 8000
 PORTS_TRIED: Final = 100
+QUIET_PORTS: Final = range(20_000, 32_000)  # no system's own choice begins below 32768
 ANSWER_LIMIT_S: Final = 120.0
 ROUTES_LIMIT_S: Final = 10.0
 POLL_S: Final = 0.1
@@ -55,6 +57,17 @@ def choose_port(options: RunOptions) -> int:
             "leave --port out to take the next free one."
         )
     return options.port
+
+
+def choose_agent_port() -> int:
+    """A free port for Ray's agent, of those that the system gives to no program which asks for any.
+
+    The agent takes it some seconds later; services that start at once begin to look at different places.
+    """
+    port = next_free_port(LOOPBACK, random.choice(QUIET_PORTS))
+    if port is None:
+        raise StartError("Ray finds no free port on this machine. End programs that listen on many.")
+    return port
 
 
 def check_address(address: str) -> None:

@@ -230,7 +230,8 @@ class Driver:
         if self._options.address is None:
             from service.ray_serve.clusters import LocalCluster
 
-            return LocalCluster(self._options, self._plan.directory, partial(checks.choose_port, self._options))
+            choose_port = partial(checks.choose_port, self._options)
+            return LocalCluster(self._options, self._plan.directory, choose_port, checks.choose_agent_port)
         from service.ray_serve.clusters import ExternalCluster
 
         return ExternalCluster(self._options, self._plan.instance, deployed_file(self._plan.directory))

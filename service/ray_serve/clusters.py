@@ -8,9 +8,7 @@ from __future__ import annotations
 import importlib
 import ipaddress
 import os
-import random
 import re
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +32,6 @@ from service.ray_serve.environment import door_variables
 
 OBJECT_STORE_BYTES: Final = 128 * 2**20  # prompts and texts are small; Ray would take a third of the memory
 PORT_ATTEMPTS: Final = 5
-QUIET_PORTS: Final = range(20_000, 32_000)
 END_LIMIT_S: Final = 5.0
 MOST_REPLICAS: Final = int(SCALE_BOUNDS["replicas"].high)
 VITAL_NAMES: Final = {"gcs_server": "control store (GCS)", "raylet": "node manager (raylet)"}
@@ -53,8 +50,8 @@ class OwnPackagesFirst(JobConfig):
 
 
 @contextmanager
-def agents_come_later() -> Iterator[None]:
-    """A raylet that is started here does not wait for its agents.
+def agents_come_later(port: int) -> Iterator[None]:
+    """A raylet that is started here does not wait for its agents, of which one gets this port.
 
     WORKAROUND ray 2.60: it dies when one of them takes longer than 15 s to say its ports, as on a busy machine, and the
     start fails half a minute later (https://github.com/ray-project/ray/issues/65983). Ports that it knows from its
@@ -65,7 +62,7 @@ def agents_come_later() -> Iterator[None]:
 
     def start_process(command: list[str], process_type: str, *arguments: Any, **options: Any) -> Any:
         if process_type == PROCESS_TYPE_RAYLET:
-            command = with_known_ports(command, _quiet_port())
+            command = with_known_ports(command, port)
         return start(command, process_type, *arguments, **options)
 
     services.start_ray_process = start_process
@@ -100,25 +97,24 @@ def with_known_ports(raylet: Sequence[str], port: int) -> list[str]:
     return [*words, "--dashboard_agent_listen_port=-1"]
 
 
-def _quiet_port() -> int:
-    """A free one that the system gives to no program which asks for any."""
-    while True:
-        port = random.choice(QUIET_PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 class LocalCluster:
     """Starts Ray and Serve here, reachable from this machine alone.
 
     Ending them is the supervisor's work, which needs no word from Ray for it.
     """
 
-    def __init__(self, options: RunOptions, directory: str, choose_port: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        options: RunOptions,
+        directory: str,
+        choose_port: Callable[[], int],
+        choose_agent_port: Callable[[], int],
+    ) -> None:
+        """`choose_port` gives the port that Serve listens on, and the other one that of Ray's agent."""
         self._options = options
         self._directory = directory
         self._choose_port = choose_port
+        self._choose_agent_port = choose_agent_port
 
     def start(self) -> dict[str, int]:
         """Start Ray; returns the numbers of the vital processes by their names for the user."""
@@ -134,7 +130,7 @@ class LocalCluster:
         return {VITAL_NAMES[name]: pid for pid, name in names.items() if name in VITAL_NAMES}
 
     def _start_ray(self) -> None:
-        with agents_come_later():
+        with agents_come_later(self._choose_agent_port()):
             ray.init(
                 address="local",
                 job_config=OwnPackagesFirst(),

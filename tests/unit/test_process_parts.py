@@ -299,7 +299,7 @@ def start_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         fake = RayThatStarts(comes_up)
         rays.append(fake)
         monkeypatch.setattr(ray, "init", fake)
-        LocalCluster(RunOptions(), str(tmp_path), lambda: 0).start()
+        LocalCluster(RunOptions(), str(tmp_path), lambda: 0, lambda: 0).start()
         return fake
 
     yield start
