@@ -175,13 +175,11 @@ class Watched:
     @property
     def records(self) -> list[RequestRecord]:
         """The last of each request that came meanwhile."""
-        latest = {request.id: request for frame in self._reader.frames for request in frame.requests}
-        return [each for each in latest.values() if each.received_s >= self._begun_s]
+        return self._reader.requests_since(self._begun_s)
 
     @property
     def batches(self) -> list[BatchRecord]:
-        latest = {batch.id: batch for frame in self._reader.frames for batch in frame.batches}
-        return [each for each in latest.values() if each.formed_s >= self._begun_s]
+        return self._reader.batches_since(self._begun_s)
 
     @property
     def _begun_s(self) -> float:

@@ -12,8 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,13 +25,12 @@ from service.engine.job import Progress
 from service.engine.model.resolve import ModelFolder
 from service.messages.life import Failed, Ready, ServiceState
 from service.messages.settings import Settings
-from service.messages.telemetry import BatchRecord, FramesMissed, RequestRecord, TelemetryEvent, TelemetryFrame
 from tests.service import HANG_S
 from tests.service.cluster import Cluster, started_cluster
 from tests.service.ports import free_port
+from tests.service.telemetry import Telemetry, telemetry_of
 
 STATES = msgspec.json.Decoder(ServiceState)
-EVENTS = msgspec.json.Decoder(TelemetryEvent)
 ROOT = Path(__file__).parents[2]
 PROGRAM = ("-m", "service")
 SUBJECTS = ("A cat", "The old king", "My computer", "Rain", "Seven ships", "Paris", "Music", "A river", "Snow", "Bread")
@@ -123,65 +121,6 @@ class Service:
 
     def telemetry(self, after: int | None = None) -> contextlib.AbstractContextManager[Telemetry]:
         return telemetry_of(self.url, after)
-
-
-class Telemetry:
-    """A reader of the stream; keeps all frames that it has read, which may tell of what was before it."""
-
-    def __init__(self, response: requests.Response) -> None:
-        self.opened_s = time.monotonic()
-        self._lines = response.iter_lines(chunk_size=1)
-        self.frames: list[TelemetryFrame] = []
-        self.missed: list[FramesMissed] = []
-
-    def read_until(self, condition: Callable[[TelemetryFrame], bool]) -> TelemetryFrame:
-        """Read on until a frame meets the condition; returns it."""
-        for line in self._lines:
-            if not line.startswith(b"data: "):
-                continue
-            event = EVENTS.decode(line.removeprefix(b"data: "))
-            if isinstance(event, FramesMissed):
-                self.missed.append(event)
-                continue
-            self.frames.append(event)
-            if condition(event):
-                return event
-        raise AssertionError("the stream ended")
-
-    def batches(self) -> list[BatchRecord]:
-        """The latest record of each batch formed since the reader came, in the order they were formed."""
-        latest = {batch.id: batch for frame in self.frames for batch in frame.batches}
-        return [batch for batch in latest.values() if batch.formed_s >= self.opened_s]
-
-    def requests(self) -> list[RequestRecord]:
-        """The latest record of each request that has come since the reader."""
-        latest = {request.id: request for frame in self.frames for request in frame.requests}
-        return [request for request in latest.values() if request.received_s >= self.opened_s]
-
-    def done(self) -> int:
-        return sum(request.state == "done" for request in self.requests())
-
-    def read_until_running(self, count: int) -> TelemetryFrame:
-        """Read on until so many of the requests that have come since the reader are in running batches."""
-        return self.read_until(lambda _: sum(request.state == "running" for request in self.requests()) == count)
-
-    def read_until_done(self, count: int) -> None:
-        """Read on until so many requests have been answered since the reader came, and their batches have ended."""
-        self.read_until(lambda _: self.done() == count and all(batch.finished_s for batch in self.batches()))
-
-    def read_until_idle(self) -> TelemetryFrame:
-        """Read on until no replica holds a request."""
-        return self.read_until(
-            lambda frame: bool(frame.replicas) and all(r.waiting == r.formed == r.running == 0 for r in frame.replicas)
-        )
-
-
-@contextlib.contextmanager
-def telemetry_of(url: str, after: int | None = None) -> Iterator[Telemetry]:
-    query = "" if after is None else f"?after={after}"
-    with requests.get(f"{url}/telemetry{query}", stream=True, timeout=HANG_S) as response:
-        assert response.status_code == 200
-        yield Telemetry(response)
 
 
 def served(*arguments: str, folder: Path | None = None, program: tuple[str, ...] = PROGRAM) -> Iterator[Service]:

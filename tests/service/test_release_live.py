@@ -10,7 +10,8 @@ import requests
 
 from service.messages.settings import LONGEST_WAIT_S
 from tests.service import HANG_S
-from tests.service.conftest import Service, Telemetry, error_of
+from tests.service.conftest import Service, error_of
+from tests.service.telemetry import Telemetry
 
 STATIC = ("late", "early")
 

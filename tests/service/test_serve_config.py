@@ -15,8 +15,9 @@ from service.messages.settings import Scale, Settings
 from service.messages.telemetry import ReplicaStatus
 from tests.service import HANG_S
 from tests.service.cluster import Cluster
-from tests.service.conftest import ServiceProcess, Telemetry, error_of
+from tests.service.conftest import ServiceProcess, error_of
 from tests.service.ports import free_port
+from tests.service.telemetry import Telemetry
 
 NO_GPU = "Ray finds no GPU for the device cuda. Choose the device cpu"
 SETTINGS = Settings(max_batch_size=5, batch_wait_timeout_s=0.125, max_queued_requests=77)

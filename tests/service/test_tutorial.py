@@ -18,7 +18,7 @@ from service.messages.telemetry import TelemetryFrame
 from service.workloads.house_price import HousePrice
 from tests.service import HANG_S
 from tests.service.cluster import Cluster
-from tests.service.conftest import telemetry_of
+from tests.service.telemetry import telemetry_of
 
 pytestmark = pytest.mark.timeout(1200)  # the engine stands back for all other tests
 
