@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import DynamicCache
 
 from service.engine.model import load as loading
+from service.engine.model.batch_cache import BatchCache
 from service.engine.model.lean import LeanLlama
 from service.engine.model.linear import has_kernels
 from service.engine.model.load import (
@@ -32,6 +33,7 @@ from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
 from tests.unit.fake_nvml import Nvml
 from tests.unit.model_files import write_model_folder
+from tests.unit.tiny_models import tiny_of
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,14 @@ def test_a_loaded_model_only_infers(folder: ModelFolder) -> None:
     assert not any(parameter.requires_grad for parameter in loaded.forward.parameters())
     assert {parameter.dtype for parameter in loaded.forward.parameters()} == {loaded.dtype} == {torch.float32}
     assert loaded.context_length == 128
+
+
+def test_that_a_model_is_loaded_whose_attention_transformers_computes_in_one_way_alone(folder: ModelFolder) -> None:
+    tiny_of("gemma2").save_pretrained(folder.path)
+    loaded = load(folder, "cpu", "float32")
+    with torch.inference_mode():
+        logits = loaded.forward([Part(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1), None, BatchCache(1))])
+    assert logits.isfinite().all()
 
 
 OUT_OF_MEMORY = {

@@ -8,7 +8,15 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch.fx.experimental.proxy_tensor import make_fx
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from service.engine.engine import TextEngine
 from service.engine.job import Progress, SamplingParams, Sequence
@@ -77,6 +85,30 @@ def tiny_gpt2() -> Any:
         eos_token_id=None,
     )
     return GPT2LMHeadModel(config).eval().requires_grad_(False)
+
+
+def tiny_of(kind: str, **changes: Any) -> Any:
+    """Of an architecture by the name that its configurations have."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        kind,
+        **{
+            "vocab_size": _VOCABULARY,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": LAYERS,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "max_position_embeddings": 512,
+            "initializer_range": 0.3,
+            "pad_token_id": 0,
+            "bos_token_id": None,
+            "eos_token_id": None,
+            **changes,
+        },
+    )
+    return AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
 
 
 def loaded(model: Any, tokenizer: Any = None, forward: ForwardPass | None = None) -> LoadedModel:

@@ -248,7 +248,6 @@ def _load_model(folder: ModelFolder, dtype: torch.dtype) -> Any:
         trust_remote_code=False,
         use_safetensors=True,
         dtype=dtype,
-        attn_implementation="sdpa",
         output_loading_info=True,
     )
     if missing := sorted(loading["missing_keys"]):  # transformers would go on with random numbers
