@@ -1,12 +1,14 @@
 """What only a real GPU can show: the same texts, the steps it takes, and that its failures harm nobody else.
 
-python -m tests.benchmarks.on_a_gpu [--only texts steps joins failures]
+python -m tests.benchmarks.on_a_gpu [--only texts steps joins architectures failures]
 
 `texts`: in float32, the answers to 32 prompts by transformers' own `generate` beside ours, alone, in one batch, and
 joining an open one, with graphs and without. In the default dtype, how many answers depend on their batch.
 `steps`: what a step takes, replayed and launched, and how much of it is Python's own time; what it launches and waits
 for, as CUDA's profiler counts it, beside `gpu_launches`, which counts without a GPU.
 `joins`: tokens/s of 32 users whose answers differ in length, in batches that are formed late and in an open one.
+`architectures`: random models of other architectures: the same texts as by `generate`, and steps replayed and launched;
+one of which no graph can be made, and what is said of it.
 `failures`: values that are no numbers, memory that lacks for weights, graphs and rows, and a device that is lost. Each
 is measured in a process of its own.
 
@@ -20,12 +22,14 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from multiprocessing import get_context
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
@@ -35,6 +39,7 @@ from torch import nn
 from service.engine.engine import TextEngine
 from service.engine.job import DeviceLostError, Progress, SamplingParams, Sequence
 from service.engine.model import optimize
+from service.engine.model.folder import ModelFolder
 from service.engine.model.load import LoadedModel, load
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import DEFAULT_MODEL, resolve
@@ -42,6 +47,7 @@ from tests.benchmarks.invariance import WAYS, count_differing, in_batches_of, pr
 
 DEVICE: Final = "cuda"
 ROWS: Final = 32
+FEW: Final = 8  # answers of each other architecture
 TOKENS: Final = 48
 STEP_ROWS: Final = (1, 8, 32, 128)
 MARK: Final = " Zanzibar"  # in the prompt that is to fail
@@ -136,6 +142,57 @@ def _joins() -> Seen:
     return [f"8 to 128 tokens, {USERS} rows: {speed}; {_use(engine)}"], continuous >= late
 
 
+def _other_architectures() -> Seen:
+    seen = [_architecture(kind) for kind in OTHERS]
+    return [line for lines, _ in seen for line in lines], all(holds for _, holds in seen)
+
+
+def _architecture(kind: str) -> Seen:
+    lines = list[str]()
+    with _random_model(kind, OTHERS[kind]) as folder:
+        expected = _generated(folder.path, FEW)
+        engine = TextEngine(load(folder, DEVICE, "float32"))
+        differing = {name: count_differing(expected, _answers(engine, run, FEW)) for name, run in WAYS.items()}
+        use = engine.graphs
+        is_replayed = use is not None and use.replayed == use.steps
+        lines.append(f"{kind}: of {FEW} answers differ from generate's {differing}; {_use(engine)}")
+        for name in (OURS, "no graphs"):
+            with VARIANTS[name]():
+                engine = TextEngine(load(folder, DEVICE, "auto"))
+            took = ", ".join(f"{1e3 * median(_steps_s(engine, rows)):.2f} ms at {rows}" for rows in (1, ROWS))
+            lines.append(f"  {name}: a step takes {took} rows; {_use(engine)}")
+    return lines, is_replayed and max(differing.values()) <= 1
+
+
+def _an_architecture_without_graphs() -> Seen:
+    """Its rotation looks at how long its longest row is."""
+    with _random_model(
+        "llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}
+    ) as folder:
+        expected = _generated(folder.path, FEW)
+        engine = TextEngine(load(folder, DEVICE, "float32"))
+        differing = count_differing(expected, _answers(engine, WAYS["alone"], FEW))
+    use = engine.graphs
+    lines = [f"{differing} of {FEW} answers differ from generate's; {_use(engine)}"]
+    return (
+        lines,
+        differing <= 1 and use is not None and use.replayed == 0 and "No graph could be captured" in use.why_not,
+    )
+
+
+@contextmanager
+def _random_model(kind: str, changes: dict[str, Any]) -> Iterator[ModelFolder]:
+    """Of 8 layers, with the default model's tokenizer."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(SHAPE | changes)))
+    with TemporaryDirectory() as name:
+        model.save_pretrained(name)
+        AutoTokenizer.from_pretrained(resolve(DEFAULT_MODEL).path).save_pretrained(name)
+        yield ModelFolder(kind, Path(name))
+
+
 def _values_that_are_no_numbers() -> Seen:
     loaded = load(resolve(DEFAULT_MODEL), DEVICE, "auto")
     engine = TextEngine(loaded)
@@ -206,6 +263,29 @@ def _a_lost_device() -> Seen:
     return [_summary(ends)], False
 
 
+SHAPE: Final = {
+    "vocab_size": 49152,
+    "hidden_size": 512,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "max_position_embeddings": 4096,
+    "initializer_range": 0.05,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 2,
+}
+OTHERS: Final[dict[str, dict[str, Any]]] = {
+    "qwen2": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": 512},
+    "gemma2": {"sliding_window": 512},
+    "gemma3_text": {"sliding_window": 512},
+    "phi3": {"sliding_window": None},
+    "gpt2": {"n_embd": 512, "n_layer": 8, "n_head": 8, "n_positions": 1024},
+}
 OURS: Final = "graphs of our own kernels"
 VARIANTS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
     OURS: nullcontext,
@@ -216,6 +296,7 @@ VARIANTS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
 CHECKS: Final[dict[str, tuple[Callable[[], Seen], ...]]] = {
     "steps": (_steps,),
     "joins": (_joins,),
+    "architectures": (_other_architectures, _an_architecture_without_graphs),
     "texts": (_texts_in_float32, _texts_in_the_default_dtype),
     "failures": (
         _values_that_are_no_numbers,
@@ -227,27 +308,29 @@ CHECKS: Final[dict[str, tuple[Callable[[], Seen], ...]]] = {
 }
 
 
-def _generated(folder: Any) -> list[list[int]]:
+def _generated(folder: Any, count: int = ROWS) -> list[list[int]]:
     """The answers of transformers' own `generate`, one prompt at a time, up to the end of their texts."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32).to(DEVICE).eval()
     answers = []
-    for prompt in prompts()[:ROWS]:
+    for prompt in prompts()[:count]:
         ids = torch.tensor([tokenizer(prompt)["input_ids"]], device=DEVICE)
         written = model.generate(ids, max_new_tokens=TOKENS, do_sample=False)[0, ids.shape[1] :].tolist()
         answers.append(written)
     return answers
 
 
-def _sequences(engine: TextEngine) -> list[Sequence]:
+def _sequences(engine: TextEngine, count: int = ROWS) -> list[Sequence]:
     sampling = SamplingParams(max_tokens=TOKENS)
-    return [Sequence(str(n), engine.encode(each, TOKENS), sampling) for n, each in enumerate(prompts()[:ROWS])]
+    return [Sequence(str(n), engine.encode(each, TOKENS), sampling) for n, each in enumerate(prompts()[:count])]
 
 
-def _answers(engine: TextEngine, run: Callable[[TextEngine, list[Sequence]], None]) -> list[list[int]]:
-    sequences = _sequences(engine)
+def _answers(
+    engine: TextEngine, run: Callable[[TextEngine, list[Sequence]], None], count: int = ROWS
+) -> list[list[int]]:
+    sequences = _sequences(engine, count)
     run(engine, sequences)
     return [each.tokens for each in sequences]
 

@@ -5,7 +5,8 @@ Here a graph is traced on the processor. What stays untested without a GPU is `a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,15 +15,16 @@ import torch
 from service.engine.engine import TextEngine
 from service.engine.job import SamplingParams
 from service.engine.job import Sequence as Prompt
+from service.engine.model import optimize
 from service.engine.model.batch_cache import BatchCache
 from service.engine.model.gpu_kernels import AS_FUSED, FusedLinear
 from service.engine.model.graphs import GraphedPass, LaunchedPass
 from service.engine.model.lean import LeanLlama
-from service.engine.model.optimize import optimized
-from service.engine.model.passes import ForwardPass, Part
+from service.engine.model.optimize import columns_that_hold, optimized
+from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.messages.life import LoadProgress
 from service.messages.telemetry import GraphUse
-from tests.unit.tiny_models import LAYERS, as_traced_graph, loaded, run, tiny_llama
+from tests.unit.tiny_models import LAYERS, as_traced_graph, loaded, run, tiny_gpt2, tiny_llama, tiny_of
 
 CPU = torch.device("cpu")
 
@@ -219,6 +221,62 @@ def test_that_each_batch_of_a_pass_counts_as_a_step(graphed: GraphedPass) -> Non
     graphed([text.next_part(), apart.next_part(), newcomer.next_part()])
     assert use_of(graphed, before) == (2, 1)
     assert graphed.use.why_not.startswith("Rows of very different length are decoded apart")
+
+
+ARCHITECTURES: dict[str, Callable[[str], Any]] = {
+    "qwen2": tiny_of,
+    "qwen3": tiny_of,
+    "mistral": partial(tiny_of, sliding_window=40),
+    "gemma": tiny_of,
+    "gemma2": partial(tiny_of, sliding_window=40),
+    "gemma3_text": partial(tiny_of, sliding_window=40),
+    "phi3": partial(tiny_of, sliding_window=None),
+    "gpt2": lambda _: tiny_gpt2(),
+}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_that_what_transformers_computes_of_any_architecture_is_replayed_too(kind: str, single_thread: None) -> None:
+    """Its masks are made in the graph, from which columns are there, and for prompts as for steps."""
+    own = OwnPass(ARCHITECTURES[kind](kind), CPU)
+    graphed = GraphedPass(own, CPU, as_traced_graph, LAYERS, rows=(1, 4), columns=(16, 32), prompts=((4, 6),))
+    for columns, padded in ((3, False), (3, True), (12, True)):
+        text, again = (Text(3, columns, seed=1, padded=padded) for _ in range(2))
+        for _ in range(1 + 14):  # into the second bucket
+            found, wanted = graphed([text.next_part()]), own([again.next_part()])
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert graphed.use == GraphUse(steps=3 * 14, replayed=3 * 14)
+
+
+OF_NEIGHBOURS = {"attention_types": [[["global", "local"], 1]], "num_layers": LAYERS, "num_heads": 4}
+"""GPT-Neo's: every other layer attends to the last `window_size` columns alone."""
+
+
+@pytest.mark.parametrize(("context", "columns"), [(1000, (128, 256, 512, 1024)), (300, (128, 256, 512))])
+def test_that_graphs_hold_as_many_columns_as_a_model_has(
+    context: int, columns: tuple[int, ...], single_thread: None
+) -> None:
+    model = tiny_of("qwen3", max_position_embeddings=context)
+    assert columns_that_hold(OwnPass(model, CPU), model, lambda: as_traced_graph) == [*columns]
+
+
+@pytest.mark.parametrize("names", [optimize.WINDOWS, ()], ids=["which it says", "which is seen"])
+def test_that_graphs_hold_no_more_columns_than_each_layer_attends_to(
+    names: tuple[str, ...], single_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimize, "WINDOWS", names)
+    model = tiny_of("gpt_neo", window_size=256, max_position_embeddings=1024, **OF_NEIGHBOURS)
+    assert columns_that_hold(OwnPass(model, CPU), model, lambda: as_traced_graph) == [128, 256]
+
+
+def test_that_an_architecture_of_which_no_graph_holds_is_said(
+    single_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_of("gpt_neo", window_size=6, **OF_NEIGHBOURS)
+    monkeypatch.setattr(optimize, "WINDOWS", ())
+    with pytest.raises(ValueError, match="GPTNeoForCausalLM attends in a way that no graph holds"):
+        columns_that_hold(OwnPass(model, CPU), model, lambda: as_traced_graph)
 
 
 def test_that_an_engine_on_a_processor_reports_no_graphs_and_a_launched_pass_why_there_are_none() -> None:

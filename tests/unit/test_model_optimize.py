@@ -22,7 +22,7 @@ from service.engine.model.optimize import AS_IT_IS, PACKED, Linear, by_kernels, 
 from service.engine.model.passes import ForwardPass, OwnPass, Part
 from service.engine.model.report import ModelError
 from service.engine.model.resolve import ModelFolder
-from tests.unit.tiny_models import published, tiny_gpt2
+from tests.unit.tiny_models import published, tiny_gpt2, tiny_of
 
 
 def llama(**changes: Any) -> Any:
@@ -199,6 +199,22 @@ def test_that_a_llama_in_bfloat16_is_lean_where_the_processor_packs_no_weights(m
 
     assert isinstance(forward, LeanLlama)
     assert not any(isinstance(each, PackedLinear) for each in forward.modules())
+
+
+@DTYPES
+@pytest.mark.parametrize("kind", ["mistral", "qwen2"])
+def test_that_what_computes_as_a_llama_does_is_computed_as_one(kind: str, dtype: torch.dtype) -> None:
+    model = tiny_of(kind, sliding_window=None).to(dtype)
+    expected = logits(OwnPass(model, CPU))
+
+    forward = optimized(model, CPU)
+
+    assert isinstance(forward, LeanLlama)
+    assert_same_within_rounding(forward, expected, next(iter(on_a_processor(dtype)), AS_IT_IS).roundings)
+
+
+def test_that_a_model_whose_layers_attend_to_the_last_columns_alone_is_not() -> None:
+    assert isinstance(optimized(tiny_of("mistral", sliding_window=40), CPU), OwnPass)
 
 
 @needs_kernels

@@ -169,7 +169,8 @@ class StepGraph:
         self._column = torch.zeros(1, dtype=torch.long, device=device)
         self._mask = torch.zeros(rows, columns, dtype=torch.bool, device=device)
         self._mask[:, 0] = True
-        part = Part(self._ids, self._positions, self._mask, StepView(static.by_layer, rows, columns, self._column))
+        view = StepView(static.by_layer, rows, columns, self._column)
+        part = Part(self._ids, self._positions, self._mask, view, is_graphed=True)
         self._replay = capture(lambda: forward([part]))
 
     def logits(self, part: Part) -> Tensor:
@@ -204,7 +205,7 @@ class StepView:
         """The keys and values of a layer, [at least its rows, heads, columns, size]."""
         return self._by_layer[layer]
 
-    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, ...]:
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, ...]:
         written = []
         for buffer, new in zip(self._by_layer[layer], (keys, values), strict=True):
             of_rows = buffer[: self._rows]
@@ -212,7 +213,7 @@ class StepView:
             written.append(of_rows[:, :, : self._columns])
         return tuple(written)
 
-    def get_seq_length(self) -> int:
+    def get_seq_length(self, layer: int = 0) -> int:
         return self._columns - 1
 
 
@@ -248,7 +249,8 @@ class PromptGraph:
         self._ids = torch.zeros(rows, columns, dtype=torch.long, device=self._buffers[0].device)
         self._positions = torch.zeros_like(self._ids)
         self._mask = torch.ones_like(self._ids, dtype=torch.bool)
-        part = Part(self._ids, self._positions, self._mask, _PromptView(self._cell.by_layer(self._buffers)))
+        view = _PromptView(self._cell.by_layer(self._buffers))
+        part = Part(self._ids, self._positions, self._mask, view, is_graphed=True)
         self._replay = capture(lambda: forward([part]))
 
     def logits(self, part: Part) -> Tensor:
@@ -271,12 +273,12 @@ class _PromptView:
     def __init__(self, by_layer: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._by_layer = by_layer
 
-    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         for buffer, new in zip(self._by_layer[layer], (keys, values), strict=True):
             buffer.copy_(new)
         return keys, values
 
-    def get_seq_length(self) -> int:
+    def get_seq_length(self, layer: int = 0) -> int:
         return 0
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from service.engine.model.linear import OnlyInferring
-from service.engine.model.passes import Part, Span
+from service.engine.model.passes import Part, Span, added_mask
 from service.engine.model.report import LoadReport, keep_quiet, reported
 
 MOST_COLUMNS: Final = 512  # of prompts, up to which a kernel of our own attends
@@ -54,7 +54,7 @@ class Operators(NamedTuple):
 
 
 class LeanLlama(nn.Module):
-    """Uses the weights of a `LlamaForCausalLM`."""
+    """Uses the weights of a `LlamaForCausalLM`, or of a model whose layers compute as its do."""
 
     def __init__(
         self, model: Any, linear: MakeLinear, report: LoadReport = keep_quiet, operators: Operators | None = None
@@ -118,7 +118,7 @@ class Scope(NamedTuple):
 
     rows: int
     columns: int
-    mask: Tensor | None  # 0 or −∞, [rows, 1, columns or 1, all columns]; ``None``: to what came before them
+    mask: Tensor | None  # as `added_mask` gives it
     cache: Any
     spans: Sequence[tuple[Span, Tensor]] = ()  # with their masks
     short: Part | None = None  # for a kernel of our own, which needs no other mask
@@ -131,14 +131,9 @@ class Scope(NamedTuple):
     @classmethod
     def of(cls, part: Part, dtype: torch.dtype) -> Scope:
         rows, columns = part.ids.shape
-        held = part.cache.get_seq_length()
-        visible = None if part.mask is None else part.mask[:, None, None]
-        if columns > 1 and (held or visible is not None):
-            before = torch.ones(columns, held + columns, dtype=torch.bool, device=part.ids.device).tril_(held)
-            visible = before[None, None] if visible is None else before & visible
-        if visible is None:
+        mask = added_mask(part, dtype)
+        if mask is None:
             return cls(rows, columns, None, part.cache)
-        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
         spans = [(span, mask[span.first : span.end, ..., : span.columns]) for span in part.spans]
         return cls(rows, columns, mask, part.cache, spans)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,6 +28,7 @@ class Part(NamedTuple):
         mask: which columns a row has, those in the cache included, [rows, all columns]; ``None`` if every one.
         cache: a transformers cache, which the pass adds the columns to.
         spans: where the rows of a step attend span by span, so that none depends on the others.
+        is_graphed: a graph is captured of it, which holds for whatever the mask and the positions will be.
     """
 
     ids: Tensor
@@ -34,10 +36,26 @@ class Part(NamedTuple):
     mask: Tensor | None
     cache: Any
     spans: Sequence[Span] = ()
+    is_graphed: bool = False
 
 
 ForwardPass: TypeAlias = Callable[[Sequence[Part]], Tensor]
 """Gives the logits that follow the last column of each part, [rows of all parts, vocabulary]."""
+
+
+def added_mask(part: Part, dtype: torch.dtype, hidden: float = -math.inf) -> Tensor | None:
+    """What is added to the scores of a part: 0, or `hidden`, [rows, 1, columns or 1, all columns].
+
+    ``None`` if each column attends to itself and all that came before it.
+    """
+    columns, held = part.ids.shape[1], part.cache.get_seq_length()
+    visible = None if part.mask is None else part.mask[:, None, None]
+    if columns > 1 and (held or visible is not None):
+        before = torch.ones(columns, held + columns, dtype=torch.bool, device=part.ids.device).tril_(held)
+        visible = before[None, None] if visible is None else before & visible
+    if visible is None:
+        return None
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, hidden)
 
 
 class OwnPass(nn.Module):
@@ -46,6 +64,7 @@ class OwnPass(nn.Module):
     def __init__(self, model: Any, device: torch.device) -> None:
         super().__init__()
         self._model = model
+        self._dtype = next(model.parameters()).dtype
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         # By index, not by the count 1: that would give a strided view, for which torch 2.13's CPU matmul first copies
@@ -61,7 +80,7 @@ class OwnPass(nn.Module):
         arguments = {"position_ids": part.positions, **self._last_only} if self._takes_positions else self._last_only
         output = self._model(
             input_ids=part.ids,
-            attention_mask=part.mask,
+            attention_mask=self._mask(part),
             past_key_values=part.cache,
             use_cache=True,
             return_dict=True,
@@ -71,3 +90,10 @@ class OwnPass(nn.Module):
         if logits.shape[0] != part.ids.shape[0]:
             raise ValueError(f"the model answered {logits.shape[0]} of {part.ids.shape[0]} rows")
         return logits
+
+    def _mask(self, part: Part) -> Tensor | None:
+        """transformers makes a mask by looking at what it is given, for which it would wait for a GPU.
+
+        Where it computes softmax by itself, −∞ would make NaN of a column of padding, which attends to nothing.
+        """
+        return added_mask(part, self._dtype, torch.finfo(self._dtype).min) if part.is_graphed else part.mask
