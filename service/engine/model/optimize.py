@@ -113,15 +113,15 @@ def optimized(
             raise ModelError(
                 f"This model's weights cannot be had in 8 bits ({error}); choose another dtype, such as auto."
             ) from error
+    if device.type == "cuda":
+        forward = _first_same(model, own, on_a_gpu(), report) if _is_lean(model) else own
+        is_own = forward is own
+        return _graphed(own, model, list(_reference_logits(own, model)), AS_IT_IS, report) if is_own else forward
     dtype = next(model.parameters()).dtype
     times_free = free_memory_bytes() / sum(each.nbytes for each in model.parameters())
     twofold = times_free >= ROOM_FOR_TWO * replicas
     on_processor = on_a_processor(dtype, twofold=twofold) if device.type == "cpu" and times_free >= 1 else []
-    linears = on_processor or [AS_IT_IS] if device.type != "cuda" else on_a_gpu() if _is_lean(model) else []
-    forward = _first_same(model, own, linears, report)
-    if forward is own and device.type == "cuda":
-        return _graphed(own, model, list(_reference_logits(own, model)), AS_IT_IS, report)
-    return forward
+    return _first_same(model, own, on_processor or [AS_IT_IS], report)
 
 
 def deterministic(model: Any, eight_bit: bool = False, report: LoadReport = keep_quiet) -> nn.Module:
