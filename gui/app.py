@@ -118,6 +118,8 @@ class Batchscope(QObject):
     def _leave(self) -> None:
         if not self._is_leaving:
             self._is_leaving = True
+            if self.is_complete:
+                self.composition.show_me.end()  # the settings that are kept are the user's
             self._save()
             if self.is_complete:
                 self.composition.leave()

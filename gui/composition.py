@@ -26,6 +26,7 @@ from gui.control.load_defaults import LoadDefaults
 from gui.control.preferences import FEWEST_S, MOST_S
 from gui.control.presenter import FINDINGS_EVERY_S, NUMBERS_EVERY_S, Presenter
 from gui.control.service_controller import ServiceController
+from gui.control.show_me import ShowMe
 from gui.main_window import MainWindow
 from gui.panels.measure_chooser import MeasureChooser
 from gui.panels.views import COMPARE, DISTRIBUTIONS
@@ -75,6 +76,7 @@ class Composition(QObject):
         self.presenter.round_robin.add(self.foresight.follow, FINDINGS_EVERY_S)
         self.load_defaults = LoadDefaults(window, self.plots, self.session)
         self.presenter.round_robin.add(self.load_defaults.follow, FINDINGS_EVERY_S)
+        self.show_me = ShowMe(window, self.session, choices, self.load_defaults, self.presenter)
         self._add_comparing()
         self.exporter = Exporter(window, self.history, self.plots)
         self._add_recordings()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -10,17 +11,20 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QScrollArea, QSplitter, QWidget
 
-from gui.look import tokens
+from gui.look import glossary, tokens
 from gui.look.theme import FocusRing, Theme
 from gui.panels import shortcuts
 from gui.panels.batching import BatchingPanel
 from gui.panels.figures_row import FiguresRow
+from gui.panels.finder import Entry, Finder
 from gui.panels.findings_panel import FindingsPanel
 from gui.panels.load import LoadPanel
 from gui.panels.log import LogPanel
 from gui.panels.notice import Notice
+from gui.panels.player import Player
 from gui.panels.prompts import PromptsPanel
 from gui.panels.requests import RequestsColumn, RequestsPanel
+from gui.panels.scenarios import Scenario
 from gui.panels.shortcuts import Shortcut, ShortcutHelp
 from gui.panels.status_bar import StatusBar
 from gui.panels.toolbar import Toolbar
@@ -34,6 +38,14 @@ from service.analysis.recording.format import SUFFIX
 from service.messages.settings import Scale, VersionedSettings
 
 TITLE: Final = "Batchscope"
+_TERMS: Final = (
+    *(Entry(f"{glossary.plot_title(name)}: how to read it", text) for name, text in glossary.PLOTS.items()),
+    *(
+        Entry(name, sentence)
+        for name, sentence in glossary.GLOSSARY.items()
+        if name not in glossary.FORMATIONS and name not in glossary.SETTINGS
+    ),
+)
 SMALL_WIDTHS: Final = (tokens.WIDTH_LEFT_SMALL, tokens.WIDTH_RIGHT_SMALL)
 
 
@@ -42,6 +54,7 @@ class MainWindow(QWidget):
 
     recording_dropped = Signal(Path)  # the first recording among the files that were dropped on the window
     first_shown = Signal()  # once, after the first frame
+    show_me_wanted = Signal()  # or, while that is played, its end
     details_closed = Signal()  # the user pressed Esc while details were shown
 
     def __init__(self, plots: QWidget, theme: Theme) -> None:
@@ -56,21 +69,28 @@ class MainWindow(QWidget):
         self.toolbar = Toolbar()
         self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
         self.figures, self.notice, self.log = FiguresRow(), Notice(), LogPanel()
-        self.verdict = VerdictLine()
+        self.verdict, self.player = VerdictLine(), Player()
         self.prompts, self.requests = PromptsPanel(), RequestsPanel()
         self.requests_column = RequestsColumn(self.requests)
         self.status, self.views = StatusBar(), Views(self.plots)
         self._help: ShortcutHelp | None = None
+        self._commands: list[tuple[Shortcut, Callable[[], object]]] = []
         self._lay_out()
         theme.changed.connect(self.toolbar.show_theme)
         self.toolbar.theme_button.clicked.connect(theme.toggle)
         self.toolbar.system_theme_action.triggered.connect(lambda: theme.set_preference("system"))
         self.toolbar.log_action.triggered.connect(self._toggle_log)
+        self.toolbar.find_action.triggered.connect(self._find)
         self.toolbar.shortcuts_action.triggered.connect(self._show_shortcuts)
         self.toolbar.drawer_button.clicked.connect(self.show_drawer)
         for show_log in (self.notice.starting.show_log, self.notice.failed.show_log):
             show_log.clicked.connect(self.log.show)
         self.notice.step_wanted.connect(self.toolbar.step_wanted)
+        self.notice.ready.fire.clicked.connect(self.prompts.fire)
+        self.notice.ready.run_load.clicked.connect(self.load.toggle)
+        self.notice.ready.show_me.clicked.connect(self.show_me_wanted)
+        self.notice.ready.scenarios.wanted.connect(self._run_scenario)
+        self.toolbar.show_me_action.triggered.connect(self.show_me_wanted)
         self.status.log_button.clicked.connect(self._toggle_log)
         self.log.close_button.clicked.connect(self.log.hide)
         self.findings.control_wanted.connect(self.batching.focus_control)
@@ -97,6 +117,8 @@ class MainWindow(QWidget):
         self.toolbar.show_state(state, actions)
         self.prompts.set_can_fire(actions.can_fire)
         waits_for = "the comparison, which needs the service to itself" if self._is_measuring else "the service"
+        self.notice.ready.set_can_run(actions.can_run_load)
+        self.toolbar.show_me_action.setEnabled(actions.can_run_load)
         self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
         self.requests.set_can_cancel(actions.can_cancel_requests)
         self.batching.setEnabled(actions.can_change_settings and not self.batching.is_recorded)
@@ -196,7 +218,8 @@ class MainWindow(QWidget):
         upper = QWidget()
         upper.setObjectName("centre")
         upper.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self._upper = column(self.figures, self.verdict, self.notice, self.views, gap=0, stretch=self.views)
+        above = (self.figures, self.verdict, self.notice, self.player)
+        self._upper = column(*above, self.views, gap=0, stretch=self.views)
         upper.setLayout(self._upper)
         centre = QSplitter(Qt.Orientation.Vertical)
         centre.setHandleWidth(tokens.HAIRLINE)
@@ -211,6 +234,7 @@ class MainWindow(QWidget):
     def _bind_shortcuts(self) -> None:
         self._bind(shortcuts.STEP, self.toolbar.take_step)
         self._bind(shortcuts.FIRE, self.prompts.fire)
+        self._bind(shortcuts.SHOW_ME, self.toolbar.show_me_action.trigger)
         self._bind(shortcuts.LOAD, self.load.toggle)
         self._bind(shortcuts.PAUSE_LOAD, self.load.toggle_pause)
         self._bind(shortcuts.FREEZE, self.toolbar.toggle_freeze)
@@ -227,16 +251,18 @@ class MainWindow(QWidget):
         self._bind(shortcuts.REQUESTS, lambda: self._go_to(self.requests.table))
         self._bind(shortcuts.UNDO, self.batching.undo)
         self._bind(shortcuts.REDO, self.batching.redo)
+        self._bind(shortcuts.FIND, self._find)
         self._bind(shortcuts.HELP, self._show_shortcuts)
         self._bind(shortcuts.QUIT, self.close)
         for shortcut, seconds in zip(shortcuts.WINDOWS, tokens.TIME_WINDOWS_S, strict=True):
-            self._bind(shortcut, lambda seconds=seconds: self.toolbar.choose_window(seconds))
+            self._bind(shortcut, partial(self.toolbar.choose_window, seconds))
         for view in VIEWS:
-            self._bind(view.shortcut, lambda key=view.key: self.views.show_view(key))
+            self._bind(view.shortcut, partial(self.views.show_view, view.key))
         self._bind(Shortcut("Esc", "Close the request, the log or the drawer"), self._on_escape)
 
-    def _bind(self, shortcut: Shortcut, does: object) -> None:
+    def _bind(self, shortcut: Shortcut, does: Callable[[], object]) -> None:
         QShortcut(QKeySequence(shortcut.keys), self).activated.connect(does)
+        self._commands.append((shortcut, does))
 
     # Events ----------------------------------------------------------------------------------------------------------
 
@@ -285,12 +311,20 @@ class MainWindow(QWidget):
         self.verdict.setVisible(self.views.key != COMPARE)
 
     def _on_escape(self) -> None:
-        if self.requests_column.shows_details:
+        if not self.player.isHidden():
+            self.show_me_wanted.emit()
+        elif self.requests_column.shows_details:
             self.details_closed.emit()
         elif not self.log.isHidden():
             self.show_log(False)
         elif self._has_drawer:
             self.show_drawer(False)
+
+    def _run_scenario(self, scenario: Scenario) -> None:
+        """Show the load in its panel, and run it."""
+        self.load.take(scenario)
+        if not self.load.is_running:
+            self.load.toggle()
 
     def _toggle_log(self) -> None:
         self.show_log(self.log.isHidden())
@@ -298,6 +332,22 @@ class MainWindow(QWidget):
     def _go_to(self, widget: QWidget) -> None:
         self.show_drawer(True)
         widget.setFocus(Qt.FocusReason.ShortcutFocusReason)
+
+    def _find(self) -> None:
+        finder = Finder(self, [*self._found_commands(), *self._found_settings(), *_TERMS])
+        finder.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        finder.open()
+
+    def _found_commands(self) -> Iterator[Entry]:
+        for shortcut, does in self._commands:
+            if shortcut in shortcuts.ALL and shortcut is not shortcuts.FIND:
+                yield Entry(shortcut.does, shortcut.native, does)
+
+    def _found_settings(self) -> Iterator[Entry]:
+        for name, sentence in glossary.FORMATIONS.items():
+            yield Entry(f"formation: {name}", sentence, partial(self.batching.want, {"formation": name}))
+        for field, sentence in glossary.SETTINGS.items():
+            yield Entry(field, sentence, partial(self.batching.focus_control, field))
 
     def _show_shortcuts(self) -> None:
         if self._help is None:
@@ -310,6 +360,7 @@ class MainWindow(QWidget):
     def _adapt(self) -> None:
         compact = self.width() < tokens.BREAKPOINT_COMPACT
         self._adapt_drawer(self.width() < tokens.BREAKPOINT_DRAWER)
+        self.notice.ready.set_low(self.height() < tokens.BREAKPOINT_LOW)
         if compact != self._is_compact:
             self._is_compact = compact
             for panel in (self.toolbar, self.figures, self.batching, self.prompts):

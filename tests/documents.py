@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gui.look.glossary import GLOSSARY
+from gui.look.glossary import GLOSSARY, PLOTS, plot_title
 from gui.panels import shortcuts
 
 ROOT: Final = Path(__file__).parents[1]
@@ -19,6 +19,11 @@ def keys_table() -> str:
     return "\n".join(["| keys | effect |", "|---|---|", *rows])
 
 
+def plots_list() -> str:
+    """How each plot is read."""
+    return "\n".join(f"- **{plot_title(name)}**: {text}." for name, text in PLOTS.items())
+
+
 def glossary_table() -> str:
     """The table of terms."""
     rows = [f"| {term} | {text} |" for term, text in GLOSSARY.items()]
@@ -27,6 +32,7 @@ def glossary_table() -> str:
 
 def window_document(text: str) -> str:
     """`text` of gui/README.md with its generated tables as they have to be."""
+    text = _with_table(text, "<!-- the plots of gui/look/glossary.py -->", plots_list())
     text = _with_table(text, "<!-- the keys of gui/panels/shortcuts.py -->", keys_table())
     return _with_table(text, "<!-- the terms of gui/look/glossary.py -->", glossary_table())
 

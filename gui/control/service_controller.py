@@ -15,6 +15,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.messages.load import LoadFrame, longest
 from service.messages.options import AUTO_MODEL
+from service.messages.telemetry import FIRST_REQUEST, TelemetryFrame
 
 PROMPTS_QUIET_MS: Final = 300
 AT_REST: Final = "Service log"
@@ -32,6 +33,7 @@ class ServiceController(QObject):
         self._history = session.history
         self._choices = choices
         self._start = start
+        self._is_unused = True  # no request has come to this service
         self._prompts_quiet = QTimer(self, singleShot=True, interval=PROMPTS_QUIET_MS)
         self._connect_intents()
         self._connect_session()
@@ -49,6 +51,8 @@ class ServiceController(QObject):
         window.prompts.editor.textChanged.connect(self._prompts_quiet.start)
         self._prompts_quiet.timeout.connect(self._on_prompts_settled)
         window.requests.cancel_wanted.connect(session.cancel)
+        for used in (window.load.load_wanted, window.prompts.fire_wanted, window.show_me_wanted):
+            used.connect(self._on_used)
 
     def _connect_session(self) -> None:
         session, window = self._session, self._window
@@ -64,6 +68,7 @@ class ServiceController(QObject):
         session.died.connect(self._on_died)
         session.cost_known.connect(self._on_cost_known)
         session.load_changed.connect(self._on_load_changed)
+        session.telemetry_came.connect(self._on_telemetry_came)
         session.load_refused.connect(self._on_load_refused)
         session.logged.connect(window.log.append)
 
@@ -78,6 +83,22 @@ class ServiceController(QObject):
     def _on_fire_wanted(self, prompts: tuple[str, ...], copies: int) -> None:
         self._session.fire(prompts, copies, longest(self._window.load.max_tokens))
 
+    def _on_used(self) -> None:
+        if self._is_unused and self._session.state is LifeCycle.RUNNING:
+            self._is_unused = False
+            self._show_used()
+
+    def _show_used(self) -> None:
+        """Invite to the first requests, until there are some; one button at a time is stressed."""
+        window = self._window
+        if self._is_unused:
+            window.notice.show_ready()
+            if window.toolbar.step_button.hasFocus():
+                window.notice.ready.show_me.setFocus()
+        else:
+            window.notice.clear()
+        window.prompts.set_first(not self._is_unused)
+
     def _on_prompts_settled(self) -> None:
         load = self._history.load
         if load is not None and load.pattern is not None and self._session.state is LifeCycle.RUNNING:
@@ -91,12 +112,14 @@ class ServiceController(QObject):
         window.show_life_cycle(state, has_data=not self._history.is_empty)
         window.toolbar.set_detail("")
         window.toolbar.set_url(None)
+        window.prompts.set_first(True)
         if state is not LifeCycle.RUNNING:
             window.batching.redeployment.forget_service()
         match state:
             case LifeCycle.NOT_STARTED:
                 self._show_rest()
             case LifeCycle.STARTING:
+                self._is_unused = True
                 self.show_start()
             case LifeCycle.RUNNING:
                 self._show_ready()
@@ -118,7 +141,7 @@ class ServiceController(QObject):
     def _show_ready(self) -> None:
         ready, toolbar = self._session.ready, self._window.toolbar
         assert ready is not None
-        self._window.notice.clear()
+        self._show_used()
         toolbar.set_url(ready.url)
         if ready.workload.generates and self._choices.model == AUTO_MODEL:
             toolbar.show_model_in_force(ready.model, ready.why_model)
@@ -152,6 +175,10 @@ class ServiceController(QObject):
         if self._session.state is LifeCycle.RUNNING:
             self._window.load.show_running(frame.pattern, frame.is_paused)
             self._window.load.show_totals(frame.totals, frame.lag_p99_ms)
+
+    def _on_telemetry_came(self, frame: TelemetryFrame) -> None:
+        if any(each.client_id != FIRST_REQUEST for each in frame.requests):  # of whatever client
+            self._on_used()
 
     def _on_load_refused(self, sentence: str) -> None:
         self._window.load.set_note(sentence)

@@ -63,4 +63,37 @@ TERMS: Final[Mapping[str, str]] = {
     "replica": "A copy of the model with its own queue and engine, named r1, r2 …",
     "version": "The number of the settings in force, v1, v2 …; each batch carries the one it was formed under",
 }
+PLOTS: Final[Mapping[str, str]] = {  # by the names of their declarations
+    "batch-size": "A mark for each batch, coloured by its release reason: full, timeout or drained. The line is "
+    "max_batch_size. Under continuous an area shows how many requests run",
+    "queue-depth": "How many requests there are, stacked by stage: waiting, formed, running",
+    "latency": "A point for each request, and p50, p95 and p99 of the last ten seconds as lines. The header chooses "
+    "what is shown, here and in the distributions: the time to the end of the answer or to its first token (TTFT), "
+    "both from the intended send time, or the time between tokens (TPOT). A function answers at once and has no "
+    "choice",
+    "throughput": "Requests and output a second; the curves are over 1 and 2 s, the legend at rest over 10 s. A "
+    "dotted line is the capacity: what busy engines answer with full batches. Until some were full it is that of "
+    "the largest so far, marked ≥",
+    "timeline": "Each request is a bar from its arrival to its end, each batch a block. Rows are used again once "
+    "their request has ended, so a row holds several requests, one after the other",
+    "latency-histogram": "What share of the requests took how long; dashed, under the settings before",
+    "latency-cumulative": "What share of the requests was answered within how long: the curve crosses 95 % at p95",
+    "batch-distribution": "What share of the batches held how many requests, coloured by release reason",
+    "stage-breakdown": "How long requests spend in each of their stages, from the intended send to the end of the "
+    "answer",
+    "wasted-work": "What share of all that the engine computed or held was for no token: rows that had ended before "
+    "the longest of their batch, and padding to the longest prompt",
+    "sweep": "A point for each of the settings that were measured: its requests a second over its latency. Those on "
+    "the front are beaten by no other in both; the best of them meets the objective",
+}
+
+
+def plot_title(name: str) -> str:
+    """
+    >>> plot_title("queue-depth")
+    'Queue depth'
+    """
+    return name.replace("-", " ").capitalize()
+
+
 GLOSSARY: Final[Mapping[str, str]] = {**FORMATIONS, **SETTINGS, **FIGURES, **MEASURES, **TERMS}

@@ -108,6 +108,12 @@ QMenu::item:selected { background: $hover; }
 QMenu::item:disabled { color: $t3; }
 QMenu::separator { height: ${HAIRLINE}px; background: $line; margin: ${GAP_1}px ${GAP_2}px; }
 
+QListWidget {
+    background: $raised; border: ${HAIRLINE}px solid $border; border-radius: ${RADIUS_CONTROL}px; outline: none;
+}
+QListWidget::item { padding: ${GAP_1}px ${GAP_2}px; color: $t1; }
+QListWidget::item:selected, QListWidget::item:hover { background: $hover; color: $t1; }
+
 #notice { background: $plot; }
 #notice[state="failed"] { background: $error_ground; }
 #failure { border: none; border-left: ${ERROR_EDGE}px solid $error; }

@@ -214,6 +214,11 @@ GAP_STEPS: Final = 26
 GAP_STAGES: Final = 8
 WIDTH_NOTICE_WORDS: Final = 228
 WIDTH_PRIMARY: Final = 124
+HEIGHT_SCENARIO: Final = 50
+HEIGHT_ABOUT: Final = 56  # three lines of what is found
+FINDER: Final = (520, 420)
+SCENARIO_BAR: Final = 2
+BREAKPOINT_LOW: Final = 820  # below: the notice leaves the scenarios out, and the room to the plots
 
 # A row of the table of requests: where its text begins, and the middles of its two lines
 REQUEST_TEXT_X: Final = 40

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from gui.look import glossary, tokens
 from gui.panels import load_knobs, shortcuts
 from gui.panels.length import LengthControl
 from gui.panels.objectives import ObjectivesRows
+from gui.panels.scenarios import Scenario
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button, Chooser, menu_of, pop_up
 from gui.widgets.labels import ElidedLabel, label
@@ -55,6 +56,8 @@ class LoadPanel(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
         self._chooser.clicked.connect(lambda: pop_up(self._menu, self._chooser))
         self._menu.triggered.connect(lambda action: self._pick(action.data()))
+        self._first_pattern = self._menu.insertSeparator(self._menu.actions()[0])
+        self._scenarios: list[QAction] = []
         for knob in self._knobs.values():
             knob.wanted.connect(self._on_value_wanted)
         for length in (self._tokens, self._words):
@@ -99,6 +102,23 @@ class LoadPanel(QWidget):
         self._tokens.set_length(max_tokens)
         self._words.set_length(prompt_words)
         self._show_kind()
+
+    def offer(self, scenarios: Sequence[Scenario]) -> None:
+        """Offer these in the menu of patterns, above them."""
+        while len(self._scenarios) < len(scenarios):
+            self._scenarios.append(action := QAction(self._menu))
+            self._menu.insertAction(self._first_pattern, action)
+        for number, action in enumerate(self._scenarios):
+            action.setVisible(number < len(scenarios))
+        for action, scenario in zip(self._scenarios, scenarios, strict=False):
+            action.setText(f"{scenario.title}, {scenario.said}")
+            action.setData(scenario)
+
+    def take(self, scenario: Scenario) -> None:
+        """Show this load in the controls; one that runs follows."""
+        max_tokens, prompt_words = self.lengths
+        self.set_load(scenario.pattern, scenario.max_tokens or max_tokens, prompt_words)
+        self._send_if_running()
 
     @property
     def usual_numbers(self) -> tuple[str, ...]:
@@ -201,8 +221,11 @@ class LoadPanel(QWidget):
         self._lag.setToolTip(glossary.TERMS["own lag"])
         self._throttle = Throttle(self._send_if_running, self)
 
-    def _pick(self, kind: str) -> None:
-        self._kind = kind
+    def _pick(self, picked: str | Scenario) -> None:
+        if isinstance(picked, Scenario):
+            self.take(picked)
+            return
+        self._kind = picked
         self._show_kind()
         self._send_if_running()
 

@@ -1,4 +1,4 @@
-"""Pages for a service that is not started, starting or failed; hidden while it runs."""
+"""Pages for a service that is not started, starting, without requests yet, or failed; hidden while it is used."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from PySide6.QtWidgets import QFrame, QLabel, QLayout, QSizePolicy, QVBoxLayout,
 
 from gui.look import tokens
 from gui.panels import shortcuts
+from gui.panels.scenarios import Scenario, ScenarioTiles
 from gui.session.start_progress import StageLine
 from gui.widgets.buttons import Button
 from gui.widgets.glyphs import Glyph, Progress, Shape
 from gui.widgets.labels import ElidedLabel, label, repolish, set_role
-from gui.widgets.layouts import column, hairline, row
+from gui.widgets.layouts import box, column, hairline, row
 
 EMPTY_LEAD: Final = "Everything runs on this machine, on 127.0.0.1."
 STEPS: Final = (
     ("Start", "Loads the model into a Ray Serve replica."),
     ("Run load, or Fire", "Poisson arrivals from the left, your own prompts from the right."),
     ("Move a slider", "Watch batches grow, the queue drain and latency answer."),
+)
+SHOW_ME_TIP: Final = (
+    "A load of its own at max_batch_size 1, then in batches; afterwards your settings are in force again"
 )
 PAGE_MARGINS: Final = (tokens.PANEL_PADDING, tokens.NOTICE_PADDING, tokens.PANEL_PADDING, tokens.NOTICE_PADDING)
 _SHAPES: Final[dict[str, tuple[Shape, str]]] = {
@@ -31,7 +35,7 @@ _SHAPES: Final[dict[str, tuple[Shape, str]]] = {
 
 
 class Notice(QFrame):
-    """Shows one of three pages, or nothing."""
+    """Shows one of four pages, or nothing."""
 
     step_wanted = Signal(str)
 
@@ -40,8 +44,8 @@ class Notice(QFrame):
         self.setObjectName("notice")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Minimum)
-        self.empty, self.starting, self.failed = _EmptyPage(), _StartingPage(), _FailedPage()
-        self._pages = (self.empty, self.starting, self.failed)
+        self.empty, self.starting, self.ready, self.failed = _EmptyPage(), _StartingPage(), _ReadyPage(), _FailedPage()
+        self._pages = (self.empty, self.starting, self.ready, self.failed)
         self.setLayout(column(*self._pages, hairline(), gap=0))
         self.empty.start.clicked.connect(lambda: self.step_wanted.emit("start"))
         self.starting.cancel.clicked.connect(lambda: self.step_wanted.emit("cancel"))
@@ -55,6 +59,14 @@ class Notice(QFrame):
     def show_starting(self, lines: Sequence[StageLine], lead: str = "") -> None:
         self.starting.show_stages(lines, lead)
         self._turn_to(self.starting)
+
+    @property
+    def invites(self) -> bool:
+        """Whether it offers the first requests."""
+        return not self.isHidden() and not self.ready.isHidden()
+
+    def show_ready(self) -> None:
+        self._turn_to(self.ready)
 
     def show_failed(self, sentence: str) -> None:
         """Show the cause of a failure and its cost."""
@@ -151,6 +163,43 @@ class _StageRow(QWidget):
         self._bar.setVisible(is_present and line.fraction is not None)
         self._bar.show_fraction(line.fraction or 0.0)
         self.show()
+
+
+class _ReadyPage(QWidget):
+    """What to do with a service that has answered no request yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fire = Button(
+            "Fire", "ph.paper-plane-right-fill", large=True, tip=shortcuts.FIRE.tip("Send every prompt, now")
+        )
+        self.run_load = Button("Run load", "ph.play-fill", large=True, tip=shortcuts.LOAD.tip("Run the load"))
+        self.show_me = Button(
+            "Show me", "ph.play-fill", "primary", hint="1 min", tip=shortcuts.SHOW_ME.tip(SHOW_ME_TIP)
+        )
+        for each in (self.fire, self.run_load, self.show_me):
+            each.setFixedHeight(tokens.HEIGHT_PRIMARY)
+        lead = label("One minute on this engine: requests one by one, then in batches.", "text", wrap=True)
+        heading = column(label("See why batching matters", "heading"), lead, gap=tokens.GAP_1)
+        top = row(heading, row(self.fire, self.run_load, self.show_me), gap=tokens.GAP_4, stretch=heading)
+        self.scenarios = ScenarioTiles()
+        self._of_what = label("", "dim")
+        head = row(label("Scenarios", "name"), self._of_what, None)
+        self._below = box(column(head, self.scenarios, gap=tokens.GAP_2))
+        self.setLayout(column(top, self._below, gap=tokens.GAP_4, margins=PAGE_MARGINS))
+
+    def set_can_run(self, can_run: bool) -> None:
+        for each in (self.fire, self.run_load, self.show_me, self.scenarios):
+            each.setEnabled(can_run)
+
+    def show_scenarios(self, scenarios: Sequence[Scenario], of_what: str) -> None:
+        """Offer these; `of_what` says what their shares are of."""
+        self._of_what.setText(of_what)
+        self.scenarios.show_scenarios(scenarios)
+
+    def set_low(self, is_low: bool) -> None:
+        """Leave the scenarios out where the plots need the room."""
+        self._below.setVisible(not is_low)
 
 
 class _FailedPage(QFrame):

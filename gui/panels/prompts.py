@@ -13,7 +13,7 @@ from gui.look import tokens
 from gui.panels import shortcuts
 from gui.panels.section import SECTION_MARGINS, section_head
 from gui.widgets.buttons import Button
-from gui.widgets.labels import ElidedLabel, label
+from gui.widgets.labels import ElidedLabel, label, set_role
 from gui.widgets.layouts import column, row
 from gui.widgets.number_field import NumberField
 from service.messages.load import USUAL_PROMPTS
@@ -103,6 +103,10 @@ class PromptsPanel(QWidget):
     def set_generates(self, generates: bool) -> None:
         """Name the lines prompts of a text generator, or else inputs of a function."""
         self._head.setText("Prompts" if generates else "Inputs")
+
+    def set_first(self, is_first: bool) -> None:
+        """Stress the button, or leave that to another one."""
+        set_role(self.button, "primary" if is_first else "plain")
 
     def set_can_fire(self, can_fire: bool) -> None:
         self._can_fire = can_fire

@@ -37,6 +37,7 @@ class Shortcut:
 
 STEP: Final = Shortcut("Ctrl+R", "Start, cancel, stop or restart the service")
 FIRE: Final = Shortcut("Ctrl+Return", "Fire the prompts")
+SHOW_ME: Final = Shortcut("Ctrl+M", "Show in a minute why batching matters, or end that")
 LOAD: Final = Shortcut("Ctrl+L", "Run or stop the load")
 PAUSE_LOAD: Final = Shortcut("Ctrl+Shift+L", "Pause or resume the load")
 FREEZE: Final = Shortcut("F", "Freeze the plots, or let them run again")
@@ -60,6 +61,7 @@ REDO: Final = Shortcut("Ctrl+Shift+Z", "Redo it")
 LIVE: Final = Shortcut("Alt+1", "Show the plots as they run")
 DISTRIBUTIONS: Final = Shortcut("Alt+2", "Show how latencies, batch sizes and stages are distributed")
 COMPARE: Final = Shortcut("Alt+3", "Compare two settings, or sweep many")
+FIND: Final = Shortcut("Ctrl+K", "Find a command, a setting or a term")
 HELP: Final = Shortcut("F1", "Keyboard shortcuts")
 QUIT: Final = Shortcut("Ctrl+Q", "Close the window and stop the service")
 IN_PLACE: Final = (
@@ -69,8 +71,8 @@ IN_PLACE: Final = (
     Shortcut("Return", "In the timeline: look at the first request of the batch; Up and Down lead to the others"),
 )
 ALL: Final = (
-    STEP, FIRE, LOAD, PAUSE_LOAD, UNDO, REDO, FREEZE, EXPORT, RECORD, SAVE, OPEN, CLOSE_RECORDING, CANCEL_ALL, LOG,
-    THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS, LIVE, DISTRIBUTIONS, COMPARE, HELP, QUIT, *IN_PLACE,
+    STEP, SHOW_ME, FIRE, LOAD, PAUSE_LOAD, UNDO, REDO, FREEZE, EXPORT, RECORD, SAVE, OPEN, CLOSE_RECORDING, CANCEL_ALL,
+    LOG, THEME, DRAWER, PROMPTS, REQUESTS, *WINDOWS, LIVE, DISTRIBUTIONS, COMPARE, FIND, HELP, QUIT, *IN_PLACE,
 )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ EXPORTS: Final[Mapping[str, str]] = {
 DEVICE_TIP: Final = "Where the model runs, and in which precision; Auto takes the best there is"
 ZOOMED: Final = "zoomed"  # the key of the span that the user zoomed to
 UNFREEZE: Final = "Unfreeze"
+SHOW_ME: Final = "Show me why batching matters"
 RECORD: Final = f"Record to a file…\t{shortcuts.RECORD.native}"
 STOP_RECORDING: Final = f"Stop recording\t{shortcuts.RECORD.native}"
 
@@ -247,7 +248,10 @@ class Toolbar(QWidget):
         self.drawer_button = Button(icon="ph.columns", role="icon", name=beside, tip=shortcuts.DRAWER.tip(beside))
         self.drawer_button.setCheckable(True)
         self._more_button = Button(
-            icon="ph.dots-three-vertical", role="icon", name="More", tip="Recordings, log, theme, keyboard shortcuts"
+            icon="ph.dots-three-vertical",
+            role="icon",
+            name="More",
+            tip="Recordings, Show me, log, theme, keyboard shortcuts",
         )
         self._more_menu = self._made_more_menu()
 
@@ -294,8 +298,11 @@ class Toolbar(QWidget):
         self.close_action = menu.addAction(f"Close the recording\t{shortcuts.CLOSE_RECORDING.native}")
         self.close_action.setVisible(False)
         menu.addSeparator()
+        self.show_me_action = menu.addAction(f"{SHOW_ME}\t{shortcuts.SHOW_ME.native}")
+        menu.addSeparator()
         self.log_action = menu.addAction("Service log")
         self.system_theme_action = menu.addAction("Follow the system's light and dark")
+        self.find_action = menu.addAction(f"Find…\t{shortcuts.FIND.native}")
         self.shortcuts_action = menu.addAction("Keyboard shortcuts")
         return menu
 

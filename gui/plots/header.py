@@ -11,7 +11,7 @@ from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from gui.look import tokens
+from gui.look import glossary, tokens
 from gui.look.theme import colour, current
 from gui.look.tokens import Palette
 from gui.plots.paint import bold, draw_mark, draw_text, draw_text_before, font, pen, swatch_rect, text_width
@@ -134,13 +134,17 @@ class Header(QWidget):
         painter.end()
 
     def event(self, event: QEvent) -> bool:
-        """Say what the entry under the pointer is."""
+        """Say what the entry under the pointer is, or of the title how the plot is read."""
         if event.type() != QEvent.Type.ToolTip or not isinstance(event, QHelpEvent):
             return super().event(event)
-        x = event.pos().x()
-        tip = next((each.entry.tip for each in self._legend() if each.left <= x <= each.left + each.width), "")
-        QToolTip.showText(event.globalPos(), tip, self)
+        QToolTip.showText(event.globalPos(), self.tip_at(event.pos().x()), self)
         return True
+
+    def tip_at(self, x: float) -> str:
+        """What is said there on hover."""
+        if x <= self._title_end(with_chooser=False):
+            return glossary.PLOTS[self._plot.name]
+        return next((each.entry.tip for each in self._legend() if each.left <= x <= each.left + each.width), "")
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -112,13 +112,13 @@ def per_second(rate: float) -> str:
     return f"{rate:.1f} requests/s" if rate < 100 else f"{rate:.0f} requests/s"
 
 
-def significant(number: float) -> float:
-    """The number to two significant digits.
+def significant(number: float, digits: int = 2) -> float:
+    """The number to that many significant digits.
 
-    >>> significant(4.5678), significant(123.4), significant(0.0)
-    (4.6, 120.0, 0.0)
+    >>> significant(4.5678), significant(123.4), significant(0.0), significant(123.4, 3)
+    (4.6, 120.0, 0.0, 123.0)
     """
-    return float(f"{number:.2g}")
+    return float(f"{number:.{digits}g}")
 
 
 def percent(share: float) -> str:

@@ -83,7 +83,7 @@ def test_that_start_leads_to_a_running_service(qtbot: QtBot, batchscope: Batchsc
     qtbot.mouseClick(batchscope.window.notice.empty.start, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.RUNNING)
 
-    assert not batchscope.window.notice.isVisible()
+    assert batchscope.window.notice.invites
     qtbot.waitUntil(lambda: batchscope.composition.history.in_force is not None)
     assert batchscope.errors == []
 

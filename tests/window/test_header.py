@@ -1,10 +1,12 @@
-"""The line above a plot: what of its legend stays where room lacks."""
+"""The line above a plot: what of its legend stays where room lacks, and what its title says on hover."""
 
 from __future__ import annotations
 
 import pytest
 from pytestqt.qtbot import QtBot
 
+from gui.app import Batchscope
+from gui.look import glossary, tokens
 from gui.look.theme import Theme
 from gui.panels.measure_chooser import MeasureChooser
 from gui.plots.header import Header
@@ -57,3 +59,10 @@ def test_that_a_chooser_is_brief_before_the_legend_drops_its_values(qtbot: QtBot
     header.resize(700, header.height())
     assert header.shown_values == readout
     assert chooser.width() > brief
+
+
+def test_that_the_title_of_each_plot_says_on_hover_how_it_is_read(batchscope: Batchscope) -> None:
+    headers = {header.accessibleName(): header for header in batchscope.window.findChildren(Header)}
+    assert {"Batch size", "Queue depth", "Latency", "Throughput", "Timeline", "Wasted work"} <= headers.keys()
+    for header in headers.values():
+        assert header.tip_at(tokens.PANEL_PADDING) in glossary.PLOTS.values()
