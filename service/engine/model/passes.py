@@ -64,7 +64,6 @@ class OwnPass(nn.Module):
     def __init__(self, model: Any, device: torch.device) -> None:
         super().__init__()
         self._model = model
-        self._dtype = next(model.parameters()).dtype
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         # By index, not by the count 1: that would give a strided view, for which torch 2.13's CPU matmul first copies
@@ -96,4 +95,7 @@ class OwnPass(nn.Module):
 
         Where it computes softmax by itself, −∞ would make NaN of a column of padding, which attends to nothing.
         """
-        return added_mask(part, self._dtype, torch.finfo(self._dtype).min) if part.is_graphed else part.mask
+        if not part.is_graphed:
+            return part.mask
+        dtype = next(self._model.parameters()).dtype
+        return added_mask(part, dtype, torch.finfo(dtype).min)
