@@ -4,8 +4,8 @@
 
     measuring ──▶ growing ──▶ draining ──▶ steady ──▶ over
     cap 1,        cap 1,      the cap of   the same   load ended, the settings
-    a user more   more comes  before, or   load       of before in force
-    than places   than leaves 16
+    two users     more comes  before, or   load       of before in force
+    a replica     than leaves 16
 
 The load, the settings and the figures are those of the window; whatever the user does to them ends it.
 """
@@ -35,11 +35,11 @@ Scene: TypeAlias = Literal["measuring", "growing", "draining", "steady"]
 
 USUAL_CAP: Final = 16
 LEAST_CAP: Final = 4  # of the user's, below which batches would show little
-USERS_A_PLACE: Final = 2  # so that a request always waits
+USERS_A_REPLICA: Final = 2  # so that a request always waits
 MOUNTAIN: Final = 0.4  # of the queue, which is to grow, not to overflow, and to be worked off again
 LEAST_GROWTH: Final = 1.0  # times what is answered one by one
 LITTLE: Final = 1.2  # times as many tokens, below which batching gains little
-MEASURED_AGAIN: Final = 4  # times as long, after which an engine that answers nothing is given up
+LONGEST: Final = 2  # times as long as all scenes together, after which an engine that answers nothing is given up
 MEASURING: Final = Verdict("unjudged", "In batches of 1: measuring what is answered a second")
 TOO_LITTLE: Final = Verdict("unjudged", "Too little was answered to say what batches give")
 
@@ -98,9 +98,12 @@ class ShowMe(QObject):
     def end(self) -> None:
         """End the load, and put the settings of before in force again."""
         if self.is_playing:
-            self._session.stop_load()
-            self._put_back()
-            self._presenter.tell(None)
+            self._end(None)
+
+    def _end(self, told: Verdict | None) -> None:
+        self._session.stop_load()
+        self._put_back()
+        self._presenter.tell(told)
 
     def _put_back(self) -> None:
         self._scene = None
@@ -123,6 +126,8 @@ class ShowMe(QObject):
         if self._scene is not None:
             self._presenter.tell(self._said(self._scene, shown))
         self._show()
+        if self.is_playing and time.monotonic() - self._begun_s > LONGEST * sum(self.times):
+            self._end(TOO_LITTLE)
 
     def _begin(self) -> None:
         self._before = self._window.batching.settings
@@ -132,7 +137,7 @@ class ShowMe(QObject):
         self._single = None
         self._begun_s = time.monotonic()
         self._enter("measuring", cap=1)
-        self._run(ClosedLoop(users=USERS_A_PLACE * self._replicas))
+        self._run(ClosedLoop(users=USERS_A_REPLICA * self._replicas))
         self._show()
 
     def _leave(self, *_of_signal: object, stops_load: bool = True) -> None:
@@ -167,8 +172,7 @@ class ShowMe(QObject):
         lasted_s, queue = time.monotonic() - self._since_s, shown.queue or 0
         match scene:
             case "measuring":
-                most_s = self.times.measuring * MEASURED_AGAIN
-                return lasted_s >= (self.times.measuring if shown.requests_per_s else most_s)
+                return lasted_s >= self.times.measuring and bool(shown.requests_per_s)
             case "growing":
                 return lasted_s >= self.times.growing or queue >= self._highest
             case "draining":
@@ -179,13 +183,10 @@ class ShowMe(QObject):
 
     def _go_on(self, scene: Scene, shown: Figures) -> None:
         match scene:
-            case "measuring" if shown.requests_per_s is not None and shown.requests_per_s > 0:
+            case "measuring":
                 self._single = shown
                 self._enter("growing", cap=1)
-                self._run(Poisson(rate_per_s=self._rate_per_s(shown.requests_per_s)))
-            case "measuring":
-                self.end()
-                self._presenter.tell(TOO_LITTLE)
+                self._run(Poisson(rate_per_s=self._rate_per_s(shown.requests_per_s or 0.0)))
             case "growing":
                 self._single = shown if shown.tokens_per_s else self._single
                 self._enter("draining", cap=self.cap)
@@ -194,8 +195,7 @@ class ShowMe(QObject):
                 self._result = said_of(self._single, shown, self._session.history.unit)
                 self._enter("steady", cap=self.cap)
             case "steady":
-                self.end()
-                self._presenter.tell(self._result)
+                self._end(self._result)
 
     def _rate_per_s(self, single_per_s: float) -> float:
         """More than is answered one by one, less than batches answer, and so that the queue takes it."""

@@ -161,6 +161,16 @@ def test_that_it_shows_a_queue_that_grows_and_is_worked_off_and_says_what_batche
     assert not ready.window.player.isVisible()
 
 
+def test_that_an_engine_that_answers_nothing_is_given_up(qtbot: QtBot, make_batchscope: MakeBatchscope) -> None:
+    batchscope = make_batchscope(scripted("--step-s=60"))
+    batchscope.composition.show_me.times = Times(0.2, 0.2, 0.2, 0.2)
+    start_service(qtbot, batchscope)
+    begin(qtbot, batchscope)
+    qtbot.waitUntil(lambda: not batchscope.composition.show_me.is_playing)
+    assert batchscope.window.verdict.text == "Too little was answered to say what batches give."
+    qtbot.waitUntil(lambda: cap_in_force(batchscope) == Settings().max_batch_size)
+
+
 def test_that_escape_ends_it_and_puts_the_settings_back(ready: Batchscope, qtbot: QtBot) -> None:
     begin(qtbot, ready)
     qtbot.keyClick(ready.window, Qt.Key.Key_Escape)
