@@ -308,8 +308,9 @@ class PlotStack(QWidget):
         self._change_view(lambda: self._viewport.scroll(by_s, self._history.now_s()))
 
     def _zoom(self, factor: float, at_s: float) -> None:
-        before_s = self.window_s
-        self._change_view(lambda: self._viewport.zoom(factor, at_s, self._history.now_s()))
+        before_s, now_s = self.window_s, self._history.now_s()
+        self._viewport.window_s = self.moment().window_s
+        self._change_view(lambda: self._viewport.zoom(factor, at_s, now_s))
         if self.window_s != before_s:
             self._release_scales()
             self.window_changed.emit(self.window_s)
@@ -340,9 +341,15 @@ class PlotStack(QWidget):
         now_s = self._history.now_s()
         is_live = self._viewport.is_live
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
-        end_s, window_s = self._viewport.end_s(now_s), self._viewport.window_s
+        end_s = self._viewport.end_s(now_s)
+        window_s = self._viewport.span_s(self._age_s(end_s))
         ahead_s = tokens.AHEAD_S if is_live and any(panel.ghost for panel in self.panels) else 0.0
         return Moment(end_s, window_s, self._pace_s(now_s), offset_s, self._viewport.is_frozen, ahead_s)
+
+    def _age_s(self, at_s: float) -> float:
+        """How long before that the first batch was formed after the one of the start's own request."""
+        formed_s = self._history.batches.columns["formed"]
+        return at_s - float(formed_s[1]) if len(formed_s) > 1 else 0.0
 
     def _pace_s(self, now_s: float) -> float:
         """The history's clock; while that stands still, as in a recording, real time is added."""

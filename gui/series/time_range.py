@@ -87,6 +87,8 @@ class TimeRange:
 
 SHORTEST_S: Final = 2.0
 LONGEST_S: Final = KEPT_S
+YOUNG_S: Final = (15.0, 30.0, 45.0, 60.0)
+"""What is shown of a run that is no older, so that its first seconds are not squeezed into an edge."""
 
 
 class Viewport:
@@ -116,6 +118,16 @@ class Viewport:
     @property
     def is_live(self) -> bool:
         return not self.is_frozen and not self.is_scrolled
+
+    def span_s(self, age_s: float) -> float:
+        """How long a span is shown of a run that is this old at the newest moment.
+
+        >>> [Viewport(window_s=60.0).span_s(age_s) for age_s in (0.0, 15.5, 46.0, 300.0)], Viewport(30.0).span_s(31.0)
+        ([15.0, 30.0, 60.0, 60.0], 30.0)
+        """
+        if self.is_scrolled:
+            return self.window_s
+        return min(self.window_s, next((span_s for span_s in YOUNG_S if age_s <= span_s), self.window_s))
 
     def newest_s(self, now_s: float) -> float:
         """The latest moment that can be shown."""

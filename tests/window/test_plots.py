@@ -108,6 +108,23 @@ def wheel(panel: PlotPanel, notches: float, modifier: Qt.KeyboardModifier = Qt.K
     QApplication.sendEvent(viewport, event)
 
 
+@pytest.mark.parametrize(("until_s", "span_s"), [(10.0, 15.0), (20.0, 30.0), (40.0, 45.0), (62.0, 60.0)])
+def test_that_the_first_seconds_of_a_run_have_the_width_of_the_plot(
+    make_stack: StackMaker, until_s: float, span_s: float
+) -> None:
+    stack = make_stack(filled_history(picture_run(), until_s=until_s)[0])
+    assert stack.moment().window_s == span_s
+    assert stack.window_s == 60.0, "it is what is shown of an older run"
+    stack.set_frozen(True)
+    assert stack.moment().window_s == span_s, "nothing moves"
+
+
+def test_that_a_zoom_begins_with_what_is_shown(make_stack: StackMaker) -> None:
+    stack = make_stack(filled_history(picture_run(), until_s=20.0)[0])
+    wheel(stack.queue_depth, 1, Qt.KeyboardModifier.ControlModifier)
+    assert stack.moment().window_s == stack.window_s == pytest.approx(30.0 / 1.25)
+
+
 def place_of_batch(stack: PlotStack, history: History, row: int) -> QPointF:
     """A place on the timeline at which the batch is seen, half-way through it."""
     batch, layout = batch_summary(history, row), stack.timeline.layout_
