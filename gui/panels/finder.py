@@ -60,7 +60,6 @@ class Finder(QDialog):
         self.field.returnPressed.connect(self._do)
         self.field.installEventFilter(self)
         self.list.currentRowChanged.connect(self._show_about)
-        self.list.itemActivated.connect(lambda _item: self._do())
         self.list.itemClicked.connect(lambda _item: self._do())
         self._find("")
 
