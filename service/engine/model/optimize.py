@@ -115,8 +115,9 @@ def optimized(
             ) from error
     if device.type == "cuda":
         forward = _first_same(model, own, on_a_gpu(), report) if _is_lean(model) else own
-        is_own = forward is own
-        return _graphed(own, model, list(_reference_logits(own, model)), AS_IT_IS, report) if is_own else forward
+        if forward is not own:
+            return forward
+        return _graphed(own, model, list(_reference_logits(own, model)), AS_IT_IS, report)
     dtype = next(model.parameters()).dtype
     times_free = free_memory_bytes() / sum(each.nbytes for each in model.parameters())
     twofold = times_free >= ROOM_FOR_TWO * replicas
