@@ -13,43 +13,21 @@ from typing import Final
 
 from PySide6.QtCore import QObject
 
+from gui.control.scenarios import scenarios
 from gui.main_window import MainWindow
 from gui.panels.load_knobs import Suited, readable_from
-from gui.panels.scenarios import Scenario
 from gui.plots.plot_stack import PlotStack
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
 from service.analysis.findings.facts import SeenCapacity
 from service.analysis.observed.contention import LEAST_SHARE
 from service.messages.life import TrialBatch
-from service.messages.load import (
-    LOAD_BOUNDS,
-    ClosedLoop,
-    GammaArrivals,
-    LoadFrame,
-    LognormalLength,
-    Poisson,
-    Ramp,
-    format_rate,
-    longest,
-    mean,
-)
+from service.messages.load import LoadFrame, mean
 from service.messages.text import counted, per_second, percent, significant
 
 SHARE: Final = 0.6  # of the capacity: batches form, and the queue stays short
-BEYOND: Final = 2.0  # times the capacity, to which a slider and a ramp go; their words say "twice"
-USUAL_PER_S: Final = 4.0  # where no capacity is known
 NOT_MEASURED: Final = "their share of the capacity is not measured"
-USERS_IN_LINE: Final = 2  # for a place in a batch
-MIXED: Final = LognormalLength(median=16, sigma=1.2, cap=160)
-BARS: Final[Mapping[str, tuple[float, ...]]] = {
-    "calm": (0.3,) * 16,
-    "rush": tuple(0.3 + 0.04 * number for number in range(16)),
-    "bursts": (0.0, 0.9, 0.8, 0.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.9, 1.0, 0.7, 0.0, 0.0, 0.1, 0.0),
-    "mixed": (0.2, 0.2, 0.3, 0.2, 1.0, 0.2, 0.2, 0.3, 0.2, 0.2, 0.9, 0.2, 0.3, 0.2, 0.2, 0.2),
-    "over": (1.0,) * 16,
-    "line": (0.7, 0.4) * 8,
-}
+BEYOND: Final = 2.0  # times the capacity, to which a slider and a ramp go; their words say "twice"
 USERS_BEYOND: Final = 4  # times the places, to which the slider goes: so that some users wait
 
 
@@ -104,66 +82,6 @@ def suited_by(capacity: KnownCapacity | None, places: int) -> Mapping[str, Suite
     }
 
 
-def scenarios(capacity: KnownCapacity | None, places: int, tokens: float | None) -> tuple[Scenario, ...]:
-    """Loads by what they stand for, for a service whose batches have `places` places together.
-
-    `tokens` that an answer has on average; ``None`` for a function, whose answers are all as long.
-
-    >>> for each in scenarios(KnownCapacity(14.5, "Capacity 14.5 requests/s"), 16, 24.0):
-    ...     print(f"{each.title}: {each.share}, {each.words}")
-    Calm: 30 %, 4.3 req/s
-    Rush hour: 30 to 90 %, 4.3 to 13.1 req/s
-    Bursts: 50 %, 7.2 req/s, in clusters
-    Long among short: 50 %, 5.3 req/s, up to 160 tokens
-    Overload: 130 %, 18.9 req/s
-    Stuck in line: 32 users, wait for answers
-    """
-    full_per_s = USUAL_PER_S / SHARE if capacity is None else capacity.per_s
-
-    def rate(share: float) -> float:
-        return max(significant(share * full_per_s, 3), LOAD_BOUNDS["rate_per_s"].low)
-
-    def shared(*shares: float) -> str:
-        return "" if capacity is None else " to ".join(f"{share * 100:.0f}" for share in shares) + " %"
-
-    def said(*rates: float) -> str:
-        return " to ".join(map(format_rate, rates)) + " req/s"
-
-    calm, busy, half, over = rate(0.3), rate(0.9), rate(0.5), rate(1.3)
-    users = USERS_IN_LINE * places
-    offered = [
-        Scenario("Calm", shared(0.3), said(calm), Poisson(rate_per_s=calm), BARS["calm"]),
-        Scenario(
-            "Rush hour",
-            shared(0.3, 0.9),
-            said(calm, busy),
-            Ramp(rate_per_s=calm, rate_to_per_s=busy, over_s=60),
-            BARS["rush"],
-        ),
-        Scenario(
-            "Bursts",
-            shared(0.5),
-            f"{said(half)}, in clusters",
-            GammaArrivals(rate_per_s=half, shape=0.1),
-            BARS["bursts"],
-        ),
-        Scenario("Overload", shared(1.3), said(over), Poisson(rate_per_s=over), BARS["over"]),
-        Scenario(
-            "Stuck in line",
-            counted(users, "user"),
-            "wait for answers",
-            ClosedLoop(users=users),
-            BARS["line"],
-        ),
-    ]
-    if tokens is not None:
-        slower = rate(0.5 * tokens / mean(MIXED))
-        words = f"{said(slower)}, up to {longest(MIXED)} tokens"
-        mixed = Scenario("Long among short", shared(0.5), words, Poisson(rate_per_s=slower), BARS["mixed"], MIXED)
-        offered.insert(3, mixed)
-    return tuple(offered)
-
-
 def _was_held_up(trial: TrialBatch) -> bool:
     """Whether the engine was slowed meanwhile, so that the trial says nothing of another time."""
     return trial.processor_share is not None and trial.processor_share < LEAST_SHARE
@@ -194,8 +112,9 @@ class LoadDefaults(QObject):
         panel.suit(suited_by(capacity, places), moves=not self._has_run)
         ready = self._session.ready
         generates = ready is None or ready.workload.generates
-        of_what = NOT_MEASURED if capacity is None else f"shares of the {per_second(capacity.per_s)} measured here"
-        offered = scenarios(capacity, places, mean(panel.max_tokens) if generates else None)
+        full_per_s = None if capacity is None else capacity.per_s
+        of_what = NOT_MEASURED if full_per_s is None else f"shares of the {per_second(full_per_s)} measured here"
+        offered = scenarios(full_per_s, places, mean(panel.max_tokens) if generates else None)
         self._window.notice.ready.show_scenarios(offered, f"A click runs one; {of_what}")
         panel.offer(offered)
 

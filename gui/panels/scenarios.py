@@ -101,14 +101,8 @@ class ScenarioTile(Button):
         bars = self._paint_bars(painter, inside, palette.t3)
         upper = QRect(inside.left(), inside.top(), bars - inside.left() - tokens.GAP_2, inside.height() // 2)
         lower = upper.translated(0, upper.height())
-        medium, heavy, light = (
-            font(size, weight)
-            for size, weight in (
-                (tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM),
-                (tokens.FONT_CAPTION, tokens.WEIGHT_BOLD),
-                (tokens.FONT_CAPTION, tokens.WEIGHT_REGULAR),
-            )
-        )
+        medium = font(tokens.FONT_TEXT, tokens.WEIGHT_MEDIUM)
+        heavy, light = font(tokens.FONT_CAPTION, tokens.WEIGHT_BOLD), font(tokens.FONT_CAPTION)
         draw_text(painter, upper, _elided(self.scenario.title, medium, upper.width()), medium, ink)
         draw_text(painter, lower, self.scenario.share, heavy, ink)
         left = QFontMetrics(heavy).horizontalAdvance(f"{self.scenario.share} ") if self.scenario.share else 0
