@@ -42,7 +42,7 @@ FINDINGS_EVERY_S: Final = 1.0  # sentences that change faster cannot be read
 JUDGED_ANEW_S: Final = 2.0
 PREPARED_S: Final = 0.2  # within which facts of a moment serve for the findings of it
 FAILED_TEXT: Final = "Nothing is judged while the service has failed."
-READY: Final = Verdict("unloaded", "Ready", second=": no request has come yet")
+READY: Final = Verdict("unloaded", "Ready", second=": no request but the start's own has come")
 UNJUDGED_TEXT: Final = "Nothing to judge yet: no batch has run."
 RATE_SPAN: Final = 8  # ticks of the numbers that the rate of telemetry is measured over
 GIGABYTE: Final = 1e9
@@ -79,7 +79,7 @@ class Presenter(QObject):
         self._judged_s = float("-inf")
         self._still: tuple[float, Figures] | None = None
         self.present = UNKNOWN_FIGURES
-        self._told: Verdict | None = None
+        self._announced: Verdict | None = None
         self._row: Figures | None = None  # what stands in the row of figures, and so in all sentences
         self._rows = Rows(window.requests.model, plots, session)
         self._ticks: deque[tuple[float, int]] = deque(maxlen=RATE_SPAN)
@@ -149,8 +149,8 @@ class Presenter(QObject):
             prediction = self._window.figures.prediction
             situation = Situation(history, self._moment_s(at_s), self._facts, shown, self._found, prediction)
             judged = self._standing.take(situation, now_s) if is_present else verdict(situation)
-        if is_present and (self._told is not None or self._window.notice.invites):
-            judged = self._told or READY
+        if is_present and (self._announced is not None or self._window.notice.invites):
+            judged = self._announced or READY
         is_unloaded = history.load is None or history.load.pattern is None
         can_load = is_present and is_unloaded and not self._window.notice.invites  # or the notice has the button
         self._window.verdict.show_verdict(judged, self._can_change(at_s), can_load)
@@ -183,10 +183,10 @@ class Presenter(QObject):
         self._show_status(present, present if self._session.state is LifeCycle.RUNNING else shown_figures)
         self.numbers_shown.emit()
 
-    def tell(self, told: Verdict | None) -> None:
-        """Say this of the present instead of what is judged; ``None``: what is judged again."""
-        if told != self._told:
-            self._told = told
+    def announce(self, verdict: Verdict | None) -> None:
+        """Show this for the present instead of what is judged; ``None``: what is judged again."""
+        if verdict != self._announced:
+            self._announced = verdict
             at_s = self._shown_at_s()
             self._show_verdict(self._figures(at_s) if self._row is None else self._row, at_s)
 

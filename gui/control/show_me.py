@@ -98,17 +98,12 @@ class ShowMe(QObject):
     def end(self) -> None:
         """End the load, and put the settings of before in force again."""
         if self.is_playing:
-            self._end(None)
+            self._leave()
 
-    def _end(self, told: Verdict | None) -> None:
-        self._session.stop_load()
-        self._put_back()
-        self._presenter.tell(told)
-
-    def _put_back(self) -> None:
+    def _put_back(self, is_cap_ours: bool = True) -> None:
         self._scene = None
-        self._window.batching.show_settings(self._before)
-        self._session.change_settings({"max_batch_size": self._before.max_batch_size})
+        if is_cap_ours:
+            self._session.change_settings({"max_batch_size": self._before.max_batch_size})
         self._show()
 
     def follow(self) -> None:
@@ -124,10 +119,10 @@ class ShowMe(QObject):
         elif self._is_over(self._scene, shown):
             self._go_on(self._scene, shown)
         if self._scene is not None:
-            self._presenter.tell(self._said(self._scene, shown))
+            self._presenter.announce(self._said(self._scene, shown))
         self._show()
         if self.is_playing and time.monotonic() - self._begun_s > LONGEST * sum(self.times):
-            self._end(TOO_LITTLE)
+            self._leave(says=TOO_LITTLE)
 
     def _begin(self) -> None:
         self._before = self._window.batching.settings
@@ -140,26 +135,22 @@ class ShowMe(QObject):
         self._run(ClosedLoop(users=USERS_A_REPLICA * self._replicas))
         self._show()
 
-    def _leave(self, *_of_signal: object, stops_load: bool = True) -> None:
-        """The user has taken over, or the service has ended: what was said is of the past."""
+    def _leave(self, *_of_signal: object, stops_load: bool = True, says: Verdict | None = None) -> None:
+        """It is over, the user has taken over, or the service has ended; what was said is of the past."""
         if self.is_playing:
             if stops_load and self._session.state is LifeCycle.RUNNING:
                 self._session.stop_load()
+            self._window.batching.show_settings(self._before)
             self._put_back()
-        self._presenter.tell(None)
+        self._presenter.announce(says)
 
     def _on_considered(self, settings: Settings, _is_final: bool) -> None:
         """The user changes settings: the cap of before comes back, unless it is the one that changes."""
-        if not self.is_playing:
-            self._presenter.tell(None)
-            return
-        in_force = self._session.history.in_force
-        self._session.stop_load()
-        self._scene = None
-        if in_force is not None and settings.max_batch_size == in_force.settings.max_batch_size:
-            self._session.change_settings({"max_batch_size": self._before.max_batch_size})
-        self._presenter.tell(None)
-        self._show()
+        if self.is_playing:
+            in_force = self._session.history.in_force
+            self._session.stop_load()
+            self._put_back(in_force is not None and settings.max_batch_size == in_force.settings.max_batch_size)
+        self._presenter.announce(None)
 
     def _enter(self, scene: Scene, cap: int) -> None:
         self._scene, self._since_s = scene, time.monotonic()
@@ -195,7 +186,7 @@ class ShowMe(QObject):
                 self._result = said_of(self._single, shown, self._session.history.unit)
                 self._enter("steady", cap=self.cap)
             case "steady":
-                self._end(self._result)
+                self._leave(says=self._result)
 
     def _rate_per_s(self, single_per_s: float) -> float:
         """More than is answered one by one, less than batches answer, and so that the queue takes it."""

@@ -20,7 +20,7 @@ from gui.widgets.layouts import box, column, hairline, row
 EMPTY_LEAD: Final = "Everything runs on this machine, on 127.0.0.1."
 STEPS: Final = (
     ("Start", "Loads the model into a Ray Serve replica."),
-    ("Run load, or Fire", "Poisson arrivals from the left, your own prompts from the right."),
+    ("Show me, Run load, or Fire", "A minute that shows it all, Poisson arrivals, or your own prompts."),
     ("Move a slider", "Watch batches grow, the queue drain and latency answer."),
 )
 SHOW_ME_TIP: Final = (

@@ -68,7 +68,7 @@ def test_that_a_service_without_requests_invites_to_them_with_one_stressed_butto
     assert stressed == [named(window.notice, QPushButton, "Show me")]
     assert QApplication.focusWidget() is stressed[0]
     assert window.verdict.button.isHidden()
-    assert window.verdict.text == "Ready: no request has come yet."
+    assert window.verdict.text == "Ready: no request but the start's own has come."
 
 
 @pytest.mark.parametrize("name", ["Fire", "Run load"])
