@@ -16,6 +16,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -32,6 +33,11 @@ BODY_TIMEOUT_S: Final = 10.0
 LINGER_S: Final = 2.0
 LINGER_BYTES: Final = 20 * MAX_BODY_BYTES
 INSTANCE_HEADER: Final = "x-batchscope-instance"
+PLACES_HEADER: Final = "x-batchscope-places"
+"""Of a replica's answers: its id and how many requests it holds at most. The doors take it off."""
+QUEUED_PATHS: Final = frozenset({"/", "/v1/completions"})  # what waits in a replica's queue
+ON_THE_WAY: Final = 512  # requests between the doors and the replicas, or on their way back
+HEARD_S: Final = 60.0  # after which a replica that has not answered is not counted
 BODY_KEY: Final = "batchscope.body"
 """The key of the whole body in a request's scope, for code that gets the scope alone; it can be received as well."""
 
@@ -93,6 +99,12 @@ _NO_TOKEN: Final = Refusal(
 _CLOSES: Final = (b"connection", b"close")
 _TOO_LARGE: Final = Refusal(413, "body_too_large", f"The body is larger than {MAX_BODY_BYTES:,} bytes.", (_CLOSES,))
 _TOO_SLOW: Final = Refusal(408, "body_too_slow", f"The body did not arrive within {BODY_TIMEOUT_S:g} s.", (_CLOSES,))
+_FULL: Final = Refusal(
+    503,
+    "queue_full",
+    "More requests are under way than the replicas have places for. Send it again later.",
+    ((b"retry-after", b"1"),),
+)
 _LOST: Final = Refusal(
     500, "replica_lost", "The replica that held this request ended before its answer did. Send it again."
 )
@@ -107,12 +119,13 @@ class Doors:
     def __init__(self, app: ASGIApp, rules: DoorRules) -> None:
         self._app = app
         self._rules = rules
+        self._places = _Places()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "There are no WebSockets here."})
         elif scope["type"] == "http":
-            await self._serve(scope, receive, _Response(send, self._rules.instance))
+            await self._serve(scope, receive, _Response(send, self._rules.instance, self._places))
         else:
             await self._app(scope, receive, send)
 
@@ -120,6 +133,9 @@ class Doors:
         headers: Headers = list(scope["headers"])
         server = scope.get("server")  # the socket itself, which needs no configuration
         refusal = refusal_of(headers, server[1] if server else None, self._rules)
+        is_queued = scope["path"] in QUEUED_PATHS
+        if refusal is None and is_queued and self._places.are_taken:
+            refusal = _FULL
         if refusal is not None:
             await _refuse(receive, response.send, refusal)
             return
@@ -132,12 +148,45 @@ class Doors:
                 await _refuse(receive, response.send, body)
                 return
             receive = _replaying(body, receive)
-        await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, response.send)
+        self._places.taken += is_queued
+        try:
+            await self._app({**scope, "headers": _cleaned(headers), BODY_KEY: body}, receive, response.send)
+        finally:
+            self._places.taken -= is_queued
         if not response.has_begun:
             await _refuse(receive, response.send, _LOST)
         elif response.is_open_stream:  # its connection is broken off after that, so that no client takes it for whole
             event = b"event: error\ndata: " + _body_of(_LOST) + b"\n\n"
             await response.send({"type": "http.response.body", "body": event, "more_body": True})
+
+
+class _Places:
+    """How many requests the replicas hold at most, as they say with their answers, and how many are under way.
+
+    Under load Ray Serve's proxy takes requests in before it hands answers on. Where more come than it can carry, as
+    soon happens with a fast function, no answer leaves it, and no replica's queue is full. So the doors refuse what no
+    replica would have a place for.
+
+    Attributes:
+        taken: requests that were let in and not yet answered.
+    """
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._of_replicas: dict[bytes, tuple[int, float]] = {}
+
+    def note(self, replica: bytes, most: int) -> None:
+        now_s = time.monotonic()
+        if replica not in self._of_replicas:
+            self._of_replicas = {name: each for name, each in self._of_replicas.items() if now_s - each[1] < HEARD_S}
+        self._of_replicas[replica] = most, now_s
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether all are; not as long as no replica is known."""
+        now_s = time.monotonic()
+        known = [most for most, heard_s in self._of_replicas.values() if now_s - heard_s < HEARD_S]
+        return bool(known) and self.taken >= sum(known) + ON_THE_WAY
 
 
 class _Response:
@@ -147,21 +196,30 @@ class _Response:
         is_open_stream: it is a stream of events, and has not ended.
     """
 
-    def __init__(self, send: Send, instance: str | None) -> None:
+    def __init__(self, send: Send, instance: str | None, places: _Places) -> None:
         self.has_begun = False
         self.is_open_stream = False
         self._send = send
+        self._places = places
         self._stamps = [] if instance is None else [(INSTANCE_HEADER.encode(), instance.encode())]
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = list(message.get("headers", ()))
+            headers = self._without_places(list(message.get("headers", ())))
             self.has_begun = True
             self.is_open_stream = any(_is_of_events(name, value) for name, value in headers)
             message = {**message, "headers": headers + self._stamps}
         elif not message.get("more_body", False):
             self.is_open_stream = False
         await self._send(message)
+
+    def _without_places(self, headers: Headers) -> Headers:
+        """The headers without those that replicas write for the doors, which are read."""
+        for value in _values(headers, PLACES_HEADER.encode()):
+            replica, _, most = value.rpartition(b" ")
+            if most.isdigit():
+                self._places.note(replica, int(most))
+        return [(name, value) for name, value in headers if name != PLACES_HEADER.encode()]
 
 
 def rules_from_environment(environment: Mapping[str, str] = os.environ) -> DoorRules:
@@ -232,7 +290,7 @@ def _replaying(body: bytes, receive: Receive) -> Receive:
 
 def _body_of(refusal: Refusal) -> bytes:
     """As OpenAI's clients expect it."""
-    kinds = {401: "authentication_error", 500: "server_error"}
+    kinds = {401: "authentication_error", 500: "server_error", 503: "server_error"}
     kind = kinds.get(refusal.status, "invalid_request_error")
     error = {"message": refusal.message, "type": kind, "param": None, "code": refusal.code}
     return json.dumps({"error": error}).encode()

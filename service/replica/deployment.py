@@ -29,7 +29,7 @@ from service.messages.settings import PLACES_FOR_REQUESTS, Scale, SettingError, 
 from service.messages.telemetry import Deployment, ReplicaStatus
 from service.messages.workload import TEXT, WorkloadAbout
 from service.ray_serve.application import ClusterStore, ServeApplication, max_ongoing_requests_here
-from service.ray_serve.doors import doors_from_environment
+from service.ray_serve.doors import PLACES_HEADER, doors_from_environment
 from service.ray_serve.gpus import require_gpu
 from service.ray_serve.patches import keep_replica_on_loopback, take_bodies_from_scopes
 from service.ray_serve.redeployer import USUAL_DRAIN_TIMEOUT_S
@@ -140,7 +140,7 @@ class BatchTextGenerator:
         if not line:
             return error_response(400, f"Ask with /?{name}=…, such as {example!r}.", param=name)
         (output,) = await self._compute([Line(line)])
-        return PlainTextResponse(msgspec.json.decode(output) if output.startswith('"') else output)
+        return self._with_places(PlainTextResponse(msgspec.json.decode(output) if output.startswith('"') else output))
 
     @api.post("/", **described({JSON: OBJECT}, body=OBJECT))
     async def call(self, request: Request) -> Response:
@@ -151,7 +151,8 @@ class BatchTextGenerator:
             message = f'The body must be {{"{wanted}": […]}} with 1 to {MAX_PROMPTS} of them.'
             return error_response(400, message, param=wanted)
         outputs = [msgspec.Raw(output.encode()) for output in await self._compute(inputs)]
-        return Response(msgspec.json.encode({self._about.outputs: outputs}), media_type="application/json")
+        content = msgspec.json.encode({self._about.outputs: outputs})
+        return self._with_places(Response(content, media_type="application/json"))
 
     @api.post("/v1/completions", **described({JSON: OBJECT, EVENTS: EVENT}))
     async def completions(self, body: CompletionBody, x_request_id: Annotated[str | None, Header()] = None) -> Response:
@@ -161,9 +162,15 @@ class BatchTextGenerator:
             message = f"There is no model {body.model!r} here; this service runs {self._loaded.engine.name!r}."
             return error_response(404, message, param="model", code="model_not_found")
         client_id = x_request_id if x_request_id and CLIENT_ID.fullmatch(x_request_id) else None
-        return await answer_completion(
+        answer = await answer_completion(
             self._generation, self._loaded.engine.name, body, received_s=received_s, client_id=client_id
         )
+        return self._with_places(answer)
+
+    def _with_places(self, answer: Response) -> Response:
+        """The answer with how many requests this replica holds at most, which the doors read."""
+        answer.headers[PLACES_HEADER] = f"{self._serve_id} {self._in_force.settings.max_ongoing_requests}"
+        return answer
 
     async def _compute(self, inputs: list[Any]) -> list[str]:
         """The output of each input, as JSON."""

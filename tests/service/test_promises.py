@@ -20,6 +20,7 @@ from typing import Final
 import hypothesis
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pytest
 import requests
 import schemathesis
@@ -35,7 +36,7 @@ from service.commands import remote
 from service.messages.settings import Settings
 from service.messages.telemetry import RequestRecord, TelemetryFrame
 from tests.service import HANG_S
-from tests.service.clients import IN_FLIGHT, TOKENS, Question, asking, watching
+from tests.service.clients import IN_FLIGHT, TOKENS, Clients, Question, asking, watching
 from tests.service.conftest import Service, served
 from tests.service.telemetry import reading
 
@@ -47,6 +48,8 @@ CHANGES: Final = 200
 KILLS: Final = 3
 HOUR_S: Final = 3600.0
 MOST_GROWTH_BYTES: Final = 20_000_000
+TOO_MANY_PER_S: Final = 600.0  # that two cores cannot answer
+CALIBRATION_S: Final = 30.0
 TEXTS: Final = 200
 STRANGE: Final = (
     *(
@@ -140,21 +143,17 @@ def mixed(count: int) -> list[Question]:
 @pytest.mark.timeout(2 * HOUR_S)
 @pytest.mark.promise("T01", "T22")
 async def test_that_an_hour_of_load_leaves_latencies_and_memory_as_they_were(service: Service, record: Record) -> None:
-    """The p99 of the last tenth beside that of minutes 2 to 7, and each process of the service over the second half."""
+    """At 70 % of what is answered where more come.
+
+    The p99 of the last tenth beside that of minutes 2 to 7, and each process of the service over the second half.
+    """
     async with asking(service) as clients:
-        begun_s = time.monotonic()
-        await clients.ask(map(Question, range(REQUESTS)))
-        rate_per_s = 0.7 * REQUESTS / (time.monotonic() - begun_s)
-    drawn, begun_s = random.Random(1), time.monotonic()
-    gaps_s = (drawn.expovariate(rate_per_s) for _ in range(int(HOUR_S * rate_per_s)))
-    arrivals_s = begun_s + np.cumsum(np.fromiter(gaps_s, float))
+        await arrive(clients, TOO_MANY_PER_S, CALIBRATION_S)
+    rate_per_s = 0.7 * clients.count()["right"] / (max(clients.ended_s.values()) - min(clients.ended_s.values()))
     rss_at_half: dict[int, int] = {}
-    async with asking(service) as clients, asyncio.TaskGroup() as group:
-        for number, at_s in enumerate(arrivals_s):
-            await asyncio.sleep(at_s - time.monotonic())
-            group.create_task(clients.ask([Question(number)], clients=1))
-            if number == len(arrivals_s) // 2:
-                rss_at_half = service.memory_bytes()
+    async with asking(service) as clients:
+        arrivals_s = await arrive(clients, rate_per_s, HOUR_S, lambda: rss_at_half.update(service.memory_bytes()))
+    begun_s = arrivals_s[0]
     assert clients.count() == {"right": len(arrivals_s)}
     took_s = np.array([clients.ended_s[Question(number)] for number in range(len(arrivals_s))]) - arrivals_s
     early = (arrivals_s > begun_s + HOUR_S / 30) & (arrivals_s < begun_s + 7 * HOUR_S / 60)
@@ -170,6 +169,22 @@ async def test_that_an_hour_of_load_leaves_latencies_and_memory_as_they_were(ser
     record(
         "T22", f"{len(rss)} processes, of which one grew by {most_bytes / 1e6:.1f} MB in the second half, none by more"
     )
+
+
+async def arrive(
+    clients: Clients, rate_per_s: float, for_s: float, at_half: Callable[[], object] = lambda: None
+) -> npt.NDArray[np.float64]:
+    """Requests that come by chance and wait for no answer; returns when each was to come, once all have ended."""
+    drawn, count = random.Random(1), int(for_s * rate_per_s)
+    gaps_s = np.fromiter((drawn.expovariate(rate_per_s) for _ in range(count)), float, count)
+    arrivals_s = time.monotonic() + np.cumsum(gaps_s)
+    async with asyncio.TaskGroup() as group:
+        for number, at_s in enumerate(arrivals_s):
+            await asyncio.sleep(at_s - time.monotonic())
+            group.create_task(clients.ask([Question(number)], clients=1))
+            if number == count // 2:
+                at_half()
+    return arrivals_s
 
 
 @pytest.mark.promise("T03", "T25")
@@ -245,7 +260,7 @@ async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_adm
         await seen.watch(clients.ask([Question(number, tokens=20) for number in range(4_000)], clients_at_once))
     count = clients.count()
     assert set(count) == {"right", "refused"}
-    assert count["refused"] > count["right"] > REPLICAS * sum(bounds.values())
+    assert min(count.values()) > REPLICAS * sum(bounds.values()), "more of both than the service holds at a time"
     assert seen.counted("refused") == count["refused"]
     for status in seen.statuses:
         assert status.waiting <= bounds["max_queued_requests"]
@@ -257,6 +272,24 @@ async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_adm
         "T02",
         f"{clients_at_once} clients: {count['refused']:,} requests refused, {count['right']:,} answered, none failed; "
         f"at most {most} of {bounds['max_queued_requests']} waited at a replica",
+    )
+
+
+@pytest.mark.promise("T02")
+async def test_that_the_doors_refuse_what_no_replica_would_have_a_place_for(service: Service, record: Record) -> None:
+    """T02: so many clients that Ray Serve's proxy would take requests in and hand no answer on."""
+    assert service.change(max_batch_size=8, max_queued_requests=24).status_code == 200
+    assert service.complete("so that the doors know of it", max_tokens=1).status_code == 200
+    clients_at_once, sent = 1_500, 3_000
+    async with asking(service) as clients, watching(service) as seen:
+        await seen.watch(clients.ask(map(Question, range(sent)), clients_at_once))
+    count = clients.count()
+    assert set(count) == {"right", "refused"}
+    at_the_doors = sent - seen.counted("received")
+    assert at_the_doors > 0
+    assert count["refused"] == at_the_doors + seen.counted("refused")
+    record(
+        "T02", f"{clients_at_once:,} clients: {at_the_doors:,} of {sent:,} requests refused before the proxy took them"
     )
 
 

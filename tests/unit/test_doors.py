@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -417,7 +418,7 @@ async def test_that_the_application_hears_of_a_disconnect_after_the_body() -> No
         heard.extend([(await receive())["type"], (await receive())["type"]])
 
     client = Client([*chunks(b"body"), {"type": "http.disconnect"}])
-    scope = {"type": "http", "headers": [HOST, length(4)], "server": ("127.0.0.1", PORT)}
+    scope = {"type": "http", "path": "/", "headers": [HOST, length(4)], "server": ("127.0.0.1", PORT)}
     await Doors(app, OURS)(scope, client.receive, client.send)
     assert heard == ["http.request", "http.disconnect"]
 
@@ -464,6 +465,72 @@ async def test_that_refusals_have_the_shape_of_openai() -> None:
     client, _ = await ask(headers=[])
     assert set(client.error) == {"message", "type", "param", "code"}
     assert client.headers[b"content-length"] == str(len(client.sent[1]["body"])).encode()
+
+
+# -- more than can be answered ----------------------------------------------------------------------------------------
+
+REPLICAS = {b"one": 3, b"two": 5}  # and how many requests each holds
+ALL = sum(REPLICAS.values()) + doors.ON_THE_WAY
+
+
+class Busy:
+    """An application of `REPLICAS`, which answers `/` only once it is `free`, and anything else at once."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Event()
+        self._names = itertools.cycle(REPLICAS)
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["path"] == "/":
+            await self.free.wait()
+        replica = next(self._names)
+        places = (b"x-batchscope-places", b"%b %d" % (replica, REPLICAS[replica]))
+        await send({"type": "http.response.start", "status": 200, "headers": [places]})
+        await send({"type": "http.response.body"})
+
+
+@pytest.fixture
+def busy() -> Busy:
+    return Busy()
+
+
+@pytest.fixture
+def crowded(busy: Busy) -> Doors:
+    return Doors(busy, OURS)
+
+
+async def come(through: Doors, path: str = "/") -> Client:
+    client = Client([])
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [HOST], "server": ("127.0.0.1", PORT)}
+    await through(scope, client.receive, client.send)
+    return client
+
+
+@pytest.mark.promise("T02")
+async def test_that_what_no_replica_would_have_a_place_for_is_refused_at_once(busy: Busy, crowded: Doors) -> None:
+    for _ in REPLICAS:
+        assert (await come(crowded, "/healthz")).headers == {b"x-batchscope-instance": b"4711"}, (
+            "it is the doors' alone"
+        )
+    async with asyncio.TaskGroup() as group:
+        under_way = [group.create_task(come(crowded)) for _ in range(ALL)]
+        await asyncio.sleep(0)
+        refused = await come(crowded)
+        assert (refused.status, refused.error["code"]) == (503, "queue_full")
+        assert refused.headers[b"retry-after"] == b"1"
+        assert (await come(crowded, "/batching")).status == 200, "settings can be changed"
+        busy.free.set()
+    assert {task.result().status for task in under_way} == {200}
+    assert (await come(crowded)).status == 200, "what was answered has left its place"
+
+
+@pytest.mark.promise("T02")
+async def test_that_nothing_is_refused_as_long_as_no_replica_has_said_what_it_holds(busy: Busy, crowded: Doors) -> None:
+    async with asyncio.TaskGroup() as group:
+        under_way = [group.create_task(come(crowded)) for _ in range(2 * ALL)]
+        await asyncio.sleep(0)
+        busy.free.set()
+    assert {task.result().status for task in under_way} == {200}
 
 
 # -- a replica that dies ----------------------------------------------------------------------------------------------
