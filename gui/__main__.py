@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -14,12 +15,16 @@ def main() -> int:
     words = sys.argv[1:]
     if words and words[0] in COMMANDS:
         return run_command(words)
+    if words and words[0] == "lesson":
+        words = _words_to_open(words[1:])
+        if not words:
+            return 0
     if words and mistyped(words[0]):
         return complain(words[0])
     from gui.control.bugs import report_failed_start
     from gui.system_libraries import exit_if_missing
 
-    arguments = parse()
+    arguments = parse(words)
     exit_if_missing(os.environ)
     try:
         from gui.startup import run
@@ -28,6 +33,25 @@ def main() -> int:
     except Exception as error:
         report_failed_start(error, is_attended=arguments.demo_s is None)
         return 1
+
+
+def _words_to_open(words: list[str]) -> list[str]:
+    """The command line that opens what `batchscope lesson` names; empty where there is nothing to open."""
+    from service.analysis.lesson import begun, path_of, shipped
+    from service.messages.text import UserError
+
+    if not words:
+        print("\n".join(f"{path.stem.partition('-')[0]:>3}  {title}" for title, path in shipped().items()))
+        print("batchscope lesson NUMBER takes one, batchscope lesson FILE.md another; lesson new FILE.md begins one.")
+        return []
+    try:
+        return (
+            [str(begun(Path(words[1]))), *words[2:]]
+            if words[0] == "new" and words[1:]
+            else [str(path_of(words[0])), *words[1:]]
+        )
+    except UserError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

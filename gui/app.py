@@ -51,7 +51,7 @@ class Batchscope(QObject):
         super().__init__()
         self._service_start = service_start or ServiceStart(port=arguments.port, extra=arguments.service)
         self._preferences_file = preferences_file
-        self._recording = arguments.recording
+        self._file = arguments.file
         self.errors: list[str] = []
         self.window_after_s: float | None = None
         self.is_complete = False
@@ -95,8 +95,8 @@ class Batchscope(QObject):
         self.composition.complained.connect(self._on_complained)
         self.composition.came_to_rest.connect(self._on_came_to_rest)
         self._layout.addWidget(self.composition.plots)
-        if self._recording is not None:
-            self.composition.recordings.open(self._recording)
+        if self._file is not None:
+            self.composition.open(self._file)
         self.composition.frame_clock.start()
         self.is_complete = True
         if self._preferences_file and self._preferences_file.complaint:
@@ -120,6 +120,7 @@ class Batchscope(QObject):
             self._is_leaving = True
             if self.is_complete:
                 self.composition.show_me.end()  # the settings that are kept are the user's
+                self.composition.lessons.end()
             self._save()
             if self.is_complete:
                 self.composition.leave()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QObject, Signal
@@ -22,6 +23,7 @@ from gui.control.clocks import FrameClock, FrameMeter
 from gui.control.exporter import LONGEST_END_MS, Exporter
 from gui.control.foresight import Foresight
 from gui.control.inspector import RequestInspector
+from gui.control.lessons import Lessons
 from gui.control.load_defaults import LoadDefaults
 from gui.control.preferences import FEWEST_S, MOST_S
 from gui.control.presenter import FINDINGS_EVERY_S, NUMBERS_EVERY_S, Presenter
@@ -37,12 +39,14 @@ from gui.recordings.viewer import Recordings
 from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
+from service.analysis.lesson import SUFFIX as LESSON_SUFFIX
 from service.analysis.observed.history import History
 from service.analysis.observed.scores import NO_SCORES
 from service.analysis.recording.format import PredictionsScored, RecordedEvent
 from service.messages.clock import monotonic_clock_id
 from service.messages.objectives import Objectives
 
+COMPARISON: Final = "the comparison, which needs the service to itself"
 DRAWING_S: Final = 0.003  # of a frame, in which plots are begun: some now and some in the next
 
 
@@ -78,6 +82,7 @@ class Composition(QObject):
         self.presenter.round_robin.add(self.load_defaults.follow, FINDINGS_EVERY_S)
         self.show_me = ShowMe(window, self.session, choices, self.load_defaults, self.presenter)
         self._add_comparing()
+        self._add_lessons()
         self.exporter = Exporter(window, self.history, self.plots)
         self._add_recordings()
         self.frame_clock = FrameClock(self._paint, self.meter, self)
@@ -115,7 +120,16 @@ class Composition(QObject):
         self.compare = CompareController(view, self.session, lambda: self._choices.load)
         self._window.views.put(COMPARE, view)
         self.presenter.numbers_shown.connect(self.compare.refresh)
-        self.compare.busy_changed.connect(self._window.set_measuring)
+        self.compare.busy_changed.connect(lambda is_busy: self._window.reserve(COMPARISON if is_busy else ""))
+
+    def _add_lessons(self) -> None:
+        self.lessons = Lessons(self._window, self.session, self.load_defaults, self.presenter)
+        self.lessons.failed.connect(self.complain)
+        self.compare.busy_changed.connect(lambda is_busy: self.lessons.end() if is_busy else None)
+
+    def open(self, path: Path) -> None:
+        """Begin a lesson, or show a recording."""
+        (self.lessons if path.suffix == LESSON_SUFFIX else self.recordings).open(path)
 
     def _add_recordings(self) -> None:
         self.recordings = Recordings(self._window, self.plots, self.session, lambda: self._choices.window_s)
@@ -173,6 +187,7 @@ class Composition(QObject):
         self.recorder.file.finish()
         self.compare.finish()
         self.foresight.predictor.finish()
+        self.lessons.predictor.finish()
 
     def start_service(self) -> None:
         self.recordings.leave()

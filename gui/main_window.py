@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QKeySequence, QPaintEvent, QResizeEvent, QShortcut
-from PySide6.QtWidgets import QScrollArea, QSplitter, QWidget
+from PySide6.QtWidgets import QBoxLayout, QScrollArea, QSplitter, QWidget
 
 from gui.look import glossary, tokens
 from gui.look.theme import FocusRing, Theme
@@ -64,7 +64,8 @@ class MainWindow(QWidget):
         self._is_compact: bool | None = None
         self._has_drawer = False
         self._was_shown = False
-        self._is_measuring = False
+        self._holder = ""  # of the service, which no other load is to disturb
+        self._instead: QWidget | None = None  # of prompts and requests
         self._widths = {False: (tokens.WIDTH_LEFT, tokens.WIDTH_RIGHT), True: SMALL_WIDTHS}
         self.toolbar = Toolbar()
         self.batching, self.load, self.findings = BatchingPanel(), LoadPanel(), FindingsPanel()
@@ -74,6 +75,7 @@ class MainWindow(QWidget):
         self.requests_column = RequestsColumn(self.requests)
         self.status, self.views = StatusBar(), Views(self.plots)
         self._help: ShortcutHelp | None = None
+        self.found_elsewhere: Callable[[], Iterable[Entry]] = tuple  # what the finder finds besides
         self._commands: list[tuple[Shortcut, Callable[[], object]]] = []
         self._lay_out()
         theme.changed.connect(self.toolbar.show_theme)
@@ -113,10 +115,10 @@ class MainWindow(QWidget):
     def show_life_cycle(self, state: LifeCycle, has_data: bool = False) -> None:
         """Show the state and the next step, and enable what may be clicked, in every panel."""
         self._life_cycle = state, has_data
-        actions = enabled(state, has_data, self._is_measuring)
+        actions = enabled(state, has_data, self.is_reserved)
         self.toolbar.show_state(state, actions)
         self.prompts.set_can_fire(actions.can_fire)
-        waits_for = "the comparison, which needs the service to itself" if self._is_measuring else "the service"
+        waits_for = self._holder or "the service"
         self.notice.ready.set_can_run(actions.can_run_load)
         self.toolbar.show_me_action.setEnabled(actions.can_run_load)
         self.load.set_can_run(actions.can_run_load, "" if actions.can_run_load else f"Waits for {waits_for}.")
@@ -137,23 +139,47 @@ class MainWindow(QWidget):
         if self.batching.is_recorded != was_recorded:
             self.show_life_cycle(*self._life_cycle)
 
-    def set_measuring(self, is_measuring: bool) -> None:
-        """Disable what would disturb a comparison, or enable it again."""
-        self._is_measuring = is_measuring
+    def reserve(self, holder: str = "") -> None:
+        """Disable what would disturb the one that has the service to itself, or enable it again."""
+        self._holder = holder
         self.show_life_cycle(*self._life_cycle)
+
+    @property
+    def is_reserved(self) -> bool:
+        return bool(self._holder)
+
+    def show_in_right(self, widget: QWidget | None) -> None:
+        """Show this instead of prompts and requests; ``None``: those again."""
+        for each in self._prompts_and_requests:
+            each.setVisible(widget is None)
+        if self._instead is not None:
+            self._instead.setVisible(self._instead is widget)
+        self._instead = widget or self._instead
+        if widget is not None:
+            self._right_layout.addWidget(widget, 1)
+            widget.show()
+            self.show_drawer(True)
+
+    @property
+    def _is_taught(self) -> bool:
+        """Whether the right column shows something in the place of prompts and requests."""
+        return self._instead is not None and not self._instead.isHidden()
+
+    def watch_focus(self, of: QWidget) -> None:
+        """Surround what is in this widget when the keyboard comes to it; for what is made after the window."""
+        for each in (of, *of.findChildren(QWidget)):
+            self._ring.watch(each)
 
     def show_log(self, visible: bool) -> None:
         self.log.setVisible(visible)
 
     def put_above_views(self, widget: QWidget) -> None:
         self._upper.insertWidget(self._upper.indexOf(self.views), widget)
-        for each in (widget, *widget.findChildren(QWidget)):
-            self._ring.watch(each)
+        self.watch_focus(widget)
 
     def put_details(self, details: QWidget) -> None:
         self.requests_column.put(details)
-        for widget in (details, *details.findChildren(QWidget)):
-            self._ring.watch(widget)
+        self.watch_focus(details)
 
     def show_details(self, visible: bool) -> None:
         """Show or hide the details; they open the drawer in a narrow window."""
@@ -203,7 +229,11 @@ class MainWindow(QWidget):
         self.setAcceptDrops(True)
         self.resize(*tokens.WINDOW_DEFAULT)
         self._left = _scrolled(_panel(self.batching, hairline(), self.load, hairline(), self.findings))
-        self._right = _panel(self.prompts, hairline(), self.requests_column)
+        self._prompts_and_requests = (self.prompts, hairline(), self.requests_column)
+        self._right = _panel(*self._prompts_and_requests)
+        layout = self._right.layout()
+        assert isinstance(layout, QBoxLayout)
+        self._right_layout = layout
         self._centre = self._made_centre()
         self._columns = QSplitter(Qt.Orientation.Horizontal)
         for each, stretch in ((self._left, 0), (self._centre, 1), (self._right, 0)):
@@ -334,7 +364,8 @@ class MainWindow(QWidget):
         widget.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def _find(self) -> None:
-        finder = Finder(self, [*self._found_commands(), *self._found_settings(), *_TERMS])
+        found = (*self._found_commands(), *self.found_elsewhere(), *self._found_settings(), *_TERMS)
+        finder = Finder(self, found)
         finder.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         finder.open()
 
@@ -375,7 +406,7 @@ class MainWindow(QWidget):
         if wanted:
             self._right.setParent(self)
             self._name_right("drawer")
-            self._right.hide()
+            self._right.setVisible(self._is_taught)
         else:
             self._name_right("panel")
             self._columns.addWidget(self._right)
@@ -383,7 +414,7 @@ class MainWindow(QWidget):
             self._columns.setCollapsible(2, False)
             self._right.show()
             self._apply_widths()
-        self.toolbar.set_drawer(wanted, is_open=False)
+        self.toolbar.set_drawer(wanted, is_open=wanted and self._is_taught)
 
     def _name_right(self, name: str) -> None:
         self._right.setObjectName(name)

@@ -22,7 +22,7 @@ class Arguments:
     Attributes:
         model, device, dtype, theme: override the preferences; ``None`` keeps them.
         service: further options, handed to the service as they are.
-        recording: a file to open; no service is offered.
+        file: a recording or a lesson to open.
         demo_s: seconds of load in a demo that runs, reports and ends by itself.
     """
 
@@ -32,7 +32,7 @@ class Arguments:
     theme: ThemePreference | None = None
     port: int | None = None
     service: tuple[str, ...] = ()
-    recording: Path | None = None
+    file: Path | None = None
     demo_s: float | None = None
     report: Path | None = None
     screenshot: Path | None = None
@@ -44,8 +44,8 @@ def parse(words: Sequence[str] | None = None) -> Arguments:
     given = parser.parse_args(words)
     if given.demo_s is None and (given.report or given.screenshot):
         parser.error("--report and --screenshot need --demo.")
-    if given.demo_s is not None and given.recording is not None:
-        parser.error("a --demo runs the service; it shows no recording.")
+    if given.demo_s is not None and given.file is not None:
+        parser.error("a --demo runs the service; it opens no file.")
     fields = vars(given)
     model = _served(fields.pop("workload"), fields.pop("model"))
     further = {f"--{name}": fields.pop(name) for name in ("replicas", "address")}
@@ -72,14 +72,20 @@ def _served(workload: str | None, model: str | None) -> str | None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="batchscope",
-        usage="batchscope [COMMAND ...] | [RECORDING.bsr] [OPTION ...]",
+        usage="batchscope [COMMAND ...] | [RECORDING.bsr | LESSON.md] [OPTION ...] | lesson [new] [FILE]",
         description="An oscilloscope for dynamic batching: opens the window, or runs a command.",
         epilog=overview(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("recording", type=Path, nargs="?", metavar="RECORDING.bsr", help="open a recording, without a service")
+    add(
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="open a recording (.bsr), without a service, or a lesson (.md)",
+    )
     add("--workload", metavar="NAME", help="text, adder, house-price, or your own as package.module:Class")
     add(
         "--model",

@@ -91,7 +91,7 @@ class ServiceController(QObject):
     def _show_used(self) -> None:
         """Invite to the first requests, until there are some; one button at a time is stressed."""
         window = self._window
-        if self._is_unused:
+        if self._is_unused and not window.is_reserved:
             window.notice.show_ready()
             if window.toolbar.step_button.hasFocus():
                 window.notice.ready.show_me.setFocus()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QAction, QResizeEvent
@@ -26,6 +26,15 @@ REPEATS_TIP: Final = (
     "In another batch numbers are added in another order, which now and then changes a word and all that follows it.\n"
     "“Deterministic”, below the device, lets no answer depend on its batch."
 )
+
+
+class ChosenLoad(NamedTuple):
+    """What the controls show, and which of their numbers follow what suits the service."""
+
+    pattern: Pattern
+    max_tokens: Length
+    prompt_words: Length | None
+    usual_numbers: tuple[str, ...]
 
 
 class LoadPanel(QWidget):
@@ -102,6 +111,16 @@ class LoadPanel(QWidget):
         self._tokens.set_length(max_tokens)
         self._words.set_length(prompt_words)
         self._show_kind()
+
+    @property
+    def chosen(self) -> ChosenLoad:
+        """All that the user has set."""
+        return ChosenLoad(self.pattern, *self.lengths, self.usual_numbers)
+
+    def show_chosen(self, chosen: ChosenLoad) -> None:
+        """Show that again."""
+        self.set_load(chosen.pattern, chosen.max_tokens, chosen.prompt_words)
+        self.set_usual_numbers(chosen.usual_numbers)
 
     def offer(self, scenarios: Sequence[Scenario]) -> None:
         """Offer these in the menu of patterns, above them."""

@@ -251,7 +251,7 @@ class Toolbar(QWidget):
             icon="ph.dots-three-vertical",
             role="icon",
             name="More",
-            tip="Recordings, Show me, log, theme, keyboard shortcuts",
+            tip="Recordings, Show me, lessons, log, theme, keyboard shortcuts",
         )
         self._more_menu = self._made_more_menu()
 
@@ -299,6 +299,7 @@ class Toolbar(QWidget):
         self.close_action.setVisible(False)
         menu.addSeparator()
         self.show_me_action = menu.addAction(f"{SHOW_ME}\t{shortcuts.SHOW_ME.native}")
+        self.lessons_menu = menu.addMenu("Lessons")
         menu.addSeparator()
         self.log_action = menu.addAction("Service log")
         self.system_theme_action = menu.addAction("Follow the system's light and dark")

@@ -101,21 +101,21 @@ _STEPS: Final[Mapping[LifeCycle, Step]] = {
 }
 
 
-def enabled(state: LifeCycle, has_data: bool = False, is_measuring: bool = False) -> EnabledActions:
+def enabled(state: LifeCycle, has_data: bool = False, is_reserved: bool = False) -> EnabledActions:
     """What may be clicked in `state`.
 
     Args:
         has_data: whether the history holds anything to show.
-        is_measuring: whether settings are being compared, which needs the service to itself.
+        is_reserved: whether a comparison or a lesson has the service to itself.
     """
     running = state is LifeCycle.RUNNING
-    is_ours = running and not is_measuring
+    is_ours = running and not is_reserved
     at_rest = state in (LifeCycle.NOT_STARTED, LifeCycle.FAILED)
     return EnabledActions(
         step=_STEPS[state],
         can_step=state is not LifeCycle.STOPPING,
         can_choose_model=at_rest,
-        can_change_settings=state is not LifeCycle.STOPPING and not is_measuring,
+        can_change_settings=state is not LifeCycle.STOPPING and not is_reserved,
         can_fire=is_ours,
         can_run_load=is_ours,
         can_cancel_requests=running,

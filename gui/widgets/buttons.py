@@ -52,6 +52,13 @@ class Button(QPushButton):
             self.updateGeometry()
             self.update()
 
+    def set_hint(self, hint: str) -> None:
+        """Say this after the words."""
+        if hint != self._hint:
+            self._hint, self._shows_hint = hint, bool(hint)
+            self.updateGeometry()
+            self.update()
+
     def set_hint_shown(self, shown: bool) -> None:
         if shown != self._shows_hint:
             self._shows_hint = shown and bool(self._hint)

@@ -12,6 +12,7 @@ from service.analysis.compare.progress import CompareEvent, SweepTask
 from service.analysis.compare.run_plan import ComparePlan
 from service.analysis.predict.control import Ask, Observe, Predicted
 from service.analysis.predict.observation import ENCODER, Observation
+from service.messages.load import Pattern
 from service.messages.pipes import ExitCode, our_python
 from service.messages.settings import Settings
 
@@ -70,10 +71,13 @@ class PredictProcess(ChildOwner):
         self.start()
         self._child.write_line(ENCODER.encode(Observe(observation=observation)))
 
-    def ask(self, settings: Settings) -> None:
-        """Ask for the prediction of `settings`; answers to earlier questions are dropped."""
+    def ask(self, settings: Settings, pattern: Pattern | None = None) -> None:
+        """Ask for the prediction of `settings` under the present load, or where requests come as `pattern` says.
+
+        Answers to earlier questions are dropped.
+        """
         self._number += 1
-        self._child.write_line(ENCODER.encode(Ask(number=self._number, settings=settings)))
+        self._child.write_line(ENCODER.encode(Ask(number=self._number, settings=settings, pattern=pattern)))
 
     def forget(self) -> None:
         """Drop the answer to the last question."""

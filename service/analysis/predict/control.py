@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from dataclasses import replace
 from importlib import import_module
 from queue import SimpleQueue
 from typing import BinaryIO, Final, TypeAlias
@@ -20,6 +21,7 @@ import msgspec
 
 from service.analysis.predict.observation import Observation, as_array
 from service.analysis.predict.predict import Prediction, Predictor
+from service.messages.load import Pattern
 from service.messages.settings import Settings
 
 NICENESS: Final = 5  # the service and the window have priority
@@ -32,10 +34,15 @@ class Observe(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="ob
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="do", tag="ask"):
-    """A question: the prediction for these settings. The answer bears the same number."""
+    """A question: the prediction for these settings. The answer bears the same number.
+
+    Attributes:
+        pattern: of arrivals, instead of the present one.
+    """
 
     number: int
     settings: Settings
+    pattern: Pattern | None = None
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="predicted"):
@@ -76,10 +83,15 @@ def answer(commands: SimpleQueue[PredictCommand | None], out: BinaryIO) -> None:
         if question is not None and commands.empty():
             if predictor is None and observation is not None:
                 predictor = Predictor.of(observation)
-            prediction = None if predictor is None else predictor.predict(question.settings)
+            prediction = None if predictor is None else _prediction(predictor, question)
             out.write(msgspec.json.encode(Predicted(number=question.number, prediction=prediction)) + b"\n")
             out.flush()
             question = None
+
+
+def _prediction(predictor: Predictor, question: Ask) -> Prediction | None:
+    load = predictor.load if question.pattern is None else predictor.load.of_pattern(question.pattern)
+    return None if load is None else replace(predictor, load=load).predict(question.settings)
 
 
 def main() -> int:

@@ -267,6 +267,15 @@ class PresentLoad:
         bursts = self.bursts or bursts_of(pattern, self.requests, users)
         return replace(self, declared=pattern, users=users, bursts=bursts)
 
+    def of_pattern(self, pattern: Pattern) -> PresentLoad | None:
+        """Such requests that come as `pattern` says; ``None`` where that is not predicted."""
+        match pattern:
+            case Poisson() | ConstantRate() | GammaArrivals():
+                return replace(self, declared=pattern, users=0, bursts=())
+            case ClosedPattern(users=users):
+                return self.of_users(users)
+        return None
+
     def resampled(self, until_s: float, random: Random, *, present: int = 0, is_likely: bool = False) -> Load:
         """Other arrivals of the same kind: where the load does not declare how they come, blocks of observed intervals.
 
