@@ -82,9 +82,9 @@ class Composition(QObject):
         self.presenter.round_robin.add(self.load_defaults.follow, FINDINGS_EVERY_S)
         self.show_me = ShowMe(window, self.session, choices, self.load_defaults, self.presenter)
         self._add_comparing()
-        self._add_lessons()
         self.exporter = Exporter(window, self.history, self.plots)
         self._add_recordings()
+        self._add_lessons()
         self.frame_clock = FrameClock(self._paint, self.meter, self)
         self.frame_clock.painted.connect(self.presenter.round_robin.take)
         self._is_empty = True
@@ -123,7 +123,7 @@ class Composition(QObject):
         self.compare.busy_changed.connect(lambda is_busy: self._window.reserve(COMPARISON if is_busy else ""))
 
     def _add_lessons(self) -> None:
-        self.lessons = Lessons(self._window, self.session, self.load_defaults, self.presenter)
+        self.lessons = Lessons(self._window, self.session, self.load_defaults, self.presenter, self.recordings)
         self.lessons.failed.connect(self.complain)
         self.compare.busy_changed.connect(lambda is_busy: self.lessons.end() if is_busy else None)
 

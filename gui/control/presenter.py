@@ -183,6 +183,11 @@ class Presenter(QObject):
         self._show_status(present, present if self._session.state is LifeCycle.RUNNING else shown_figures)
         self.numbers_shown.emit()
 
+    @property
+    def shown(self) -> Figures:
+        """The figures that stand in the row."""
+        return self.present if self._row is None else self._row
+
     def announce(self, verdict: Verdict | None) -> None:
         """Show this for the present instead of what is judged; ``None``: what is judged again."""
         if verdict != self._announced:

@@ -175,6 +175,10 @@ class PlotStack(QWidget):
         """Scroll so that this moment stands at the right edge, as far as there is anything to show."""
         self._scroll(end_s - self.view_end_s())
 
+    def let_begin(self, least_s: float) -> None:
+        """Let the view go back to where no more than this is in it, left of which it is empty."""
+        self._viewport.least_s = least_s
+
     def play_on(self, by_s: float) -> None:
         """Scroll towards the newest moment, to be drawn with the next frame."""
         self._viewport.scroll(by_s, self._history.now_s())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,7 @@ class Recordings(QObject):
         self._live: History | None = None
         self._shown: Recording | None = None
         self._opening: Path | None = None
+        self._until_s = math.inf  # to where it is played
         self._played_s: float | None = None  # when it was last played on, on this machine's clock
         self.bar = RecordingBar()
         window.put_above_views(self.bar)
@@ -72,6 +74,10 @@ class Recordings(QObject):
         return self._shown is not None
 
     @property
+    def shown(self) -> Recording | None:
+        return self._shown
+
+    @property
     def is_playing(self) -> bool:
         """Whether the recording runs on by itself."""
         return self._played_s is not None
@@ -85,6 +91,21 @@ class Recordings(QObject):
             self._plots.show_until(float("-inf"))
         self._played_s = time.monotonic()
         self.bar.set_playing(True)
+
+    def play(self, start_s: float, end_s: float) -> None:
+        """Run from one moment to another, and stand still there."""
+        self._plots.let_begin(SHORTEST_VIEW_S)
+        self._plots.show_until(start_s)
+        self._until_s = end_s
+        self._played_s = time.monotonic()
+        self.bar.set_playing(True)
+
+    @property
+    def left_s(self) -> float | None:
+        """The seconds until a stretch that is played is over; ``None`` where none is."""
+        if self._until_s == math.inf:
+            return None
+        return max(self._until_s - self._plots.view_end_s(), 0.0) / self.bar.speed
 
     def _pause(self) -> None:
         self._played_s = None
@@ -105,6 +126,7 @@ class Recordings(QObject):
     def leave(self) -> None:
         """Show the history again that was shown before the recording."""
         self._opening = None
+        self._until_s = math.inf
         self._pause()
         self.bar.hide()
         if self._live is None:
@@ -150,8 +172,11 @@ class Recordings(QObject):
         now_s = time.monotonic()
         passed_s, self._played_s = now_s - self._played_s, now_s
         self._plots.play_on(passed_s * self.bar.speed)
-        if self._plots.view_end_s() >= self._history.now_s():
+        if self._plots.view_end_s() >= min(self._until_s, self._history.now_s()):
             self._pause()
+            if self._until_s != math.inf:
+                self._plots.show_until(self._until_s)
+                self._until_s = math.inf
 
     def finish(self) -> None:
         """Give up the file that is being read; returns once that has ended, or after `LONGEST_END_MS`."""

@@ -92,7 +92,11 @@ YOUNG_S: Final = (15.0, 30.0, 45.0, 60.0)
 
 
 class Viewport:
-    """The state of the common time axis; `kept_s` says how far back one can look.
+    """The state of the common time axis.
+
+    Attributes:
+        kept_s: how far back one can look.
+        least_s: how much of that is in view at least; what is left of the first moment is empty.
 
     ```
     live ──scroll──▶ scrolled ──to_live──▶ live        scrolling to the newest moment is also to_live
@@ -104,6 +108,7 @@ class Viewport:
     def __init__(self, window_s: float = 60.0) -> None:
         self.window_s = window_s
         self.kept_s = KEPT_S
+        self.least_s = math.inf
         self._frozen_s: float | None = None
         self._end_s: float | None = None
 
@@ -138,7 +143,10 @@ class Viewport:
         newest_s = self.newest_s(now_s)
         if self._end_s is None:
             return newest_s
-        return min(max(self._end_s, now_s - self.kept_s + self.window_s), newest_s)
+        return min(max(self._end_s, self._oldest_end_s(now_s)), newest_s)
+
+    def _oldest_end_s(self, now_s: float) -> float:
+        return now_s - self.kept_s + min(self.window_s, self.least_s)
 
     def freeze(self, now_s: float) -> None:
         self._frozen_s = now_s
@@ -151,8 +159,7 @@ class Viewport:
 
     def scroll(self, by_s: float, now_s: float) -> None:
         """Move the view; positive is towards now, and reaching the newest moment follows it again."""
-        oldest_end_s = now_s - self.kept_s + self.window_s
-        end_s = max(self.end_s(now_s) + by_s, min(oldest_end_s, self.newest_s(now_s)))
+        end_s = max(self.end_s(now_s) + by_s, min(self._oldest_end_s(now_s), self.newest_s(now_s)))
         self._end_s = None if end_s >= self.newest_s(now_s) else end_s
 
     def zoom(self, factor: float, at_s: float, now_s: float) -> None:

@@ -82,6 +82,13 @@ class LessonLoad(msgspec.Struct, frozen=True, kw_only=True):
     is_share: bool = False
     asked: Asked = Asked()
 
+    def capacity_at(self, pattern: Pattern | None) -> float | None:
+        """The capacity of a service on which the load was `pattern`; ``None`` where it has no shares."""
+        if not self.is_share or pattern is None or not hasattr(pattern, self._rates[0]):
+            return None
+        share, rate = (next(_listed(getattr(each, self._rates[0]))) for each in (self.pattern, pattern))
+        return rate / share
+
     def at(self, capacity_per_s: float) -> RunLoad | None:
         """The load on a service of that capacity; ``None`` where nothing is to come.
 
@@ -179,12 +186,14 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         workload: the name of the one that it is for.
         settings: by whose full batches shares of the capacity are meant.
+        recording: the name of a file beside the lesson's, which is played where no service runs; empty: none.
         steps: the first says what it is about, and neither runs nor asks.
     """
 
     title: str
     workload: str
     settings: Settings
+    recording: str
     steps: tuple[Step, ...]
 
     def run_after(self, place: int) -> Run | None:
@@ -197,6 +206,7 @@ class _Front(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     workload: str = TEXT.name
     settings: dict[str, Any] = {}
     load: dict[str, Any] = {}
+    recording: str = ""
 
 
 class _Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,7 +309,7 @@ def parse(text: str, name: str) -> Lesson:
     front.lesson_load(load)
     reader = _Steps(name, text[: matched.end()].count("\n"), settings, load)
     steps = reader.read(text[matched.end() :], said.lesson)
-    return Lesson(title=said.lesson, workload=said.workload, settings=settings, steps=steps)
+    return Lesson(title=said.lesson, workload=said.workload, settings=settings, recording=said.recording, steps=steps)
 
 
 class _Loader(yaml.SafeLoader):
@@ -423,6 +433,12 @@ class _Steps:
             what = "Say before the first step what the lesson is about."
             raise LessonError(self._name, self._lines_before + 1, what)
         ends = [*begins[1:], len(tokens)]
+        titles: set[str] = set()
+        for begin in begins:
+            heading = tokens[begin + 1].content
+            if heading in titles:
+                raise LessonError(self._name, self._line(tokens[begin]), f"There is a step called {heading!r} already.")
+            titles.add(heading)
         first = Step(title=title, before=self._rendered(tokens[: begins[0]]))
         steps = [self._step(tokens[begin:end]) for begin, end in zip(begins, ends, strict=True)]
         for place, step in enumerate(steps):

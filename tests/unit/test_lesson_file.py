@@ -117,6 +117,7 @@ def test_that_lengths_may_be_drawn() -> None:
         ("figure: mean_batch", "figure: p99_s", 18, "must be one of p50_s"),
         ("## Eight\n```run", "## Eight\n```python", 16, "followed by a step that runs"),
         ("right: 2", "right: 3", 34, "from 1 to 2"),
+        ("## Eight", "## Rest", 27, "a step called 'Rest' already"),
         ("## One by one", "## One by one\n```run\n```\n", 13, "one block"),
     ],
 )

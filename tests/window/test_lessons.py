@@ -23,6 +23,7 @@ from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
 from tests.window.seen import named, texts
 
+[OTHER, *_] = sorted((Path(__file__).parents[1] / "recordings").glob("*.bsr"))
 USERS = Settings(max_batch_size=12)
 SMALL = """---
 lesson: Small
@@ -81,6 +82,12 @@ def taught(qtbot: QtBot, make_batchscope: MakeBatchscope, small: Path) -> Batchs
 def said(batchscope: Batchscope) -> str:
     """All that the page says."""
     return " ".join(re.sub(r"<[^>]*>", "", text).strip() for text in texts(batchscope.composition.lessons.panel))
+
+
+def figures_in(text: str) -> list[float]:
+    """Those that stand in the text of a step that ran."""
+    filled = re.search(r"(Seen:|From) (.*?)\. ", text)
+    return [] if filled is None else [float(number) for number in re.findall(r"[\d.]*\d", filled[2])]
 
 
 def revealed(panel: LessonPanel) -> str:
@@ -189,6 +196,40 @@ def test_that_a_run_waits_for_a_service(qtbot: QtBot, make_batchscope: MakeBatch
     assert "Start the service to go on: this step runs on it." in said(batchscope)
     start_service(qtbot, batchscope)
     qtbot.waitUntil(panel.next_button.isEnabled)
+
+
+def test_that_it_can_be_taken_in_a_recording_of_it_without_a_service(
+    taught: Batchscope, qtbot: QtBot, make_batchscope: MakeBatchscope, small: Path
+) -> None:
+    recorder = taught.composition.recorder
+    recorder.record(small.with_name("small.bsr"))
+    seen = []
+    for _step in range(3):
+        go_on(qtbot, taught)
+        seen.append(said(taught))
+    with qtbot.waitSignal(recorder.written):
+        recorder.record_or_stop()
+    taught.composition.lessons.end()
+
+    small.write_text(SMALL.replace("lesson: Small", "lesson: Small\nrecording: small.bsr"))
+    viewer = make_batchscope(scripted(), arguments=Arguments(file=small))
+    qtbot.waitUntil(lambda: viewer.is_complete and viewer.composition.recordings.is_viewing)
+    panel = viewer.composition.lessons.panel
+    for text in seen:
+        go_on(qtbot, viewer)
+        assert figures_in(said(viewer)) == pytest.approx(figures_in(text), rel=0.3), "those of when it was over"
+    qtbot.waitUntil(lambda: "Predicted " in revealed(panel))
+    viewer.composition.lessons.end()
+    assert not viewer.composition.recordings.is_viewing
+
+
+def test_that_a_recording_of_something_else_has_no_stretch_of_it(
+    qtbot: QtBot, make_batchscope: MakeBatchscope, small: Path
+) -> None:
+    small.write_text(SMALL.replace("lesson: Small", f"lesson: Small\nrecording: {OTHER}"))
+    batchscope = make_batchscope(scripted(), arguments=Arguments(file=small))
+    qtbot.waitUntil(lambda: batchscope.is_complete and batchscope.composition.recordings.is_viewing)
+    qtbot.waitUntil(lambda: "The recording has no stretch called 'One by one'." in said(batchscope))
 
 
 def test_that_a_run_that_loses_its_service_can_be_begun_again(taught: Batchscope, qtbot: QtBot) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from importlib import metadata
-from typing import Final, NamedTuple, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -84,6 +84,14 @@ class PredictionsScored(msgspec.Struct, frozen=True, kw_only=True, tag_field="ev
     scores: PredictionScores
 
 
+class Bookmarked(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bookmark"):
+    """A stretch that has a name, on the service's clock."""
+
+    text: Annotated[str, msgspec.Meta(max_length=200)]
+    start_s: float
+    end_s: float
+
+
 class RecordingEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="end"):
     """The last line of a recording that was ended in order."""
 
@@ -96,6 +104,7 @@ RecordedEvent: TypeAlias = (
     | ServiceEnded
     | ClockJumped
     | PredictionsScored
+    | Bookmarked
     | RecordingEnded
 )
 

@@ -20,6 +20,7 @@ from service.analysis.recording.format import (
     FORMAT_VERSION,
     LONGEST_S,
     MOST_FILE_BYTES,
+    Bookmarked,
     ClockJumped,
     Damage,
     Entry,
@@ -37,6 +38,7 @@ from service.messages.telemetry import BatchRecord, FramesMissed, TelemetryFrame
 DECODER: Final = msgspec.json.Decoder(Entry)
 SLACK_S: Final = 5.0
 LONGEST_WAIT_S: Final = 60.0  # of a frame before it is heard, where a replica or the service starts anew
+MOST_BOOKMARKS: Final = 1_000
 MOST_SCORES: Final = 2_000  # changes of what is known of predictions
 SEGMENT_S: Final = 0.5  # of frames that are fed at once; percentiles allow for samples that come a second late
 
@@ -60,7 +62,7 @@ class Chronology:
                 return False
             case LoadFrame(clock=clock, at_s=at_s) if clock != self._clock or at_s > entry.at_s + SLACK_S:
                 return False
-            case ClockJumped(jump=jump) if not self._has_come(jump):
+            case ClockJumped(jump=stretch) | (Bookmarked() as stretch) if not self._has_come(stretch):
                 return False
         self._latest_s = entry.at_s
         return True
@@ -83,9 +85,9 @@ class Chronology:
             return True
         return frame.clock == last.clock and frame.at_s >= last.at_s and not self._is_ahead(frame, heard_s)
 
-    def _has_come(self, jump: ClockJump) -> bool:
+    def _has_come(self, stretch: ClockJump | Bookmarked) -> bool:
         """Whether it lies between two frames that were heard; those before it may not be in the recording."""
-        return jump.start_s <= jump.end_s <= (math.inf if self._frame is None else self._frame.at_s)
+        return stretch.start_s <= stretch.end_s <= (math.inf if self._frame is None else self._frame.at_s + SLACK_S)
 
     def _is_ahead(self, frame: TelemetryFrame, heard_s: float) -> bool:
         """Whether the frame is of a time that had not come when it was heard.
@@ -113,6 +115,7 @@ class Recording:
         model: of the service; ``None`` if no service was recorded.
         history: its clock stands at the end.
         scores: what was known of the last predictions, with each change.
+        bookmarks: the latest last.
         duration_s: from the begin to the last event.
         damage: a sentence on the parts that could not be read, if any.
     """
@@ -122,6 +125,7 @@ class Recording:
     model: str | None
     history: History
     scores: tuple[PredictionScores, ...]
+    bookmarks: tuple[Bookmarked, ...]
     duration_s: float
     damage: str | None
 
@@ -159,6 +163,7 @@ def open_recording(path: Path, is_wanted: Callable[[], bool] = lambda: True) -> 
         model=replay.model,
         history=replay.stop(),
         scores=tuple(replay.scores),
+        bookmarks=tuple(replay.bookmarks),
         duration_s=duration_s,
         damage=flaws.sentence(duration_s),
     )
@@ -258,6 +263,7 @@ class Replay:
     Attributes:
         last_s: time of the last event.
         scores: what was known of predictions, with each change.
+        bookmarks: stretches with a name.
     """
 
     def __init__(self, header: RecordingHeader) -> None:
@@ -271,6 +277,7 @@ class Replay:
         self._least_delay_s = float("inf")
         self.model = header.model
         self.scores: deque[PredictionScores] = deque(maxlen=MOST_SCORES)
+        self.bookmarks: deque[Bookmarked] = deque(maxlen=MOST_BOOKMARKS)
         self.history = History(
             header.clock, lambda: self._now_s, lambda: header.recorded_at + self._now_s - header.at_s, LONGEST_S
         )
@@ -304,6 +311,8 @@ class Replay:
                 self.history.jumps.add(jump)
             case PredictionsScored(scores=scores):
                 self.scores.append(scores)
+            case Bookmarked() as bookmark:
+                self.bookmarks.append(bookmark)
 
     def flush(self) -> None:
         """Feed the frames that are left."""
