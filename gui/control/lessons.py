@@ -21,6 +21,7 @@ from gui.control.presenter import Presenter
 from gui.main_window import MainWindow
 from gui.panels.finder import Entry
 from gui.panels.lesson import LessonPanel, Page, Reveal
+from gui.plots.plot_stack import PlotStack
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
@@ -58,10 +59,17 @@ class Lessons(QObject):
     failed = Signal(str)  # a sentence that says why a lesson could not be opened
 
     def __init__(
-        self, window: MainWindow, session: Session, defaults: LoadDefaults, presenter: Presenter, playback: Playback
+        self,
+        window: MainWindow,
+        plots: PlotStack,
+        session: Session,
+        defaults: LoadDefaults,
+        presenter: Presenter,
+        playback: Playback,
     ) -> None:
         super().__init__(window)
-        self._window, self._session, self._presenter, self._playback = window, session, presenter, playback
+        self._window, self._plots = window, plots
+        self._session, self._presenter, self._playback = session, presenter, playback
         self.panel = LessonPanel()
         self.predictor = PredictProcess(self)
         self._lesson: Lesson | None = None
@@ -83,6 +91,7 @@ class Lessons(QObject):
         panel.back_wanted.connect(self.go_back)
         panel.end_wanted.connect(self.end)
         panel.guessed.connect(self._on_guessed)
+        plots.guessed.connect(self._on_guess_dragged)
         panel.answered.connect(self._on_answered)
         self.predictor.predicted.connect(self._on_predicted)
         self.predictor.logged.connect(session.logged)
@@ -161,6 +170,7 @@ class Lessons(QObject):
         self._forget()
         if self._watcher.files():
             self._watcher.removePaths(self._watcher.files())
+        self._plots.ask(None)
         self._stage.leave()
         self._stage = self._on_the_service
         self._window.load.setEnabled(True)
@@ -231,6 +241,11 @@ class Lessons(QObject):
         self._guesses[self._place + 1] = value
         self._show()
 
+    def _on_guess_dragged(self, value: float) -> None:
+        asked = None if self._lesson is None else self._lesson.steps[self._place].guess
+        if asked is not None:
+            self._on_guessed(round(value, REGISTER[asked.figure].decimals))
+
     def _on_answered(self, question: int, answer: int) -> None:
         self._answers.setdefault(self._place, {})[question] = answer
         self._show()
@@ -268,7 +283,9 @@ class Lessons(QObject):
 
     def _show(self) -> None:
         if self._lesson is not None:
-            self.panel.show_page(self._page(self._lesson))
+            page = self._page(self._lesson)
+            self.panel.show_page(page)
+            self._plots.ask(*page.asks or (None,))
             self._window.watch_focus(self.panel)
 
     def _page(self, lesson: Lesson) -> Page:

@@ -135,6 +135,8 @@ class LessonPanel(QWidget):
         self._remark.setVisible(bool(page.remark))
         if turns or before is None or _asked(before) != _asked(page):
             self._show_asked(page)
+        if self._field is not None and page.asks is not None:
+            self._field.set_number(page.asks[1])
         if turns:
             self._show_steps(page)
             self._scroll.verticalScrollBar().setValue(0)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsRectItem, QGraphicsScene, 
 from gui.look.theme import current
 from gui.look.tokens import CLICK_SLACK, PLOT_MIN_HEIGHT
 from gui.plots.ghost import GhostItem
+from gui.plots.guess import GuessItem
 from gui.plots.layout import Axes, Layout
 from gui.plots.marks import Marks
 from gui.plots.overlay import MarkLines, OutageTint, PointerItem, StretchLines
@@ -23,6 +24,7 @@ class Canvas(pg.GraphicsView):
     pointed = Signal(object)  # QPointF, or None when the pointer left
     dragged = Signal(float)  # pixels to the right since the last time
     wheeled = Signal(QPointF, object, object)  # where, QPoint of the angle, modifiers
+    guess_dragged = Signal(float)  # to this height
     clicked = Signal(QPointF)  # pressed and released without being dragged
     double_clicked = Signal()
     resized = Signal()
@@ -36,13 +38,15 @@ class Canvas(pg.GraphicsView):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._dragged_from: QPointF | None = None
         self._pressed_at: QPointF | None = None
+        self._drags_guess = False
         self.axes = Axes()
         self.tint = OutageTint()
         self.stretch_lines = StretchLines()
         self.mark_lines = MarkLines(with_words)
         self.ghost = GhostItem()
+        self.guess = GuessItem()
         self.pointer = PointerItem()
-        self._overlays = (self.tint, self.stretch_lines, self.mark_lines, self.ghost, self.pointer)
+        self._overlays = (self.tint, self.stretch_lines, self.mark_lines, self.ghost, self.guess, self.pointer)
         for item in (self.axes, *self._overlays):
             self.addItem(item)
         self.clips = [self._clip() for _ in range(panes)]
@@ -67,6 +71,10 @@ class Canvas(pg.GraphicsView):
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         position = event.position()
+        if self._drags_guess:
+            self.guess_dragged.emit(position.y())
+            return
+        self.setCursor(Qt.CursorShape.SizeVerCursor if self.guess.is_at(position) else Qt.CursorShape.ArrowCursor)
         if self._pressed_at is not None and (position - self._pressed_at).manhattanLength() >= CLICK_SLACK:
             self._pressed_at = None
         if self._dragged_from is not None and self._pressed_at is None:
@@ -76,12 +84,15 @@ class Canvas(pg.GraphicsView):
         event.accept()
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        if event.button() == Qt.MouseButton.LeftButton:
+        if event.button() == Qt.MouseButton.LeftButton and self.guess.is_at(event.position()):
+            self._drags_guess = True
+        elif event.button() == Qt.MouseButton.LeftButton:
             self._dragged_from = self._pressed_at = event.position()
         event.ignore()  # so that the panel around it takes the focus
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         pressed, self._dragged_from, self._pressed_at = self._pressed_at, None, None
+        self._drags_guess = False
         if pressed is not None:
             self.clicked.emit(event.position())
         event.accept()

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from PySide6.QtCore import QPointF
+from PySide6.QtCore import QPointF, Signal
 
 from gui.look.tokens import (
     AHEAD_S,
+    GUESS_REACH,
     PANE_GAP,
     PLOT_AXIS,
     PLOT_BOTTOM,
@@ -19,6 +20,7 @@ from gui.look.tokens import (
     TICK_DISTANCE,
     TICK_WIDTH,
 )
+from gui.plots.guess import Guess
 from gui.plots.layout import Layout, Pane
 from gui.plots.marks import Marks
 from gui.plots.overlay import Dot
@@ -67,12 +69,14 @@ class PlotPanel(PlotWidget):
     Attributes:
         figures: of the moment at the right edge, for the legend at rest.
         ghost: the levels that are predicted.
+        guess: what the reader of a lesson guesses here.
         layout_: where everything was drawn last; ``None`` before that, and as long as there is nothing to show.
         drawings: how often it has been drawn.
         hides_missing_under_pointer: whether its legend then names only what has a value there.
     """
 
     hides_missing_under_pointer = False
+    guessed = Signal(float)  # a value, dragged by its handle
 
     def __init__(
         self,
@@ -97,6 +101,8 @@ class PlotPanel(PlotWidget):
         self.drawings = 0
         self.ghost: tuple[GhostLevel, ...] = ()
         self._ghost_since_s = 0.0
+        self.guess: Guess | None = None
+        self.canvas.guess_dragged.connect(lambda y: self.guessed.emit(self.canvas.guess.value_at(y)))
 
     # ----------------------------------------------------------------------------------------------- for subclasses
 
@@ -159,7 +165,8 @@ class PlotPanel(PlotWidget):
             return
         self._moment = moment
         view = self._view(moment)
-        looks = (view, self.canvas.size(), self._is_empty, moment.is_frozen, moment.is_live, self.ghost, self.besides)
+        states = (self._is_empty, moment.is_frozen, moment.is_live)
+        looks = (view, self.canvas.size(), *states, self.ghost, self.guess, self.besides)
         if looks == self._shown and not self._has_news(view, moment):
             return
         self._shown, self._shown_revision, self._computed_s = looks, self.history.revision, moment.pace_s
@@ -167,11 +174,12 @@ class PlotPanel(PlotWidget):
             self._show_empty_axes(view)
             return
         ghost = self.ghost if moment.is_live else ()
-        self._fit_scales(with_ghost(self.compute(view), ghost), moment.pace_s)
+        self._fit_scales(self._with_guess(with_ghost(self.compute(view), ghost)), moment.pace_s)
         layout = self._layout_at(moment)
         self.canvas.set_layout(layout, marks)
         passed = max(moment.end_s - self._ghost_since_s, 0.0) / AHEAD_S
         self.canvas.ghost.set_levels(layout, [from_now_on(level, passed) for level in ghost])
+        self.canvas.guess.show_guess(layout, self.guess)
         self.draw(layout)
         self.drawings += 1
         if self._pointed_s is not None and (layout != self.layout_ or not self._is_settled(self._pointed_s)):
@@ -280,6 +288,13 @@ class PlotPanel(PlotWidget):
             room = (bottom - top) // TICK_DISTANCE
             scale.allow(min(max(room, LEAST_TICKS_Y), MOST_TICKS_Y))
             scale.fit(peak, now_s)
+
+    def _with_guess(self, peaks: Sequence[float]) -> Sequence[float]:
+        """The peaks that the scales have to reach, that of a guess included as long as it is in proportion."""
+        if self.guess is None:
+            return peaks
+        pane, value, _words = self.guess
+        return [max(peak, min(value, GUESS_REACH * peak)) if n == pane else peak for n, peak in enumerate(peaks)]
 
     def _show_pointer(self, layout: Layout) -> None:
         at_s = self._pointed_s

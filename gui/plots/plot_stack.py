@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
 from gui.look import tokens
 from gui.look.theme import colour, current
 from gui.plots.batch_size import BatchSizePanel
+from gui.plots.guess import Guess
 from gui.plots.latency import LatencyPanel
 from gui.plots.marks import Marks
 from gui.plots.paint import forget_fonts
@@ -30,13 +31,19 @@ from gui.series.timeline import neighbour
 from service.analysis.observed.contention import Contention
 from service.analysis.observed.history import History
 from service.analysis.observed.one_batch import companions_of, members_of
-from service.analysis.observed.register import Figures
+from service.analysis.observed.register import REGISTER, Figures
 
 WHEEL_NOTCH: Final = 120.0
 SCROLL_SHARE: Final = 0.1  # of the window, a notch of the wheel
 KEY_SHARE: Final = 0.25  # of the window, a press of Page Up
 ZOOM: Final = 1.25
 LANES_A_NOTCH: Final = 24
+GUESSED_IN: Final[Mapping[str, tuple[str, int]]] = {  # the plot of a figure, and the pane
+    **dict.fromkeys(("p50_s", "p95_s"), ("latency", 0)),
+    "mean_batch": ("batch-size", 0),
+    "tokens_per_s": ("throughput", 0),
+    "requests_per_s": ("throughput", 1),
+}
 
 
 class PlotStack(QWidget):
@@ -48,6 +55,7 @@ class PlotStack(QWidget):
         window_changed: seconds that the plots show, after the user zoomed.
         live_requested: the user asked for now while frozen.
         request_chosen: the row of the request that the user picked in the timeline, or ``None`` for none.
+        guessed: the value to which a guess was dragged.
     """
 
     batch_hovered = Signal(object)
@@ -55,6 +63,7 @@ class PlotStack(QWidget):
     window_changed = Signal(float)
     live_requested = Signal()
     request_chosen = Signal(object)
+    guessed = Signal(float)
 
     def __init__(self, history: History) -> None:
         super().__init__()
@@ -99,6 +108,7 @@ class PlotStack(QWidget):
             canvas.dragged.connect(partial(self._on_dragged, panel))
             canvas.wheeled.connect(partial(self._on_wheeled, panel))
             canvas.double_clicked.connect(self._on_double_clicked)
+            panel.guessed.connect(self.guessed)
         self._pointing.batch_hovered.connect(self.batch_hovered)
         self.timeline.canvas.clicked.connect(self._on_timeline_clicked)
         self._grid.key_pressed.connect(self._on_key_pressed)
@@ -203,6 +213,18 @@ class PlotStack(QWidget):
             before = panel.ghost
             panel.set_ghost(levels.get(panel.plot.name, ()), since_s)
             if panel.ghost != before:
+                self._show_at_once(panel)
+
+    def ask(self, figure: str | None, value: float = 0.0) -> None:
+        """Let this figure be guessed, right of now, from this value on; ``None``: none any more."""
+        place = None if figure is None else GUESSED_IN[figure]
+        for panel in self.panels:
+            guess = None
+            if figure is not None and place is not None and panel.plot.name == place[0]:
+                entry = REGISTER[figure]
+                guess = Guess(place[1], value, f"{entry.name}, your guess: {entry.with_unit(value)}")
+            if guess != panel.guess:
+                panel.guess = guess
                 self._show_at_once(panel)
 
     def show_capacity(self, line: CapacityLine | None) -> None:
@@ -347,7 +369,7 @@ class PlotStack(QWidget):
         offset_s = None if is_live else self._history.wall_time(now_s) - now_s
         end_s = self._viewport.end_s(now_s)
         window_s = self._viewport.span_s(self._age_s(end_s))
-        ahead_s = tokens.AHEAD_S if is_live and any(panel.ghost for panel in self.panels) else 0.0
+        ahead_s = tokens.AHEAD_S if is_live and any(panel.ghost or panel.guess for panel in self.panels) else 0.0
         return Moment(end_s, window_s, self._pace_s(now_s), offset_s, self._viewport.is_frozen, ahead_s)
 
     def _age_s(self, at_s: float) -> float:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -177,6 +177,24 @@ def test_that_a_narrow_window_shows_it_over_the_plots(taught: Batchscope) -> Non
     taught.composition.lessons.end()
     taught.window.resize(1440, 900)
     assert taught.window.prompts.isVisible()
+
+
+def test_that_a_guess_is_dragged_in_its_plot(taught: Batchscope, qtbot: QtBot) -> None:
+    go_on(qtbot, taught)
+    go_on(qtbot, taught)
+    plot, panel = taught.composition.plots.batch_size, taught.composition.lessons.panel
+    field = named(panel, NumberField, "mean batch")
+    assert plot.guess is not None
+    assert plot.guess.words == "mean batch, your guess: 1.0"
+    assert plot.layout_ is not None
+    x, pane = plot.layout_.far - 10, plot.layout_.panes[0]
+    handle = QPoint(x, round(pane.y_of(1.0)))
+    qtbot.mousePress(plot.canvas.viewport(), Qt.MouseButton.LeftButton, pos=handle)
+    qtbot.mouseMove(plot.canvas.viewport(), QPoint(x, round(pane.y_of(0.5))))
+    qtbot.mouseRelease(plot.canvas.viewport(), Qt.MouseButton.LeftButton, pos=handle)
+    assert field.number == pytest.approx(0.5, abs=0.06)
+    taught.composition.lessons.end()
+    assert plot.guess is None
 
 
 def test_that_enter_and_alt_left_turn_the_pages(taught: Batchscope, qtbot: QtBot) -> None:
