@@ -161,8 +161,34 @@ def test_that_a_new_lesson_can_be_taken_as_it_is_and_overwrites_nothing(tmp_path
     assert path.read_text() == TEMPLATE
 
 
+ANSWERS = {  # of the quiz, by a word of the question
+    "16 times as long": "read once",
+    "64 users": "About 4 s",
+    "one request at a time": "Nothing",
+    "late batch formed": "free for it",
+    "sealed batch waits": "later batch",
+    "little to do": "rises by up to half a second",
+    "busy all the time": "Hardly anything",
+    "one long answer": "since the batch began",
+    "prefill_chunk_tokens": "later first token",
+    "at 98 %": "Much more",
+    "50 users": "ask less often",
+    "for hours": "Only longer latency",
+}
+
+
+def test_that_a_quiz_asks_twelve_questions_whose_right_answers_are_known_here() -> None:
+    quiz = read(path_of("9"))
+    asked = [question for step in quiz.steps for question in step.questions]
+    assert len(asked) == len(ANSWERS) == 12
+    for question, (about, answer) in zip(asked, ANSWERS.items(), strict=True):
+        assert about in question.ask
+        assert answer in question.answers[question.right - 1]
+    assert {question.right for question in asked} == {1, 2, 3}, "the right one has no usual place"
+
+
 def test_that_eight_lessons_come_with_the_program() -> None:
-    lessons = [read(path) for path in shipped().values()]
+    *lessons, _quiz = (read(path) for path in shipped().values())
     assert len(lessons) == 8
     for lesson in lessons:
         runs = [step.run for step in lesson.steps if step.run is not None]
