@@ -26,7 +26,7 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_for_file
-from service.analysis.lesson import SUFFIX, Lesson, Run, filled, read, shipped
+from service.analysis.lesson import SUFFIX, Lesson, Run, filled, path_of, read, shipped
 from service.analysis.observed.register import REGISTER, Figures
 from service.analysis.predict.predict import Prediction
 from service.messages.text import UserError
@@ -96,6 +96,7 @@ class Lessons(QObject):
         self.predictor.predicted.connect(self._on_predicted)
         self.predictor.logged.connect(session.logged)
         window.toolbar.lessons_menu.aboutToShow.connect(self._offer)
+        window.notice.starting.show_me.clicked.connect(lambda: self.open(path_of("1")))
         window.found_elsewhere = self._found
         playback.changed.connect(self._on_recording_shown)
         presenter.numbers_shown.connect(self.follow)
@@ -136,7 +137,7 @@ class Lessons(QObject):
         self._begin_at(lesson, 0)
         self._watcher.addPath(str(path))
         self._recording = path.parent / lesson.recording
-        if lesson.recording and self._session.is_at_rest:
+        if lesson.recording and self._playback.can_show:
             self._playback.open(self._recording)
 
     def _begin_at(self, lesson: Lesson, place: int) -> None:

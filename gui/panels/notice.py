@@ -118,12 +118,15 @@ class _StartingPage(QWidget):
         self._lead = label("", "text", wrap=True)
         self.cancel = Button("Cancel", "ph.x", large=True, tip=shortcuts.STEP.tip("Cancel the start"))
         self.show_log = _log_button()
+        self.show_me = Button(
+            "Show me", "ph.play-fill", large=True, tip="Meanwhile a lesson, in a recording: why batches"
+        )
         self._rows: list[_StageRow] = []
         self._stages = QVBoxLayout()
         self._stages.setSpacing(tokens.GAP_STAGES)
         words = QWidget()
         words.setFixedWidth(tokens.WIDTH_NOTICE_WORDS)
-        buttons = row(self.cancel, self.show_log, None)
+        buttons = column(row(self.cancel, self.show_log, None), row(self.show_me, None))
         heading = label("Starting the service", "heading")
         words.setLayout(column(heading, self._lead, tokens.GAP_3, buttons, None, gap=tokens.GAP_1))
         self.setLayout(row(words, self._stages, gap=tokens.GAP_NOTICE, margins=PAGE_MARGINS, stretch=self._stages))

@@ -65,8 +65,14 @@ class Recordings(QObject):
         bar.overview.moved.connect(self._plots.show_until)
         bar.play_button.clicked.connect(self.play_or_pause)
         bar.overview.play_wanted.connect(self.play_or_pause)
+        session.getting_ready.connect(self.leave)
         self._read.connect(self._on_read)
         self.failed.connect(bar.show_failure)
+
+    @property
+    def can_show(self) -> bool:
+        """Whether no service runs whose telemetry would be shown; one that starts has none yet."""
+        return self._session.is_at_rest or self._session.state is LifeCycle.STARTING
 
     @property
     def is_viewing(self) -> bool:
@@ -116,7 +122,7 @@ class Recordings(QObject):
 
     def open(self, path: Path) -> None:
         """Show a recording: here, or in a window of its own while a service runs in this one."""
-        if not self._session.is_at_rest:
+        if not self.can_show:
             start_detached(our_python("gui", str(path.absolute())))
             return
         self._opening = path
@@ -200,7 +206,7 @@ class Recordings(QObject):
             raise
 
     def _on_read(self, recording: Recording) -> None:
-        if recording.path != self._opening or not self._session.is_at_rest:
+        if recording.path != self._opening or not self.can_show:
             return  # another was chosen, or a service started, meanwhile
         self._opening = None
         if self._live is None:

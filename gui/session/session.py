@@ -34,6 +34,7 @@ class Session(QObject):
         settings, deployment: their clients, whose signals report refusals and missing answers.
     """
 
+    getting_ready = Signal()  # before anything of the service that is about to run is heard
     life_cycle_changed = Signal(object)  # the new `LifeCycle`
     start_progressed = Signal()  # `progress` has changed
     settings_applied = Signal(object, object)  # the `VersionedSettings` in force; after how many ms, or None if unknown
@@ -160,6 +161,7 @@ class Session(QObject):
                 self.logged.emit("Another program asked the service to stop.")
 
     def _begin(self, ready: Ready) -> None:
+        self.getting_ready.emit()
         self.ready = ready
         self.history.service_started()
         self.heard.emit(ServiceStarted(ready=ready))

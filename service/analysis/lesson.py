@@ -32,8 +32,12 @@ import msgspec
 import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from markupsafe import Markup
 
 from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
+from service.analysis.observed.statistics import figures
+from service.analysis.recording.page import PageStep, player_page
+from service.analysis.recording.reader import Recording
 from service.messages.load import USUAL_PROMPTS, Length, Pattern, RunLoad
 from service.messages.settings import SettingError, Settings, setting_value
 from service.messages.text import UNKNOWN, UserError, parse_number, percent, significant
@@ -47,6 +51,10 @@ CAPACITY: Final = "capacity"  # a word for a number beside the figures: requests
 SHARES: Final[Mapping[str, str]] = {"share": "rate_per_s", "share_to": "rate_to_per_s", "shares": "rates_per_s"}
 """What names a rate of a pattern as a share of the capacity, and the rate."""
 
+_QUESTION: Final = Markup(
+    "<p><strong>{}</strong></p><ul><li>{}</li></ul><details><summary>Answer</summary>{}</details>"
+)
+_ANSWERS: Final = Markup("</li><li>")
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n", re.DOTALL)
 _PLACE: Final = re.compile(r"\{(before\.)?(\w+)\}")
 _PATH: Final = re.compile(r"(?:\.(\w+))|(?:\[(\d+)\])")
@@ -159,6 +167,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     answers: Annotated[tuple[str, ...], msgspec.Meta(min_length=2, max_length=5)]
     right: Annotated[int, msgspec.Meta(ge=1)]
     why: str = ""
+
+    @property
+    def said(self) -> str:
+        """The right answer, and why."""
+        return f"{self.answers[self.right - 1]} {self.why}".rstrip()
 
     def __post_init__(self) -> None:
         if self.right > len(self.answers):
@@ -491,18 +504,37 @@ class _Steps:
         return self._lines_before + (token.map[0] if token.map else 0) + 1
 
 
-def filled(html: str, figures: Figures | None, before: Figures | None, capacity_per_s: float | None) -> str:
+def filled(html: str, now: Figures | None, before: Figures | None, capacity_per_s: float | None) -> str:
     """The text with figures in its places: of the last run, and after `before.` of the one before that.
 
     >>> filled("{before.requests_per_s}, then {requests_per_s} of {capacity}", Figures(requests_per_s=9.0), None, 14.5)
     '–, then 9.0 of 14.5'
     """
-    now, then = (_written(each or UNKNOWN_FIGURES, capacity_per_s) for each in (figures, before))
-    return _PLACE.sub(lambda place: (then if place[1] else now)[place[2]], html)
+    known, earlier = (_written(each or UNKNOWN_FIGURES, capacity_per_s) for each in (now, before))
+    return _PLACE.sub(lambda place: (earlier if place[1] else known)[place[2]], html)
 
 
-def _written(figures: Figures, capacity_per_s: float | None) -> dict[str, str]:
-    found = numbers(figures)
+def lesson_page(lesson: Lesson, recording: Recording) -> str:
+    """The lesson as one HTML file, with a player for its recording."""
+    stretches = {each.text: each for each in recording.bookmarks}
+    history, steps = recording.history, []
+    now, before = None, None
+    capacity_per_s: float | None = None
+    for step in lesson.steps:
+        stretch = stretches.get(step.title)
+        if step.run is not None and stretch is not None:
+            before, now = now, figures(history, stretch.end_s)
+            pattern = history.statuses.pattern_at(stretch.end_s)
+            capacity_per_s = capacity_per_s or step.run.load.capacity_at(pattern)
+        html = filled(step.before + step.after, now, before, capacity_per_s)
+        html += "".join(_QUESTION.format(each.ask, _ANSWERS.join(each.answers), each.said) for each in step.questions)
+        ends = (None, None) if stretch is None else (stretch.start_s, stretch.end_s)
+        steps.append(PageStep(step.title, html, *ends))
+    return player_page(recording, lesson.title, steps)
+
+
+def _written(known: Figures, capacity_per_s: float | None) -> dict[str, str]:
+    found = numbers(known)
     written = {key: number if number == UNKNOWN else f"{number} {REGISTER[key].unit}" for key, number in found.items()}
     return {
         **{key: each.rstrip() for key, each in written.items()},

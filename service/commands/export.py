@@ -1,4 +1,4 @@
-"""`python -m service export`: takes requests, batches or figures out of a recording, as CSV or Parquet."""
+"""`python -m service export`: takes tables out of a recording, or makes it or a lesson one page with a player."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ import argparse
 import sys
 from pathlib import Path
 
+from service.analysis.lesson import SUFFIX as LESSON_SUFFIX
+from service.analysis.lesson import lesson_page, read
 from service.analysis.observed.history import History
+from service.analysis.recording.page import SUFFIX as PAGE_SUFFIX
+from service.analysis.recording.page import player_page
 from service.analysis.recording.reader import open_recording
 from service.analysis.recording.tables import SUBJECTS, Subject, Table, as_file
 from service.commands.cli import Parser, command
 from service.messages.files import write_whole
 from service.messages.pipes import ExitCode
+from service.messages.text import UserError
 
 
 @command
 def main(argv: list[str]) -> int:
     """0 when the file is written, also from a damaged recording; 2 if nothing was."""
     options = _parser().parse_args(argv)
-    recording = open_recording(options.recording)
+    lesson = read(options.recording) if options.recording.suffix == LESSON_SUFFIX else None
+    if lesson is not None and not (lesson.recording and options.out.suffix == PAGE_SUFFIX):
+        raise UserError(f"A lesson that names its recording is exported as a page: a name that ends in {PAGE_SUFFIX}.")
+    path = options.recording if lesson is None else options.recording.parent / lesson.recording
+    recording = open_recording(path)
     if recording.damage:
         print(recording.damage, file=sys.stderr)
+    if options.out.suffix == PAGE_SUFFIX:
+        page = player_page(recording, path.name) if lesson is None else lesson_page(lesson, recording)
+        write_whole(options.out, page.encode())
+        print(f"{options.out}: {len(page.encode()) / 1e3:.0f} kB, to be opened in a browser")
+        return ExitCode.DONE
     table = _table(recording.history, SUBJECTS[options.what])
     write_whole(options.out, as_file(table, options.out.suffix))
     print(f"{options.out}: {len(table.rows):,} {options.what}")
@@ -34,11 +48,13 @@ def _table(history: History, subject: Subject) -> Table:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "export",
-        "Take requests, batches or figures (a line a second) out of a recording.",
+        "Take requests, batches or figures (a line a second) out of a recording; or make it, or a lesson with its "
+        "recording, one HTML file with a player.",
         "run.bsr requests.csv",
         "run.bsr batches.parquet --what batches",
+        "run.bsr run.html",
     )
-    parser.add_argument("recording", type=Path, metavar="RECORDING")
-    parser.add_argument("out", type=Path, metavar="OUT", help="a name that ends in .csv or .parquet")
+    parser.add_argument("recording", type=Path, metavar="RECORDING", help="or, for a page, a LESSON.md")
+    parser.add_argument("out", type=Path, metavar="OUT", help="a name that ends in .csv, .parquet or .html")
     parser.add_argument("--what", choices=SUBJECTS, default="requests", help="(default: requests)")
     return parser

@@ -241,6 +241,23 @@ def test_that_it_can_be_taken_in_a_recording_of_it_without_a_service(
     assert not viewer.composition.recordings.is_viewing
 
 
+def test_that_a_recording_is_shown_while_the_service_starts_and_left_when_it_is_ready(
+    qtbot: QtBot, make_batchscope: MakeBatchscope
+) -> None:
+    batchscope = make_batchscope(scripted("--start-s=600"))
+    batchscope.window.toolbar.step_wanted.emit("start")
+    qtbot.waitUntil(lambda: batchscope.composition.session.state is LifeCycle.STARTING)
+    named(batchscope.window.notice, QPushButton, "Show me").click()
+    qtbot.waitUntil(lambda: batchscope.composition.recordings.is_viewing)
+    panel = batchscope.composition.lessons.panel
+    qtbot.waitUntil(panel.next_button.isEnabled)
+    assert batchscope.window.notice.isVisible(), "it goes on saying how far the start is"
+    panel.next_button.click()
+    batchscope.composition.session.getting_ready.emit()
+    assert not batchscope.composition.recordings.is_viewing
+    assert "1 of 5" in said(batchscope), "a run that was not over is run again, on the service"
+
+
 def test_that_a_recording_of_something_else_has_no_stretch_of_it(
     qtbot: QtBot, make_batchscope: MakeBatchscope, small: Path
 ) -> None:
