@@ -127,6 +127,7 @@ class Composition(QObject):
             self._window, self.plots, self.session, self.load_defaults, self.presenter, self.recordings
         )
         self.lessons.failed.connect(self.complain)
+        self.lessons.opened.connect(self.show_me.end)
         self.compare.busy_changed.connect(lambda is_busy: self.lessons.end() if is_busy else None)
 
     def open(self, path: Path) -> None:

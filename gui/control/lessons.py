@@ -56,6 +56,7 @@ class Lessons(QObject):
         predictor: its process runs from the first guess on.
     """
 
+    opened = Signal()
     failed = Signal(str)  # a sentence that says why a lesson could not be opened
 
     def __init__(
@@ -134,6 +135,7 @@ class Lessons(QObject):
             self.failed.emit(str(error))
             return
         self.end()
+        self.opened.emit()
         self._begin_at(lesson, 0)
         self._watcher.addPath(str(path))
         self._recording = path.parent / lesson.recording

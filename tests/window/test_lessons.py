@@ -315,6 +315,15 @@ def test_that_the_menu_and_ctrl_k_offer_all_lessons(taught: Batchscope, qtbot: Q
     assert finder.isHidden()
 
 
+def test_that_show_me_gives_way_to_it(taught: Batchscope, qtbot: QtBot, small: Path) -> None:
+    taught.composition.lessons.end()
+    taught.window.show_me_wanted.emit()
+    assert taught.composition.show_me.is_playing
+    taught.composition.open(small)
+    assert not taught.composition.show_me.is_playing
+    assert taught.composition.lessons.is_open
+
+
 def test_that_a_comparison_ends_it(taught: Batchscope) -> None:
     taught.composition.compare.busy_changed.emit(True)
     assert not taught.composition.lessons.is_open
