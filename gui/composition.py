@@ -123,9 +123,7 @@ class Composition(QObject):
         self.compare.busy_changed.connect(lambda is_busy: self._window.reserve(COMPARISON if is_busy else ""))
 
     def _add_lessons(self) -> None:
-        self.lessons = Lessons(
-            self._window, self.plots, self.session, self.load_defaults, self.presenter, self.recordings
-        )
+        self.lessons = Lessons(self._window, self.plots, self.session, self.presenter, self.recordings)
         self.lessons.failed.connect(self.complain)
         self.lessons.opened.connect(self.show_me.end)
         self.compare.busy_changed.connect(lambda is_busy: self.lessons.end() if is_busy else None)

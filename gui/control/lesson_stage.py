@@ -10,22 +10,23 @@ from typing import Final, Protocol
 import msgspec
 from PySide6.QtCore import SignalInstance
 
-from gui.control.load_defaults import LoadDefaults
 from gui.control.presenter import Presenter
-from gui.control.scenarios import UNKNOWN_PER_S
+from gui.control.scenarios import UNKNOWN_PER_S, USERS_A_PLACE
 from gui.main_window import MainWindow
 from gui.panels.load import ChosenLoad
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
-from service.analysis.lesson import Lesson, Run, Step
+from service.analysis.lesson import Lesson, LessonLoad, Run, Step
 from service.analysis.observed.history import History
 from service.analysis.predict.observation import Observation
 from service.analysis.recording.format import Bookmarked
 from service.analysis.recording.reader import Recording
-from service.messages.load import Pattern, describe_pattern, mean
+from service.messages.load import ClosedLoop, Pattern, RunLoad, describe_pattern
 from service.messages.settings import Settings
 
 NOT_RUNNING: Final = "Start the service to go on: this step runs on it."
+MEASURING: Final = "First it is measured what this engine answers in full batches."
+MEASURING_S: Final = 10.0
 LATEST_S: Final = 10.0  # that a run waits for its first batch, and at its end for figures
 
 
@@ -52,10 +53,10 @@ class Stage(Protocol):
     """Runs one step of a lesson at a time.
 
     Attributes:
-        capacity_per_s: requests a second in full batches, of which loads are shares.
+        capacity_per_s: requests a second in full batches, of which loads are shares; ``None`` until it is known.
     """
 
-    capacity_per_s: float
+    capacity_per_s: float | None
 
     def why_not(self, lesson: Lesson, step: Step) -> str:
         """Why this step cannot run; empty where it can."""
@@ -77,23 +78,32 @@ class Stage(Protocol):
         """Its arrivals; ``None``: none."""
         ...
 
+    def words_of(self, step: Step, run: Run) -> str:
+        """The load of its run in words."""
+        ...
+
     def leave(self) -> None:
         """Give back what the lesson has changed."""
         ...
 
 
-def words_of(run: Run, pattern: Pattern | None) -> str:
-    """The load of a run in words."""
+def _words_of(run: Run, pattern: Pattern | None) -> str:
     words = "No requests come" if pattern is None else f"Load: {describe_pattern(pattern)}"
     return ", ".join(filter(None, (words, run.load.share_words)))
 
 
 class OnTheService:
-    """Changes settings and load, keeps the figures of the row, and bookmarks each run for whoever records it."""
+    """Changes settings and load, and bookmarks each run for whoever records it.
 
-    def __init__(self, window: MainWindow, session: Session, defaults: LoadDefaults, presenter: Presenter) -> None:
-        self._window, self._session, self._defaults, self._presenter = window, session, defaults, presenter
-        self.capacity_per_s = UNKNOWN_PER_S
+    Before the first run of a lesson whose loads are shares, the capacity is measured: users who wait for their answers
+    fill the batches, twice over.
+    """
+
+    def __init__(self, window: MainWindow, session: Session, presenter: Presenter) -> None:
+        self._window, self._session, self._presenter = window, session, presenter
+        self.capacity_per_s: float | None = None
+        self._measured: Settings | None = None  # the settings under which the capacity is being measured
+        self._to_begin: tuple[Step, Run] | None = None  # once it is
         self._before: tuple[Settings, ChosenLoad] | None = None  # the user's, once the lesson has changed them
         self._asked_s = self._since_s = 0.0
         self._begun_s = 0.0  # on the service's clock
@@ -110,12 +120,21 @@ class OnTheService:
     def begin(self, lesson: Lesson, step: Step, run: Run) -> None:
         if self._before is None:
             self._before = self._window.batching.settings, self._window.load.chosen
-            known = self._defaults.of_trial(lesson.settings.max_batch_size, mean(run.load.asked.max_tokens))
-            self.capacity_per_s = UNKNOWN_PER_S if known is None else known.per_s
-        self._asked_s = self._since_s = time.monotonic()
+        if run.load.is_share and self.capacity_per_s is None:
+            self._measured, self._to_begin = lesson.settings, (step, run)
+            users = USERS_A_PLACE * lesson.settings.max_batch_size * max(len(self._session.history.replicas), 1)
+            load = LessonLoad(pattern=ClosedLoop(users=users), asked=run.load.asked)
+            self._put_in_force(lesson.settings, load.at(0.0))
+        else:
+            self._begin(step, run)
+
+    def _begin(self, step: Step, run: Run) -> None:
         self._begun_s, self._title = self._session.history.now_s(), step.title
-        self._session.change_settings(msgspec.to_builtins(run.settings))
-        load = run.load.at(self.capacity_per_s)
+        self._put_in_force(run.settings, run.load.at(self.capacity_per_s or 0.0))
+
+    def _put_in_force(self, settings: Settings, load: RunLoad | None) -> None:
+        self._asked_s = self._since_s = time.monotonic()
+        self._session.change_settings(msgspec.to_builtins(settings))
         if load is None:
             self._session.stop_load()
         else:
@@ -123,25 +142,51 @@ class OnTheService:
             self._session.run_load(load)
 
     def left_s(self, run: Run) -> float | None:
+        if self._measured is not None:
+            left_s = self._left_s(self._measured, MEASURING_S, is_loaded=True)
+            if left_s is None:
+                self._on_measured()
+            return run.for_s + (left_s or 0.0)
+        left_s = self._left_s(run.settings, run.for_s, is_loaded=run.load.pattern is not None)
+        if left_s is None:
+            end_s = self._session.history.now_s()
+            self._session.heard.emit(Bookmarked(text=self._title, start_s=self._begun_s, end_s=end_s))
+        return left_s
+
+    def _left_s(self, settings: Settings, for_s: float, is_loaded: bool) -> float | None:
+        """From the first batch of the settings on, until the time is over and the figures to be kept are there."""
         now_s, history = time.monotonic(), self._session.history
         regime = history.batches.regime_at(history.now_s())
-        has_begun = regime is not None and regime.settings == run.settings
+        has_begun = regime is not None and regime.settings == settings
         if not has_begun and now_s - self._asked_s < LATEST_S:
             self._since_s = now_s
-        left_s = run.for_s - (now_s - self._since_s)
-        if left_s > -(0.0 if self._is_known(run) else LATEST_S):
-            return max(left_s, 0.0)
-        self._session.heard.emit(Bookmarked(text=self._title, start_s=self._begun_s, end_s=history.now_s()))
-        return None
+        left_s = for_s - (now_s - self._since_s)
+        present = self._presenter.present
+        is_known = not is_loaded or (present.p95_s is not None and present.mean_batch is not None)
+        return max(left_s, 0.0) if left_s > -(0.0 if is_known else LATEST_S) else None
+
+    def _on_measured(self) -> None:
+        self.capacity_per_s = self._presenter.present.requests_per_s or UNKNOWN_PER_S
+        self._measured = None
+        assert self._to_begin is not None
+        self._begin(*self._to_begin)
 
     def observation(self) -> Observation | None:
         return Observation.of_history(self._session.history)
 
     def pattern_of(self, step: Step, run: Run) -> Pattern | None:
-        load = run.load.at(self.capacity_per_s)
+        load = run.load.at(self.capacity_per_s or UNKNOWN_PER_S)
         return None if load is None else load.pattern
 
+    def words_of(self, step: Step, run: Run) -> str:
+        return MEASURING if self._measured is not None else _words_of(run, self.pattern_of(step, run))
+
+    def forget(self) -> None:
+        """What is known of a service that has ended is not true of the next."""
+        self.capacity_per_s = self._measured = None
+
     def leave(self) -> None:
+        self.forget()
         if self._before is None:
             return
         (settings, load), self._before = self._before, None
@@ -150,11 +195,6 @@ class OnTheService:
             self._session.change_settings(msgspec.to_builtins(settings))
         self._window.batching.show_settings(settings)
         self._window.load.show_chosen(load)
-
-    def _is_known(self, run: Run) -> bool:
-        """Whether the figures that are to be kept are there."""
-        present = self._presenter.present
-        return run.load.pattern is None or (present.p95_s is not None and present.mean_batch is not None)
 
 
 class InARecording:
@@ -185,11 +225,14 @@ class InARecording:
         stretch = self._stretches.get(step.title)
         return None if stretch is None else self._history.statuses.pattern_at(stretch.end_s)
 
+    def words_of(self, step: Step, run: Run) -> str:
+        return _words_of(run, self.pattern_of(step, run))
+
     def leave(self) -> None:
         self._playback.leave()
 
-    def _capacity_per_s(self, lesson: Lesson) -> float:
+    def _capacity_per_s(self, lesson: Lesson) -> float | None:
         """That by which the recorded loads were shares."""
         steps = ((step, step.run) for step in lesson.steps if step.run is not None)
         known = (run.load.capacity_at(self.pattern_of(step, run)) for step, run in steps)
-        return next((each for each in known if each is not None), UNKNOWN_PER_S)
+        return next((each for each in known if each is not None), None)

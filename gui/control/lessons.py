@@ -15,8 +15,7 @@ from typing import Final
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, Signal
 
-from gui.control.lesson_stage import InARecording, OnTheService, Playback, Stage, words_of
-from gui.control.load_defaults import LoadDefaults
+from gui.control.lesson_stage import InARecording, OnTheService, Playback, Stage
 from gui.control.presenter import Presenter
 from gui.main_window import MainWindow
 from gui.panels.finder import Entry
@@ -64,7 +63,6 @@ class Lessons(QObject):
         window: MainWindow,
         plots: PlotStack,
         session: Session,
-        defaults: LoadDefaults,
         presenter: Presenter,
         playback: Playback,
     ) -> None:
@@ -83,7 +81,7 @@ class Lessons(QObject):
         self._answers: dict[int, dict[int, int]] = {}
         self._running: Run | None = None
         self._left_s: float | None = None
-        self._on_the_service = OnTheService(window, session, defaults, presenter)
+        self._on_the_service = OnTheService(window, session, presenter)
         self._stage: Stage = self._on_the_service
         self._watcher = QFileSystemWatcher(self)  # so that its author sees what is written
         self._watcher.fileChanged.connect(self._on_file_changed)
@@ -271,6 +269,7 @@ class Lessons(QObject):
 
     def _on_life_cycle_changed(self, state: LifeCycle) -> None:
         if self._lesson is not None and state is not LifeCycle.RUNNING:
+            self._on_the_service.forget()
             self._give_up_run()
             self._show()
 
@@ -298,7 +297,7 @@ class Lessons(QObject):
             steps=tuple(each.title for each in lesson.steps),
             place=place,
             text=step.before,
-            remark="" if step.run is None else words_of(step.run, self._stage.pattern_of(step, step.run)),
+            remark="" if step.run is None else self._stage.words_of(step, step.run),
             questions=step.questions,
             answers=tuple(sorted(self._answers.get(place, {}).items())),
             next_hint=self._hint(lesson),

@@ -118,16 +118,9 @@ class LoadDefaults(QObject):
         self._window.notice.ready.show_scenarios(offered, f"A click runs one; {of_what}")
         panel.offer(offered)
 
-    def of_trial(self, max_batch_size: int, tokens: float) -> KnownCapacity | None:
-        """The capacity by the batch that was timed at the start, for requests of `tokens` tokens."""
-        ready, replicas = self._session.ready, max(len(self._session.history.replicas), 1)
-        if ready is None or ready.trial is None or _was_held_up(ready.trial):
-            return None
-        return KnownCapacity.of_trial(ready.trial, max_batch_size, replicas, tokens)
-
     def capacity(self, max_batch_size: int, replicas: int) -> KnownCapacity | None:
         """What the plots draw, or have drawn last for as many places; by the trial where no batch was full."""
-        history, line = self._session.history, self._plots.throughput.capacity
+        history, ready, line = self._session.history, self._session.ready, self._plots.throughput.capacity
         places = max_batch_size * replicas
         if line is not None and line.since_s >= history.service_begun_s(history.now_s()):
             self._drawn = places, line.seen
@@ -137,9 +130,9 @@ class LoadDefaults(QObject):
             known.append(KnownCapacity.of_batches(seen))
             if seen.is_full:
                 return known[0]
-        of_trial = self.of_trial(max_batch_size, mean(self._window.load.max_tokens))
-        if of_trial is not None:
-            known.append(of_trial)
+        if ready is not None and ready.trial is not None and not _was_held_up(ready.trial):
+            tokens = mean(self._window.load.max_tokens)
+            known.append(KnownCapacity.of_trial(ready.trial, max_batch_size, replicas, tokens))
         return max(known, key=lambda each: each.per_s, default=None)
 
     def _on_load_changed(self, frame: LoadFrame) -> None:

@@ -55,7 +55,7 @@ def main() -> int:
         until(lambda ended=ended: ended)
         lessons.end()
         rests_s = time.monotonic() + SETTLES_S
-        until(lambda rests_s=rests_s: time.monotonic() > rests_s and not composition.presenter.present.running)
+        until(lambda rests_s=rests_s: time.monotonic() > rests_s and not batchscope.composition.presenter.present.queue)
         print(f"{path.name}: {(path.parent / read(path).recording).stat().st_size / 1e3:.0f} kB", flush=True)
     closed: list[bool] = []
     batchscope.closed.connect(lambda: closed.append(True))

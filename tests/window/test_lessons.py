@@ -11,13 +11,14 @@ from PySide6.QtWidgets import QAbstractButton, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
 from gui.app import Batchscope
+from gui.control import lesson_stage
 from gui.control.arguments import Arguments
 from gui.panels.finder import Finder
 from gui.panels.lesson import Answer, LessonPanel, RevealAxis
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.number_field import NumberField
 from service.analysis.lesson import shipped
-from service.messages.load import ClosedLoop
+from service.messages.load import ClosedLoop, Poisson
 from service.messages.settings import Settings
 from tests.window.children import scripted
 from tests.window.conftest import MakeBatchscope, start_service
@@ -195,6 +196,25 @@ def test_that_a_guess_is_dragged_in_its_plot(taught: Batchscope, qtbot: QtBot) -
     assert field.number == pytest.approx(0.5, abs=0.06)
     taught.composition.lessons.end()
     assert plot.guess is None
+
+
+def test_that_shares_are_of_what_the_engine_is_measured_to_answer(
+    taught: Batchscope, qtbot: QtBot, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lesson_stage, "MEASURING_S", 2.0)
+    small.write_text(
+        SMALL.replace("pattern: closed, users: 6", "pattern: poisson, share: 50 %").replace("Seen:", "Of {capacity}:")
+    )
+    taught.composition.open(small)
+    panel = taught.composition.lessons.panel
+    panel.next_button.click()
+    assert "First it is measured what this engine answers in full batches." in said(taught)
+    qtbot.waitUntil(panel.next_button.isEnabled)
+    of = re.search(r"Of ([\d.]+):", said(taught))
+    assert of is not None
+    running = taught.window.load.pattern
+    assert isinstance(running, Poisson)
+    assert running.rate_per_s == pytest.approx(float(of[1]) / 2, rel=0.05)
 
 
 def test_that_enter_and_alt_left_turn_the_pages(taught: Batchscope, qtbot: QtBot) -> None:
