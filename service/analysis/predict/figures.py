@@ -44,11 +44,11 @@ def figures_of(run: SimulatedRun, begin_s: float, end_s: float) -> SimulatedFigu
     ran = [batch for batch in run.batches if begin_s <= batch.started_s < end_s]
     run_s = np.array([batch.finished_s - batch.started_s for batch in ran])
     mean_batch = mean_size(np.array([len(b.members) for b in ran]), run_s, np.array([b.is_open for b in ran], np.bool_))
-    ttft_s, tpot_s = _token_times(answered)
+    times = list(map(times_of, answered))
     return SimulatedFigures(
-        *percentiles([_answered_s(r) - r.arrival.intended_s for r in answered]),
-        *percentiles(ttft_s),
-        *percentiles(tpot_s),
+        *percentiles([each.latency_s for each in times]),
+        *percentiles([each.ttft_s for each in times if each.ttft_s is not None]),
+        *percentiles([each.tpot_s for each in times if each.tpot_s is not None]),
         requests_per_s=len(answered) / (end_s - begin_s),
         tokens_per_s=sum(r.arrival.tokens for r in answered) / (end_s - begin_s),
         mean_batch=math.nan if mean_batch is None else mean_batch,
@@ -82,15 +82,24 @@ def _answered_s(request: SimulatedRequest) -> float:
     return math.inf if request.answered_s is None else request.answered_s
 
 
-def _token_times(answered: Sequence[SimulatedRequest]) -> tuple[list[float], list[float]]:
-    """The times to the first token, and per output token; a first token takes as long to the client as the last."""
-    ttft_s, tpot_s = [], []
-    for request in answered:
-        if request.first_s is not None and request.finished_s is not None:
-            ttft_s.append(request.first_s + _answered_s(request) - request.finished_s - request.arrival.intended_s)
-            if request.arrival.tokens > 1:
-                tpot_s.append(max(request.finished_s - request.first_s, 0.0) / (request.arrival.tokens - 1))
-    return ttft_s, tpot_s
+class RequestTimes(NamedTuple):
+    """The times that objectives are about; ``None`` where an answer has no such time."""
+
+    latency_s: float
+    ttft_s: float | None
+    tpot_s: float | None
+
+
+def times_of(request: SimulatedRequest) -> RequestTimes:
+    """The times of an answered request; its first token takes as long to the client as the last."""
+    latency_s = _answered_s(request) - request.arrival.intended_s
+    if request.first_s is None or request.finished_s is None:
+        return RequestTimes(latency_s, None, None)
+    decoding_s = max(request.finished_s - request.first_s, 0.0)
+    more = request.arrival.tokens - 1
+    return RequestTimes(
+        latency_s, latency_s + request.first_s - request.finished_s, decoding_s / more if more else None
+    )
 
 
 def is_growing(run: SimulatedRun, until_s: float) -> bool:

@@ -197,7 +197,7 @@ class Predictor:
             return None
         until_s = LONG_RUN / self.load.rate_per_s
         long_run = self._run_on(settings, until_s)
-        is_saturated = not self.load.users and is_growing(long_run, until_s)  # users wait for their answers
+        is_saturated = self._is_growing(long_run, until_s)
         steady = None if is_saturated else self._steady(long_run, until_s)
         requests = self.load.rate_per_s * (HORIZON_S + window_s)
         count = round(min(max(DRAWS * MOST_REQUESTS / requests, LEAST_DRAWS), DRAWS))
@@ -226,12 +226,20 @@ class Predictor:
             batches=len(self.cost.residuals),
         )
 
+    def is_saturated(self, settings: Settings) -> bool:
+        """Whether requests come faster than they can be served at the likeliest prices."""
+        until_s = LONG_RUN / self.load.rate_per_s
+        return self._is_growing(self._run_on(settings, until_s), until_s)
+
+    def _is_growing(self, long_run: SimulatedRun, until_s: float) -> bool:
+        return not self.load.users and is_growing(long_run, until_s)  # users wait for their answers
+
     def _run_on(self, settings: Settings, until_s: float) -> SimulatedRun:
         """A long run; of users from the present on, since groups of users that are answered together may stay so."""
         are_present = 0 < self.backlog.requests <= self.load.users
         load = self.load.resampled(until_s, Random(0), present=self.backlog.requests if are_present else 0)
         start = self.backlog.as_start(self.cost) if are_present else None
-        return self._run(settings, load, until_s, self.cost, Random(0), start)
+        return self.run(settings, load, until_s, self.cost, Random(0), start)
 
     def _steady(self, long_run: SimulatedRun, until_s: float) -> SimulatedFigures:
         begin_s = WARM_UP * until_s
@@ -256,17 +264,17 @@ class Predictor:
         cost = self.cost.drawn(chance).drifted((number + 0.5) / count)
         until_s = HORIZON_S if is_saturated else HORIZON_S + window_s
         load = self.load.resampled(until_s, random, present=self.backlog.requests, is_likely=True)
-        run = self._run(settings, load, until_s, cost, random, self.backlog.as_start(cost))
+        run = self.run(settings, load, until_s, cost, random, self.backlog.as_start(cost))
         course = Course.of(run, HORIZON_S)
         begin_s = until_s - (GROWN_S if is_saturated else window_s)
         usual = waiting_of_nine_tenths(run, begin_s, until_s)
         if not is_saturated and self.backlog.waiting and _worked_off_at(course, usual) >= HORIZON_S - 1:
             load = self.load.resampled(until_s, random, is_likely=True)
-            run = self._run(settings, load, until_s, cost, random)
+            run = self.run(settings, load, until_s, cost, random)
             usual = waiting_of_nine_tenths(run, begin_s, until_s)
         return Draw(course, self._figures(run, begin_s, until_s), self._served(run, begin_s, until_s), usual)
 
-    def _run(
+    def run(
         self,
         settings: Settings,
         load: Load,
@@ -275,6 +283,7 @@ class Predictor:
         random: Random,
         start: Start | None = None,
     ) -> SimulatedRun:
+        """Simulate `load` until `until_s` under these settings and prices, from `start` or an idle service."""
         chunk_tokens = settings.chunk_tokens(self.conditions.device)
         limit = self.conditions.max_ongoing_requests
         is_limited = limit is not None and limit < settings.max_ongoing_requests
