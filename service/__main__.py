@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "compare": Command("service.commands.compare", "compare two settings of a running service, over several rounds"),
     "sweep": Command("service.commands.sweep", "measure many settings of a running service, and name the best"),
     "predict": Command("service.commands.predict", "predict what other settings would give under the present load"),
+    "goal": Command("service.commands.goal", "search the cheapest settings that hold an objective"),
     "record": Command("service.commands.record", "record the telemetry of a running service to a file"),
     "explain": Command("service.commands.explain", "say what a recording shows, and what would change it"),
     "export": Command("service.commands.export", "take requests, batches or figures out of a recording"),

@@ -256,6 +256,7 @@ class ProgressBar:
 
     SECONDS: Final = "{desc} {percentage:3.0f}%|{bar}| {n:.1f} of {total:g} s{postfix}"
     OPEN: Final = "{desc} {n:.1f} s{postfix}"
+    SEARCHED: Final = "{desc:<24} {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt} settings{postfix}"
     RUNS: Final = "{desc:<44} {bar} {n_fmt}/{total_fmt}{postfix}"
     LINES: Final = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
 

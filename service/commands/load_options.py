@@ -115,7 +115,7 @@ def ask_workload(server: cli.Server, options: argparse.Namespace) -> WorkloadAbo
     A mistake in the load is reported before the server is asked. Raises `UsageError`.
     """
     load_of(options)
-    about = asyncio.run(_workload_at(server))
+    about = asyncio.run(workload_at(server))
     if not about.generates:
         options.tokens = 1
         if not (options.prompt or options.prompts_file):
@@ -123,7 +123,8 @@ def ask_workload(server: cli.Server, options: argparse.Namespace) -> WorkloadAbo
     return about
 
 
-async def _workload_at(server: cli.Server) -> WorkloadAbout:
+async def workload_at(server: cli.Server) -> WorkloadAbout:
+    """What the server computes; text, where it does not say."""
     async with Client(server.url, server.token) as client:
         return await client.workload()
 

@@ -38,12 +38,12 @@ def serve_config(options: ServiceOptions, evidence: Sequence[str] = (), port: in
     return "\n".join([*comments, "", *_yaml(config, "")]) + "\n"
 
 
-def measured_config(service: ServiceFacts, settings: Settings, evidence: str) -> str:
-    """The file for these settings on a service like the one that was measured."""
+def measured_config(service: ServiceFacts, settings: Settings, evidence: str, how: str = "Measured") -> str:
+    """The file for these settings on a service like the one that was measured, or that they are known of otherwise."""
     options = ServiceOptions(
         model=service.model, device=service.device, dtype=service.dtype, replicas=service.replicas, settings=settings
     )
-    return serve_config(options, [evidence, f"Measured on {service.text}."])
+    return serve_config(options, [evidence, f"{how} on {service.text}."])
 
 
 def _yaml(values: Mapping[str, Any], indent: str) -> list[str]:

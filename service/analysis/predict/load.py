@@ -14,13 +14,16 @@ from service.analysis.observed.columns import Bools, Floats, Ints
 from service.analysis.observed.history import History
 from service.analysis.observed.requests import FIRST_FINAL_CODE
 from service.messages.load import ClosedLoop as ClosedPattern
-from service.messages.load import ConstantRate, GammaArrivals, Pattern, Poisson
+from service.messages.load import ConstantRate, GammaArrivals, Length, LognormalLength, Pattern, Poisson, RunLoad
 
 TOGETHER_S: Final = 0.005  # answers of one batch arrive within less
 STEADY_SHARE: Final = 0.75  # of the time all users of a closed loop without thinking are waiting
 OBSERVED_S: Final = 30.0
 LEAST_REQUESTS: Final = 8
 DECLARED_SHARE: Final = 0.95  # of the requests that come from a sender, from which on its declaration holds for all
+USUAL_PROMPT_TOKENS: Final = 16  # up to which prompts are like those that load is usually made of
+WORDS_A_TOKEN: Final = 0.75
+LEAST_SIGMA: Final = 0.01  # of the logarithm of lengths, below which they are one
 BLOCK: Final = 8  # intervals that stay together when arrivals are drawn anew, so that clusters remain
 
 
@@ -276,6 +279,15 @@ class PresentLoad:
                 return self.of_users(users)
         return None
 
+    def as_sent(self, prompts: Sequence[str]) -> RunLoad:
+        """A load like this one, as a load generator sends it: its rate or its users, and lengths spread as observed."""
+        declared = self.declared if isinstance(self.declared, (Poisson, ConstantRate, GammaArrivals)) else None
+        pattern = ClosedPattern(users=self.users) if self.users else declared or Poisson(rate_per_s=self.rate_per_s)
+        longer = self.requests.prompt_tokens[self.requests.prompt_tokens > USUAL_PROMPT_TOKENS]
+        words = _length(longer * WORDS_A_TOKEN) if 2 * len(longer) > len(self.requests) else None
+        tokens = _length(self.requests.tokens)
+        return RunLoad(pattern=pattern, prompts=tuple(prompts), max_tokens=tokens, prompt_words=words)
+
     def resampled(self, until_s: float, random: Random, *, present: int = 0, is_likely: bool = False) -> Load:
         """Other arrivals of the same kind: where the load does not declare how they come, blocks of observed intervals.
 
@@ -333,6 +345,13 @@ class PresentLoad:
     def _returns(self, random: Random) -> Callable[[], float]:
         known = np.maximum(filled(self.requests.return_s), 0.0).tolist()
         return lambda: random.choice(known)
+
+
+def _length(lengths: Floats | Ints) -> Length:
+    """The one length, or the lognormal distribution of these."""
+    median, most = max(round(float(np.median(lengths))), 1), max(round(float(lengths.max())), 1)
+    sigma = float(np.std(np.log(np.maximum(lengths, 1))))
+    return median if sigma < LEAST_SIGMA else LognormalLength(median=median, sigma=min(sigma, 5.0), cap=most)
 
 
 Item = TypeVar("Item")
