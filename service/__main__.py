@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "sweep": Command("service.commands.sweep", "measure many settings of a running service, and name the best"),
     "predict": Command("service.commands.predict", "predict what other settings would give under the present load"),
     "goal": Command("service.commands.goal", "search the cheapest settings that hold an objective"),
+    "hold": Command("service.commands.hold", "keep an objective while the load changes, by moving settings"),
     "record": Command("service.commands.record", "record the telemetry of a running service to a file"),
     "explain": Command("service.commands.explain", "say what a recording shows, and what would change it"),
     "export": Command("service.commands.export", "take requests, batches or figures out of a recording"),

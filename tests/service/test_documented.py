@@ -20,11 +20,12 @@ SHORT = {
     "record": ("--seconds", "2"),
     "predict": ("--seconds", "3"),
     "goal": ("--seconds", "3", "--max-batch-size-up-to", "4"),
+    "hold": ("--seconds", "3"),
     "compare": ("--duration", "1", "--rounds", "2", "--warm-up", "0"),
     "sweep": ("--duration", "1", "--warm-up", "0"),
     "load": ("--duration", "1"),
 }
-UNDER_LOAD = ("record", "predict", "goal")
+UNDER_LOAD = ("record", "predict", "goal", "hold")
 ELSEWHERE = ("batch", "bench")
 """Commands with tests of their own: `batch` reads a file that the reader has, and `bench` takes minutes."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,8 +12,10 @@ from urllib.parse import urlsplit
 import aiohttp
 import psutil
 import pytest
+import requests
 
 from service.commands import remote
+from service.messages.pipes import our_python
 from tests.service import HANG_S
 from tests.service.conftest import Service, served
 from tests.service.telemetry import reading
@@ -50,6 +54,41 @@ async def test_that_each_of_many_gets_its_own_answer(service: Service) -> None:
 async def test_that_an_error_that_a_prompt_orders_harms_it_alone(service: Service) -> None:
     texts = await asked(service, "one", "a stub:error", "two")
     assert texts == [answer_to("one"), "The prompt asked for this error.", answer_to("two")]
+
+
+@contextlib.contextmanager
+def loaded(service: Service, rate_per_s: int) -> Iterator[None]:
+    load = our_python("service", "load", "--url", service.url, "--rate", str(rate_per_s), "--duration", "600")
+    with subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        yield
+        process.kill()
+
+
+def ran(service: Service, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+    words = our_python("service", command, "--url", service.url, "--objective", "p95=0.5", *options)
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def in_force(service: Service) -> dict[str, Any]:
+    settings: dict[str, Any] = requests.get(f"{service.url}/batching", timeout=HANG_S).json()["settings"]
+    return settings
+
+
+def test_that_settings_that_hold_an_objective_are_found_put_in_force_and_held(service: Service) -> None:
+    """One at a time are 20 requests/s at most; the objective wants more."""
+    service.change(max_batch_size=1)
+    with loaded(service, 30):
+        held = ran(service, "hold", "--seconds", "12")
+        given_back = in_force(service)
+        found = ran(service, "goal", "--rate", "30", "--seconds", "5", "--max-batch-size-up-to", "8", "--apply")
+    assert (held.returncode, held.stderr) == (0, "")
+    assert "max_batch_size 1 → 2" in held.stdout
+    assert held.stdout.endswith("the settings from before are in force again.\n")
+    assert given_back["max_batch_size"] == 1
+    assert found.returncode == 0, found.stderr
+    assert "In force: " in found.stdout
+    assert 2 <= in_force(service)["max_batch_size"] <= 8
+    assert service.change(max_batch_size=16, formation="late", batch_wait_timeout_s=0.05).status_code == 200
 
 
 @pytest.mark.promise("T06")

@@ -20,11 +20,16 @@ from service.analysis.compare.comparison import Comparison
 from service.analysis.compare.progress import Compared, CompareEvent, Progress, SweepTask
 from service.analysis.compare.run_plan import ComparePlan, Side, SweepPlan
 from service.analysis.compare.sweep import Sweep
-from service.commands import compare, deploy_config, sweep
+from service.analysis.predict.observation import Observation
+from service.commands import compare, deploy_config, goal, sweep
 from service.commands.cli import Server
+from service.commands.goal import GoalReport
+from service.commands.remote import RemoteService
 from service.commands.runs import put_in_force
+from service.commands.watching import Watched
 from service.messages.load import ClosedLoop, Poisson, RunLoad
 from service.messages.settings import Settings
+from tests.synthetic_run import Step, SyntheticRun, filled_history
 
 SERVICE = ("-m", "tests.window.scripted_service", "--gather-s", "0.001", "--max-batch-size", "3")
 LOAD = ["--pattern", "closed", "--users", "8", "--tokens", "4", "--warm-up", "0", "--duration", "0.3"]
@@ -338,6 +343,37 @@ def test_that_a_list_of_settings_is_swept_and_the_best_applied(url: str, tmp_pat
         assert (in_force(url).max_batch_size, in_force(url).batch_wait_timeout_s) == (8, 0.0)
     finally:
         asyncio.run(put_in_force(Server(url), before))
+
+
+def test_that_the_best_of_a_goal_are_measured_and_the_cheapest_that_keeps_it_is_taken(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, _ = filled_history(SyntheticRun(40.0, (Step(0.0, 4.0, Settings(max_batch_size=8)),)))
+    observation = Observation.of_history(history)
+    assert observation is not None
+
+    async def as_seen(_remote: RemoteService, _watch_s: float) -> Watched:
+        return Watched(in_force(url), history, observation, history.last_s or 0.0)
+
+    monkeypatch.setattr(goal, "watched", as_seen)
+    path = tmp_path / "goal.json"
+    measure = ["--measure", "--rounds", "2", "--duration", "1", "--json", str(path)]
+
+    arguments = ["--url", url, "--objective", "p95=20", "--rate", "6", "--max-batch-size-up-to", "8"]
+    assert goal.main([*arguments, *measure]) == 0
+
+    report = msgspec.json.decode(path.read_bytes(), type=GoalReport)
+    assert report.measured is not None
+    assert report.measured.is_finished
+    best = [report.search.candidates[place] for place in report.search.holding]
+    assert [point.settings for point in report.measured.points] == [each.settings for each in best]
+    assert report.measured.plan.load.pattern == Poisson(rate_per_s=6.0)
+    assert report.measured.plan.load.max_tokens == 24
+    assert report.chosen == best[0]
+    assert report.verdict.startswith(
+        f"Measured in 2 rounds, {best[0].text} is the cheapest in which 95 % of the requests"
+    )
+    assert report.verdict in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", ["max_batch_size=8", '{"max_batch_size": 0}', '{"no_such": 1}', "[8]", "", "\x00"])

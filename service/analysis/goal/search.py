@@ -25,10 +25,10 @@ from service.analysis.goal.trials import (
     Choice,
     Outcome,
     Trials,
-    first_time,
     least,
     least_of_share,
     most,
+    time_name,
 )
 from service.analysis.observed.descriptions import settings_text
 from service.analysis.predict.predict import Estimate, Predictor
@@ -152,9 +152,7 @@ class GoalSearch(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def time(self) -> str:
         """The time that stands beside the goodput: "p95", "TTFT p95"."""
-        objectives = self.goal.objectives
-        kind = {"latency_s": "", "ttft_s": "TTFT ", "tpot_s": "TPOT "}[first_time(objectives)]
-        return f"{kind}p{100 * objectives.share:g}"
+        return time_name(self.goal.objectives)
 
     @property
     def verdict(self) -> str:

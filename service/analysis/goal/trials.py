@@ -55,6 +55,16 @@ def first_time(objectives: Objectives) -> str:
     return next(name for name in TIMES.values() if getattr(objectives, name) is not None)
 
 
+def time_name(objectives: Objectives) -> str:
+    """The figure that stands for it.
+
+    >>> time_name(Objectives(latency_s=1)), time_name(Objectives(ttft_s=0.3, share=0.99))
+    ('p95', 'TTFT p99')
+    """
+    kind = {"latency_s": "", "ttft_s": "TTFT ", "tpot_s": "TPOT "}[first_time(objectives)]
+    return f"{kind}p{100 * objectives.share:g}"
+
+
 def outcome_of(run: SimulatedRun, objectives: Objectives, begin_s: float, end_s: float) -> Outcome:
     """The outcome of the requests that were intended within that time.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from service.analysis.observed.batches import CONTINUOUS, Regime, mean_size
-from service.analysis.observed.columns import Bools, Floats
+from service.analysis.observed.columns import Bools, Columns, Floats
 from service.analysis.observed.history import History
 from service.analysis.observed.processor import processor_share
 from service.analysis.observed.register import UNKNOWN_FIGURES, Figures
@@ -17,7 +17,7 @@ from service.analysis.observed.requests import STATE_CODES, STATES, samples_betw
 from service.analysis.observed.rolling import STEP_S, WINDOW_S, percentiles, step_of
 from service.analysis.observed.token_gaps import Stall
 from service.messages.gaps import Gaps
-from service.messages.objectives import TIMES
+from service.messages.objectives import TIMES, Objectives
 
 LEAST_SPAN_S: Final = 1.0  # rates over less than this would jump about
 SILENCE_S: Final = 2.0  # the figures of a service that is silent for longer stand still
@@ -144,13 +144,18 @@ def _rates(history: History, start_s: float, end_s: float, regime: int) -> dict[
         "tokens_per_s": _tokens_per_s(history, start_s, end_s),
     }
     if history.objectives:
-        is_good = within
-        for name, field in TIMES.items():
-            most_s = getattr(history.objectives, field)
-            if most_s is not None:  # a time that does not exist, as that between tokens of one token, is met
-                is_good = is_good & ((samples[name] <= most_s) | np.isinf(samples[name]))
-        rates["goodput_per_s"] = np.count_nonzero(is_good) / span_s
+        rates["goodput_per_s"] = np.count_nonzero(within & are_good(samples, history.objectives)) / span_s
     return rates
+
+
+def are_good(samples: Columns, objectives: Objectives) -> Bools:
+    """Which of these requests met the objectives; a time that does not exist, as that between tokens of one, is met."""
+    good: Bools = np.ones(len(samples), np.bool_)
+    for name, field in TIMES.items():
+        most_s = getattr(objectives, field)
+        if most_s is not None:
+            good &= (samples[name] <= most_s) | np.isinf(samples[name])
+    return good
 
 
 def _outcomes(history: History, start_s: float, end_s: float) -> dict[str, Any]:

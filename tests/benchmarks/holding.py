@@ -1,0 +1,266 @@
+"""Hold beside fixed settings, in the simulator: 12 loads, 3 objectives, and as many seeds as one has time for.
+
+python -m tests.benchmarks.holding [--seeds N] [--only ramp steps …] [--seconds S] [--by-objective]
+
+A service begins with the usual settings, and Hold moves them. Beside it stand, under the same arrivals: the best of 20
+fixed settings, chosen with hindsight for each load, objective and seed; a random search, which tries another of the 20
+every half minute and keeps it if more requests were good; and a clairvoyant that knows all arrivals and takes the best
+path over the 20, ten seconds each (a shortest path as in arXiv 2309.16911, of which the `BEAM` best beginnings are
+followed, so that a better one may exist).
+
+A line a load: requests a second that met the objectives, over those of the best fixed setting, and the share of windows
+of ten seconds in which as many did as had to. The engine's prices that Hold believes in are wrong by some percent, as
+fitted ones are. It ends with 0 if the aims hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+from statistics import fmean
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from service.analysis.goal.hold import CALM_S, TRIED_S, Hold
+from service.analysis.predict.cost import CostModel
+from service.analysis.predict.load import Arrival
+from service.load.arrivals import RatedArrivals
+from service.messages.load import GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps
+from service.messages.objectives import Objectives
+from service.messages.settings import Settings
+from tests.simulated_service import Answered, SimulatedService, hold_through
+from tests.unit.goal_cases import Case
+
+SECONDS: Final = 120.0
+WINDOW_S: Final = 10.0
+INTERVAL_S: Final = 10.0
+BEAM: Final = 3
+WRONG: Final = 0.08  # standard deviation of the logarithm of the speed that is believed in
+TOKENS: Final = 12
+PROMPT_TOKENS: Final = 6
+USERS: Final = 24
+START: Final = Settings()
+OBJECTIVES: Final = (Objectives(latency_s=1.0), Objectives(ttft_s=0.3), Objectives(ttft_s=0.5, tpot_s=0.045))
+GRID: Final = tuple(
+    Settings(formation=formation, max_batch_size=size, batch_wait_timeout_s=0.0, max_queued_requests=queued)
+    for formation, size, queued in product(("late", "continuous"), (4, 8, 16, 32, 64), (16, 256))
+)
+LEAST_OF: Final = {"changing": 1.15, "steady": 0.98}
+LEAST_KEPT: Final = 0.95
+
+Lengths = Callable[[Random], tuple[int, int]]
+
+
+class Trace(NamedTuple):
+    """Arrivals by a pattern, with tokens to generate and to read; `kind` says which aim is for it."""
+
+    kind: str
+    pattern: Pattern
+    lengths: Lengths = lambda _: (TOKENS, PROMPT_TOKENS)
+    gathers_s: float = 0.0
+    users: int = 0
+
+
+def _lognormal(tokens: int, sigma: float, prompts: int) -> Lengths:
+    def draw(random: Random) -> tuple[int, int]:
+        made, read = random.lognormvariate(math.log(tokens), sigma), random.lognormvariate(math.log(prompts), 1.0)
+        return min(max(round(made), 1), 120), min(max(round(read), 1), 400)
+
+    return draw
+
+
+TRACES: Final[Mapping[str, Trace]] = {
+    "steady 4/s": Trace("steady", Poisson(rate_per_s=4.0)),
+    "steady 8/s": Trace("steady", Poisson(rate_per_s=8.0)),
+    "steady 14/s": Trace("steady", Poisson(rate_per_s=14.0)),
+    "steady 18/s": Trace("steady", Poisson(rate_per_s=18.0)),
+    "ramp": Trace("changing", Ramp(rate_per_s=3.0, rate_to_per_s=24.0, over_s=100.0)),
+    "steps": Trace("changing", Steps(rates_per_s=(4.0, 16.0, 8.0, 24.0, 4.0), step_s=SECONDS / 5)),
+    "on/off": Trace("changing", OnOff(rate_per_s=20.0, on_s=15.0, off_s=15.0)),
+    "clustered": Trace("changing", GammaArrivals(rate_per_s=10.0, shape=0.2)),
+    "conversations": Trace("changing", Steps(rates_per_s=(6.0, 9.0, 5.0), step_s=40.0), _lognormal(14, 0.7, 40), 3.0),
+    "tools": Trace("changing", Steps(rates_per_s=(5.0, 12.0, 8.0), step_s=40.0), _lognormal(7, 1.0, 30), 3.0),
+    "mixed lengths": Trace("other", Poisson(rate_per_s=5.0), lambda random: (random.randint(4, 48), PROMPT_TOKENS)),
+    "closed": Trace("other", Poisson(rate_per_s=10.0), users=USERS),
+}
+"""Conversations and tools are like Mooncake's traces: lengths with long tails, and arrivals that come together every
+3 s, as the timestamps there do. Nothing of those traces is in them."""
+
+
+class Result(NamedTuple):
+    """What became of the requests."""
+
+    goodput_per_s: float
+    kept: float
+
+    @classmethod
+    def of(cls, requests: Sequence[Answered], objectives: Objectives, seconds: float) -> Result:
+        good = np.array([each.is_good(objectives) for each in requests])
+        window = np.array([each.intended_s // WINDOW_S for each in requests])
+        kept = [good[window == each].mean() >= objectives.share for each in np.unique(window)]
+        return cls(float(good.sum()) / seconds, float(np.mean(kept)))
+
+
+@dataclass
+class Bench:
+    """One load under one objective with one seed."""
+
+    trace: Trace
+    objectives: Objectives
+    seed: int
+    seconds: float
+    cost: CostModel
+
+    def service(self, settings: Settings) -> SimulatedService:
+        wrong = math.exp(Random(f"wrong {self.seed}").gauss(0.0, WRONG))
+        arrivals = list(self._arrivals())
+        return SimulatedService(
+            arrivals, self.seconds, self.cost, self.cost.slower(wrong), settings, self.trace.users, self.seed
+        )
+
+    def result(self, service: SimulatedService) -> Result:
+        return Result.of(service.requests(), self.objectives, self.seconds)
+
+    def fixed(self) -> tuple[Result, Settings]:
+        """The best of the grid, by hindsight."""
+        results = [(self.result(self.service(settings)), settings) for settings in GRID]
+        return max(results, key=lambda each: each[0])
+
+    def held(self) -> tuple[Result, int]:
+        """By Hold, and its moves."""
+        service = self.service(START)
+        moves = hold_through(service, Hold(self.objectives), self.seconds)
+        return self.result(service), len(moves)
+
+    def searched_at_random(self) -> Result:
+        """Another setting every `CALM_S`, which stays if it was better after `TRIED_S`."""
+        service, random = self.service(START), Random(self.seed)
+        while service.at_s + CALM_S < self.seconds:
+            service.at_s += CALM_S - TRIED_S
+            before, best = service.seen(self.objectives, 0.0).recent.share, service.settings
+            service.change(random.choice(GRID))
+            service.at_s += TRIED_S
+            if service.seen(self.objectives, service.at_s - TRIED_S).recent.share < before:
+                service.change(best)
+        return self.result(service)
+
+    def clairvoyant(self) -> Result:
+        """The best path found over the grid."""
+        first = self.service(START)
+        first.ahead_s = INTERVAL_S
+        paths = [first]
+        while paths[0].at_s < self.seconds:
+            forks = [self._forked(path, settings) for path, settings in product(paths, GRID)]
+            paths = sorted(forks, key=lambda each: -self.result(each).goodput_per_s)[:BEAM]
+        return self.result(paths[0])
+
+    def _forked(self, path: SimulatedService, settings: Settings) -> SimulatedService:
+        fork = path.fork()
+        fork.change(settings)
+        fork.at_s += INTERVAL_S
+        return fork
+
+    def _arrivals(self) -> Iterator[Arrival]:
+        rated, random = RatedArrivals(self.trace.pattern, self.seed), Random(f"lengths {self.seed}")
+        gathers_s = self.trace.gathers_s
+        number = 0
+        while rated.due_s < self.seconds:
+            number += 1
+            due_s = rated.due_s
+            if gathers_s:
+                due_s = due_s // gathers_s * gathers_s + random.uniform(0.0, 0.3)
+            yield Arrival(due_s + number * 1e-7, due_s + number * 1e-7, *self.trace.lengths(random))
+            rated.advance()
+
+
+@dataclass(frozen=True)
+class Row:
+    """The results of a load, means over objectives and seeds."""
+
+    name: str
+    held: Result
+    fixed: Result
+    random: Result
+    clairvoyant: Result
+    moves: float
+    best: str
+
+    @property
+    def ratio(self) -> float:
+        return self.held.goodput_per_s / self.fixed.goodput_per_s
+
+    def __str__(self) -> str:
+        rates = [each.goodput_per_s / self.fixed.goodput_per_s for each in (self.held, self.random, self.clairvoyant)]
+        shown = "".join(f"{each:>10.2f}" for each in rates)
+        kept = "".join(f"{each.kept:>10.0%}" for each in (self.held, self.fixed, self.clairvoyant))
+        return f"{self.name:<16}{self.fixed.goodput_per_s:>9.2f}{shown}{kept}{self.moves:>7.1f}   {self.best}"
+
+
+COLUMNS: Final = ("goodput", "Hold", "random", "clairv.", "kept", "by best", "clairv.")
+HEAD: Final = f"{'load':16}{COLUMNS[0]:>9}{''.join(f'{each:>10}' for each in COLUMNS[1:])}{'moves':>7}   best fixed"
+
+
+def row_of(name: str, objectives: Sequence[Objectives], options: argparse.Namespace, cost: CostModel) -> Row:
+    held, fixed, random, clairvoyant, moves, names = [], [], [], [], [], []
+    for each, seed in product(objectives, range(options.seeds)):
+        bench = Bench(TRACES[name], each, seed, options.seconds, cost)
+        best, settings = bench.fixed()
+        result, count = bench.held()
+        held.append(result)
+        fixed.append(best)
+        random.append(bench.searched_at_random())
+        clairvoyant.append(bench.clairvoyant() if options.clairvoyant else best)
+        moves.append(count)
+        names.append(f"{settings.formation} {settings.max_batch_size}/{settings.max_queued_requests}")
+    means = [_mean(each) for each in (held, fixed, random, clairvoyant)]
+    return Row(name, *means, moves=fmean(moves), best=max(names, key=names.count))
+
+
+def _mean(results: Sequence[Result]) -> Result:
+    return Result(fmean(each.goodput_per_s for each in results), fmean(each.kept for each in results))
+
+
+def judge(rows: Sequence[Row]) -> bool:
+    """Print what the aims say; whether they hold."""
+    holds = True
+    for kind, least in LEAST_OF.items():
+        ratios = [row.ratio for row in rows if TRACES[row.name.split(",")[0]].kind == kind]
+        if ratios:
+            mean = math.exp(fmean(map(math.log, ratios)))
+            holds &= mean >= least
+            print(f"{kind} loads: {mean:.2f} of the goodput of the best fixed setting (aim: at least {least:.2f})")
+    kept = fmean(row.held.kept for row in rows)
+    print(f"the objective is kept in {kept:.0%} of the windows (aim: {LEAST_KEPT:.0%})", end="; ")
+    print(f"by the best fixed setting in {fmean(row.fixed.kept for row in rows):.0%}")
+    return holds and kept >= LEAST_KEPT
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=2, help="of each load and objective (2)")
+    parser.add_argument("--only", nargs="*", default=TRACES, metavar="LOAD", help=f"of {', '.join(TRACES)}")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of each load ({SECONDS:g})")
+    parser.add_argument("--by-objective", action="store_true", help="a line for each objective")
+    parser.add_argument(
+        "--no-clairvoyant", dest="clairvoyant", action="store_false", help="which takes most of the time"
+    )
+    options = parser.parse_args()
+    cost = Case().predictor.cost
+    print(HEAD, flush=True)
+    rows = []
+    for name in options.only:
+        for objectives in [[each] for each in OBJECTIVES] if options.by_objective else [OBJECTIVES]:
+            row = row_of(name, objectives, options, cost)
+            rows.append(row)
+            print(row, f"  {objectives[0].words}" if options.by_objective else "", flush=True)
+    return 0 if judge(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
