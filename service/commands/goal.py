@@ -93,10 +93,10 @@ def main(argv: list[str]) -> int:
     if options.measure and found.holding:
         report, code = _measured(report, predictor.load, options)
     cli.write_json(options.json, report)
-    if report.chosen is None:
-        return code or ExitCode.INCOMPLETE
-    _hand_out(report, report.chosen, options)
-    return code
+    if code == ExitCode.DONE and report.chosen is not None:
+        _hand_out(report, report.chosen, options)
+        return ExitCode.DONE
+    return code or ExitCode.INCOMPLETE
 
 
 def _parser() -> argparse.ArgumentParser:

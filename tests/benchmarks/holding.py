@@ -1,6 +1,7 @@
 """Hold beside fixed settings, in the simulator: 12 loads, 3 objectives, and as many seeds as one has time for.
 
 python -m tests.benchmarks.holding [--seeds N] [--only ramp steps …] [--seconds S] [--by-objective]
+    [--calm-s S] [--urgent-s S] [--no-clairvoyant]
 
 A service begins with the usual settings, and Hold moves them. Beside it stand, under the same arrivals: the best of 20
 fixed settings, chosen with hindsight for each load, objective and seed; a random search, which tries another of the 20
@@ -19,7 +20,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from random import Random
 from statistics import fmean
@@ -27,12 +28,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from service.analysis.goal.hold import CALM_S, TRIED_S, Hold
+from service.analysis.goal.hold import CALM_S, TRIED_S, URGENT_S, Hold
 from service.analysis.predict.cost import CostModel
 from service.analysis.predict.load import Arrival
 from service.load.arrivals import RatedArrivals
 from service.messages.load import GammaArrivals, OnOff, Pattern, Poisson, Ramp, Steps
-from service.messages.objectives import Objectives
+from service.messages.objectives import NO_OBJECTIVES, Objectives
 from service.messages.settings import Settings
 from tests.simulated_service import Answered, SimulatedService, hold_through
 from tests.unit.goal_cases import Case
@@ -116,6 +117,7 @@ class Bench:
     seed: int
     seconds: float
     cost: CostModel
+    hold: Hold
 
     def service(self, settings: Settings) -> SimulatedService:
         wrong = math.exp(Random(f"wrong {self.seed}").gauss(0.0, WRONG))
@@ -135,7 +137,7 @@ class Bench:
     def held(self) -> tuple[Result, int]:
         """By Hold, and its moves."""
         service = self.service(START)
-        moves = hold_through(service, Hold(self.objectives), self.seconds)
+        moves = hold_through(service, replace(self.hold, objectives=self.objectives), self.seconds)
         return self.result(service), len(moves)
 
     def searched_at_random(self) -> Result:
@@ -207,9 +209,10 @@ HEAD: Final = f"{'load':16}{COLUMNS[0]:>9}{''.join(f'{each:>10}' for each in COL
 
 
 def row_of(name: str, objectives: Sequence[Objectives], options: argparse.Namespace, cost: CostModel) -> Row:
+    hold = Hold(NO_OBJECTIVES, calm_s=options.calm_s, urgent_s=options.urgent_s)
     held, fixed, random, clairvoyant, moves, names = [], [], [], [], [], []
     for each, seed in product(objectives, range(options.seeds)):
-        bench = Bench(TRACES[name], each, seed, options.seconds, cost)
+        bench = Bench(TRACES[name], each, seed, options.seconds, cost, hold)
         best, settings = bench.fixed()
         result, count = bench.held()
         held.append(result)
@@ -250,6 +253,8 @@ def main() -> int:
     parser.add_argument(
         "--no-clairvoyant", dest="clairvoyant", action="store_false", help="which takes most of the time"
     )
+    parser.add_argument("--calm-s", type=float, default=CALM_S, help=f"between two moves of Hold ({CALM_S:g})")
+    parser.add_argument("--urgent-s", type=float, default=URGENT_S, help=f"the same in need ({URGENT_S:g})")
     options = parser.parse_args()
     cost = Case().predictor.cost
     print(HEAD, flush=True)

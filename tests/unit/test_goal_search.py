@@ -162,7 +162,8 @@ def test_that_it_says_in_a_sentence_what_holds_and_what_just_misses() -> None:
     )
     assert result.nearest.time_s.value < 0.5 < result.nearest.time_s.high
     most = f"at most {result.nearest.time_s.high:.3f} s in nine of ten runs"
-    assert f" {result.nearest.text} just misses: p95 {result.nearest.time_s.value:.3f} s, {most}" in result.verdict
+    misses = f"it misses by {100 * (result.nearest.stretch - 1):.0f} %, p95 {result.nearest.time_s.value:.3f} s, {most}"
+    assert f" The nearest of the cheaper ones is {result.nearest.text}: {misses}" in result.verdict
 
 
 def test_that_where_none_holds_it_says_how_far_the_best_is() -> None:

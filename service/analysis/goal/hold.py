@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -127,11 +127,14 @@ class Hold:
     Attributes:
         max_batch_size_up_to: places in memory.
         sheds: whether it may lower `max_queued_requests`, so that what could only be answered late is refused at once.
+        calm_s, urgent_s: between moves; `holding`, a benchmark, says what others give.
     """
 
     objectives: Objectives
     max_batch_size_up_to: int = MOST_PLACES
     sheds: bool = True
+    calm_s: float = CALM_S
+    urgent_s: float = URGENT_S
     _start: Settings | None = None
     _own: Settings | None = None
     _under_start: tuple[Recent, float, int] | None = None  # with the rate, and the number that waited
@@ -140,7 +143,7 @@ class Hold:
     _rate_per_s: float = 0.0  # when it last looked
     _is_over: bool = False
     _nothing_holds: bool = False
-    _waits_until_s: float = field(default=-math.inf)
+    _waits_until_s: float = -math.inf
 
     def step(self, seen: Seen) -> Step:
         """The move that is due at this moment, or a sentence, or nothing."""
@@ -158,7 +161,7 @@ class Hold:
         if self._own == self._start:
             self._under_start = seen.recent, rate_per_s, seen.predictor.backlog.waiting
         elif self._is_worse(seen, rate_per_s, seen.predictor.backlog.waiting):
-            self._waits_until_s = seen.at_s + CALM_S
+            self._waits_until_s = seen.at_s + self.calm_s
             share = f"{percent(seen.recent.share)} of the requests were good"
             reason = f"worse than before, {share}: back to what it started from"
             return self._made(Move(settings=self._start, reason=reason), seen.at_s)
@@ -174,7 +177,7 @@ class Hold:
         if seen.at_s < self._waits_until_s:
             return False
         is_urgent = self._is_urgent(seen)
-        least_s = URGENT_S if is_urgent else CALM_S
+        least_s = self.urgent_s if is_urgent else self.calm_s
         is_other = abs(rate_per_s - self._rate_per_s) > OTHER_RATE * self._rate_per_s
         return seen.at_s - self._moved_s >= least_s and (is_other or seen.at_s - self._looked_s >= least_s)
 

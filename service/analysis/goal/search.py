@@ -162,16 +162,16 @@ class GoalSearch(msgspec.Struct, frozen=True, kw_only=True):
         best, nearest = self.cheapest, self.nearest
         if best is None:
             assert nearest is not None, "a search has candidates"
-            far = "its queue grows" if nearest.saturated else f"misses by {percent(nearest.stretch - 1)}"
-            return (
-                f"In none of {len(self.candidates)} settings {goal}; the nearest is {nearest.text}: {far}, "
-                f"{self._figures(nearest)}."
-            )
-        missed = "" if nearest is None else f" {nearest.text} just misses: {self._figures(nearest)}."
+            return f"In none of {len(self.candidates)} settings {goal}; the nearest is {self._missed(nearest)}."
+        cheaper = "" if nearest is None else f" The nearest of the cheaper ones is {self._missed(nearest)}."
         return (
             f"Of {len(self.candidates)} settings the cheapest in which {goal} is {best.text}: "
-            f"{self._figures(best)}.{missed}"
+            f"{self._figures(best)}.{cheaper}"
         )
+
+    def _missed(self, candidate: Candidate) -> str:
+        far = "its queue grows" if candidate.saturated else f"it misses by {percent(candidate.stretch - 1)}"
+        return f"{candidate.text}: {far}, {self._figures(candidate)}"
 
     def _figures(self, candidate: Candidate) -> str:
         time_s, goodput = candidate.time_s, format_figure(candidate.goodput_per_s.value)
@@ -308,7 +308,7 @@ class _Race:
         """All runs of what the frontiers consist of."""
         while short := [each for each in (*self.frontier(), *self.least_places()) if not self._is_complete(each)]:
             for choice in short:
-                self._run(choice, RUNS)
+                self._complete(choice)
                 self._tell(len(self.choices), len(self.choices))
 
     def holds(self, choice: Choice) -> bool | None:
@@ -367,9 +367,14 @@ class _Race:
             self._run(choice, runs)
             if self.holds(choice) is False:
                 return False
-        if choice not in self._saturated:
-            self._saturated[choice] = self.trials.on(choice.replicas).is_saturated(choice.settings)
+        self._complete(choice)
         return bool(self.holds(choice))
+
+    def _complete(self, choice: Choice) -> None:
+        """All runs, and whether the queue grows where these say that it holds."""
+        self._run(choice, RUNS)
+        if choice not in self._saturated and sum(each.is_kept for each in self._outcomes[choice]) >= RUNS - MOST_FAILED:
+            self._saturated[choice] = self.trials.on(choice.replicas).is_saturated(choice.settings)
 
     def _nearest(self, missing: Sequence[Choice]) -> Choice | None:
         """The one with the least stretch, by all runs."""
@@ -377,7 +382,7 @@ class _Race:
             nearest = min(missing, key=lambda each: (self._saturated.get(each, False), self._stretch(each)))
             if self._is_complete(nearest):
                 return nearest
-            self._run(nearest, RUNS)
+            self._complete(nearest)
         return None
 
     def _run(self, choice: Choice, runs: int) -> None:
