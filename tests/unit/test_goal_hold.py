@@ -73,7 +73,7 @@ def test_that_it_keeps_the_objective_where_the_load_grows_beyond_the_settings() 
     rates = (4.0, 12.0)
     service, done = held(rates, SMALL)
     assert good(service_of(rates, SMALL)) < 0.5
-    assert good(service) > 0.95
+    assert good(service) > 0.9
     (_, first), *_ = moves_of(done)
     assert first.reason.startswith("rate ")
     assert "max_batch_size 2 → 4, p95 would be " in first.reason
@@ -86,7 +86,7 @@ def test_that_it_finds_the_way_out_of_early_formation() -> None:
     early = Settings(formation="early", max_batch_size=16)
     service, done = held((10.0,), early)
     assert good(service_of((10.0,), early)) < 0.1
-    assert good(service) > 0.9
+    assert good(service) > 0.8
     assert moves_of(done)[0][1].settings.formation != "early"
 
 

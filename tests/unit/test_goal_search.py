@@ -16,6 +16,7 @@ from service.analysis.goal.trials import KEPT_SHARE, RUNS, Choice, Outcome, Tria
 from service.messages.load import ClosedLoop, Poisson
 from service.messages.objectives import Objectives
 from service.messages.settings import Settings
+from service.messages.text import percent
 from tests.unit.goal_cases import Case
 
 BASE = Settings(max_queued_requests=64)
@@ -162,7 +163,7 @@ def test_that_it_says_in_a_sentence_what_holds_and_what_just_misses() -> None:
     )
     assert result.nearest.time_s.value < 0.5 < result.nearest.time_s.high
     most = f"at most {result.nearest.time_s.high:.3f} s in nine of ten runs"
-    misses = f"it misses by {100 * (result.nearest.stretch - 1):.0f} %, p95 {result.nearest.time_s.value:.3f} s, {most}"
+    misses = f"it misses by {percent(result.nearest.stretch - 1)}, p95 {result.nearest.time_s.value:.3f} s, {most}"
     assert f" The nearest of the cheaper ones is {result.nearest.text}: {misses}" in result.verdict
 
 
@@ -173,9 +174,7 @@ def test_that_where_none_holds_it_says_how_far_the_best_is() -> None:
     assert result.nearest is not None
     assert result.nearest.stretch == min(each.stretch for each in result.candidates)
     assert f"In none of {len(result.candidates)} settings 95 % of the requests keep latency ≤ 0.1 s" in result.verdict
-    assert (
-        f"the nearest is {result.nearest.text}: misses by {100 * (result.nearest.stretch - 1):.0f} %" in result.verdict
-    )
+    assert f"the nearest is {result.nearest.text}: it misses by {percent(result.nearest.stretch - 1)}" in result.verdict
 
 
 def test_that_a_queue_that_grows_slowly_does_not_hold_a_patient_objective() -> None:
