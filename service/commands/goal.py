@@ -81,6 +81,12 @@ def main(argv: list[str]) -> int:
     with cli.ProgressBar(cli.ProgressBar.SEARCHED, leaves=False) as bar:
         found = search(predictor, goal, choices_of(predictor, goal, seen.settings), partial(_show, bar))
     print("\n".join((*_lines(found), "", found.verdict)))
+    largest = predictor.cost.sizes[1]
+    if not found.holding and not predictor.cost.is_sure_of(2 * largest):
+        print(
+            f"No batch of more than {largest} was observed, so what larger ones take is hardly known: raise "
+            "max_batch_size for a while, then ask again."
+        )
     report = GoalReport(
         service=seen.facts(options.url),
         watched_s=options.seconds,

@@ -85,8 +85,8 @@ TRACES: Final[Mapping[str, Trace]] = {
     "steps": Trace("changing", Steps(rates_per_s=(4.0, 16.0, 8.0, 24.0, 4.0), step_s=SECONDS / 5)),
     "on/off": Trace("changing", OnOff(rate_per_s=20.0, on_s=15.0, off_s=15.0)),
     "clustered": Trace("changing", GammaArrivals(rate_per_s=10.0, shape=0.2)),
-    "conversations": Trace("changing", Steps(rates_per_s=(6.0, 9.0, 5.0), step_s=40.0), _lognormal(14, 0.7, 40), 3.0),
-    "tools": Trace("changing", Steps(rates_per_s=(5.0, 12.0, 8.0), step_s=40.0), _lognormal(7, 1.0, 30), 3.0),
+    "conversations": Trace("changing", Steps(rates_per_s=(2.0, 4.0, 2.0), step_s=40.0), _lognormal(14, 0.7, 40), 3.0),
+    "tools": Trace("changing", Steps(rates_per_s=(3.0, 6.0, 4.0), step_s=40.0), _lognormal(7, 1.0, 30), 3.0),
     "mixed lengths": Trace("other", Poisson(rate_per_s=5.0), lambda random: (random.randint(4, 48), PROMPT_TOKENS)),
     "closed": Trace("other", Poisson(rate_per_s=10.0), users=USERS),
 }

@@ -80,6 +80,7 @@ def test_that_settings_that_hold_an_objective_are_found_put_in_force_and_held(se
     with loaded(service, 30):
         held = ran(service, "hold", "--seconds", "12")
         given_back = in_force(service)
+        service.change(max_batch_size=8)
         found = ran(service, "goal", "--rate", "30", "--seconds", "5", "--max-batch-size-up-to", "8", "--apply")
     assert (held.returncode, held.stderr) == (0, "")
     assert "max_batch_size 1 → 2" in held.stdout
