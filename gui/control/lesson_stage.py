@@ -202,7 +202,7 @@ class InARecording:
 
     def __init__(self, playback: Playback, recording: Recording, history: History, lesson: Lesson) -> None:
         """`history` is that of the window, which is the recording's."""
-        self._playback, self._history = playback, history
+        self._playback, self._recording, self._history = playback, recording, history
         self._stretches: Mapping[str, Bookmarked] = {each.text: each for each in recording.bookmarks}
         self._at_s = history.now_s()
         self.capacity_per_s = self._capacity_per_s(lesson)
@@ -216,7 +216,8 @@ class InARecording:
         self._playback.play(stretch.start_s, stretch.end_s)
 
     def left_s(self, run: Run) -> float | None:
-        return self._playback.left_s
+        is_shown = self._playback.shown is self._recording  # where it was left meanwhile, the run is not over
+        return self._playback.left_s if is_shown else run.for_s
 
     def observation(self) -> Observation | None:
         return Observation.of_history(self._history, self._at_s)

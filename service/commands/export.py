@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from service.analysis.lesson import SUFFIX as LESSON_SUFFIX
-from service.analysis.lesson import lesson_page, read
+from service.analysis.lesson import lesson_page, path_of, read
 from service.analysis.observed.history import History
 from service.analysis.recording.page import SUFFIX as PAGE_SUFFIX
 from service.analysis.recording.page import player_page
@@ -23,10 +23,11 @@ from service.messages.text import UserError
 def main(argv: list[str]) -> int:
     """0 when the file is written, also from a damaged recording; 2 if nothing was."""
     options = _parser().parse_args(argv)
-    lesson = read(options.recording) if options.recording.suffix == LESSON_SUFFIX else None
+    source = path_of(options.source)
+    lesson = read(source) if source.suffix == LESSON_SUFFIX else None
     if lesson is not None and not (lesson.recording and options.out.suffix == PAGE_SUFFIX):
         raise UserError(f"A lesson that names its recording is exported as a page: a name that ends in {PAGE_SUFFIX}.")
-    path = options.recording if lesson is None else options.recording.parent / lesson.recording
+    path = source if lesson is None else source.parent / lesson.recording
     recording = open_recording(path)
     if recording.damage:
         print(recording.damage, file=sys.stderr)
@@ -54,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         "run.bsr batches.parquet --what batches",
         "run.bsr run.html",
     )
-    parser.add_argument("recording", type=Path, metavar="RECORDING", help="or, for a page, a LESSON.md")
+    parser.add_argument("source", metavar="RECORDING", help="or, for a page, a LESSON.md or the name of one of ours")
     parser.add_argument("out", type=Path, metavar="OUT", help="a name that ends in .csv, .parquet or .html")
     parser.add_argument("--what", choices=SUBJECTS, default="requests", help="(default: requests)")
     return parser
