@@ -70,6 +70,8 @@ class Lessons(QObject):
         self._window, self._plots = window, plots
         self._session, self._presenter, self._playback = session, presenter, playback
         self.panel = LessonPanel()
+        self.panel.setParent(window)  # which it ends with, also where it is never shown
+        self.panel.hide()
         self.predictor = PredictProcess(self)
         self._lesson: Lesson | None = None
         self._recording = Path()  # of the lesson

@@ -13,6 +13,7 @@ from gui.app import Batchscope
 from gui.look import glossary
 from gui.panels import shortcuts
 from gui.panels.finder import Finder
+from service.analysis.lesson import shipped
 
 Find = Callable[[str], Finder]
 
@@ -30,13 +31,14 @@ def find(batchscope: Batchscope) -> Find:
     return press_and_type
 
 
-def test_that_it_holds_every_command_setting_and_term_once(find: Find) -> None:
+def test_that_it_holds_every_command_lesson_setting_and_term_once(find: Find) -> None:
     found = find("").found
     bound = [each.does for each in shortcuts.ALL if each not in (*shortcuts.IN_PLACE, shortcuts.FIND)]
     formations = [f"formation: {name}" for name in glossary.FORMATIONS]
     terms = [name for name in glossary.GLOSSARY if name not in glossary.FORMATIONS]
     plots = [f"{glossary.plot_title(name)}: how to read it" for name in glossary.PLOTS]
-    assert sorted(found) == sorted([*bound, *formations, *terms, *plots])
+    lessons = [*(f"Lesson: {title}" for title in shipped()), "Open a lesson"]
+    assert sorted(found) == sorted([*bound, *formations, *terms, *plots, *lessons])
 
 
 def test_that_all_words_count_and_names_come_before_sentences(find: Find) -> None:

@@ -79,7 +79,7 @@ def press(qtbot: QtBot, batchscope: Batchscope, key: Qt.Key) -> None:
 def test_that_a_file_on_the_command_line_is_shown_without_a_service(
     qtbot: QtBot, make_batchscope: MakeBatchscope, run_file: Path
 ) -> None:
-    batchscope = make_batchscope(arguments=Arguments(theme="dark", recording=run_file))
+    batchscope = make_batchscope(arguments=Arguments(theme="dark", file=run_file))
     composition = batchscope.composition
     qtbot.waitUntil(lambda: composition.recordings.is_viewing)
 
