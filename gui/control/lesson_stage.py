@@ -26,7 +26,7 @@ from service.messages.settings import Settings
 
 NOT_RUNNING: Final = "Start the service to go on: this step runs on it."
 MEASURING: Final = "First it is measured what this engine answers in full batches."
-MEASURING_S: Final = 10.0
+MEASURING_S: Final = 14.0  # the last 10 s count, and the first answers come after a whole batch
 LATEST_S: Final = 10.0  # that a run waits for its first batch, and at its end for figures
 
 
