@@ -256,10 +256,10 @@ async def test_that_overload_is_refused_at_once_in_words_and_leaves_what_was_adm
     assert service.change(**bounds, batch_wait_timeout_s=0.0).status_code == 200
     clients_at_once = 5 * REPLICAS * sum(bounds.values())
     async with asking(service) as clients, watching(service) as seen:
-        await seen.watch(clients.ask([Question(number, tokens=20) for number in range(4_000)], clients_at_once))
+        await seen.watch(clients.ask([Question(number, tokens=120) for number in range(4_000)], clients_at_once))
     count = clients.count()
     assert set(count) == {"right", "refused"}
-    assert min(count.values()) > REPLICAS * sum(bounds.values()), "more of both than the service holds at a time"
+    assert count["refused"] > count["right"] > REPLICAS * sum(bounds.values())
     assert seen.counted("refused") == count["refused"]
     for status in seen.statuses:
         assert status.waiting <= bounds["max_queued_requests"]
