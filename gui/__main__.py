@@ -37,7 +37,7 @@ def main() -> int:
 
 def _words_to_open(words: list[str]) -> list[str]:
     """The command line that opens what `batchscope lesson` names; empty where there is nothing to open."""
-    from service.analysis.lesson import begun, path_of, shipped
+    from service.analysis.lesson.file import begun, path_of, shipped
     from service.messages.text import UserError
 
     if not words:

@@ -39,7 +39,7 @@ from gui.recordings.viewer import Recordings
 from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.session import Session
-from service.analysis.lesson import SUFFIX as LESSON_SUFFIX
+from service.analysis.lesson.file import SUFFIX as LESSON_SUFFIX
 from service.analysis.observed.history import History
 from service.analysis.observed.scores import NO_SCORES
 from service.analysis.recording.format import PredictionsScored, RecordedEvent

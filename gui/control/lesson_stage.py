@@ -16,7 +16,7 @@ from gui.main_window import MainWindow
 from gui.panels.load import ChosenLoad
 from gui.session.lifecycle import LifeCycle
 from gui.session.session import Session
-from service.analysis.lesson import Lesson, LessonLoad, Run, Step
+from service.analysis.lesson.lesson import Lesson, LessonLoad, Run, Step
 from service.analysis.observed.history import History
 from service.analysis.predict.observation import Observation
 from service.analysis.recording.format import Bookmarked
@@ -205,7 +205,7 @@ class InARecording:
         self._playback, self._recording, self._history = playback, recording, history
         self._stretches: Mapping[str, Bookmarked] = {each.text: each for each in recording.bookmarks}
         self._at_s = history.now_s()
-        self.capacity_per_s = self._capacity_per_s(lesson)
+        self.capacity_per_s = lesson.capacity_by(self._pattern_of)
 
     def why_not(self, lesson: Lesson, step: Step) -> str:
         return "" if step.title in self._stretches else f"The recording has no stretch called {step.title!r}."
@@ -223,8 +223,7 @@ class InARecording:
         return Observation.of_history(self._history, self._at_s)
 
     def pattern_of(self, step: Step, run: Run) -> Pattern | None:
-        stretch = self._stretches.get(step.title)
-        return None if stretch is None else self._history.statuses.pattern_at(stretch.end_s)
+        return self._pattern_of(step)
 
     def words_of(self, step: Step, run: Run) -> str:
         return _words_of(run, self.pattern_of(step, run))
@@ -232,8 +231,6 @@ class InARecording:
     def leave(self) -> None:
         self._playback.leave()
 
-    def _capacity_per_s(self, lesson: Lesson) -> float | None:
-        """That by which the recorded loads were shares."""
-        steps = ((step, step.run) for step in lesson.steps if step.run is not None)
-        known = (run.load.capacity_at(self.pattern_of(step, run)) for step, run in steps)
-        return next((each for each in known if each is not None), None)
+    def _pattern_of(self, step: Step) -> Pattern | None:
+        stretch = self._stretches.get(step.title)
+        return None if stretch is None else self._history.statuses.pattern_at(stretch.end_s)

@@ -25,7 +25,8 @@ from gui.session.lifecycle import LifeCycle
 from gui.session.processes.analysis import PredictProcess
 from gui.session.session import Session
 from gui.widgets.dialogs import ask_for_file
-from service.analysis.lesson import SUFFIX, Lesson, Run, filled, path_of, read, shipped
+from service.analysis.lesson.file import SUFFIX, path_of, read, shipped
+from service.analysis.lesson.lesson import Lesson, Run, filled
 from service.analysis.observed.register import REGISTER, Figures
 from service.analysis.predict.predict import Prediction
 from service.messages.text import UserError
@@ -288,9 +289,9 @@ class Lessons(QObject):
     def _show(self) -> None:
         if self._lesson is not None:
             page = self._page(self._lesson)
-            self.panel.show_page(page)
+            if self.panel.show_page(page):
+                self._window.watch_focus(self.panel)
             self._plots.ask(*page.asks or (None,))
-            self._window.watch_focus(self.panel)
 
     def _page(self, lesson: Lesson) -> Page:
         place, step = self._place, lesson.steps[self._place]

@@ -19,7 +19,7 @@ from gui.widgets.glyphs import Glyph, Shape
 from gui.widgets.labels import ElidedLabel, draw_text, label, set_role
 from gui.widgets.layouts import box, column, hairline, row, scrolled
 from gui.widgets.number_field import NumberField
-from service.analysis.lesson import Question
+from service.analysis.lesson.lesson import Question
 from service.analysis.observed.register import REGISTER
 from service.analysis.predict.predict import Estimate
 from service.messages.settings import Bounds
@@ -121,8 +121,11 @@ class LessonPanel(QWidget):
         self.back_button.clicked.connect(self.back_wanted)
         self.next_button.clicked.connect(self.next_wanted)
 
-    def show_page(self, page: Page) -> None:
-        """Show this; what the user types is left alone as long as the page asks the same."""
+    def show_page(self, page: Page) -> bool:
+        """Show this; what the user types is left alone as long as the page asks the same.
+
+        Returns whether anything of it was made anew.
+        """
         before, self._page = self._page, page
         turns = before is None or (before.lesson, before.place) != (page.lesson, page.place)
         self._bars.show_place(page.place, len(page.steps))
@@ -133,7 +136,8 @@ class LessonPanel(QWidget):
         self._text.setVisible(bool(page.text))
         self._remark.setText(page.remark)
         self._remark.setVisible(bool(page.remark))
-        if turns or before is None or _asked(before) != _asked(page):
+        is_other = turns or before is None or _parts(before) != _parts(page)
+        if is_other:
             self._show_asked(page)
         if self._field is not None and page.asks is not None:
             self._field.set_number(page.asks[1])
@@ -144,6 +148,7 @@ class LessonPanel(QWidget):
         self._show_next(page)
         if turns:
             (self._field or self.next_button).setFocus()
+        return is_other
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         is_alt = bool(event.modifiers() & Qt.KeyboardModifier.AltModifier)
@@ -247,7 +252,8 @@ def _clear(layout: QLayout) -> None:
             widget.deleteLater()
 
 
-def _asked(page: Page) -> tuple[object, ...]:
+def _parts(page: Page) -> tuple[object, ...]:
+    """What is made anew when it changes."""
     return page.asks and page.asks[0], page.reveal, page.questions, page.answers
 
 

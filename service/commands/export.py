@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from service.analysis.lesson import SUFFIX as LESSON_SUFFIX
-from service.analysis.lesson import lesson_page, path_of, read
+from service.analysis.lesson.file import SUFFIX as LESSON_SUFFIX
+from service.analysis.lesson.file import path_of, read
+from service.analysis.lesson.page import lesson_page
 from service.analysis.observed.history import History
 from service.analysis.recording.page import SUFFIX as PAGE_SUFFIX
 from service.analysis.recording.page import player_page

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 from gui.app import Batchscope
 from gui.control.arguments import Arguments
 from gui.session.lifecycle import LifeCycle
-from service.analysis.lesson import path_of, read, shipped
+from service.analysis.lesson.file import path_of, read, shipped
 
 LONGEST_S = 300.0
 SETTLES_S = 5.0  # between two lessons, in which what waited is answered

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.analysis.lesson import TEMPLATE, Lesson, LessonError, begun, filled, parse, path_of, read, shipped
+from service.analysis.lesson.file import TEMPLATE, LessonError, begun, parse, path_of, read, shipped
+from service.analysis.lesson.lesson import Lesson, filled
 from service.analysis.observed.register import Figures
 from service.messages.load import ClosedLoop, LognormalLength, Poisson, Steps
 from service.messages.settings import Settings

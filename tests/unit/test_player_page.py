@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from service.analysis.lesson import lesson_page, parse
+from service.analysis.lesson.file import parse
+from service.analysis.lesson.page import lesson_page
 from service.analysis.observed.statistics import figures
 from service.analysis.recording.format import Bookmarked, Entry
 from service.analysis.recording.page import STEP_S, player_page
@@ -64,6 +65,19 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recording(file: Path) -> Recording:
     return open_recording(file)
+
+
+@pytest.mark.promise("T15")
+@pytest.mark.parametrize(("from_s", "to_s"), [(5.0, 1e9), (9.0, 8.0)])
+def test_that_a_stretch_that_cannot_have_come_is_left_out(tmp_path: Path, from_s: float, to_s: float) -> None:
+    entries = list(entries_of(SyntheticRun(20.0, (Step(0.0, 4.0, Settings()),))))
+    begun_s = entries[0].at_s
+    forged = Bookmarked(text="Small", start_s=begun_s + from_s, end_s=begun_s + to_s)
+    entries.insert(len(entries) // 2, Entry(at_s=entries[len(entries) // 2].at_s, event=forged))
+    read = open_recording(write_recording(tmp_path / "run.bsr", entries, header()))
+    assert read.bookmarks == ()
+    assert read.damage is not None
+    assert "1 of its lines could not be understood" in read.damage
 
 
 def data_of(page: str) -> dict[str, Any]:

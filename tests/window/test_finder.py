@@ -13,7 +13,7 @@ from gui.app import Batchscope
 from gui.look import glossary
 from gui.panels import shortcuts
 from gui.panels.finder import Finder
-from service.analysis.lesson import shipped
+from service.analysis.lesson.file import shipped
 
 Find = Callable[[str], Finder]
 

@@ -17,7 +17,7 @@ from gui.panels.finder import Finder
 from gui.panels.lesson import Answer, LessonPanel, RevealAxis
 from gui.session.lifecycle import LifeCycle
 from gui.widgets.number_field import NumberField
-from service.analysis.lesson import shipped
+from service.analysis.lesson.file import shipped
 from service.messages.load import ClosedLoop, Poisson
 from service.messages.settings import Settings
 from tests.window.children import scripted

@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from service.analysis.observed.annotations import ClockJump
 from service.analysis.observed.history import History
 from service.analysis.observed.scores import NO_SCORES, PredictionScores
 from service.analysis.recording.format import (
@@ -62,7 +61,9 @@ class Chronology:
                 return False
             case LoadFrame(clock=clock, at_s=at_s) if clock != self._clock or at_s > entry.at_s + SLACK_S:
                 return False
-            case ClockJumped(jump=stretch) | (Bookmarked() as stretch) if not self._has_come(stretch):
+            case ClockJumped(jump=jump) if not self._has_come(jump.start_s, jump.end_s):
+                return False
+            case Bookmarked(start_s=start_s, end_s=end_s) if not self._has_come(start_s, end_s, SLACK_S):
                 return False
         self._latest_s = entry.at_s
         return True
@@ -85,9 +86,12 @@ class Chronology:
             return True
         return frame.clock == last.clock and frame.at_s >= last.at_s and not self._is_ahead(frame, heard_s)
 
-    def _has_come(self, stretch: ClockJump | Bookmarked) -> bool:
-        """Whether it lies between two frames that were heard; those before it may not be in the recording."""
-        return stretch.start_s <= stretch.end_s <= (math.inf if self._frame is None else self._frame.at_s + SLACK_S)
+    def _has_come(self, start_s: float, end_s: float, slack_s: float = 0.0) -> bool:
+        """Whether a stretch lies between two frames that were heard; those before it may not be in the recording.
+
+        It may end `slack_s` after the latest one.
+        """
+        return start_s <= end_s <= (math.inf if self._frame is None else self._frame.at_s + slack_s)
 
     def _is_ahead(self, frame: TelemetryFrame, heard_s: float) -> bool:
         """Whether the frame is of a time that had not come when it was heard.

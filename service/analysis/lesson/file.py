@@ -24,7 +24,8 @@ gui/README.md says what may stand where. Nothing of a file is executed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -32,31 +33,30 @@ import msgspec
 import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from markupsafe import Markup
 
-from service.analysis.observed.register import REGISTER, UNKNOWN_FIGURES, Figures, numbers
-from service.analysis.observed.statistics import figures
-from service.analysis.recording.page import PageStep, player_page
-from service.analysis.recording.reader import Recording
-from service.messages.load import USUAL_PROMPTS, Length, Pattern, RunLoad
+from service.analysis.lesson.lesson import (
+    CAPACITY,
+    PLACE,
+    SHARES,
+    Asked,
+    Guess,
+    Lesson,
+    LessonLoad,
+    Question,
+    Run,
+    Step,
+)
+from service.analysis.observed.register import REGISTER
+from service.messages.load import Pattern
 from service.messages.settings import SettingError, Settings, setting_value
-from service.messages.text import UNKNOWN, UserError, parse_number, percent, significant
+from service.messages.text import UserError, parse_number
 from service.messages.workload import TEXT
 
 SUFFIX: Final = ".md"
-FOLDER: Final = Path(__file__).parents[2] / "assets" / "lessons"
+FOLDER: Final = Path(__file__).parents[3] / "assets" / "lessons"
 MOST_BYTES: Final = 200_000
-GUESSED: Final = ("p50_s", "p95_s", "mean_batch", "requests_per_s", "tokens_per_s")  # both measured and predicted
-CAPACITY: Final = "capacity"  # a word for a number beside the figures: requests a second in full batches
-SHARES: Final[Mapping[str, str]] = {"share": "rate_per_s", "share_to": "rate_to_per_s", "shares": "rates_per_s"}
-"""What names a rate of a pattern as a share of the capacity, and the rate."""
 
-_QUESTION: Final = Markup(
-    "<p><strong>{}</strong></p><ul><li>{}</li></ul><details><summary>Answer</summary>{}</details>"
-)
-_ANSWERS: Final = Markup("</li><li>")
 _FRONT: Final = re.compile(r"---\n(.*?\n)---\n", re.DOTALL)
-_PLACE: Final = re.compile(r"\{(before\.)?(\w+)\}")
 _PATH: Final = re.compile(r"(?:\.(\w+))|(?:\[(\d+)\])")
 _UNKNOWN: Final = re.compile(r"unknown field `(\w+)`")
 T = TypeVar("T")
@@ -68,150 +68,6 @@ class LessonError(UserError):
     def __init__(self, name: str, line: int, what: str) -> None:
         super().__init__(f"{name}, line {line}: {what}")
         self.line = line
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What requests of a load ask for."""
-
-    max_tokens: Length = 24
-    prompt_words: Length | None = None
-    prompts: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = USUAL_PROMPTS
-
-
-class LessonLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """A load whose rates may be shares.
-
-    Attributes:
-        pattern: of arrivals; ``None``: none.
-        is_share: its rates are shares of the capacity.
-    """
-
-    pattern: Pattern | None
-    is_share: bool = False
-    asked: Asked = Asked()
-
-    def capacity_at(self, pattern: Pattern | None) -> float | None:
-        """The capacity of a service on which the load was `pattern`; ``None`` where it has no shares."""
-        if not self.is_share or pattern is None or not hasattr(pattern, self._rates[0]):
-            return None
-        share, rate = (next(_listed(getattr(each, self._rates[0]))) for each in (self.pattern, pattern))
-        return rate / share
-
-    def at(self, capacity_per_s: float) -> RunLoad | None:
-        """The load on a service of that capacity; ``None`` where nothing is to come.
-
-        >>> from service.messages.load import Poisson
-        >>> LessonLoad(pattern=Poisson(rate_per_s=0.6), is_share=True).at(14.5).pattern
-        Poisson(rate_per_s=8.7)
-        """
-        if self.pattern is None:
-            return None
-        pattern = self.pattern
-        if self.is_share:
-            rates = {name: _times(getattr(pattern, name), capacity_per_s) for name in self._rates}
-            pattern = msgspec.structs.replace(pattern, **rates)
-        return RunLoad(pattern=pattern, **{name: getattr(self.asked, name) for name in Asked.__struct_fields__})
-
-    @property
-    def _rates(self) -> list[str]:
-        return [name for name in SHARES.values() if hasattr(self.pattern, name)]
-
-    @property
-    def share_words(self) -> str:
-        """Its shares; empty where it has none.
-
-        >>> from service.messages.load import Ramp
-        >>> LessonLoad(pattern=Ramp(rate_per_s=0.3, rate_to_per_s=0.9, over_s=60), is_share=True).share_words
-        '30 to 90 % of the capacity'
-        """
-        if not self.is_share:
-            return ""
-        shares = [share for name in self._rates for share in _listed(getattr(self.pattern, name))]
-        *first, last = (percent(share) for share in shares)
-        return " to ".join([*(each.removesuffix(" %") for each in first), last]) + " of the capacity"
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step does on the service.
-
-    Attributes:
-        settings: that are in force in it.
-        load: that runs.
-        for_s: how long, from the first batch of the settings on.
-    """
-
-    settings: Settings
-    load: LessonLoad
-    for_s: float
-
-
-class Guess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the reader is to guess of the next run."""
-
-    figure: str
-
-    def __post_init__(self) -> None:
-        if self.figure not in GUESSED:
-            raise ValueError(f"figure must be one of {', '.join(GUESSED)}")
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One with several answers.
-
-    Attributes:
-        right: the number of the right one, from 1 on.
-        why: said once it is answered.
-    """
-
-    ask: str
-    answers: Annotated[tuple[str, ...], msgspec.Meta(min_length=2, max_length=5)]
-    right: Annotated[int, msgspec.Meta(ge=1)]
-    why: str = ""
-
-    @property
-    def said(self) -> str:
-        """The right answer, and why."""
-        return f"{self.answers[self.right - 1]} {self.why}".rstrip()
-
-    def __post_init__(self) -> None:
-        if self.right > len(self.answers):
-            raise ValueError(f"right must be from 1 to {len(self.answers)}")
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A page.
-
-    Attributes:
-        before, after: HTML, shown until its run is over, and then; the second has places for figures.
-    """
-
-    title: str
-    before: str = ""
-    after: str = ""
-    run: Run | None = None
-    guess: Guess | None = None
-    questions: tuple[Question, ...] = ()
-
-
-class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says.
-
-    Attributes:
-        workload: the name of the one that it is for.
-        settings: by whose full batches shares of the capacity are meant.
-        recording: the name of a file beside the lesson's, which is played where no service runs; empty: none.
-        steps: the first says what it is about, and neither runs nor asks.
-    """
-
-    title: str
-    workload: str
-    settings: Settings
-    recording: str
-    steps: tuple[Step, ...]
-
-    def run_after(self, place: int) -> Run | None:
-        """The run of the step after this one."""
-        return self.steps[place + 1].run if place + 1 < len(self.steps) else None
 
 
 class _Front(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -275,7 +131,8 @@ why: Say why in one sentence.
 """
 
 
-def shipped() -> dict[str, Path]:
+@cache
+def shipped() -> Mapping[str, Path]:
     """The lessons that come with the program, by their titles, in order."""
     return {read(path).title: path for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
 
@@ -492,7 +349,7 @@ class _Steps:
         return Run(settings=self._settings, load=block.lesson_load(self._load), for_s=said.for_s)
 
     def _check_places(self, token: Token, is_after: bool) -> None:
-        for _before, name in _PLACE.findall(token.content) if token.type == "inline" else ():
+        for _before, name in PLACE.findall(token.content) if token.type == "inline" else ():
             if name not in REGISTER and name != CAPACITY:
                 known = ", ".join([*REGISTER, CAPACITY])
                 raise LessonError(self._name, self._line(token), f"There is no figure {name}. There are {known}.")
@@ -502,54 +359,6 @@ class _Steps:
 
     def _line(self, token: Token) -> int:
         return self._lines_before + (token.map[0] if token.map else 0) + 1
-
-
-def filled(html: str, now: Figures | None, before: Figures | None, capacity_per_s: float | None) -> str:
-    """The text with figures in its places: of the last run, and after `before.` of the one before that.
-
-    >>> filled("{before.requests_per_s}, then {requests_per_s} of {capacity}", Figures(requests_per_s=9.0), None, 14.5)
-    '–, then 9.0 of 14.5'
-    """
-    known, earlier = (_written(each or UNKNOWN_FIGURES, capacity_per_s) for each in (now, before))
-    return _PLACE.sub(lambda place: (earlier if place[1] else known)[place[2]], html)
-
-
-def lesson_page(lesson: Lesson, recording: Recording) -> str:
-    """The lesson as one HTML file, with a player for its recording."""
-    stretches = {each.text: each for each in recording.bookmarks}
-    history, steps = recording.history, []
-    now, before = None, None
-    capacity_per_s: float | None = None
-    for step in lesson.steps:
-        stretch = stretches.get(step.title)
-        if step.run is not None and stretch is not None:
-            before, now = now, figures(history, stretch.end_s)
-            pattern = history.statuses.pattern_at(stretch.end_s)
-            capacity_per_s = capacity_per_s or step.run.load.capacity_at(pattern)
-        html = filled(step.before + step.after, now, before, capacity_per_s)
-        html += "".join(_QUESTION.format(each.ask, _ANSWERS.join(each.answers), each.said) for each in step.questions)
-        ends = (None, None) if stretch is None else (stretch.start_s, stretch.end_s)
-        steps.append(PageStep(step.title, html, *ends))
-    return player_page(recording, lesson.title, steps)
-
-
-def _written(known: Figures, capacity_per_s: float | None) -> dict[str, str]:
-    found = numbers(known)
-    written = {key: number if number == UNKNOWN else f"{number} {REGISTER[key].unit}" for key, number in found.items()}
-    return {
-        **{key: each.rstrip() for key, each in written.items()},
-        CAPACITY: REGISTER["requests_per_s"].number(capacity_per_s),
-    }
-
-
-def _times(rates: float | tuple[float, ...], factor: float) -> float | tuple[float, ...]:
-    return (
-        tuple(significant(each * factor) for each in rates) if isinstance(rates, tuple) else significant(rates * factor)
-    )
-
-
-def _listed(rates: float | tuple[float, ...]) -> Iterator[float]:
-    yield from rates if isinstance(rates, tuple) else (rates,)
 
 
 def _shares(value: object) -> object:
