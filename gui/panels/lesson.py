@@ -106,11 +106,8 @@ class LessonPanel(QWidget):
         self.end_button = Button("End lesson", role="link", tip="End it, and put the settings back")
         self._bars = _Bars()
         self._count, self._lesson = label("", "caption"), ElidedLabel("", "caption")
-        self._title, self._text, self._remark = (
-            label("", "heading", wrap=True),
-            _rich(),
-            label("", "caption", wrap=True),
-        )
+        self._title, self._text = label("", "heading", wrap=True), _rich()
+        self._remark = label("", "caption", wrap=True)
         self._asked = column(gap=tokens.GAP_3)  # what the present page asks and reveals
         self._steps = column(gap=tokens.GAP_2)
         self._why_not = label("", "caption", wrap=True)
@@ -127,7 +124,7 @@ class LessonPanel(QWidget):
         Returns whether anything of it was made anew.
         """
         before, self._page = self._page, page
-        turns = before is None or (before.lesson, before.place) != (page.lesson, page.place)
+        turns = before is None or (before.lesson, before.steps, before.place) != (page.lesson, page.steps, page.place)
         self._bars.show_place(page.place, len(page.steps))
         self._count.setText(f"{page.place + 1} of {len(page.steps)}")
         self._lesson.setText(page.lesson)

@@ -306,8 +306,9 @@ def test_that_a_lesson_for_another_workload_says_so(taught: Batchscope, small: P
 
 
 def test_that_its_author_sees_what_is_written(taught: Batchscope, qtbot: QtBot, small: Path) -> None:
-    small.write_text(SMALL.replace("About it.", "About more."))
+    small.write_text(SMALL.replace("About it.", "About more.").replace("## Asked", "## Asked again"))
     qtbot.waitUntil(lambda: "About more." in said(taught))
+    assert "Asked again" in said(taught), "the list of steps is read again, too"
     small.write_text(SMALL.replace("for_s: 2", "for_s: -2", 1))
     with qtbot.waitSignal(taught.composition.lessons.failed) as failed:
         pass
