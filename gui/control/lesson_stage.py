@@ -150,7 +150,7 @@ class OnTheService:
         left_s = self._left_s(run.settings, run.for_s, is_loaded=run.load.pattern is not None)
         if left_s is None:
             end_s = self._session.history.now_s()
-            self._session.heard.emit(Bookmarked(text=self._title, start_s=self._begun_s, end_s=end_s))
+            self._session.note(self._title, self._begun_s, end_s)
         return left_s
 
     def _left_s(self, settings: Settings, for_s: float, is_loaded: bool) -> float | None:

@@ -151,8 +151,12 @@ class PlotStack(QWidget):
         """Mark the stretches in which the engine was slowed."""
         if contentions != self._contentions:
             self._contentions = contentions
-            for panel in self.panels:
-                panel.draw_anew()
+            self.draw_anew()
+
+    def draw_anew(self) -> None:
+        """Something else is marked than before."""
+        for panel in self.panels:
+            panel.draw_anew()
 
     def set_window_s(self, window_s: float) -> None:
         """Show the last `window_s` seconds."""
@@ -360,7 +364,7 @@ class PlotStack(QWidget):
         ends_s = [(each.start_s, math.inf if each.end_s is None else each.end_s) for each in silences]
         # Where a replica stood still its steps took long, too: that it was silent says why.
         slowed = (each for each in self._contentions if not any(each.overlaps(*ends) for ends in ends_s))
-        return Marks(history.batches.marks(), history.outer_marks(), history.outages, (*silences, *slowed))
+        return Marks(history.batches.marks(), history.marks_beside_settings(), history.outages, (*silences, *slowed))
 
     def moment(self) -> Moment:
         """What the common time axis shows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
@@ -28,7 +28,7 @@ from service.messages.settings import Settings
 from service.messages.text import format_duration
 
 POINTS: Final = 480
-SPEEDS: Final = ("1", "2", "5", "20")  # times as fast as it was
+SPEEDS: Final = ("1", "4", "16")  # times as fast as it was
 KEY_SHARE: Final = 0.25  # of what the plots show, a press of an arrow
 WHEEL_NOTCH: Final = 120.0
 PLAY_KEY: Final = "Space in the overview"
@@ -102,6 +102,10 @@ class RecordingBar(QFrame):
         self._along.show()
         self.show()
 
+    def show_notes(self, history: History) -> None:
+        """Something was noted."""
+        self.overview.show_notes(tuple(note.at_s for note in history.notes))
+
     def show_failure(self, sentence: str) -> None:
         """Show why a file could not be opened; a shown recording stays."""
         if self.isHidden():
@@ -149,12 +153,14 @@ class Profile:
         start_s, end_s: on the service's clock.
         depth: requests that were waiting, formed or running, at evenly spaced moments between the two.
         changes_s: when batches obeyed other settings for the first time.
+        notes_s: of which something was noted.
     """
 
     start_s: float
     end_s: float
     depth: Floats
     changes_s: tuple[float, ...]
+    notes_s: tuple[float, ...] = ()
 
     @property
     def span_s(self) -> float:
@@ -170,7 +176,8 @@ def profile(history: History, duration_s: float, points: int) -> Profile:
     begun, ended = np.sort(columns["queued"]), np.sort(columns["finished"])
     depth = np.searchsorted(begun, at_s, side="right") - np.searchsorted(ended, at_s, side="right")
     changes_s = tuple(mark.at_s for mark in history.batches.marks())
-    return Profile(start_s, end_s, np.maximum(depth, 0).astype(np.float64), changes_s)
+    notes_s = tuple(note.at_s for note in history.notes)
+    return Profile(start_s, end_s, np.maximum(depth, 0).astype(np.float64), changes_s, notes_s)
 
 
 class RecordingOverview(QWidget):
@@ -196,6 +203,10 @@ class RecordingOverview(QWidget):
     def show_profile(self, profile: Profile) -> None:
         self._profile = profile
         self.update()
+
+    def show_notes(self, notes_s: tuple[float, ...]) -> None:
+        if self._profile is not None:
+            self.show_profile(replace(self._profile, notes_s=notes_s))
 
     def show_view(self, start_s: float, end_s: float) -> None:
         """Show the part that the plots show."""
@@ -274,6 +285,12 @@ class RecordingOverview(QWidget):
         for at_s in self._profile.changes_s:
             x = self._x_of(self._profile, at_s)
             painter.drawLine(QPointF(x, 0), QPointF(x, self.height()))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colour(palette.t1))
+        for at_s in self._profile.notes_s:
+            x, half = self._x_of(self._profile, at_s), tokens.GAP_1
+            painter.drawPolygon(QPolygonF([QPointF(x - half, 0), QPointF(x + half, 0), QPointF(x, 2 * half)]))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(QPen(colour(palette.t1), tokens.HAIRLINE))
         painter.drawRect(view)
 

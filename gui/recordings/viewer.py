@@ -18,11 +18,12 @@ from gui.recordings.recorder import FILTER
 from gui.session.lifecycle import LifeCycle
 from gui.session.processes.child import start_detached
 from gui.session.session import Session
-from gui.widgets.dialogs import ask_for_file
+from gui.widgets.dialogs import ask_for_file, ask_for_line
 from service.analysis.findings.ranking import findings, prepare
 from service.analysis.observed.history import History
-from service.analysis.recording.format import RecordingError
+from service.analysis.recording.format import LONGEST_NOTE, Bookmarked, RecordingError
 from service.analysis.recording.reader import NotWantedError, Recording, open_recording
+from service.analysis.recording.writer import add_to
 from service.messages.clock import monotonic_clock_id
 from service.messages.pipes import our_python
 from service.messages.settings import VersionedSettings
@@ -61,6 +62,7 @@ class Recordings(QObject):
         toolbar.open_action.triggered.connect(self.ask_for_file)
         self._window.recording_dropped.connect(self.open)
         toolbar.close_action.triggered.connect(self.leave)
+        toolbar.note_action.triggered.connect(self.ask_for_note)
         bar.close_button.clicked.connect(self.leave)
         bar.overview.moved.connect(self._plots.show_until)
         bar.play_button.clicked.connect(self.play_or_pause)
@@ -116,6 +118,32 @@ class Recordings(QObject):
     def _pause(self) -> None:
         self._played_s = None
         self.bar.set_playing(False)
+
+    def ask_for_note(self) -> None:
+        """Let the user note something of the moment at the right edge of the plots, if there is any."""
+        if self._history.is_empty:
+            self._window.status.set_activity("There is nothing to note yet: no service has run")
+            return
+        at_s = self._plots.view_end_s()
+        when = clock_text(self._history.wall_time(at_s))
+        ask_for_line(self._window, "Note", f"Of {when}:", lambda text: self.note(text, at_s))
+
+    def note(self, text: str, at_s: float) -> None:
+        """Note this of a moment: in the recording that is shown, or in the plots and recordings of the service."""
+        text = text[:LONGEST_NOTE]
+        shown = self._shown
+        if shown is None:
+            self._session.note(text, at_s, at_s)
+            return
+        event, last_s = Bookmarked(text=text, start_s=at_s, end_s=at_s), shown.header.at_s + shown.duration_s
+        try:
+            add_to(shown.path, last_s, event, is_ended=shown.is_ended)
+        except RecordingError as error:
+            self.failed.emit(str(error))
+            return
+        self._history.notes.add(at_s, text)
+        self.bar.show_notes(self._history)
+        self._plots.draw_anew()
 
     def ask_for_file(self) -> None:
         ask_for_file(self._window, "Open a recording", FILTER, self.open)

@@ -152,10 +152,11 @@ def _lines(history: History, view: TimeRange, measure: Measure) -> Mapping[str, 
     starts = np.array([regime.start_s for regime in history.batches.regimes]) / STEP_S
     after = np.searchsorted(steps, starts, side="right")
     breaks = after[(after > 0) & (after < len(steps))]
+    failed = history.has_failed_at(steps * STEP_S)
     lines = {}
     for name, grid in zip(NAMES, history.percentiles_of(measure.name).grids, strict=True):
         values = measure.shown(grid.read(first, last)[::every])
-        values[breaks] = np.nan
+        values[breaks] = values[failed] = np.nan
         lines[name] = steps * STEP_S, values
     return lines
 

@@ -138,9 +138,7 @@ def _sliding_sum(values: Floats, width: int) -> Floats:
 def _blank_without_service(history: History, times: Floats, rates: Floats) -> Floats:
     if history.first_s is not None:
         rates[times < history.first_s] = np.nan
-    for outage in history.outages:
-        if outage.text == "failed":
-            rates[(times > outage.start_s) & (times <= (outage.end_s or np.inf))] = np.nan
+    rates[history.has_failed_at(times)] = np.nan
     return rates
 
 

@@ -20,7 +20,7 @@ from gui.session.processes.load import LoadProcess
 from gui.session.processes.service import ServiceProcess, ServiceStart
 from gui.session.start_progress import StartProgress
 from service.analysis.observed.history import History
-from service.analysis.recording.format import ClockJumped, ServiceEnded, ServiceStarted
+from service.analysis.recording.format import Bookmarked, ClockJumped, ServiceEnded, ServiceStarted
 from service.messages.life import Ready, ServiceState, StageProgress, Starting, Stopping
 from service.messages.load import Cancel, Fire, LoadFrame, PauseLoad, ResumeLoad, RunLoad, StopLoad
 from service.messages.telemetry import FINAL_STATES, TelemetryFrame
@@ -146,6 +146,11 @@ class Session(QObject):
     def cancel(self, ids: tuple[str, ...] | None) -> None:
         """Cancel these requests of the load generator, or all."""
         self._load.send(Cancel(ids=ids))
+
+    def note(self, text: str, start_s: float, end_s: float) -> None:
+        """Note something of this stretch, for the plots and for recordings; times are on the service's clock."""
+        self.history.notes.add(start_s, text)
+        self.heard.emit(Bookmarked(text=text, start_s=start_s, end_s=end_s))
 
     # What is heard ---------------------------------------------------------------------------------------------------
 

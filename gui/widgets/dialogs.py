@@ -1,4 +1,4 @@
-"""Asks the user for a file. A dialog never blocks: the answer comes by a call."""
+"""Asks the user for a file, or for a line. A dialog never blocks: the answer comes by a call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QWidget
+from PySide6.QtWidgets import QFileDialog, QInputDialog, QWidget
 
 
 def ask_where_to_save(
@@ -32,6 +32,16 @@ def ask_for_file(parent: QWidget, title: str, filters: str, use: Callable[[Path]
     """Let the user choose a file that exists; call `use` with its path."""
     dialog = _dialog(parent, title, "", filters, use)
     dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+    dialog.open()
+
+
+def ask_for_line(parent: QWidget, title: str, question: str, use: Callable[[str], None]) -> None:
+    """Let the user write a line; call `use` with it unless it is empty."""
+    dialog = QInputDialog(parent)
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setWindowTitle(title)
+    dialog.setLabelText(question)
+    dialog.textValueSelected.connect(lambda text: use(text.strip()) if text.strip() else None)
     dialog.open()
 
 

@@ -260,3 +260,15 @@ def test_that_what_is_computed_for_the_plots_imports_no_qt() -> None:
     modules = f"{analysis}, gui.series.timeline, gui.series.time_range"
     program = f"import sys, {modules}; sys.exit(any(m.startswith(('PySide6', 'pyqtgraph')) for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_that_no_curve_goes_on_once_the_service_has_failed() -> None:
+    failing, _ = filled_history(picture_run())
+    failed_s = failing.now_s() - 5.0  # less than the ten seconds that a percentile is of
+    failing.outages.open(failed_s, "failed")
+    view = TimeRange.ending_at(failing.now_s(), WINDOW_S, COLUMNS)
+    times, values = latency.latencies(failing, view).lines["p95"]
+    after = values[times > failed_s]
+    assert len(after)
+    assert np.isnan(after).all()
+    assert not np.isnan(values[times < failed_s]).all()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QAbstractButton, QApplication
+from PySide6.QtWidgets import QAbstractButton, QApplication, QInputDialog
 from pytestqt.qtbot import QtBot
 
 import gui.control.exporter
@@ -21,7 +21,7 @@ from gui.recordings.recorder import MOST_WAITING
 from gui.series.latency import values_at
 from gui.session.lifecycle import LifeCycle
 from service.analysis.observed.scores import PredictionScores, ScoredFigure, ScoredPrediction
-from service.analysis.recording.format import Entry, PredictionsScored, ServiceEnded, ServiceStarted
+from service.analysis.recording.format import Entry, PredictionsScored, RecordingError, ServiceEnded, ServiceStarted
 from service.analysis.recording.reader import open_recording, read_entries
 from service.analysis.recording.writer import RecordingWriter
 from service.messages.load import LoadFrame
@@ -198,7 +198,7 @@ def test_that_it_is_played_at_the_chosen_speed_up_to_its_end(qtbot: QtBot, viewi
     plots, recordings = viewing.composition.plots, viewing.composition.recordings
     look_at_ten_seconds(viewing)
     assert not recordings.is_playing
-    named(recordings.bar, QAbstractButton, "20×").click()
+    named(recordings.bar, QAbstractButton, "16×").click()
 
     named(recordings.bar, QAbstractButton, "Play").click()
 
@@ -210,6 +210,38 @@ def test_that_it_is_played_at_the_chosen_speed_up_to_its_end(qtbot: QtBot, viewi
     named(recordings.bar, QAbstractButton, "Play").click()
     qtbot.waitUntil(lambda: not recordings.is_playing)
     assert plots.view_end_s() == pytest.approx(1040.0)
+
+
+def test_that_a_note_on_a_recording_stays_in_its_file(
+    qtbot: QtBot, batchscope: Batchscope, run_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "noted.bsr"
+    path.write_bytes(run_file.read_bytes())
+    open_in(qtbot, batchscope, path)
+    look_at_ten_seconds(batchscope)
+    composition = batchscope.composition
+    at_s = composition.plots.view_end_s() - 2.0
+    composition.recordings.note("here it began", at_s)
+
+    assert "here it began" in [mark.text for mark in composition.plots.marks().outer]
+    again = open_recording(path)
+    assert again.damage is None
+    assert [(note.text, note.at_s) for note in again.history.notes] == [("here it began", at_s)]
+    assert again.duration_s == open_recording(run_file).duration_s
+    assert requests_in(path) == requests_in(run_file)
+
+
+def test_that_a_recording_that_cannot_be_written_keeps_no_note_and_says_so(
+    qtbot: QtBot, viewing: Batchscope, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise RecordingError("The note could not be written: Permission denied.")
+
+    monkeypatch.setattr(gui.recordings.viewer, "add_to", refused)
+    with qtbot.waitSignal(viewing.composition.recordings.failed) as failed:
+        viewing.composition.recordings.note("lost", viewing.composition.plots.view_end_s())
+    assert "Permission denied" in failed.args[0]
+    assert list(viewing.composition.history.notes) == []
 
 
 def test_that_a_click_on_the_overview_shows_what_was_there(qtbot: QtBot, viewing: Batchscope) -> None:
@@ -508,6 +540,22 @@ def test_that_what_the_window_hears_is_recorded_with_texts(qtbot: QtBot, running
     assert row.received_s is not None
     assert recording.header.url == running.composition.session.ready.url  # type: ignore[union-attr]
     assert running.window.status.recording == ""
+
+
+def test_that_a_note_of_a_running_service_stands_in_the_plots_and_in_its_recording(
+    qtbot: QtBot, running: Batchscope, tmp_path: Path
+) -> None:
+    path, composition = tmp_path / "a.bsr", running.composition
+    composition.recorder.record(path)
+    answer_one(qtbot, running)
+    running.window.toolbar.note_action.trigger()
+    (asking,) = running.window.findChildren(QInputDialog)
+    asking.setTextValue("  the fan starts  ")
+    asking.accept()
+    assert "the fan starts" in [mark.text for mark in composition.plots.marks().outer]
+    with qtbot.waitSignal(composition.recorder.written):
+        composition.recorder.record_or_stop()
+    assert [note.text for note in open_recording(path).history.notes] == ["the fan starts"]
 
 
 def test_that_a_recording_may_begin_before_the_service(qtbot: QtBot, batchscope: Batchscope, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class SettingsMark:
     Attributes:
         regime: the number of the regime that begins; versions begin anew with each service.
         text: what changed, "max_batch_size 4 → 16".
-        detail: "in force after 3 ms", or empty.
+        detail: the reason of the program that made the change, else "in force after 3 ms", or empty.
         drained: "old settings drained after 1.8 s", or empty where no batch formed under them was left.
     """
 
@@ -40,7 +40,7 @@ class SettingsMark:
 
 @dataclass(frozen=True)
 class OuterMark:
-    """A change of the load or the replicas: "load 2.6 → 6.4 req/s", "replicas 1 → 2"."""
+    """A change of the load or the replicas, "load 2.6 → 6.4 req/s", "replicas 1 → 2", or a note."""
 
     at_s: float
     text: str
@@ -52,6 +52,7 @@ def continues(earlier: SettingsChange, later: SettingsChange) -> bool:
         later.requested_s - earlier.requested_s < MARK_GAP_S
         and later.changed_fields == earlier.changed_fields
         and later.version == earlier.version + 1
+        and not later.reason
     )
 
 
@@ -266,6 +267,23 @@ class Stretch:
 
 class Silence(Stretch):
     """A span in which a replica, or the whole service, reported nothing: "r1 silent for 7 s"."""
+
+
+class Notes:
+    """What was noted of moments, in order of time."""
+
+    def __init__(self) -> None:
+        self._notes: list[OuterMark] = []
+
+    def __iter__(self) -> Iterator[OuterMark]:
+        return iter(self._notes)
+
+    def add(self, at_s: float, text: str) -> None:
+        notes = sorted([*self._notes, OuterMark(at_s, text)], key=lambda note: note.at_s)
+        self._notes = notes[-MOST_KEPT:]
+
+    def drop_before(self, at_s: float) -> None:
+        self._notes = [note for note in self._notes if note.at_s >= at_s]
 
 
 class Silences:

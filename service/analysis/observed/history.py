@@ -14,6 +14,7 @@ from service.analysis.observed.annotations import (
     ClockJumps,
     DeploymentTimeline,
     LoadTimeline,
+    Notes,
     Outages,
     OuterMark,
     Silence,
@@ -21,6 +22,7 @@ from service.analysis.observed.annotations import (
     describe_silence,
 )
 from service.analysis.observed.batches import BatchTable
+from service.analysis.observed.columns import Bools, Floats
 from service.analysis.observed.request_row import RequestRow as RequestRow  # part of what this module offers
 from service.analysis.observed.requests import RequestTable
 from service.analysis.observed.rolling import RollingPercentiles, percentiles
@@ -89,6 +91,7 @@ class History:
         self.load_timeline = LoadTimeline()
         self.deployment_timeline = DeploymentTimeline()
         self.outages = Outages()
+        self.notes = Notes()
         self.silences = Silences()
         self.in_force: VersionedSettings | None = None
         self.replicas: tuple[ReplicaStatus, ...] = ()
@@ -223,6 +226,14 @@ class History:
         ends_s = (self.outages.failed_since_s, self._ended_s if has_stopped else None)
         return min((each for each in ends_s if each is not None), default=None)
 
+    def has_failed_at(self, times: Floats) -> Bools:
+        """Which of these moments lie after the beginning of a failure, as long as that lasts."""
+        found = np.zeros(len(times), dtype=bool)
+        for outage in self.outages:
+            if outage.text == "failed":
+                found |= (times > outage.start_s) & (times <= (math.inf if outage.end_s is None else outage.end_s))
+        return found
+
     def has_ended_at(self, at_s: float) -> bool:
         """Whether the service had failed at that moment, or had stopped and none has reported since."""
         return self.outages.has_failed_at(at_s) or (self.ended_s is not None and self.ended_s <= at_s)
@@ -269,6 +280,10 @@ class History:
     def outer_marks(self) -> list[OuterMark]:
         """Changes of the load and of the replicas, in order of time."""
         return sorted([*self.load_timeline.marks, *self.deployment_timeline.marks], key=lambda mark: mark.at_s)
+
+    def marks_beside_settings(self) -> list[OuterMark]:
+        """Those, and what was noted, in order of time."""
+        return sorted([*self.outer_marks(), *self.notes], key=lambda mark: mark.at_s)
 
     def depth_at(self, at_s: float) -> tuple[int, int, int]:
         """Numbers of requests that were waiting, formed and running at that moment."""
@@ -385,7 +400,7 @@ class History:
         for name, rolling in self._percentiles.items():
             self._advance_percentiles(name, rolling, at_s)
         oldest_s = at_s - self.kept_s - MARGIN_S
-        tables = (self.requests, self.batches, self.gaps, self.statuses)
+        tables = (self.requests, self.batches, self.gaps, self.statuses, self.notes)
         for each in (*tables, self.load_timeline, self.deployment_timeline, self.outages, self.silences, self.jumps):
             each.drop_before(oldest_s)
         self.revision += 1

@@ -84,10 +84,13 @@ class PredictionsScored(msgspec.Struct, frozen=True, kw_only=True, tag_field="ev
     scores: PredictionScores
 
 
+LONGEST_NOTE: Final = 200  # characters
+
+
 class Bookmarked(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="bookmark"):
     """A stretch that has a name, on the service's clock."""
 
-    text: Annotated[str, msgspec.Meta(max_length=200)]
+    text: Annotated[str, msgspec.Meta(max_length=LONGEST_NOTE)]
     start_s: float
     end_s: float
 

@@ -80,8 +80,8 @@ def _data(history: History, duration_s: float, steps: Sequence[PageStep]) -> dic
     found = [figures(history, float(at_s)) for at_s in moments]
     columns = {name: [_rounded(getattr(each, name)) for each in found] for name in SHOWN}
     batches, reasons = history.batches.columns, history.batches.columns["reason"]
-    of_settings, of_load = history.batches.marks(), history.outer_marks()
-    marks = sorted([(mark.at_s, mark.text) for mark in of_settings] + [(mark.at_s, mark.text) for mark in of_load])
+    of_settings, others = history.batches.marks(), history.marks_beside_settings()
+    marks = sorted([(mark.at_s, mark.text) for mark in of_settings] + [(mark.at_s, mark.text) for mark in others])
     lanes, bars = _bars(history, since)
     samples = history.requests.samples
     return {

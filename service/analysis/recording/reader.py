@@ -122,6 +122,7 @@ class Recording:
         bookmarks: the latest last.
         duration_s: from the begin to the last event.
         damage: a sentence on the parts that could not be read, if any.
+        is_ended: whether it was ended in order.
     """
 
     path: Path
@@ -132,6 +133,7 @@ class Recording:
     bookmarks: tuple[Bookmarked, ...]
     duration_s: float
     damage: str | None
+    is_ended: bool
 
     def scores_at(self, at_s: float) -> PredictionScores:
         """What was known of the last predictions at that moment, on the service's clock."""
@@ -170,6 +172,7 @@ def open_recording(path: Path, is_wanted: Callable[[], bool] = lambda: True) -> 
         bookmarks=tuple(replay.bookmarks),
         duration_s=duration_s,
         damage=flaws.sentence(duration_s),
+        is_ended=flaws.is_ended,
     )
 
 
@@ -317,6 +320,7 @@ class Replay:
                 self.scores.append(scores)
             case Bookmarked() as bookmark:
                 self.bookmarks.append(bookmark)
+                self.history.notes.add(bookmark.start_s, bookmark.text)
 
     def flush(self) -> None:
         """Feed the frames that are left."""

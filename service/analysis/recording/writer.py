@@ -109,6 +109,25 @@ class RecordingWriter:
         )
 
 
+def add_to(path: Path, at_s: float, event: RecordedEvent, *, is_ended: bool) -> None:
+    """Add an event to a recording that is not written any more, after all others; one that `is_ended` stays so.
+
+    `at_s` is the time of its last event. Raises `RecordingError`, and then the file is as it was.
+    """
+    packer = Packer()
+    events = (event, RecordingEnded()) if is_ended else (event,)
+    members = [packer.add(at_s, each) or b"" for each in events]
+    added = b"".join([*members, packer.take() or b""])
+    try:
+        whole = path.stat().st_size
+        with _opened(path, "ab") as file:
+            if file.write(added) != len(added):
+                file.truncate(whole)
+                raise RecordingError(f"The note could not be written to {path}: its disk is full.")
+    except OSError as error:
+        raise RecordingError(f"The note could not be written to {path}: {error.strerror}.") from error
+
+
 def _opened(path: Path, mode: Literal["ab", "wb"]) -> FileIO:
     try:
         return open(path, mode, buffering=0)
