@@ -10,11 +10,11 @@ from ray.serve import Application, Deployment
 
 from service.messages.options import ServiceOptions
 from service.ray_serve.gpus import check_index, takes_gpu
-from service.replica.deployment import BatchTextGenerator, HubDeployment
+from service.replica.deployment import BatchTextGenerator, HoldDeployment, HubDeployment
 
 
 def build(options: ServiceOptions | dict[str, Any]) -> Application:
-    """The application for these options: replicas that generate, and the hub that they share.
+    """The application for these options: replicas that generate, the hub that they share, and Hold if it is asked for.
 
     As a builder that a Serve config file or `serve run service.app:build device=cpu` names, it is given a dict.
     Raises `StartError` for a GPU that cannot be had.
@@ -31,7 +31,9 @@ def build(options: ServiceOptions | dict[str, Any]) -> Application:
     hub = cast(Deployment, HubDeployment).bind(
         options.settings, secrets.token_hex(8), options.device if has_gpu else None
     )
-    return replicas.bind(options, hub)
+    if options.hold is None:
+        return replicas.bind(options, hub)
+    return replicas.bind(options, hub, cast(Deployment, HoldDeployment).bind(hub, options.hold))
 
 
 generator = build(ServiceOptions())

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.analysis.compare.progress import CompareEvent, Duration, Swept
-from service.analysis.compare.run_plan import SweepPlan
 from service.analysis.compare.serve_config import measured_config
 from service.analysis.compare.sweep import Sweep
+from service.analysis.goal import control
 from service.analysis.goal.search import (
     HOLDING,
     MOST_PLACES,
@@ -42,9 +41,6 @@ from service.messages.pipes import ExitCode
 from service.messages.settings import BOUNDS, SCALE_BOUNDS, Settings
 from service.messages.text import format_figure
 
-ROUNDS: Final = 3
-RUN_S: Final = 15.0
-
 
 class GoalReport(msgspec.Struct, frozen=True, kw_only=True):
     """The output of `--json`.
@@ -67,6 +63,8 @@ class GoalReport(msgspec.Struct, frozen=True, kw_only=True):
 @cli.command
 def main(argv: list[str]) -> int:
     """0 if some settings hold, 1 if none do, 2 if that can't be searched, 130 if it was interrupted."""
+    if "--control" in argv:
+        return control.main()
     options = _parser().parse_args(argv)
     cli.check_folders(options.json, options.config)
     goal = Goal(
@@ -125,8 +123,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--apply", action="store_true", help="put the cheapest that holds in force")
     measure = f"measure the best {HOLDING} on the service, which must have no other load then, and let that decide"
     add("--measure", action="store_true", help=measure)
-    add("--rounds", type=cli.whole(2, cli.MOST_ROUNDS), default=ROUNDS, help=f"of --measure (default: {ROUNDS})")
-    add("--duration", type=cli.seconds, default=RUN_S, help=f"seconds of each of its runs (default: {RUN_S:g})")
+    usual = "of --measure (default: %(default)s)"
+    add("--rounds", type=cli.whole(2, cli.MOST_ROUNDS), default=control.ROUNDS, help=usual)
+    add(
+        "--duration", type=cli.seconds, default=control.RUN_S, help="seconds of each of its runs (default: %(default)g)"
+    )
+    add("--control", action="store_true", help="obey a JSON line on standard input instead")
     return parser
 
 
@@ -158,20 +160,15 @@ def _lines(found: GoalSearch) -> Iterator[str]:
 
 def _measured(report: GoalReport, load: PresentLoad, options: argparse.Namespace) -> tuple[GoalReport, ExitCode]:
     """The report with the best settings measured on the service, and the cheapest that keeps the objectives there."""
-    found = report.search
-    best = [found.candidates[place] for place in found.holding]
-    here = [each for each in best if each.replicas == report.service.replicas]
-    if not here:
-        raise GoalError(f"What holds takes {best[0].replicas} replicas: redeploy the service first, then measure.")
+    found, replicas = report.search, report.service.replicas
     server = cli.Server(options.url, options.token)
     about = asyncio.run(workload_at(server))
-    plan = SweepPlan(
-        points=tuple([each.settings for each in here]),
-        load=load.as_sent(USUAL_PROMPTS if about.generates else about.examples),
-        duration_s=options.duration,
-        rounds=options.rounds,
-        objectives=found.goal.objectives,
-    )
+    prompts = USUAL_PROMPTS if about.generates else about.examples
+    plan = control.measuring_plan(found, replicas, load, prompts, duration_s=options.duration, rounds=options.rounds)
+    best = [found.candidates[place] for place in found.holding]
+    if plan is None:
+        raise GoalError(f"What holds takes {best[0].replicas} replicas: redeploy the service first, then measure.")
+    here = [each for each in best if each.replicas == replicas]
     latest: Sweep | None = None
     with runs.TerminalBar(Duration.of(plan)) as bar:
 

@@ -4,42 +4,40 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 import msgspec
 
-from service.analysis.compare.progress import CompareEvent, Refused
-from service.analysis.goal.hold import Hold, Move, Said, Seen
+from service.analysis.compare.progress import Refused
+from service.analysis.goal.control import HoldEvent, HoldTask, Moved
+from service.analysis.goal.hold import Follower, Hold, Move, Said, Seen
 from service.analysis.goal.search import MOST_PLACES, Goal
-from service.analysis.observed.history import History
 from service.analysis.predict.control import NICENESS
 from service.commands import cli, runs
 from service.commands.load_options import add_objective_option
 from service.commands.remote import RemoteService
 from service.messages.clock import monotonic_clock_id
 from service.messages.objectives import Objectives
-from service.messages.settings import BOUNDS, Settings
-from service.messages.telemetry import TelemetryFrame
+from service.messages.settings import BOUNDS
 from service.messages.text import clock_text, counted
-
-TICK_S: Final = 1.0
 
 
 @cli.command
 def main(argv: list[str]) -> int:
     """0 when its time is over or it has let go, 2 if it can't hold that, 130 after Ctrl-C."""
     options = _parser().parse_args(argv)
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    if options.control:
+        return runs.obey_window(HoldTask, partial(_hold_for_window, options))
     objectives = Objectives.parse(options.objective)
     Goal(objectives=objectives, max_batch_size_up_to=options.max_batch_size_up_to).check()
     hold = Hold(objectives, options.max_batch_size_up_to, sheds=options.shedding)
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
-    return runs.carry_out(_hold(options, hold), _refuse)
+    return runs.carry_out(_hold(options, hold), _say)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,18 +58,29 @@ def _parser() -> argparse.ArgumentParser:
     shedding = "leave max_queued_requests alone: else it is lowered where what waits longer could not be good any more"
     add("--no-shedding", dest="shedding", action="store_false", help=shedding)
     add("--keep", action="store_true", help="leave the last settings in force at the end")
+    add("--control", action="store_true", help="objectives in on standard input, events out: for the window")
     return parser
 
 
-def _refuse(event: CompareEvent) -> None:
-    if isinstance(event, Refused):
-        print(event.reason, file=sys.stderr)
+def _say(event: HoldEvent) -> None:
+    match event:
+        case Moved(reason=text) | Said(sentence=text):
+            print(f"{clock_text(time.time())}  {text}", flush=True)
+        case Refused(reason=reason):
+            print(reason, file=sys.stderr)
+
+
+async def _hold_for_window(options: argparse.Namespace, task: HoldTask) -> None:
+    """Until the window lets go: what is in force then stays, and each move can be undone there."""
+    async with RemoteService(options.url, options.token) as remote:
+        hold = Hold(task.objectives, task.max_batch_size_up_to)
+        await _Held(remote, hold, runs.write_event).until_over()
 
 
 async def _hold(options: argparse.Namespace, hold: Hold) -> None:
     async with RemoteService(options.url, options.token) as remote:
         before = (await remote.settings()).settings
-        held = _Held(remote, hold)
+        held = _Held(remote, hold, _say)
         try:
             async with asyncio.timeout(options.seconds):
                 await held.until_over()
@@ -88,44 +97,35 @@ async def _hold(options: argparse.Namespace, hold: Hold) -> None:
 class _Held:
     """A service that is held: telemetry in, settings out."""
 
-    def __init__(self, remote: RemoteService, hold: Hold) -> None:
+    def __init__(self, remote: RemoteService, hold: Hold, notify: Callable[[HoldEvent], None]) -> None:
         self.moves = 0
         self.is_over = False
         self._remote = remote
         self._hold = hold
-        self._history = History(monotonic_clock_id())
-        self._version = 0  # of the last move
-        self._since_s = -math.inf
+        self._notify = notify
+        self._follower = Follower(monotonic_clock_id(), hold.objectives)
 
     async def until_over(self) -> None:
         """Follow the telemetry until the controller lets go."""
-        stepped_s = -math.inf
         async for event in self._remote.telemetry():
-            if not isinstance(event, TelemetryFrame):
-                self._history.add_missed(event)
-                continue
-            self._history.add_telemetry(event)
-            if event.at_s - stepped_s >= TICK_S and event.in_force.version >= self._version:
-                stepped_s = event.at_s
-                await self._step(event.at_s)
+            seen = self._follower.take(event)
+            if seen is not None:
+                await self._step(seen)
             if self.is_over:
                 return
 
-    async def _step(self, at_s: float) -> None:
-        seen = Seen.of_history(self._history, self._hold.objectives, at_s, self._since_s)
+    async def _step(self, seen: Seen) -> None:
         match await asyncio.to_thread(partial(self._hold.step, seen)):
-            case Move(settings=settings, reason=reason):
-                _say(reason)
-                await self._put_in_force(settings, at_s)
-            case Said(sentence=sentence, ends=ends):
-                _say(sentence)
-                self.is_over = ends
+            case Move() as move:
+                await self._put_in_force(move, seen)
+            case Said() as said:
+                self._notify(said)
+                self.is_over = said.ends
 
-    async def _put_in_force(self, settings: Settings, at_s: float) -> None:
-        self._version = (await self._remote.change(msgspec.structs.asdict(settings))).version
-        self._since_s = at_s
+    async def _put_in_force(self, move: Move, seen: Seen) -> None:
+        settings, at_s = move.settings, seen.at_s
+        version = (await self._remote.change(msgspec.structs.asdict(settings), move.note)).version
+        self._follower.note_move(version, at_s)
         self.moves += 1
-
-
-def _say(text: str) -> None:
-    print(f"{clock_text(time.time())}  {text}", flush=True)
+        moved = Moved(version=version, at_s=at_s, before=seen.settings, settings=settings, reason=move.reason)
+        self._notify(moved)

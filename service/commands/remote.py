@@ -47,11 +47,14 @@ class RemoteService:
 
     async def settings(self) -> VersionedSettings:
         """The settings in force."""
-        return await self._settings("GET", None)
+        return await self._settings("GET")
 
-    async def change(self, changes: Mapping[str, object]) -> VersionedSettings:
-        """Change settings; answered when they are in force in every replica. Raises `SettingError`."""
-        return await self._settings("PUT", msgspec.json.encode(changes))
+    async def change(self, changes: Mapping[str, object], reason: str = "") -> VersionedSettings:
+        """Change settings; answered when they are in force in every replica. Raises `SettingError`.
+
+        The `reason` stands beside the change in the telemetry.
+        """
+        return await self._settings("PUT", msgspec.json.encode(changes), {"reason": reason} if reason else {})
 
     async def telemetry(self, after: int | None = None) -> AsyncIterator[TelemetryEvent]:
         """Everything from now on (or from after frame `after` on), each frame once; takes up where it broke off."""
@@ -95,9 +98,11 @@ class RemoteService:
                         f"The telemetry of {self.url} could not be read: {error}. Is it another release?"
                     ) from error
 
-    async def _settings(self, method: str, body: bytes | None) -> VersionedSettings:
+    async def _settings(
+        self, method: str, body: bytes | None = None, params: Mapping[str, str] | None = None
+    ) -> VersionedSettings:
         try:
-            async with self._session.request(method, f"{self.url}/batching", data=body) as response:
+            async with self._session.request(method, f"{self.url}/batching", data=body, params=params) as response:
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(error) from error

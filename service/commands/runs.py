@@ -149,7 +149,8 @@ class MeasuredService:
             def left_s(ran_s: float, place: int = place) -> float:
                 return pace.left_s(runs[place:], ran_s)
 
-            notified = NotifiedRun(self._notify, planned.title, left_s, done + place, done + len(runs))
+            point = planned.key if isinstance(planned.key, int) else None
+            notified = NotifiedRun(self._notify, planned.title, left_s, done + place, done + len(runs), point)
             report, batches = await self.run(planned.settings, planned.load, duration_s, notified)
             pace.note(planned.key, notified.ran_s)
             take(planned, run_of(report, batches))
@@ -189,13 +190,20 @@ class NotifiedRun:
     """The time of one run as it is notified; how long it waits for other load before is no part of it."""
 
     def __init__(
-        self, notify: Notify, title: str, left_s: Callable[[float], float], done: int = 0, total: int = 0
+        self,
+        notify: Notify,
+        title: str,
+        left_s: Callable[[float], float],
+        done: int = 0,
+        total: int = 0,
+        point: int | None = None,
     ) -> None:
         """`left_s` says how long all takes from here on, once the run has lasted for `ran_s`."""
         self._notify = notify
         self._title = title
         self._left_s = left_s
-        self._done, self._total = done, total
+        self._done, self._total, self._point = done, total, point
+        self._began_s: float | None = None
         self._backlog = Backlog()
         self._begun_s = 0.0
 
@@ -215,13 +223,24 @@ class NotifiedRun:
     def advance(self, progress: LoadProgress) -> None:
         """The run's own load has come so far."""
         totals = progress.totals
+        self._began_s = self._began_s or time.monotonic() - progress.elapsed_s
         is_over = progress.elapsed_s >= progress.duration_s
         doing = f"waiting for {counted(totals.outstanding, 'answer')}" if is_over else f"{totals.sent} sent"
         self._say(f"{self._title}, {doing}")
 
     def _say(self, doing: str, backlog: int = 0) -> None:
         left_s = max(self._left_s(self.ran_s), 0.0)
-        self._notify(Progress(done=self._done, total=self._total, doing=doing, left_s=left_s, backlog=backlog))
+        self._notify(
+            Progress(
+                done=self._done,
+                total=self._total,
+                doing=doing,
+                left_s=left_s,
+                backlog=backlog,
+                point=self._point,
+                began_s=self._began_s,
+            )
+        )
 
 
 def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
@@ -252,6 +271,7 @@ def run_of(report: LoadReport, batches: Sequence[BatchRecord]) -> MeasuredRun:
         dropped=totals.dropped,
         mean_batch=mean_size_of(batches),
         lag_p99_ms=None if lag_ms is None else lag_ms.p99,
+        began_s=requests[0].intended_s,
     )
 
 
@@ -296,7 +316,7 @@ class TerminalBar(cli.ProgressBar):
                 self.say(reason)
 
 
-def write_event(event: CompareEvent) -> None:
+def write_event(event: msgspec.Struct) -> None:
     """Write an event as a line of JSON to standard output."""
     with suppress(BrokenPipeError):  # the window is gone: the end of standard input says so, too
         sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
@@ -313,7 +333,7 @@ def obey_window(kind: type[Plan], work: Callable[[Plan], Work]) -> ExitCode:
     return carry_out(work(plan), write_event, ends_with_input=True)
 
 
-def carry_out(work: Work, notify: Callable[[CompareEvent], None], *, ends_with_input: bool = False) -> ExitCode:
+def carry_out(work: Work, notify: Callable[[Refused], None], *, ends_with_input: bool = False) -> ExitCode:
     """Run `work` to its end; `DONE`, `INTERRUPTED`, or `CANNOT` after a `Refused` that says why."""
     allow_connections()
     try:

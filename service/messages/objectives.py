@@ -8,9 +8,11 @@ from typing import Final
 
 import msgspec
 
+from service.messages.settings import Bounds
 from service.messages.text import UserError, parse_number, percent
 
 MOST_S: Final = 600.0
+OBJECTIVE_BOUNDS: Final = Bounds(0, MOST_S, integral=False, least=0.001)
 SHARES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 TIMES: Final[Mapping[str, str]] = {"latency": "latency_s", "ttft": "ttft_s", "tpot": "tpot_s"}
 RULE: Final = f"Must be name=seconds: {', '.join((*TIMES, *SHARES))}; seconds above 0, at most {MOST_S:g}."

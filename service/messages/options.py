@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from service.messages.objectives import Objectives
 from service.messages.settings import Scale, Settings
 
 APP_NAME: Final = "Text-Completion-App"
@@ -37,6 +38,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         deterministic: a prompt's completion does not depend on the requests beside it, to the last bit; for `text`.
         settings: in force until the first `PUT /batching`.
         replicas, max_ongoing_requests: in force until the first `PUT /deployment`; see `Scale`.
+        hold: objectives that a deployment of its own keeps by moving settings; ``None`` for none.
     """
 
     workload: str = "text"
@@ -47,6 +49,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     replicas: int = Scale().replicas
     settings: Settings = Settings()
     max_ongoing_requests: int = Scale().max_ongoing_requests
+    hold: Objectives | None = None
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):

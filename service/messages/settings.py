@@ -262,12 +262,16 @@ class VersionedSettings(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
+LONGEST_REASON: Final = 300  # characters
+
+
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
     """One accepted `PUT /batching`.
 
     Attributes:
         requested_s: when the service had the request.
         in_force_s: when the last of the replicas had adopted it.
+        reason: why a program made it, such as Hold; empty for a person's.
     """
 
     version: int
@@ -275,6 +279,7 @@ class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     requested_s: float
     in_force_s: float
+    reason: str = ""
 
     @property
     def in_force_after_ms(self) -> float:

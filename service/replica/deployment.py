@@ -24,8 +24,16 @@ from service.engine.compute_thread import EngineThreads, engine_executor
 from service.engine.job import Line, SamplingParams
 from service.engine.loading import load_engine, try_batch
 from service.messages.life import TrialBatch
+from service.messages.objectives import Objectives
 from service.messages.options import DEPLOYMENT_NAME, ServiceOptions
-from service.messages.settings import PLACES_FOR_REQUESTS, Scale, SettingError, Settings, VersionedSettings
+from service.messages.settings import (
+    LONGEST_REASON,
+    PLACES_FOR_REQUESTS,
+    Scale,
+    SettingError,
+    Settings,
+    VersionedSettings,
+)
 from service.messages.telemetry import Deployment, ReplicaStatus
 from service.messages.workload import TEXT, WorkloadAbout
 from service.ray_serve.application import ClusterStore, ServeApplication, max_ongoing_requests_here
@@ -40,6 +48,7 @@ from service.replica.device import DeviceMeter, EngineProcessor
 from service.replica.errors import error_response, install_error_handlers, json_object
 from service.replica.frames import telemetry_events
 from service.replica.generation import CHUNKS_PER_S, CHUNKS_PER_S_BESIDE_A_GPU, Generation
+from service.replica.holder import Holder
 from service.replica.hub import Hub
 from service.replica.hub_link import HubLink
 from service.replica.recorder import HubAnswer, ReplicaReport
@@ -59,7 +68,7 @@ install_error_handlers(api)
 
 
 class CallsByRay:
-    """A replica's calls of the hub."""
+    """Calls of the hub by a replica, or by Hold."""
 
     def __init__(self, hub: DeploymentHandle[Any]) -> None:
         self._hub = hub
@@ -70,6 +79,14 @@ class CallsByRay:
 
     async def report(self, report: ReplicaReport) -> HubAnswer:
         answer: HubAnswer = await self._hub.report.remote(report)
+        return answer
+
+    async def frames_after(self, reader: str, number: int | None) -> tuple[int, list[bytes]] | None:
+        frames: tuple[int, list[bytes]] | None = await self._hub.frames_after.remote(reader, number)
+        return frames
+
+    async def revise(self, call: str, changes: dict[str, object], reason: str) -> VersionedSettings | SettingError:
+        answer: VersionedSettings | SettingError = await self._hub.revise.remote(call, changes, reason)
         return answer
 
 
@@ -91,7 +108,10 @@ class BatchTextGenerator:
     """A replica: one engine on one device; `service.replica.generation.Generation` takes its inputs."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it; mypy knows no such thing
-        self, options: ServiceOptions, hub: DeploymentHandle[Any]
+        self,
+        options: ServiceOptions,
+        hub: DeploymentHandle[Any],
+        _hold: DeploymentHandle[Any] | None = None,  # without which Serve would not deploy it
     ) -> None:
         keep_replica_on_loopback()
         take_bodies_from_scopes()
@@ -193,11 +213,16 @@ class BatchTextGenerator:
         return json_response(self._in_force)
 
     @api.put("/batching", **described({JSON: schema_of(VersionedSettings)}, body=schema_of(Settings)))
-    async def change_settings(self, request: Request) -> Response:
-        """Change any of the settings, for all replicas; answered when they are in force."""
+    async def change_settings(
+        self, request: Request, reason: Annotated[str, Query(max_length=LONGEST_REASON)] = ""
+    ) -> Response:
+        """Change any of the settings, for all replicas; answered when they are in force.
+
+        The `reason` of a program stands beside the change in the telemetry.
+        """
         changes = await json_object(request, "settings")
         self._in_force.settings.revised(changes)  # refused here, before it is stored anywhere
-        revised = await self._hub.revise.remote(secrets.token_hex(8), changes)
+        revised = await self._hub.revise.remote(secrets.token_hex(8), changes, reason)
         if isinstance(revised, SettingError):
             raise revised
         return json_response(revised)
@@ -332,3 +357,17 @@ class HubDeployment(Hub):
             require_gpu(gpu_device)
         name = serve.get_replica_context().app_name
         super().__init__(settings, ServeApplication(name, DEPLOYMENT_NAME), ClusterStore(name), service)
+
+
+@serve.deployment(
+    name="Hold",
+    num_replicas=1,
+    ray_actor_options={"num_cpus": 0},
+    logging_config={"enable_access_log": False},
+)
+class HoldDeployment(Holder):
+    """The one that holds an application's objectives."""
+
+    def __init__(self, hub: DeploymentHandle[Any], objectives: Objectives) -> None:
+        keep_replica_on_loopback()
+        super().__init__(CallsByRay(hub), objectives)

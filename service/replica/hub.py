@@ -127,13 +127,13 @@ class Hub:
         """See `SettingsBoard.follow`; `name` is the replica's own."""
         return await self._board.follow(name, held)
 
-    async def revise(self, call: str, changes: dict[str, object]) -> VersionedSettings | SettingError:
+    async def revise(self, call: str, changes: dict[str, object], reason: str = "") -> VersionedSettings | SettingError:
         """Change settings for all replicas; a refusal is returned, so that Ray does not wrap it.
 
-        `call` is another text for each call.
+        `call` is another text for each call, `reason` that of a program.
         """
         try:
-            change = await self._board.revise(changes if await self._is_first(call) else {})
+            change = await self._board.revise(changes if await self._is_first(call) else {}, reason)
         except SettingError as refusal:
             return refusal
         if change is not None:

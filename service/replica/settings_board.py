@@ -52,8 +52,8 @@ class SettingsBoard:
                     await self._moved.wait_for(lambda: self.in_force.version != held.version)
             return self.in_force
 
-    async def revise(self, changes: Mapping[str, object]) -> SettingsChange | None:
-        """Put changed settings in force and wait for the replicas; ``None`` if they change nothing.
+    async def revise(self, changes: Mapping[str, object], reason: str = "") -> SettingsChange | None:
+        """Put changed settings in force for this reason, and wait for the replicas; ``None`` if they change nothing.
 
         Raises `SettingError`, and then nothing has changed.
         """
@@ -75,6 +75,7 @@ class SettingsBoard:
                 settings=settings,
                 requested_s=requested_s,
                 in_force_s=self._clock(),
+                reason=reason,
             )
 
     async def _adopted(self, version: int) -> None:

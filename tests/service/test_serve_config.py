@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -10,8 +12,9 @@ import requests
 
 from service.analysis.compare.serve_config import serve_config
 from service.messages.life import Failed, StageProgress
+from service.messages.objectives import Objectives
 from service.messages.options import ServiceOptions
-from service.messages.settings import Scale, Settings
+from service.messages.settings import Scale, Settings, SettingsChange
 from service.messages.telemetry import ReplicaStatus
 from tests.service import HANG_S
 from tests.service.cluster import Cluster
@@ -36,15 +39,40 @@ def replicas_redeployed(url: str, **changes: int) -> tuple[tuple[ReplicaStatus, 
         return before, telemetry.read_until(lambda frame: bool(frame.replicas)).replicas
 
 
-def test_that_serve_run_starts_the_service_with_the_chosen_settings_and_it_can_be_redeployed(
+def ask(url: str, is_over: threading.Event) -> None:
+    body = {"model": "stub", "prompt": "x", "max_tokens": 20, "stream": False}
+    while not is_over.is_set():
+        requests.post(f"{url}/v1/completions", json=body, timeout=HANG_S)
+
+
+def change_under_load(url: str) -> SettingsChange:
+    """The first change of settings while twelve users wait for their answers."""
+    is_over = threading.Event()
+    with ThreadPoolExecutor(12) as users, requests.get(f"{url}/telemetry", stream=True, timeout=HANG_S) as response:
+        for _ in range(12):
+            users.submit(ask, url, is_over)
+        try:
+            frame = Telemetry(response).read_until(lambda frame: bool(frame.changes))
+        finally:
+            is_over.set()
+    return frame.changes[0]
+
+
+def test_that_serve_run_starts_the_service_with_the_chosen_settings_which_hold_then_moves_and_it_can_be_redeployed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     config = tmp_path / "serve.yaml"
     port = free_port()
-    config.write_text(serve_config(ServiceOptions(device="cpu", settings=SETTINGS), ["Chosen by a test."], port))
+    options = ServiceOptions(
+        model="stub?step_ms=20&row_ms=0", device="cpu", settings=SETTINGS, hold=Objectives(latency_s=1.0)
+    )
+    config.write_text(serve_config(options, ["Chosen by a test."], port))
     with cluster.serve_run(config, port=port) as url:
         in_force = requests.get(f"{url}/batching", timeout=HANG_S).json()["settings"]
+        change = change_under_load(url)
         before, after = replicas_redeployed(url, max_ongoing_requests=50)
+    assert change.reason.startswith("Hold: rate ")
+    assert change.settings.max_batch_size > SETTINGS.max_batch_size
     assert msgspec.convert(in_force, Settings) == SETTINGS
     assert [(status.pid, status.max_ongoing_requests) for status in before] == [(before[0].pid, 100_000)]
     assert [(status.pid, status.max_ongoing_requests) for status in after] == [(before[0].pid, 50)]

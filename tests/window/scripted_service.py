@@ -194,7 +194,7 @@ class Scripted:
 
     async def put_batching(self, request: web.Request) -> web.Response:
         try:
-            change = await self.board.revise(await request.json())
+            change = await self.board.revise(await request.json(), request.query.get("reason", ""))
         except SettingError as error:
             body = {"error": {"message": error.rule, "type": "invalid_request_error", "param": error.field}}
             return web.json_response(body, status=422)

@@ -32,6 +32,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
         doing: the present step, "round 2 of 4: B, waiting until the service is idle".
         left_s: estimate of the time until the end; 0 is unknown.
         backlog: requests of other load that are waited for before the next run.
+        point: the place of the sweep's settings that are measured at present.
+        began_s: when the load of the present run began, on the sender's monotonic clock; ``None`` before it does.
     """
 
     done: int
@@ -39,6 +41,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag
     doing: str
     left_s: float
     backlog: int = 0
+    point: int | None = None
+    began_s: float | None = None
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="compared"):

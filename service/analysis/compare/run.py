@@ -34,6 +34,8 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         seed: of the arrivals, prompts and lengths; two runs of one seed and one load are sent the same requests.
+        began_s: when its first request was to be sent, on the monotonic clock of the machine that sent it; 0 where that
+            is not known, as of files written before.
         ran_s: from the start to the last answer.
         latencies_s: from the intended send time to the last token, in order of the intended send times; of a request
             that was broken off, the time until then.
@@ -59,6 +61,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
     mean_batch: float | None = None
     lag_p99_ms: float | None = None
+    began_s: float = 0.0
 
     @property
     def answered(self) -> int:

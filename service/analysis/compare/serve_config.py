@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+import yaml
 
 from service.analysis.compare.comparison import ServiceFacts
 from service.messages.options import APP_NAME, DEPLOYMENT_NAME, ServiceOptions
@@ -21,6 +22,8 @@ OF_DEPLOYMENT: Final = {"replicas": "num_replicas", "max_ongoing_requests": "max
 def serve_config(options: ServiceOptions, evidence: Sequence[str] = (), port: int = 8000) -> str:
     """The file's text; the sentences of `evidence` stand in it as comments."""
     arguments: dict[str, Any] = msgspec.to_builtins(options)
+    if options.hold is None:
+        del arguments["hold"]
     deployment = {name: arguments.pop(field) for field, name in OF_DEPLOYMENT.items()}
     application = {
         "name": APP_NAME,
@@ -35,7 +38,7 @@ def serve_config(options: ServiceOptions, evidence: Sequence[str] = (), port: in
         "applications": [application],
     }
     comments = [f"# {line}" for sentence in (*evidence, *USAGE) for line in sentence.splitlines()]
-    return "\n".join([*comments, "", *_yaml(config, "")]) + "\n"
+    return "\n".join([*comments, "", yaml.safe_dump(config, sort_keys=False)])
 
 
 def measured_config(service: ServiceFacts, settings: Settings, evidence: str, how: str = "Measured") -> str:
@@ -44,20 +47,3 @@ def measured_config(service: ServiceFacts, settings: Settings, evidence: str, ho
         model=service.model, device=service.device, dtype=service.dtype, replicas=service.replicas, settings=settings
     )
     return serve_config(options, [evidence, f"{how} on {service.text}."])
-
-
-def _yaml(values: Mapping[str, Any], indent: str) -> list[str]:
-    """Block style; every scalar is written as in JSON, which is YAML too."""
-    lines = []
-    for name, value in values.items():
-        match value:
-            case dict():
-                lines += [f"{indent}{name}:", *_yaml(value, indent + "  ")]
-            case list():
-                lines.append(f"{indent}{name}:")
-                for item in value:
-                    first, *rest = _yaml(item, indent + "    ")
-                    lines += [f"{indent}  - {first.lstrip()}", *rest]
-            case _:
-                lines.append(f"{indent}{name}: {msgspec.json.encode(value).decode()}")
-    return lines

@@ -30,9 +30,12 @@ from service.analysis.predict.observation import Observation
 from service.analysis.predict.predict import Predictor
 from service.messages.load import format_rate
 from service.messages.objectives import MOST_S, Objectives
-from service.messages.settings import Settings
+from service.messages.settings import LONGEST_REASON, Settings
+from service.messages.telemetry import TelemetryEvent, TelemetryFrame
 from service.messages.text import format_figure, percent
 
+MOVED_BY: Final = "Hold: "  # begins the reason of each move in the telemetry
+LOOK_S: Final = 1.0
 CALM_S: Final = 30.0
 URGENT_S: Final = 5.0
 TRIED_S: Final = 10.0
@@ -101,16 +104,23 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """Settings to be put in force, and why.
 
     Attributes:
+        cause: the reason without the change itself.
         unmoved, moved: what is expected without the move, and with it; ``None`` for going back after a measurement.
     """
 
     settings: Settings
     reason: str
+    cause: str
     unmoved: Expected | None = None
     moved: Expected | None = None
 
+    @property
+    def note(self) -> str:
+        """What is to stand beside the change in the telemetry."""
+        return f"{MOVED_BY}{self.cause}"[:LONGEST_REASON]
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="said"):
     """A sentence without a move; after one that `ends` it, nothing more is moved."""
 
     sentence: str
@@ -118,6 +128,32 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Step: TypeAlias = Move | Said | None
+
+
+class Follower:
+    """Follows the telemetry of a service, and says what is seen whenever a look is due."""
+
+    def __init__(self, clock: str, objectives: Objectives) -> None:
+        """`clock` identifies the monotonic clock of this machine."""
+        self._history = History(clock)
+        self._objectives = objectives
+        self._looked_s = self._moved_s = -math.inf
+        self._version = 0  # of the last move
+
+    def take(self, event: TelemetryEvent) -> Seen | None:
+        """Take an event in; what is seen by then, at most every `LOOK_S` and once the last move is in force."""
+        if not isinstance(event, TelemetryFrame):
+            self._history.add_missed(event)
+            return None
+        self._history.add_telemetry(event)
+        if event.at_s - self._looked_s < LOOK_S or event.in_force.version < self._version:
+            return None
+        self._looked_s = event.at_s
+        return Seen.of_history(self._history, self._objectives, event.at_s, self._moved_s)
+
+    def note_move(self, version: int, at_s: float) -> None:
+        """A move was made at that moment; its settings have this version."""
+        self._version, self._moved_s = version, at_s
 
 
 @dataclass
@@ -163,8 +199,9 @@ class Hold:
         elif self._is_worse(seen, rate_per_s, seen.predictor.backlog.waiting):
             self._waits_until_s = seen.at_s + self.calm_s
             share = f"{percent(seen.recent.share)} of the requests were good"
-            reason = f"worse than before, {share}: back to what it started from"
-            return self._made(Move(settings=self._start, reason=reason), seen.at_s)
+            cause = f"worse than before, {share}"
+            move = Move(settings=self._start, reason=f"{cause}: back to what it started from", cause=cause)
+            return self._made(move, seen.at_s)
         return self._look(seen, seen.predictor, rate_per_s) if self._is_due(seen, rate_per_s) else None
 
     def _is_urgent(self, seen: Seen) -> bool:
@@ -216,7 +253,8 @@ class Hold:
             would = f"{percent(1 - unmoved.share)} of the requests would be late or refused"
         but = f"; nothing holds, {percent(moved.share)} will keep it" if self._nothing_holds else ""
         reason = f"{load}: {describe_change(seen.settings, best)}, {would}{but}"
-        move = Move(settings=best, reason=reason, unmoved=unmoved.expected, moved=moved.expected)
+        cause = f"{load}, {would}{but}"
+        move = Move(settings=best, reason=reason, cause=cause, unmoved=unmoved.expected, moved=moved.expected)
         return self._made(move, seen.at_s)
 
     def _climb(self, trials: Trials, present: Settings, unmoved: _Score) -> tuple[Settings, _Score, float]:

@@ -25,6 +25,7 @@ from service.analysis.goal.trials import (
     Choice,
     Outcome,
     Trials,
+    first_time,
     least,
     least_of_share,
     most,
@@ -150,28 +151,51 @@ class GoalSearch(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.just_misses is None else self.candidates[self.just_misses]
 
     @property
+    def limit_s(self) -> float:
+        """What that time is to be at most."""
+        value = getattr(self.goal.objectives, first_time(self.goal.objectives))
+        assert isinstance(value, float), "a goal has objectives"
+        return value
+
+    @property
     def time(self) -> str:
         """The time that stands beside the goodput: "p95", "TTFT p95"."""
         return time_name(self.goal.objectives)
 
     @property
-    def verdict(self) -> str:
-        """A sentence: the cheapest that holds, or that none does and how far the best is; and what just misses."""
+    def headline(self) -> str:
+        """The cheapest that holds, or that none does and how far the best is; without a full stop."""
         load = f"with {self.users} users" if self.users else f"at {per_second(self.rate_per_s)}"
         goal = f"{self.goal.objectives.share_words} {load}"
         best, nearest = self.cheapest, self.nearest
+        if best is not None:
+            return f"Of {len(self.candidates)} settings the cheapest in which {goal} is {best.text}"
+        assert nearest is not None, "a search has candidates"
+        far = self._far(nearest)
+        return f"In none of {len(self.candidates)} settings {goal}; the nearest is {nearest.text}: {far}"
+
+    @property
+    def verdict(self) -> str:
+        """The headline with the figures, and what just misses."""
+        best, nearest = self.cheapest, self.nearest
         if best is None:
             assert nearest is not None, "a search has candidates"
-            return f"In none of {len(self.candidates)} settings {goal}; the nearest is {self._missed(nearest)}."
-        cheaper = "" if nearest is None else f" The nearest of the cheaper ones is {self._missed(nearest)}."
-        return (
-            f"Of {len(self.candidates)} settings the cheapest in which {goal} is {best.text}: "
-            f"{self._figures(best)}.{cheaper}"
-        )
+            return f"{self.headline}, {self._figures(nearest)}."
+        cheaper = ""
+        if nearest is not None:
+            missed = f"{nearest.text}: {self._far(nearest)}, {self._figures(nearest)}"
+            cheaper = f" The nearest of the cheaper ones is {missed}."
+        return f"{self.headline}: {self._figures(best)}.{cheaper}"
 
-    def _missed(self, candidate: Candidate) -> str:
-        far = "its queue grows" if candidate.saturated else f"it misses by {percent(candidate.stretch - 1)}"
-        return f"{candidate.text}: {far}, {self._figures(candidate)}"
+    def told(self, candidate: Candidate) -> str:
+        """What is predicted of one of the candidates, in a sentence; the verdict for the cheapest."""
+        if candidate == self.cheapest:
+            return self.verdict
+        kept = f"the objectives are kept in {candidate.kept} of {candidate.runs} simulated runs"
+        return f"{candidate.text}: {kept}, {self._figures(candidate)}."
+
+    def _far(self, candidate: Candidate) -> str:
+        return "its queue grows" if candidate.saturated else f"it misses by {percent(candidate.stretch - 1)}"
 
     def _figures(self, candidate: Candidate) -> str:
         time_s, goodput = candidate.time_s, format_figure(candidate.goodput_per_s.value)
@@ -179,7 +203,7 @@ class GoalSearch(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.time} {format_figure(time_s.value, 's')}, {most}, goodput {goodput} requests/s"
 
 
-class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
+class SearchProgress(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="searching"):
     """How far a search is: first `is_first`, a few runs of all settings, then all runs of the close ones.
 
     Attributes:

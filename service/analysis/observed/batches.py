@@ -266,7 +266,7 @@ class BatchTable:
         previous, settings = self._settings.get((service, obeyed)), self._settings.get((service, version))
         text = describe_change(previous, settings) if previous and settings else "settings changed"
         change = self._changes.get((service, version))
-        detail = f"in force after {format_ms(change.in_force_after_ms)}" if change else ""
+        detail = "" if change is None else change.reason or f"in force after {format_ms(change.in_force_after_ms)}"
         return SettingsMark(record.formed_s, regime, version, text, detail)
 
 

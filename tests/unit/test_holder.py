@@ -1,0 +1,77 @@
+"""Hold as a part of the service: it reads the hub's telemetry, and moves the hub's settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from service.messages.objectives import Objectives
+from service.messages.settings import LONGEST_REASON, SettingError, Settings, VersionedSettings
+from service.replica.holder import Holder
+from tests.synthetic_run import Step, SyntheticRun
+
+SMALL = Settings(max_batch_size=2)
+GROWS = SyntheticRun(30.0, (Step(0.0, 6.4, SMALL),))
+CALM = SyntheticRun(30.0, (Step(0.0, 1.0, Settings()),))
+IN_TWO_SECONDS = Objectives(latency_s=2.0)
+
+
+@dataclass
+class ToldHub:
+    """Tells of a run that never happened, and keeps what it was changed to."""
+
+    run: SyntheticRun
+    fails: int = 0  # calls that fail at first
+    refuses: bool = False
+    changes: list[tuple[Mapping[str, object], str]] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def frames_after(self, _reader: str, number: int | None) -> tuple[int, list[bytes]] | None:
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionError("the hub is being restarted")
+        if number is not None:
+            self.is_told.set()
+            await asyncio.Event().wait()
+        frames = [telemetry for telemetry, _ in self.run.frames()]
+        return frames[-1].number, [msgspec.json.encode(each) for each in frames]
+
+    async def revise(self, call: str, changes: dict[str, object], reason: str) -> VersionedSettings | SettingError:
+        assert call
+        self.changes.append((changes, reason))
+        self.changed.set()
+        if self.refuses:
+            return SettingError("max_batch_size", "no")
+        return VersionedSettings(version=2, settings=Settings(**changes))  # type: ignore[arg-type]
+
+
+async def test_that_it_moves_settings_that_break_the_objective_and_says_why() -> None:
+    hub = ToldHub(GROWS)
+    holder = Holder(hub, IN_TWO_SECONDS)
+    await hub.changed.wait()
+    changes, reason = hub.changes[0]
+    assert changes["max_batch_size"] == 4, "at most doubled"
+    assert reason.startswith("Hold: rate ")
+    assert len(reason) <= LONGEST_REASON
+    await holder.check_health()
+
+
+async def test_that_it_leaves_settings_that_keep_it() -> None:
+    hub = ToldHub(CALM)
+    Holder(hub, Objectives(latency_s=10.0))
+    await hub.is_told.wait()
+    assert hub.changes == []
+
+
+@pytest.mark.parametrize("trouble", [{"fails": 1}, {"refuses": True}])
+async def test_that_a_hub_that_fails_or_refuses_does_not_end_it(trouble: dict[str, int]) -> None:
+    hub = ToldHub(GROWS, **trouble)  # type: ignore[arg-type]
+    holder = Holder(hub, IN_TWO_SECONDS)
+    await hub.changed.wait()
+    await hub.is_told.wait()
+    await holder.check_health()
